@@ -61,7 +61,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     Calling it again adds what is new, skips what is done, and names what has changed.
 
     Args:
-        urls: names, folders, globs, braces (`train-{0000..1023}.tar`), and `@file` for a list of URLs.
+        urls: shards, folders, globs, braces (`train-{0000..1023}.tar`), and `@file` for a list of URLs.
         into: where the dataset goes; None for beside the shards, or the user's cache folder where that
             cannot be written. A folder that was not named itself is the place only where it is a dataset
             already, or holds nothing else.
@@ -72,11 +72,11 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         salvage: index around damage and report what was left out; otherwise a damaged shard is refused.
         update: index shards again that have changed since they were adopted, or whose index is damaged or
             gone.
-        drop_missing: take shards out of the dataset that `urls` would find, and that are no longer there.
+        drop_missing: take shards out of the dataset that would be found, and that are no longer there.
         schema: types of some features instead of those that the dataset has, or that are inferred (None takes
             a feature out); or a whole `Schema`, which takes the place of the dataset's. None keeps that, or
             infers one for Examples, JSON lines and tar files; False leaves records as they are.
-        encoding: how records hold the features of `schema`, where that is not what is inferred; a mapping is
+        encoding: how records hold the features of `schema`, where that is not what is inferred. A mapping is
             the whole schema then. "bytes" with one feature takes lines as they are.
         scan: format, checksums and block size, where they are not to be detected.
         storage_options: of the shards, as in fsspec.

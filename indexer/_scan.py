@@ -92,9 +92,9 @@ class ScanOptions:
     """How shards are scanned.
 
     Attributes:
-        format: a key of `FORMATS`, or None to find out.
+        format: what the shards are; None for what is detected. A key of `FORMATS`.
         compression: of the objects, or None to find out.
-        record_crc: "crc32c", "crc32" or "none": the checksums that writers of TFRecord used.
+        record_crc: the checksums that writers of TFRecord used: "crc32c", "crc32" or "none".
         trust: believe lengths and do not compute the checksums of records.
         use_index: take the frames from the index that another program left beside the shard.
         salvage: leave damage out.

@@ -33,7 +33,8 @@ def commit(
 
     Args:
         url: of the dataset.
-        session: the id that every `DatasetWriter(session=, task=, commit=False)` was given.
+        session: the id that the tasks were written under. Each by `DatasetWriter(session=, task=,
+            commit=False)`.
         tasks: how many tasks there are.
         mode: "create", "append" or "overwrite"; None for what the writers were given.
         storage_options: as in fsspec.
@@ -79,8 +80,8 @@ def gc(
     Args:
         url: of the dataset.
         expire: versions that are no longer needed; never the latest.
-        keep: expire all but the latest ones, this many.
-        abandon: sessions whose writers will not come back; see `GcReport.unclaimed`.
+        keep: how many versions stay, the latest ones; all others expire.
+        abandon: sessions whose writers will not come back. `GcReport.unclaimed` names those that may be.
         dry_run: change nothing.
         progress: True for a bar on a terminal and lines in a log, or a function of how far it has come:
             `done` and `total`, objects that are deleted.

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 from click.shell_completion import CompletionItem
 
 from shardio.cli._console import EXIT_CODES, Console
+from shardio.cli._values import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 COMPLETION_VARIABLE = "_SHARDIO_COMPLETE"  # by which a shell asks click
 
@@ -38,6 +39,13 @@ _NUMBER = re.compile(r"-\d+")
 _NUMBER_MARK = "\0"
 
 
+class Params(Protocol):
+    """What parameters are made from, when they are wanted."""
+
+    def params(self) -> Iterator[click.Parameter]:
+        """Yield them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """One command; its file keeps it under the name `COMMAND`.
@@ -45,7 +53,8 @@ class Command:
     Attributes:
         name: what is typed.
         summary: one line for the list of commands, lower case, without a full stop.
-        params: its arguments and options; `--json`, `--quiet` and `--debug` are there already.
+        takes: its arguments and options, and the functions from whose signatures others follow. One that is
+            written out replaces the one that would follow. `--json`, `--quiet` and `--debug` are there.
         run: does the work and returns the exit code. Errors are raised; the program turns them into one line.
         examples: command lines with what they do, for its help text.
         aliases: other names by which it can be typed.
@@ -53,10 +62,24 @@ class Command:
 
     name: str
     summary: str
-    params: Sequence[click.Parameter]
-    run: Callable[[SimpleNamespace, Console], int]
+    takes: Sequence[click.Parameter | Params]
+    run: Callable[[Any, Console], int]  # with a `Given`, which is above this
     examples: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
+
+    @cached_property
+    def params(self) -> tuple[click.Parameter, ...]:
+        """Arguments and options; imports the functions that the command calls."""
+        written = {one.name for one in self.takes if isinstance(one, click.Parameter)}
+        found: dict[str | None, click.Parameter] = {}
+        for one in self.takes:
+            if isinstance(one, click.Parameter):
+                found.setdefault(one.name, one)
+                continue
+            for param in one.params():
+                if param.name not in written:
+                    found.setdefault(param.name, param)
+        return tuple(found.values())
 
 
 class Argument(click.Argument):
@@ -108,18 +131,6 @@ class Value(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-def whole_number(text: str) -> int:
-    """Return the number that is written as everybody writes it: `int` takes `1_0` for 10, and other digits.
-
-    Raises:
-        ValueError: it is anything else.
-    """
-    if re.fullmatch(r"[+-]?[0-9]+", text) is None:
-        message = f"expected a whole number, found {text!r}"
-        raise ValueError(message)
-    return int(text)
-
-
 WHOLE = Value(whole_number)
 
 
@@ -155,7 +166,7 @@ class ProgramCommand(click.Command):
             params=[*command.params, *common],
             help=command.summary[0].upper() + command.summary[1:] + ".",
             short_help=command.summary,
-            callback=lambda **given: (command, SimpleNamespace(**given)),
+            callback=lambda **given: (command, given),
         )
         self.command = command
 

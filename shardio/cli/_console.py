@@ -51,12 +51,6 @@ _CALL = re.compile(r"(\w\((?:[^()]|\([^()]*\))*\))")
 _SCHEMA = r'\bschema=\{("(?:[^"\\]|\\.)*"): (None|"[^"]*")\}'
 _CLASSES = r"\bclasses=(\[[^\]]*\])"
 _METADATA = r'\bmetadata=\{("(?:[^"\\]|\\.)*"): \.\.\.\}'
-_OTHER_NAMES = {
-    "--allow-root": "allow_roots",
-    "--storage-option": "storage_options",
-    "--ranks": "world_size",
-    "--memory": "memory_bytes",
-}
 _COLORS = {"red": "\x1b[1;31m", "yellow": "\x1b[1;33m"}
 _PLAIN = "\x1b[0m"
 _MESSAGES = ("advice", "expected", "found")  # fields of an error that are sentences
@@ -121,8 +115,9 @@ def in_flags(text: str, params: Sequence[click.Parameter]) -> str:
     for flag, pattern, write in _OTHERS:
         if flag in flags:
             text = re.sub(pattern, write, text)
-    names = {flag[2:].replace("-", "_"): flag for flag in flags}
-    names |= {name: flag for flag, name in _OTHER_NAMES.items() if flag in flags}
+    names = {
+        param.name: name for param in params for name in param.opts if param.name and name.startswith("--")
+    }
     if not names:
         return text
     parts = _CALL.split(text)
@@ -160,8 +155,8 @@ def _metadata(match: re.Match[str]) -> str:
 
 _OTHERS: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("--skip", r'\bon_error="skip"', "--skip"),
-    ("--no-image-check", r"\bcheck_images=False", "--no-image-check"),
-    ("--no-partitions", r"\bpartitions=None", "--no-partitions"),
+    ("--no-check-images", r"\bcheck_images=False", "--no-check-images"),
+    ("--partitions", r"\bpartitions=None", "--partitions none"),
     ("--type", _SCHEMA, _type),
     ("--class", _CLASSES, _classes),
     ("--metadata", _METADATA, _metadata),

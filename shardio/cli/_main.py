@@ -16,10 +16,10 @@ import click
 from shardio.cli._command import COMPLETION_VARIABLE, GROUPS, Command, ProgramCommand
 from shardio.cli._commands import all_commands
 from shardio.cli._console import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, USAGE, CommandFailure, Console, explain
+from shardio.cli._given import Given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import SimpleNamespace
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,7 +55,6 @@ class _Program(click.Group):
         # A missing command is an error of ours, with the list of commands, so click shows no help by itself.
         super().__init__(
             "shardio",
-            commands={name: ProgramCommand(command) for name, command in commands.items()},
             no_args_is_help=False,
             help="Datasets of plain TFRecord shards, in folders and buckets.",
             context_settings={"help_option_names": ["-h", "--help"]},
@@ -66,21 +65,28 @@ class _Program(click.Group):
                 )
             ],
         )  # fmt: skip
+        self._known = commands
+        # click looks here for the nearest name of a mistyped one; a command is made when it is called.
+        self.commands = dict.fromkeys(commands, click.Command(None))
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return sorted(self._known)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return one command; what it calls is imported for no other."""
+        del ctx
+        return ProgramCommand(self._known[cmd_name]) if cmd_name in self._known else None
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         formatter.write_usage("shardio", "COMMAND ...")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        known = {
-            name: one.command.summary
-            for name, one in self.commands.items()
-            if isinstance(one, ProgramCommand)
-        }
         for title, names in GROUPS.items():
             formatter.write(f"\n{title}:\n")
             for name in names:
-                formatter.write(f"  {name:<11}{known[name]}\n")
+                formatter.write(f"  {name:<11}{self._known[name].summary}\n")
         formatter.write("\n")
         click.Command.format_options(self, ctx, formatter)
 
@@ -115,7 +121,7 @@ def _run(argv: list[str]) -> int:
             sys.stderr.write(program.get_help(context) + "\n")
         return USAGE
     try:
-        command, arguments = _parsed(program, argv)
+        command, given = _parsed(program, argv)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
@@ -123,16 +129,14 @@ def _run(argv: list[str]) -> int:
         console = Console(sys.stdout, sys.stderr, json="--json" in argv)
         console.failure(_usage(error))
         return USAGE
-    console = Console(
-        sys.stdout, sys.stderr, json=arguments.json, quiet=arguments.quiet, params=command.params
-    )
+    console = Console(sys.stdout, sys.stderr, json=given.json, quiet=given.quiet, params=command.params)
     with _warnings_as_notes(console):
         try:
-            return command.run(arguments, console)
+            return command.run(given, console)
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - a program ends in one line, whatever went wrong
-            if arguments.debug:
+            if given.debug:
                 import traceback
 
                 traceback.print_exc()
@@ -141,11 +145,11 @@ def _run(argv: list[str]) -> int:
             return failure.code
 
 
-def _parsed(program: _Program, argv: list[str]) -> tuple[Command, SimpleNamespace]:
+def _parsed(program: _Program, argv: list[str]) -> tuple[Command, Given]:
     """Parse without running: what click does around a callback (aborts, broken pipes) is done in `main`."""
     with program.make_context("shardio", list(argv)) as context:
-        parsed: tuple[Command, SimpleNamespace] = program.invoke(context)
-        return parsed
+        command, values = program.invoke(context)
+        return command, Given(values)
 
 
 def _usage(error: click.ClickException) -> CommandFailure:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import itertools
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardio.cli._command import Option
-from shardio.cli._options import allow_roots, storage_options
+from shardio.cli._signature import Takes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import SimpleNamespace
 
+    from shardio.cli._given import Given
     from shardio.reader import Location, RecordSequence
 
 READ_AS = ("auto", "bytes", "text", "example")
 # How records are shown.
 DECODING = (
-    Option(["--features"], metavar="A,B", help="show these features only"),
+    Takes("shardio:open", only=("features",)),
     Option(["--as", "read_as"], type=click.Choice(READ_AS), default="auto", help="records without a schema"),
 )
 
@@ -86,17 +86,11 @@ class RecordGroup:
         return None if self.records is None else self.records.locate(position)
 
 
-class _Address(NamedTuple):
-    url: str
-    options: dict[str, Any] | None
-    engine: str | None
-
-
-def open_parts(arguments: SimpleNamespace, *, decode: bool) -> list[RecordGroup]:
+def open_parts(given: Given, *, decode: bool) -> list[RecordGroup]:
     """Open what a command line names.
 
     Args:
-        arguments: with url, storage and reading options, and `features`.
+        given: url, storage and reading options, and `features`.
         decode: values by the schema; False for payload bytes.
 
     Returns:
@@ -105,43 +99,29 @@ def open_parts(arguments: SimpleNamespace, *, decode: bool) -> list[RecordGroup]
     import shardio
     from shardio.reader import is_shard
 
-    place = _Address(arguments.url, storage_options(arguments), arguments.engine)
-    version = arguments.version_number
-    if is_shard(place.url, version=version, storage_options=place.options, engine=place.engine):
-        return [_open_shard(arguments, place)]
-    features = arguments.features.split(",") if arguments.features and decode else None
-
-    def open_split(name: str, version: int | str | None, digest: str | None) -> shardio.DatasetReader:
-        return shardio.open(
-            place.url,
-            name,
-            version=version,
-            digest=digest,
-            storage_options=place.options,
-            engine=place.engine,
-            decode=decode,
-            features=features,
-            allow_roots=allow_roots(arguments),
-        )
-
-    whole = open_split(arguments.split or "all", arguments.version_number, arguments.digest)
-    if arguments.split or len(whole.splits) < 2:
-        name = arguments.split or next(iter(whole.splits), "")
+    if given.call(is_shard):
+        return [_open_shard(given)]
+    options = given.options(shardio.open) | {"decode": decode}
+    if not decode:
+        options["features"] = None
+    whole = shardio.open(**{"split": "all"} | options)
+    if given.split or len(whole.splits) < 2:
+        name = given.split or next(iter(whole.splits), "")
         return [RecordGroup(name, whole.version, whole)]
     # The version is resolved once, so that all splits are of the same one.
+    options |= {"version": whole.version, "digest": whole.digest}
     return [
-        RecordGroup(name, whole.version, open_split(name, whole.version, whole.digest))
-        for name in whole.splits
+        RecordGroup(name, whole.version, shardio.open(**options | {"split": name})) for name in whole.splits
     ]
 
 
-def _open_shard(arguments: SimpleNamespace, place: _Address) -> RecordGroup:
+def _open_shard(given: Given) -> RecordGroup:
     import shardio
 
-    if arguments.split or arguments.version_number or arguments.digest:
-        message = f"{place.url} is a single shard: it has no split, version or digest to choose"
+    if given.split or given.version or given.digest:
+        message = f"{given.url} is a single shard: it has no split, version or digest to choose"
         raise ValueError(message)
-    shard = shardio.open_shard(place.url, storage_options=place.options, engine=place.engine)
+    shard = given.call(shardio.open_shard)
     if isinstance(shard, shardio.ShardReader):
         return RecordGroup("", None, shard)
     return RecordGroup("", None, None, shard)

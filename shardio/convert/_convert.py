@@ -384,11 +384,11 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     r"""Convert a foreign data set into a dataset.
 
     Args:
-        source: URL or path of a file or folder, a pattern (`"shards/*.tar"`), a list of URLs, a
+        source: file, folder or pattern (`shards/*.tar`): a local path or any fsspec URL. Or a list of URLs, a
             `datasets.Dataset` or `datasets.DatasetDict` of Hugging Face, a table of pyarrow, pandas or
             polars, or for `kind="list"` any Python list of items.
         url: of the dataset.
-        kind: one of `SOURCE_KINDS`; None tells it by the names of the files.
+        kind: of the source; None for what the names of the files tell. One of `SOURCE_KINDS`.
         schema: types of some features instead of those inferred (None leaves a feature out), or a whole
             `Schema`.
         process: for lists: called with each line, row or item, in a worker (and, to see what it makes, with
@@ -397,31 +397,31 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
             "val/*"}`; None keeps the source's splits, which of files are those that names of files and
             folders tell, such as `val-00000-of-00008.parquet`, and "train" where no name tells one.
             `report.notes` says what was decided.
-        shares: names of splits and what each gets of all records, `{"train": 0.9, "test": 0.1}`, instead of
+        shares: what each split gets of all records. A mapping, `{"train": 0.9, "test": 0.1}`, instead of
             `split`.
         on_error: what to do about what cannot become a record: "raise", or "skip": left out and listed in
             the report.
-        shuffle: a global shuffle of the records while writing, in bounded memory.
+        shuffle: shuffle all records while writing, in bounded memory.
         seed: of the shuffle, and of the division by shares.
-        shards: cut each split into so many shards of equal numbers of records, as `write_dataset` does.
+        shards: cut each split into so many shards of equal numbers of records.
         workers: processes; None for as many as there are processors, and none besides this one for small
             sources.
         executor: any `concurrent.futures.Executor`, instead of `workers`.
-        root: folder that relative paths in a list start from; by default that of the list.
-        classes: names of classes in the order of their labels; by default those found, sorted. In WebDataset
+        root: folder that relative paths in a list start from; None for that of the list.
+        classes: names of classes in the order of their labels; None for those found, sorted. In WebDataset
             the classes that the numbers of `cls` stand for. A dataset that is added to keeps its numbers: new
             classes get those that follow.
         partitions: "hive" makes features of the names of folders such as `year=2020`, int64 where all values
-            of a key are integers, else text; None leaves them out. A folder `split=test` names the split.
+            of a key are integers, else text. None leaves them out. A folder `split=test` names the split.
         check_images: decode every image of image folders, lists and tar files once, to find those that
             cannot be decoded.
-        encoding: of the records, as in `DatasetWriter`.
+        encoding: of the records; None for what the schema takes, as in `DatasetWriter`.
         mode: "create", "append" or "overwrite".
         metadata: free metadata, besides what the source gives.
-        session: the caller's own id of this write, by which a rerun after a failure continues.
+        session: your own id of this write, by which a rerun after a failure continues.
         progress: True for a bar on a terminal and lines in a log, or a function of a
             `shardio.parallel.Progress`.
-        spool_dir: as in `write_dataset`.
+        spool_dir: folder for shards under construction, as in `write_dataset`.
         allow_roots: of a source that is a dataset, as in `shardio.open`.
         source_options, storage_options: for the source's and the dataset's filesystem, as in fsspec.
         writer: further options of `DatasetWriter`: `compression`, `shard_bytes`, `block_bytes`, `level`,

@@ -102,13 +102,13 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     Args:
         url: of the dataset; or a reader from `shardio.open`, of which the records, splits and features are
             exported that it has: selected, filtered or joined ones, in its order.
-        target: folder, or URL, that the files go to; must not exist, or be empty.
-        kind: one of `TARGET_KINDS`.
-        features: names of those exported; None for all that there are.
+        target: folder or URL that the files go to; must not exist, or be empty.
+        kind: of the files, one of `TARGET_KINDS`.
+        features: names of those exported; None for all.
         split: one split; None for all.
         version: a number or a tag; None for the latest.
-        compression: "gzip" or "zlib" for `tfrecord`, "gzip" for `jsonl`; "zstd" or "gzip" for `parquet`;
-            "zstd" for `mds`; None as usual there.
+        compression: of the files, if the kind has it; None for what is usual there. "gzip" or "zlib" for
+            `tfrecord`, "gzip" for `jsonl`; "zstd" or "gzip" for `parquet`; "zstd" for `mds`.
         shard_bytes: bytes after which a new file is begun, where the kind has several.
         on_error: about damaged records, and those that the kind cannot hold: "raise", or "skip": left out and
             listed in the report, as also for a reader that skips them.

@@ -68,8 +68,10 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
     Args:
         source: dataset of documents; its latest version is read.
         url: of the dataset of rows.
-        length, features, cut, pad: as for `shardio.pack`; without `features` all numbers of differing length,
-            such as `"int32[?]"`, are packed.
+        length: tokens of a row.
+        features: those to pack; None for all numbers of differing length, such as `int32[?]`.
+        cut: cut documents that are longer than a row.
+        pad: value that fills up rows.
         on_error: about documents that are too long or empty: "raise", or "skip": left out, counted and listed
             in the report.
         mode: "create", "append" or "overwrite".

@@ -88,9 +88,9 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         url: of the dataset.
         split: the only one to look at; None for all.
         shard_bytes: stored bytes of a shard; those of less than half of it are merged.
-        compression: "same" for what the shards have, each its own; or None, "zstd", "gzip" or "zlib", by
-            which all shards that have another are rewritten.
-        level: of the compression, or None for its usual one.
+        compression: of all shards, by which those that have another are rewritten; "same" is what each has.
+            Or "zstd", "gzip" or "zlib", or None for no compression.
+        level: of the compression; None for its usual one.
         block_bytes: target size of a block in decoded bytes, by which all shards are rewritten; None for
             about what the shards have.
         adopted: copy shards that others wrote into the dataset, too; their files stay where they are.
@@ -98,7 +98,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         dry_run: change nothing, only say what it would gain.
         progress: True for a display on stderr, or a function of how far it has come: `done` and `total`,
             in records.
-        spool_dir: folder for shards under construction, as for `DatasetWriter`.
+        spool_dir: folder for shards under construction; None for that of temporary files.
         allow_roots: as in `shardio.open`; with `adopted`.
         storage_options: as in fsspec.
 

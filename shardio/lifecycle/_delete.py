@@ -66,7 +66,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         where: a condition, as `ds.filter` takes it: text such as `"label = 3"`, `f(columns)` that returns a
             bool for each record, or a mask, bool [records].
         keys: of the records, each once, as `ds.find` takes them; all records that have one of them are meant.
-        feature: which feature's keys these are; the only one with an index of keys by default.
+        feature: which feature's keys these are; None for the only one with an index of keys.
         split: which positions count: of one split; of the only one by default; of "all", joined.
         version: whose positions are meant, a number or a tag; None for the latest.
         features: which are read for `where`.

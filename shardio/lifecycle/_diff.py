@@ -82,7 +82,8 @@ def diff(
 
     Args:
         url: of the dataset.
-        first, second: versions, by number or tag; None for the latest.
+        first: a version, by number or tag.
+        second: another one; None for the latest.
         storage_options: as in fsspec.
 
     Raises:

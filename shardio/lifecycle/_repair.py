@@ -71,10 +71,10 @@ def repair(  # noqa: PLR0913 - the options are the public contract
 
     Args:
         url: of the dataset.
-        mirror: a copy of the dataset, by which it is repaired; every byte is compared before it is stored.
+        mirror: copy of the dataset to repair from; every byte is compared before it is stored.
         dry_run: change nothing, only say what would be done.
         uncertain: what becomes of records that can be read and of which nothing proves that they belong where
-            they are: "take" or "leave" them; None leaves their shards, or the lost manifest, as they are, and
+            they are. "take" or "leave" them; None leaves their shards, or the lost manifest, as they are, and
             reports them.
         digest: `"sha256:..."` of the latest version, where its manifest is gone and the mirror's is to be
             trusted.

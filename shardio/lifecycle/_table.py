@@ -99,8 +99,9 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
 
     Args:
         url: of the dataset.
-        features: single numbers, bools, text, bytes and JSON; and `<feature>_length`: characters of text,
-            bytes of bytes and images, items of ragged features. None for those that the table has.
+        features: names of single values, and `NAME_length` of text, bytes, images and ragged features; None
+            for those that the table has. Values are numbers, bools, text, bytes and JSON; lengths are
+            characters, bytes and items.
         rebuild: make all of it again, as after damage.
         dry_run: only say what would be done.
         executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.

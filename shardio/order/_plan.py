@@ -65,11 +65,11 @@ class Plan:
     gives `window` or `chunk_bytes`, and no number that only interleaved ones have, is windowed.
 
     Attributes:
-        ranks: C. Any number of ranks that divides it reads every chunk once; the global batch is a multiple
+        ranks: C: any number of ranks that divides it reads every chunk once. The global batch is a multiple
             of it.
-        workers: T. Any number of loader workers that divides it reads every chunk once.
+        workers: T: any number of loader workers that divides it reads every chunk once.
         chunk_bytes: stored bytes of a chunk, the unit of I/O and of the first shuffle; of windowed plans.
-        window: rows of a window, the unit of the second shuffle; C * T of them are open at a time in the
+        window: rows of a window, the unit of the second shuffle. C * T of them are open at a time in the
             whole job, in interleaved plans C * T * J.
         chunk_rows: records of a chunk; of interleaved plans.
         interleave: J, the chunks of a lane that are read side by side; of interleaved plans.

@@ -129,7 +129,7 @@ def bench(
     Args:
         ds: a dataset, with `decode=` and `features=` as training will have them.
         global_batch: records of a batch.
-        seconds: for all stages together, about; the batch under way is finished.
+        seconds: for all stages together, about. The batch under way is finished.
         num_threads: of the stream that is measured with threads.
 
     Returns:

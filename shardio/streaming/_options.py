@@ -44,7 +44,7 @@ class StreamOptions:
     Attributes:
         global_batch: records of a step over all ranks; give this, or else `batch_size`.
         batch_size: records of a step of one rank; the global batch is this times `world_size`.
-        shuffle: False is storage order.
+        shuffle: shuffle the records. False is storage order.
         seed: the only seed.
         epoch: number of the first epoch.
         rank, world_size: which slice of each global batch is delivered here; None is 0 of 1 for `stream`, and

@@ -79,7 +79,7 @@ def plan_report(
         ds: as for `stream`.
         global_batch: as for `stream`.
         world_size: number of ranks.
-        workers: loader worker processes of each rank; 0 for threads.
+        workers: loader processes of each rank; 0 for threads.
         options: further options of `stream` that decide the order: `shuffle`, `seed`, `remainder`, `plan`,
             `memory_bytes`, `first_batch_bytes`, `mixing`.
     """

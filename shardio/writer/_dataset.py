@@ -82,11 +82,12 @@ class DatasetWriter(AtomicWriter):
         url: of the dataset; a local folder or any URL that can be written.
         schema: mapping of feature names to types, a `Schema`, or None: records are bytes then. Appending
             without one takes the dataset's. A codec, as `codecs.Message(cls)`, encodes values of its own.
-        compression: None, "zstd" or "gzip", block by block; or "zlib", each shard one stream, for programs
-            that read no other: a lookup then decodes its shard from the start.
+        compression: of the records; None for none. "zstd" or "gzip" compress block by block; "zlib" makes
+            each shard one stream, for programs that read no other: a lookup then decodes its shard from the
+            start.
         mode: "create" (no dataset yet), "append", or "overwrite" (the new version holds the new
             records only; older versions stay until `shardio gc`).
-        level: the compression library's level, or None for its usual one.
+        level: the compression library's level; None for its usual one.
         shard_bytes: stored bytes after which a shard is closed.
         shards: cut each split into so many shards instead, whose numbers of records differ by one at most (a
             split of fewer records has a shard a record). Records keep their order, without knowing how many
@@ -105,8 +106,8 @@ class DatasetWriter(AtomicWriter):
         spool_dir: folder for shards under construction; by default beside the data where that is local, else
             the system's temporary folder. Needs room for one shard a split, and three on their way.
         storage_options: as in fsspec.
-        record_checksums: the indexes of shards without compression hold the checksum of each record, 4 bytes
-            more, so that a lookup reads and checks its record alone and not 64 KiB around it.
+        record_checksums: keep the checksum of each record in the indexes of shards without compression, 4
+            bytes more, so that a lookup reads and checks its record alone and not 64 KiB around it.
         single_writer: state that no other writer is at work here, for places that cannot create exclusively.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -22,6 +23,7 @@ from shardio.cli import _commands, main
 from shardio.cli._command import GROUPS, ProgramCommand
 from shardio.cli._commands import all_commands
 from shardio.cli._console import explain, in_flags
+from shardio.cli._signature import typed_parameters
 from tests.cli.conftest import Run, shard_of
 
 ROOT = Path(shardio.__file__).parent.parent
@@ -96,6 +98,56 @@ def test_help_lists_the_kinds_that_there_are(run: Run, name: str, kinds: str) ->
     assert sorted(option.type.choices) == sorted(getattr(importlib.import_module("shardio.convert"), kinds))
     shown = "".join(run(name, "--help").out.split())
     assert f"--kind[{'|'.join(option.type.choices)}]" in shown
+
+
+# What the functions take and a command line does not: what only Python has, or what the command gives itself.
+NOT_TYPED = {
+    "commit": set(),
+    "compact": set(),
+    "convert": {"splits"},
+    "delete": {"features", "keys"},  # --key
+    "diff": set(),
+    "export": set(),
+    "gc": set(),
+    "pack": {"splits"},
+    "repair": set(),
+    "restore": set(),
+    "table": set(),
+    "keys": set(),
+    "verify": {"limits"},
+}
+FUNCTIONS = {"convert": "convert_dataset", "export": "export_dataset", "pack": "pack_dataset"}
+FUNCTIONS |= {"table": "build_table", "keys": "build_keys"}
+
+
+@pytest.mark.parametrize("name", NOT_TYPED)
+def test_every_argument_of_a_function_can_be_typed(name: str) -> None:
+    """A new argument is an option of its command; one that only Python has is named above."""
+    function = getattr(shardio, FUNCTIONS.get(name, name))
+    options = {param.name.removeprefix("no_"): param for param in COMMANDS[name].params}
+    lost = set(typed_parameters(function)) - set(options) - {"progress", "executor"}
+    lost -= {"on_error"} if "skip" in options else set()
+    assert lost == NOT_TYPED[name]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_speaks_as_a_shell_does(name: str) -> None:
+    """What docstrings say of an argument is shown as it would be said of an option."""
+    for param in COMMANDS[name].params:
+        text = getattr(param, "help", None) or getattr(param, "text", "")
+        assert text, param.name
+        assert not re.search(r"\b(None|True|False|default: .*default: )\b", text), (param.name, text)
+        flags = {flag for each in COMMANDS[name].params for flag in each.opts}
+        assert set(re.findall(r"--[a-z][a-z-]+", text)) <= flags | {"--json"}, (param.name, text)
+
+
+def test_what_may_be_chosen_is_what_the_library_takes() -> None:
+    from shardio.cli import _signature
+    from shardio.metadata import _schema
+    from shardio.order import _plan
+
+    assert _signature.ENCODINGS == _schema.ENCODINGS
+    assert set(_signature.MIXINGS) == set(_plan.MIXINGS)
 
 
 @pytest.mark.parametrize(
@@ -329,6 +381,7 @@ def test_a_full_disk_for_what_is_printed(line: str) -> None:
 
 
 def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, run: Run, birds: Path) -> None:
+    @functools.wraps(shardio.verify)
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -340,7 +393,9 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, run: Run, birds: Path) -
 
 def test_a_real_ctrl_c() -> None:
     code = (
-        "import time, shardio\nshardio.verify = lambda *a, **k: (print('here', flush=True), time.sleep(60))\n"
+        "import functools, time, shardio\n"
+        "slow = lambda *a, **k: (print('here', flush=True), time.sleep(60))\n"
+        "shardio.verify = functools.wraps(shardio.verify)(slow)\n"
     )
     code += "import sys; from shardio.cli import main; sys.exit(main(['verify', 'x']))"
     process = subprocess.Popen(
@@ -432,17 +487,17 @@ def test_colours_are_for_terminals_alone(birds: Path) -> None:
 
 def test_roots_of_adopted_shards_are_reached_as_their_dataset_is():
     """Credentials do not go to another kind of storage."""
-    from types import SimpleNamespace
-
-    from shardio.cli._options import allow_roots
+    from shardio.cli._given import Given
 
     roots = ["s3://theirs/x", "gs://theirs/x", "/data/x"]
-    given = SimpleNamespace(
-        url="s3://mine/ds", anon=False, storage_option=[("key", "secret")], allow_root=roots
-    )
     options = {"key": "secret"}
-    assert allow_roots(given) == {roots[0]: options, roots[1]: {}, roots[2]: {}}
-    assert allow_roots(given, "/data/ds") == {roots[0]: {}, roots[1]: {}, roots[2]: options}
+    typed = {"url": "s3://mine/ds", "anon": False, "storage_options": options, "allow_roots": roots}
+    given = Given(typed)
+    assert given.allow_roots_given == {roots[0]: options, roots[1]: {}, roots[2]: {}}
+    assert given.at("/data/ds").allow_roots_given == {roots[0]: {}, roots[1]: {}, roots[2]: options}
+    # Of a source that is a dataset, and is reached by options of its own.
+    source = Given({**typed, "source": "gs://theirs/ds", "source_options": None})
+    assert source.allow_roots_given == {root: {} for root in roots}
 
 
 @pytest.mark.parametrize("text", ["1_0", "\u0663", "0x10", "1e3", "1.0", "", " "])

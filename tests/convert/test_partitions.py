@@ -96,7 +96,7 @@ def test_what_leaves_them_out(tmp_path, kind, capsys) -> None:
         assert values(tmp_path / f"out{number}") == [{"n": 0}, {"n": 1}, {"n": 2}]
         assert not any("folders:" in note for note in report.notes)
     more = [f"--type={name}={kind}" for name, kind in types.items()]
-    assert main(["convert", str(source), str(tmp_path / "shell"), "--no-partitions", *more]) == 0
+    assert main(["convert", str(source), str(tmp_path / "shell"), "--partitions", "none", *more]) == 0
     assert values(tmp_path / "shell") == [{"n": 0}, {"n": 1}, {"n": 2}]
     capsys.readouterr()
 
@@ -127,7 +127,7 @@ def test_a_name_in_the_record_too(tmp_path, kind, capsys) -> None:
     assert "partitions=None" in str(caught.value)
     more = [f"--type={name}={kind}" for name, kind in types.items()]
     assert main(["convert", str(source), str(tmp_path / "other"), *more]) == 1
-    assert "--no-partitions" in capsys.readouterr().err
+    assert "--partitions none" in capsys.readouterr().err
     report = shardio.convert_dataset(source, tmp_path / "skip", schema=types, on_error="skip")
     assert len(report.skipped) == 1
     shardio.convert_dataset(source, tmp_path / "own", schema=types, partitions=None)

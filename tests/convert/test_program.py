@@ -60,11 +60,3 @@ def test_a_function_by_its_name(tmp_path, capsys, monkeypatch) -> None:
     assert main(["convert", "list.txt", "d", "--process", "my_loader_for_tests:load"]) == 0
     assert [value["name"] for value in shardio.open("d")] == ["a", "b"]
     capsys.readouterr()
-
-
-def test_the_program_knows_all_kinds() -> None:
-    from shardio.cli._commands import _convert, _export
-    from shardio.convert import SOURCE_KINDS, TARGET_KINDS
-
-    assert _convert._KINDS == SOURCE_KINDS
-    assert _export._KINDS == TARGET_KINDS

@@ -9,66 +9,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import WHOLE, Argument, Command, Option, PlaceParam, Value, flag, options
+from shardio.cli._command import Command, Option, flag
 from shardio.cli._console import CLEAN, DAMAGE
 from shardio.cli._describe import feature_lines
-from shardio.cli._options import (
-    SCHEMA,
-    allow_roots,
-    allowed_roots_option,
-    anonymous_option,
-    pair,
-    schema_option,
-    splits,
-    splits_option,
-    storage_options,
-    workers_option,
-)
+from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import SimpleNamespace
 
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
     from shardio_indexer import AdoptReport
 
 _MOST_SHOWN = 20
-# What the rooms below know, written out so that help needs none of them; a test holds both sides together.
-_ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
-_FORMATS = ("tfrecord", "tar", "jsonl", "text", "codewithgpu")
+FORMATS = ("tfrecord", "tar", "jsonl", "text", "codewithgpu")  # a test holds them to the indexer's
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
-    return _export(arguments, console) if arguments.export else _adopt(arguments, console)
+def _run(given: Given, console: Console) -> int:
+    return _export(given, console) if given.export else _adopt(given, console)
 
 
-def _adopt(arguments: SimpleNamespace, console: Console) -> int:
+def _adopt(given: Given, console: Console) -> int:
     from shardio_indexer import ScanOptions, adopt
 
     try:
         with console.progress("adopt") as progress:
-            report = adopt(
-                arguments.urls,
-                into=arguments.into,
-                split=splits(arguments),
-                salvage=arguments.salvage,
-                update=arguments.update,
-                drop_missing=arguments.drop_missing,
-                schema=_schema(arguments),
-                encoding=arguments.encoding,
-                scan=ScanOptions(
-                    format=arguments.format,
-                    record_crc=arguments.record_crc,
-                    trust=arguments.trust,
-                    use_index=arguments.use_index,
-                    block_bytes=arguments.block_bytes,
-                ),
-                storage_options=storage_options(arguments, arguments.urls[0]),
-                into_options=dict(arguments.into_option) or None,
-                workers=arguments.workers,
-                progress=progress,
-            )
+            report = given.call(adopt, schema=_schema(given), scan=given.call(ScanOptions), progress=progress)
     except KeyboardInterrupt:
         console.note("what is done is kept; run it again to continue")
         raise
@@ -76,18 +43,12 @@ def _adopt(arguments: SimpleNamespace, console: Console) -> int:
     return CLEAN if report.ok else DAMAGE
 
 
-def _export(arguments: SimpleNamespace, console: Console) -> int:
+def _export(given: Given, console: Console) -> int:
     from shardio_indexer import export_indexes
 
-    if len(arguments.urls) != 1:
+    if len(given.urls) != 1:
         raise ValueError("--export takes one dataset")
-    written = export_indexes(
-        arguments.urls[0],
-        form=arguments.export,
-        into=arguments.into,
-        storage_options=storage_options(arguments, arguments.urls[0]),
-        allow_roots=allow_roots(arguments, arguments.urls[0]),
-    )
+    written = given.call(export_indexes, url=given.urls[0], form=given.export)
     if console.json:
         console.document({"written": written})
     else:
@@ -152,73 +113,37 @@ def _print(report: AdoptReport, console: Console) -> None:
     console.line(report.opens)
 
 
-def _schema(arguments: SimpleNamespace) -> Any:
+def _schema(given: Given) -> Any:
     """Return what is said of features: None for nothing, False for no schema."""
-    given = schema_option(arguments)
-    if arguments.no_schema:
-        if given is not None:
+    features = given.schema_given
+    if given.no_schema:
+        if features is not None:
             raise ValueError("--no-schema leaves records as they are: leave out --schema and --type, or this")
         return False
-    if given is None and arguments.encoding is not None:
+    if features is None and given.encoding is not None:
         raise ValueError("--encoding says how records hold the features of --schema, which is missing")
-    return given
+    return features
 
-
-_PARAMS = (
-    Argument(
-        ["urls"], metavar="URL...", nargs=-1, required=True, type=PlaceParam(),
-        help="shard, folder, glob, braces, or @file with a URL a line",
-    ),
-    Option(
-        ["--into"],
-        metavar="URL",
-        type=PlaceParam(),
-        help="where the dataset goes; default: the folder named, or that of the files if it holds no others",
-    ),
-    splits_option(),
-    Option(
-        ["--format"], type=click.Choice(_FORMATS), help="what the shards are, if it cannot be detected"
-    ),
-    flag("--salvage", "index around damage and say what was left out"),
-    flag("--update", "index shards again that have changed, or whose index is damaged or gone"),
-    flag("--drop-missing", "take shards out of the dataset that are no longer there"),
-    flag("--use-index", "take the records from the .index, .idx or .tar.idx next to a shard"),
-    flag("--trust", "do not compute the checksums of records"),
-    Option(
-        ["--record-crc"], type=click.Choice(("crc32c", "crc32", "none")), default="crc32c",
-        help="what the writer used; default: crc32c",
-    ),
-    *SCHEMA,
-    Option(
-        ["--encoding"], type=click.Choice(_ENCODINGS),
-        help="how records hold the features of --schema, where that is not what is inferred; bytes takes "
-        "lines as they are",
-    ),
-    flag("--no-schema", "infer none: records are bytes"),
-    Option(
-        ["--block-bytes"], metavar="N", type=WHOLE, default=64 << 10, help="size of a block; default: 65536"
-    ),
-    workers_option(),
-    Option(
-        ["--export"], type=click.Choice(("dali",)),
-        help="write indexes for another program, from those of a dataset",
-    ),
-    options(
-        "--storage-option", metavar="KEY=VALUE", type=Value(pair), group="storage",
-        help="option of the shards' fsspec filesystem; may be repeated",
-    ),
-    options(
-        "--into-option", metavar="KEY=VALUE", type=Value(pair), group="storage", help="the same for --into"
-    ),
-    anonymous_option(),
-    allowed_roots_option("storage"),
-)  # fmt: skip
 
 COMMAND = Command(
     name="adopt",
     aliases=("index",),
     summary="adopt shards in place, without changing a byte of them",
-    params=_PARAMS,
+    takes=(
+        Takes("shardio_indexer:adopt", places=("urls",)),
+        Takes(
+            "shardio_indexer:ScanOptions",
+            only=("format", "record_crc", "trust", "use_index", "block_bytes"),
+            choices={"format": FORMATS, "record_crc": ("crc32c", "crc32", "none")},
+        ),
+        flag("--no-schema", "infer none: records are bytes"),
+        Option(
+            ["--export"],
+            type=click.Choice(("dali",)),
+            help="write indexes for another program, from those of a dataset",
+        ),
+        Takes("shardio_indexer:export_indexes", only=("allow_roots",)),
+    ),
     run=_run,
     examples={
         "shardio adopt s3://bucket/birds": "every shard below a folder, indexes beside them",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from shardio.cli._command import WHOLE, Command, Option, flag
+from shardio.cli._command import Command, flag
 from shardio.cli._console import CLEAN
-from shardio.cli._options import ENGINE, READING, STORAGE, open_dataset, url_argument
+from shardio.cli._given import READING
 from shardio.cli._plots import bars, check_plot, plot_bench, plot_option
+from shardio.cli._signature import Takes
 from shardio.display import count, size
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
     from shardio.streaming import BenchReport
 
 _SHORT = 0.1  # seconds, within which the clock and the machine say more than the dataset
@@ -29,20 +29,17 @@ _WHAT = {
 }
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
+def _run(given: Given, console: Console) -> int:
     import shardio
+    from shardio.reader import open_split
 
-    if arguments.plot is not None:
-        check_plot(arguments.plot)
-    ds = open_dataset(arguments, arguments.url, **_decoding(arguments))
-    report = shardio.bench(
-        ds,
-        global_batch=arguments.global_batch,
-        seconds=arguments.seconds,
-        num_threads=arguments.num_threads,
-    )
-    if arguments.plot not in (None, "-"):
-        plot_bench(report, arguments.plot)
+    if given.plot is not None:
+        check_plot(given.plot)
+    decode = {"decode": "image"} if given.decode_images else {}
+    ds = open_split(**given.options(shardio.open), **decode)
+    report = given.call(shardio.bench, ds)
+    if given.plot not in (None, "-"):
+        plot_bench(report, given.plot)
     console.report(report, lambda: _print(console, report))
     return CLEAN
 
@@ -72,38 +69,16 @@ def _print(console: Console, report: BenchReport) -> None:
     console.note("what was read before may come from memory: the first pass tells whether it did")
 
 
-def _decoding(arguments: SimpleNamespace) -> dict[str, Any]:
-    found: dict[str, Any] = {"decode": "image"} if arguments.decode_images else {}
-    if arguments.features:
-        found["features"] = [name for name in arguments.features.split(",") if name]
-    return found
-
-
-_PARAMS = (
-    url_argument(),
-    Option(
-        ["--seconds"], type=float, default=10.0, metavar="S", help="time for all stages together; default 10"
-    ),
-    Option(
-        ["--global-batch"],
-        type=WHOLE,
-        default=256,
-        metavar="G",
-        help="records of a batch; default 256",
-    ),
-    Option(["--num-threads"], type=WHOLE, default=2, metavar="N", help="threads of the stream; default 2"),
-    Option(["--features"], metavar="A,B", help="decode only these"),
-    flag("--decode-images", "decode images to pixels"),
-    plot_option("rates and costs"),
-    *READING,
-    *STORAGE,
-    ENGINE,
-)
-
 COMMAND = Command(
     name="bench",
     summary="measure how fast this dataset is read from this machine",
-    params=_PARAMS,
+    takes=(
+        Takes("shardio:open", only=("url", "features")),
+        Takes("shardio:bench", without=("ds",)),
+        flag("--decode-images", "decode images to pixels"),
+        plot_option("rates and costs"),
+        READING,
+    ),
     run=_run,
     examples={
         "shardio bench s3://bucket/birds --split train": "rates of each stage, and what a record costs",

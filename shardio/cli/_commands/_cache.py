@@ -11,15 +11,14 @@ from shardio.cli._console import CLEAN
 from shardio.display import plural, size
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
+def _run(given: Given, console: Console) -> int:
     from shardio.storage import BlockCache, CacheOptions
 
-    removed = BlockCache(CacheOptions(arguments.dir, max_bytes=1)).clear()
+    removed = BlockCache(CacheOptions(given.dir, max_bytes=1)).clear()
     if console.json:
         console.document({"folder": removed.folder, "blocks": removed.entries, "bytes": removed.num_bytes})
     else:
@@ -28,15 +27,17 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     return CLEAN
 
 
-_PARAMS = (
-    Argument(["action"], metavar="ACTION", type=click.Choice(("clear",)), help="clear: remove every block"),
-    Argument(["dir"], metavar="DIR", type=PlaceParam(), help="folder of the cache, as in CacheOptions(dir)"),
-)  # fmt: skip
-
 COMMAND = Command(
     name="cache",
     summary="empty a local cache",
-    params=_PARAMS,
+    takes=(
+        Argument(
+            ["action"], metavar="ACTION", type=click.Choice(("clear",)), help="clear: remove every block"
+        ),
+        Argument(
+            ["dir"], metavar="DIR", type=PlaceParam(), help="folder of the cache, as in CacheOptions(dir)"
+        ),
+    ),
     run=_run,
     examples={"shardio cache clear /scratch/blocks": "the folder that CacheOptions was given"},
 )

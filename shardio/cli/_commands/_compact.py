@@ -4,49 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from shardio.cli._command import WHOLE, Command, Option, flag
-from shardio.cli._console import CLEAN
+from shardio.cli._command import Command
 from shardio.cli._describe import DRY_RUN
-from shardio.cli._options import (
-    CHANGE,
-    allow_roots,
-    allowed_roots_option,
-    storage_options,
-    url_argument,
-    workers_option,
-)
+from shardio.cli._given import reported
+from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
     from shardio.lifecycle import CompactReport
-
-_COMPRESSIONS = ("same", "none", "zstd", "gzip", "zlib")
-
-
-def _run(arguments: SimpleNamespace, console: Console) -> int:
-    import shardio
-
-    given = {"shard_bytes": arguments.shard_bytes, "block_bytes": arguments.block_bytes}
-    with console.progress("compact") as progress:
-        report = shardio.compact(
-            arguments.url,
-            arguments.split,
-            compression=None if arguments.compression == "none" else arguments.compression,
-            adopted=arguments.adopted,
-            workers=arguments.workers,
-            dry_run=arguments.dry_run,
-            progress=progress,
-            allow_roots=allow_roots(arguments),
-            storage_options=storage_options(arguments),
-            **{name: value for name, value in given.items() if value is not None},
-        )
-    console.report(report, lambda: _print(console, report))
-    return CLEAN
 
 
 def _print(console: Console, report: CompactReport) -> None:
@@ -73,28 +39,11 @@ def _print(console: Console, report: CompactReport) -> None:
         )
 
 
-_PARAMS = (
-    url_argument(),
-    Option(["--split"], metavar="NAME", group="dataset", help="one split; default: all"),
-    Option(
-        ["--shard-bytes"],
-        type=WHOLE,
-        metavar="BYTES",
-        help="stored bytes of a shard; default: 256 MiB",
-    ),
-    Option(["--compression"], type=click.Choice(_COMPRESSIONS), default="same", help="default: same"),
-    Option(["--block-bytes"], type=WHOLE, metavar="BYTES", help="decoded bytes of a block; default: as is"),
-    flag("--adopted", "copy shards that others wrote into the dataset, too"),
-    workers_option(),
-    allowed_roots_option(),
-    *CHANGE,
-)
-
 COMMAND = Command(
     name="compact",
     summary="merge small shards and drop deleted records, in a new version",
-    params=_PARAMS,
-    run=_run,
+    takes=(Takes("shardio:compact", choices={"compression": ("same", "zstd", "gzip", "zlib")}),),
+    run=reported("shardio:compact", _print),
     examples={
         "shardio compact s3://bucket/birds --dry-run": "what would be gained",
         "shardio compact s3://bucket/birds --compression zstd": "merged, and compressed",

@@ -10,21 +10,20 @@ from shardio.cli._command import COMPLETION_VARIABLE, Argument, Command
 from shardio.cli._console import CLEAN
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
+def _run(given: Given, console: Console) -> int:
     from click.shell_completion import get_completion_class
 
-    found = get_completion_class(arguments.shell)
+    found = get_completion_class(given.shell)
     assert found is not None  # noqa: S101 - click completes for these three
     script = found(click.Command("shardio"), {}, "shardio", COMPLETION_VARIABLE).source()
     if console.json:
-        console.document({"shell": arguments.shell, "script": script})
+        console.document({"shell": given.shell, "script": script})
         return CLEAN
     for line in script.splitlines():
         console.line(line)
@@ -34,7 +33,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 COMMAND = Command(
     name="completion",
     summary="print the script that completes commands in your shell",
-    params=(Argument(["shell"], metavar="SHELL", type=click.Choice(_SHELLS), help="bash, zsh or fish"),),
+    takes=(Argument(["shell"], metavar="SHELL", type=click.Choice(_SHELLS), help="bash, zsh or fish"),),
     run=_run,
     examples={
         "shardio completion bash >> ~/.bashrc": "zsh: >> ~/.zshrc",

@@ -4,57 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import WHOLE, Argument, Command, Option, flag, options
+from shardio.cli._command import WHOLE, Argument, Command, Option, Value, options
 from shardio.cli._console import CLEAN
 from shardio.cli._describe import DRY_RUN, print_version
-from shardio.cli._options import (
-    CHANGE,
-    VERSION,
-    allow_roots,
-    allowed_roots_option,
-    parse_key,
-    storage_options,
-    url_argument,
-)
+from shardio.cli._signature import Takes, typed
+from shardio.cli._values import parse_key
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
     from shardio.lifecycle import DeleteReport, EraseReport
+    from shardio.storage import CacheOptions
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
+def _run(given: Given, console: Console) -> int:
     import shardio
     from shardio.catalog import Catalog
     from shardio.reader import key_types
-    from shardio.storage import CacheOptions, connect
+    from shardio.storage import connect
 
-    storage = storage_options(arguments)
     keys = None
-    if arguments.key:
+    if given.key:
         # What the manifest says of the keys is enough: `delete` opens the dataset.
-        catalog = Catalog(connect(arguments.url, storage_options=storage))
-        known = key_types(catalog.load(arguments.version_number).manifest)
-        keys = [parse_key(text, known, arguments.feature) for text in arguments.key]
+        catalog = Catalog(given.call(connect))
+        known = key_types(catalog.load(given.version).manifest)
+        keys = [parse_key(text, known, given.feature) for text in given.key]
     with console.progress("delete") as progress:
-        report = shardio.delete(
-            arguments.url,
-            arguments.positions or None,
-            where=arguments.where,
-            keys=keys,
-            feature=arguments.feature,
-            split=arguments.split,
-            version=arguments.version_number,
-            erase=arguments.erase,
-            drop_tags=arguments.drop_tags,
-            cache=None if arguments.cache is None else CacheOptions(arguments.cache, max_bytes=1),
-            dry_run=arguments.dry_run,
-            progress=progress,
-            allow_roots=allow_roots(arguments),
-            storage_options=storage,
-        )
+        report = given.call(shardio.delete, keys=keys, progress=progress)
     console.report(report, lambda: _print(console, report))
     return CLEAN
 
@@ -94,25 +71,35 @@ def _print_erased(console: Console, report: EraseReport) -> None:
         console.line(f"holds the bytes, and is not the dataset's to remove: {url}")
 
 
-_PARAMS = (
-    url_argument(),
-    Argument(["positions"], nargs=-1, type=WHOLE, metavar="POSITION...", help="positions of records, from 0"),
-    Option(["--split"], metavar="NAME", group="dataset", help="split that the positions count in"),
-    VERSION,
-    allowed_roots_option(),
-    Option(["--where"], metavar="CONDITION", help='records that match a condition: "label = 3"'),
-    options("--key", metavar="KEY", help="records with this key, by `shardio keys`; may be repeated"),
-    Option(["--feature"], metavar="NAME", help="with --key: the feature whose keys these are"),
-    flag("--erase", "for good: rewrite their shards, and expire the versions that hold the records"),
-    flag("--drop-tags", "with --erase: drop the tags of these versions"),
-    Option(["--cache"], metavar="DIR", help="with --erase: a local cache of blocks that is emptied"),
-    *CHANGE,
-)
+def _cache(folder: str) -> CacheOptions:
+    from shardio.storage import CacheOptions
+
+    return CacheOptions(folder, max_bytes=1)
+
 
 COMMAND = Command(
     name="delete",
     summary="delete records, in a new version",
-    params=_PARAMS,
+    takes=(
+        Takes("shardio:delete", only=("url",)),
+        Argument(
+            ["positions"],
+            nargs=-1,
+            type=WHOLE,
+            metavar="POSITION...",
+            callback=typed(list),
+            help="positions of records, from 0",
+        ),
+        Option(["--where"], metavar="CONDITION", help='records that match a condition: "label = 3"'),
+        options("--key", metavar="KEY", help="records with this key, by `shardio keys`; may be repeated"),
+        Option(
+            ["--cache"],
+            metavar="DIR",
+            type=Value(_cache),
+            help="with --erase: a local cache of blocks that is emptied",
+        ),
+        Takes("shardio:delete", without=("features",)),
+    ),
     run=_run,
     examples={
         "shardio delete s3://bucket/birds 17 42 --split train --dry-run": "what would be deleted",

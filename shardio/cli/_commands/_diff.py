@@ -5,26 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import Argument, Command
-from shardio.cli._console import CLEAN
-from shardio.cli._options import STORAGE, VERSION_VALUE, storage_options, url_argument
+from shardio.cli._command import Command
+from shardio.cli._given import reported
+from shardio.cli._signature import Takes
 from shardio.display import count, plural
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
     from shardio.lifecycle import DiffReport
-
-
-def _run(arguments: SimpleNamespace, console: Console) -> int:
-    import shardio
-
-    report = shardio.diff(
-        arguments.url, arguments.first, arguments.second, storage_options=storage_options(arguments)
-    )
-    console.report(report, lambda: _print(console, report))
-    return CLEAN
 
 
 def _print(console: Console, report: DiffReport) -> None:
@@ -59,19 +47,10 @@ def _number(value: int | None) -> str:
     return "no" if value is None else count(value)
 
 
-_PARAMS = (
-    url_argument(),
-    Argument(["first"], metavar="N|TAG", type=VERSION_VALUE, help="a version, by number or tag"),
-    Argument(
-        ["second"], metavar="N|TAG", type=VERSION_VALUE, required=False, help="another one; default: latest"
-    ),
-    *STORAGE,
-)
-
 COMMAND = Command(
     name="diff",
     summary="show what differs between two versions",
-    params=_PARAMS,
-    run=_run,
+    takes=(Takes("shardio:diff", places=("url", "first", "second")),),
+    run=reported("shardio:diff", _print),
     examples={"shardio diff s3://bucket/birds 41 43": "records, splits, schema, metadata"},
 )

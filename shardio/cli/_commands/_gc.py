@@ -4,35 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import WHOLE, Command, Option, options
-from shardio.cli._console import CLEAN
-from shardio.cli._options import STORAGE, YES, storage_options, url_argument
+from shardio.cli._command import Command
+from shardio.cli._given import reported
+from shardio.cli._signature import Takes
 from shardio.display import plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import SimpleNamespace
 
     from shardio.catalog import GcReport
     from shardio.cli._console import Console
     from shardio.storage import ObjectInfo, Upload
-
-
-def _run(arguments: SimpleNamespace, console: Console) -> int:
-    import shardio
-
-    with console.progress("gc") as progress:
-        report = shardio.gc(
-            arguments.url,
-            expire=arguments.expire,
-            keep=arguments.keep,
-            abandon=arguments.abandon,
-            dry_run=not arguments.yes,
-            progress=progress,
-            storage_options=storage_options(arguments),
-        )
-    console.report(report, lambda: _print(console, report))
-    return CLEAN
 
 
 def _print(console: Console, report: GcReport) -> None:
@@ -84,22 +66,11 @@ def _print_end(console: Console, report: GcReport) -> None:
         console.line(f"deleted: {report.deleted} of {doomed}; this is version {report.version}")
 
 
-_PARAMS = (
-    url_argument(),
-    options("--expire", type=WHOLE, metavar="N", help="a version to expire; may be repeated"),
-    Option(["--keep"], type=WHOLE, metavar="N", help="expire all but the latest N versions"),
-    options(
-        "--abandon", metavar="SESSION", help="a session whose writers will not come back; may be repeated"
-    ),
-    YES,
-    *STORAGE,
-)  # fmt: skip
-
 COMMAND = Command(
     name="gc",
     summary="remove what only expired versions and abandoned sessions use",
-    params=_PARAMS,
-    run=_run,
+    takes=(Takes("shardio:gc"),),
+    run=reported("shardio:gc", _print),
     examples={
         "shardio gc s3://bucket/birds --keep 3": "what would go if the latest 3 versions stayed",
         "shardio gc s3://bucket/birds --keep 3 --yes": "remove it",

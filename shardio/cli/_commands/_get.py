@@ -4,47 +4,49 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import Argument, Command, Value, flag, whole_number
+from shardio.cli._command import Argument, Command, Value, flag
 from shardio.cli._console import CLEAN
-from shardio.cli._options import ENGINE, READING, STORAGE, url_argument
+from shardio.cli._given import READING
 from shardio.cli._records import DECODING, open_parts, reader_of
+from shardio.cli._signature import Takes
+from shardio.cli._values import whole_number
 from shardio.display import count, describe, plain, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import SimpleNamespace
 
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
     from shardio.cli._records import RecordGroup
     from shardio.reader import Location
 
 _FIRST_BYTES = 512
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
-    parts = open_parts(arguments, decode=not arguments.raw)
+def _run(given: Given, console: Console) -> int:
+    parts = open_parts(given, decode=not given.raw)
     if len(parts) > 1:
         names = ", ".join(part.name for part in parts)
-        message = f"{arguments.url} has several splits, choose one with --split: {names}"
+        message = f"{given.url} has several splits, choose one with --split: {names}"
         raise ValueError(message)
     part = parts[0]
-    read = reader_of("bytes" if arguments.raw else arguments.read_as)
+    read = reader_of("bytes" if given.raw else given.read_as)
     shown = []
-    for number, (position, value) in enumerate(part.pick(arguments.positions)):
+    for number, (position, value) in enumerate(part.pick(given.positions)):
         place = part.locate(position)
         if console.json:
             shown.append(_record(part, position, place, read(value)))
             continue
         if number:
             console.line()
-        if arguments.raw:
-            _print_raw(console, position, place, value, whole=arguments.all)
+        if given.raw:
+            _print_raw(console, position, place, value, whole=given.all)
             continue
         console.line(f"[{position}]" + (f"  row {place.row} of {place.url}" if place else ""))
         for line in describe(read(value), width=console.width - 2):
             console.line(f"  {line}")
     if console.json:
-        console.document({"url": arguments.url, "version": part.version, "records": shown})
+        console.document({"url": given.url, "version": part.version, "records": shown})
     return CLEAN
 
 
@@ -98,24 +100,24 @@ def _position(text: str) -> int:
         raise ValueError(message) from None
 
 
-_PARAMS = (
-    url_argument(shard=True),
-    Argument(
-        ["positions"], metavar="POSITION...", nargs=-1, required=True, type=Value(_position),
-        help="numbers from 0, or from the end: -1",
-    ),
-    flag("--raw", "payload bytes as hex, with url, shard, row and bytes"),
-    flag("--all", f"with --raw: more than {_FIRST_BYTES} bytes of each"),
-    *DECODING,
-    *READING,
-    *STORAGE,
-    ENGINE,
-)  # fmt: skip
-
 COMMAND = Command(
     name="get",
     summary="show records by position",
-    params=_PARAMS,
+    takes=(
+        Takes("shardio:open", only=("url",), shard=True),
+        Argument(
+            ["positions"],
+            metavar="POSITION...",
+            nargs=-1,
+            required=True,
+            type=Value(_position),
+            help="numbers from 0, or from the end: -1",
+        ),
+        flag("--raw", "payload bytes as hex, with url, shard, row and bytes"),
+        flag("--all", f"with --raw: more than {_FIRST_BYTES} bytes of each"),
+        *DECODING,
+        READING,
+    ),
     run=_run,
     examples={
         "shardio get s3://bucket/birds 17 -1 --split train": "two records",

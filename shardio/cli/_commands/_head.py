@@ -6,29 +6,29 @@ from typing import TYPE_CHECKING
 
 from shardio.cli._command import WHOLE, Command, Option
 from shardio.cli._console import CLEAN
-from shardio.cli._options import ENGINE, READING, STORAGE, url_argument
+from shardio.cli._given import READING
 from shardio.cli._records import DECODING, open_parts, reader_of
+from shardio.cli._signature import Takes
 from shardio.display import describe, plain, plural
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
-    if arguments.n < 0:
-        message = f"-n {arguments.n} must be at least 0"
+def _run(given: Given, console: Console) -> int:
+    if given.n < 0:
+        message = f"-n {given.n} must be at least 0"
         raise ValueError(message)
-    read = reader_of(arguments.read_as)
-    parts = open_parts(arguments, decode=True)
+    read = reader_of(given.read_as)
+    parts = open_parts(given, decode=True)
     shown = []
     for part in parts:
         if not console.json and len(parts) > 1:
             if part is not parts[0]:
                 console.line()
             console.line(f"{part.name}: {plural(len(part), 'record')}")
-        for position, value in part.first(arguments.n):
+        for position, value in part.first(given.n):
             if console.json:
                 shown.append({"split": part.name or None, "position": position, "value": plain(read(value))})
                 continue
@@ -36,23 +36,19 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             for line in describe(read(value), width=console.width - 2):
                 console.line(f"  {line}")
     if console.json:
-        console.document({"url": arguments.url, "version": parts[0].version, "records": shown})
+        console.document({"url": given.url, "version": parts[0].version, "records": shown})
     return CLEAN
 
-
-_PARAMS = (
-    url_argument(shard=True),
-    Option(["-n", "n"], type=WHOLE, default=5, metavar="N", help="records of each split; default 5"),
-    *DECODING,
-    *READING,
-    *STORAGE,
-    ENGINE,
-)  # fmt: skip
 
 COMMAND = Command(
     name="head",
     summary="show the first records, decoded",
-    params=_PARAMS,
+    takes=(
+        Takes("shardio:open", only=("url",), shard=True),
+        Option(["-n", "n"], type=WHOLE, default=5, metavar="N", help="records of each split; default: 5"),
+        *DECODING,
+        READING,
+    ),
     run=_run,
     examples={
         "shardio head s3://bucket/birds -n 2": "the first two records of every split",

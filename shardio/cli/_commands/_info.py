@@ -8,38 +8,37 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import Command, Option, PlaceParam, flag
+from shardio.cli._command import Argument, Command, Option, PlaceParam, flag
 from shardio.cli._console import CLEAN
 from shardio.cli._describe import dataset_facts, feature_notes, seen_facts, shard_facts
-from shardio.cli._options import ENGINE, STORAGE, VERSION, storage_options, url_argument
+from shardio.cli._signature import Takes
 from shardio.display import count, plain, plural, size
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
-    asked = [arguments.url, arguments.system or None, arguments.cache]
+def _run(given: Given, console: Console) -> int:
+    asked = [given.url, given.system or None, given.cache]
     if sum(one is not None for one in asked) != 1:
         raise ValueError("give one of: a URL, --system, --cache DIR")
-    if arguments.system:
+    if given.system:
         from shardio.cli._describe import system_facts
 
         return _show(console, system_facts())
-    if arguments.cache is not None:
-        return _show_cache(console, arguments.cache)
+    if given.cache is not None:
+        return _show_cache(console, given.cache)
     from shardio.reader import is_shard
 
-    options = storage_options(arguments)
-    number = arguments.version_number
-    if is_shard(arguments.url, version=number, storage_options=options, engine=arguments.engine):
+    options = given.storage_options_given
+    number = given.version
+    if is_shard(given.url, version=number, storage_options=options, engine=given.engine):
         if number is not None:
-            message = f"{arguments.url} is a single shard: it has no versions"
+            message = f"{given.url} is a single shard: it has no versions"
             raise ValueError(message)
-        facts = shard_facts(arguments.url, options, arguments.engine)
-        seen = seen_facts(arguments.url, options, arguments.engine, shard=True)
+        facts = shard_facts(given.url, options, given.engine)
+        seen = seen_facts(given.url, options, given.engine, shard=True)
         if console.json:
             console.document(plain({**facts, "seen": seen}))
             return CLEAN
@@ -47,9 +46,9 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         if seen is not None:
             _print_seen(console, seen)
         return CLEAN
-    facts = dataset_facts(arguments.url, number, options, arguments.engine)
+    facts = dataset_facts(given.url, number, options, given.engine)
     if facts["schema"] is None:
-        facts["seen"] = seen_facts(arguments.url, options, arguments.engine, shard=False, version=number)
+        facts["seen"] = seen_facts(given.url, options, given.engine, shard=False, version=number)
     if console.json:
         console.document(plain(facts))
     else:
@@ -147,19 +146,21 @@ def _print_seen(console: Console, seen: dict[str, Any]) -> None:
     console.table(rows, head=("feature", "type", "notes"))
 
 
-_PARAMS = (
-    url_argument(shard=True, optional=True),
-    flag("--system", "versions of what is installed, parts in use"),
-    Option(["--cache"], metavar="DIR", type=PlaceParam(), help="what is in a local cache of blocks"),
-    VERSION,
-    *STORAGE,
-    ENGINE,
-)  # fmt: skip
-
 COMMAND = Command(
     name="info",
     summary="show what a dataset or shard holds, or what is installed",
-    params=_PARAMS,
+    takes=(
+        Argument(
+            ["url"],
+            metavar="URL",
+            required=False,
+            type=PlaceParam(),
+            help="dataset, or single shard: a local path or any fsspec URL",
+        ),
+        flag("--system", "versions of what is installed, parts in use"),
+        Option(["--cache"], metavar="DIR", type=PlaceParam(), help="what is in a local cache of blocks"),
+        Takes("shardio:open", only=("version", "storage_options", "engine")),
+    ),
     run=_run,
     examples={
         "shardio info s3://bucket/birds": "versions, splits, records, bytes, schema, digest",

@@ -6,46 +6,45 @@ from typing import TYPE_CHECKING
 
 from shardio.cli._command import Argument, Command, Option
 from shardio.cli._console import CLEAN
-from shardio.cli._options import BUILD, build_options, parse_key, sidecar_options, url_argument
+from shardio.cli._signature import Takes
+from shardio.cli._values import parse_key
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
     from shardio.lifecycle import KeysReport
 
 _SHOWN = 5
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
+def _run(given: Given, console: Console) -> int:
     import shardio
 
-    if arguments.keys:
-        return _find(arguments, console)
-    if arguments.feature is None:
+    if given.keys:
+        return _find(given, console)
+    if given.feature is None:
         raise ValueError("--feature NAME says which feature holds the keys")
     with console.progress("keys") as progress:
-        report = shardio.build_keys(
-            arguments.url, arguments.feature, progress=progress, **build_options(arguments)
-        )
+        report = given.call(shardio.build_keys, progress=progress)
     console.report(report, lambda: _print(console, report))
     return CLEAN
 
 
-def _find(arguments: SimpleNamespace, console: Console) -> int:
+def _find(given: Given, console: Console) -> int:
+    import shardio
     from shardio.reader import open_split
 
-    ds = open_split(arguments.url, arguments.split, **sidecar_options(arguments))
+    ds = open_split(**given.options(shardio.open))
     found = []
-    for text in arguments.keys:
-        key = parse_key(text, ds.key_features, arguments.feature)
-        for position in ds.find_all(key, feature=arguments.feature).tolist():
+    for text in given.keys:
+        key = parse_key(text, ds.key_features, given.feature)
+        for position in ds.find_all(key, feature=given.feature).tolist():
             place = ds.locate(position)
             found.append({"key": text, "position": position, "shard": place.shard, "row": place.row})
-    missing = [text for text in arguments.keys if text not in {each["key"] for each in found}]
+    missing = [text for text in given.keys if text not in {each["key"] for each in found}]
     if console.json:
-        console.document({"url": arguments.url, "version": ds.version, "found": found, "missing": missing})
+        console.document({"url": given.url, "version": ds.version, "found": found, "missing": missing})
     else:
         rows = [(each["key"], str(each["position"]), each["shard"], str(each["row"])) for each in found]
         if rows:
@@ -76,18 +75,18 @@ def _print(console: Console, report: KeysReport) -> None:
             console.line(f"  {each.key!r}: {plural(each.records, 'record')}, {places}")
 
 
-_PARAMS = (
-    url_argument(),
-    Argument(["keys"], nargs=-1, metavar="[KEY]...", help="keys to find; without them, make the index"),
-    Option(["--feature"], metavar="NAME", help="feature whose values are the keys: text, bytes or integers"),
-    Option(["--split"], metavar="NAME", group="dataset", help="split to find keys in"),
-    *BUILD,
-)
-
 COMMAND = Command(
     name="keys",
     summary="index the keys of records, and find records by key",
-    params=_PARAMS,
+    takes=(
+        Takes("shardio:build_keys", only=("url",)),
+        Argument(["keys"], nargs=-1, metavar="[KEY]...", help="keys to find; without them, make the index"),
+        Option(
+            ["--feature"], metavar="NAME", help="feature whose values are the keys: text, bytes or integers"
+        ),
+        Takes("shardio:open", only=("split",)),
+        Takes("shardio:build_keys"),
+    ),
     run=_run,
     examples={
         "shardio keys s3://bucket/birds --feature id": "make it, or add what is new",

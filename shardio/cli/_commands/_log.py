@@ -8,24 +8,23 @@ from typing import TYPE_CHECKING, Any
 from shardio.cli._command import WHOLE, Command, Option
 from shardio.cli._console import CLEAN
 from shardio.cli._describe import moment
-from shardio.cli._options import STORAGE, storage_options, url_argument
+from shardio.cli._signature import Takes
 from shardio.display import count, size
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
 
 _WIDTH = 60  # of the metadata; `--json` has all of it
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
+def _run(given: Given, console: Console) -> int:
     import shardio
 
-    if arguments.n is not None and arguments.n < 1:
-        message = f"-n {arguments.n} must be at least 1"
+    if given.n is not None and given.n < 1:
+        message = f"-n {given.n} must be at least 1"
         raise ValueError(message)
-    versions = shardio.log(arguments.url, storage_options=storage_options(arguments))
+    versions = given.call(shardio.log)
     latest = versions[0].manifest
     expired = set(latest.expiry.expired_versions)
     shown = [
@@ -34,10 +33,10 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             "expired": version.number in expired,
             "tags": sorted(name for name, number in latest.tags.items() if number == version.number),
         }
-        for version in versions[: arguments.n]
+        for version in versions[: given.n]
     ]
     if console.json:
-        console.document({"url": arguments.url, "versions": shown})
+        console.document({"url": given.url, "versions": shown})
         return CLEAN
     rows = [
         (
@@ -69,16 +68,13 @@ def _metadata(metadata: dict[str, Any]) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."
 
 
-_PARAMS = (
-    url_argument(),
-    Option(["-n", "n"], type=WHOLE, metavar="N", help="the latest N versions only"),
-    *STORAGE,
-)  # fmt: skip
-
 COMMAND = Command(
     name="log",
     summary="list the versions, the latest first",
-    params=_PARAMS,
+    takes=(
+        Takes("shardio:log"),
+        Option(["-n", "n"], type=WHOLE, metavar="N", help="the latest N versions only"),
+    ),
     run=_run,
     examples={
         "shardio log s3://bucket/birds -n 5": "the five latest versions",

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import WHOLE, Command, Option, flag
+from shardio.cli._command import WHOLE, Command, Option
 from shardio.cli._console import CLEAN
-from shardio.cli._options import DATASETS, open_dataset
+from shardio.cli._given import DATASETS
 from shardio.cli._plots import check_plot, plot_option, plot_order
+from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import SimpleNamespace
 
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
     from shardio.order import Mixing, Plan, PlanReport
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix
@@ -25,35 +26,26 @@ _PLOTTED_STEPS = 256
 _SHAPE = ("ranks", "workers", "chunk_rows", "interleave", "chunk_bytes", "window")
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
+def _run(given: Given, console: Console) -> int:
     import shardio
 
-    options = {
-        "remainder": arguments.remainder,
-        "shuffle": not arguments.no_shuffle,
-        "plan": _plan(arguments),
-        "memory_bytes": arguments.memory,
-        "first_batch_bytes": arguments.first_batch,
-        "mixing": arguments.mixing,
-        "global_batch": arguments.global_batch,
-        "world_size": arguments.ranks,
-    }
-    data = _data(arguments)
+    options = given.options(shardio.StreamOptions) | {"plan": _plan(given)}
+    data = _data(given)
     plans = shardio.stream(data, **options).order.plans
-    if arguments.plot is not None:
-        check_plot(arguments.plot)
-    figures, advice = shardio.plan_report(data, workers=arguments.workers, **options)
+    if given.plot is not None:
+        check_plot(given.plot)
+    figures, advice = shardio.plan_report(data, workers=given.workers or 0, **options)
     if console.json:
         shapes = [plan.to_dict() for plan in plans]
-        if arguments.plot is not None:
-            plot_order(_places(data, options), figures, arguments.plot, console)
-        console.document({"urls": arguments.urls, "plans": shapes, **figures.to_dict(), "advice": advice})
+        if given.plot is not None:
+            plot_order(_places(data, options), figures, given.plot, console)
+        console.document({"urls": given.urls, "plans": shapes, **figures.to_dict(), "advice": advice})
         return CLEAN
-    console.table(_lines(figures, arguments))
+    console.table(_lines(figures, given))
     for plan in plans:
         console.line("plan: " + ", ".join(f"{name} {count(value)}" for name, value in plan.to_dict().items()))
-    if arguments.plot is not None:
-        plot_order(_places(data, options), figures, arguments.plot, console)
+    if given.plot is not None:
+        plot_order(_places(data, options), figures, given.plot, console)
     for line in advice:
         console.note(line)
     return CLEAN
@@ -76,35 +68,35 @@ def _places(data: DatasetReader | Mix, options: Mapping[str, Any]) -> tuple[list
     return found, schedule.stop
 
 
-def _data(arguments: SimpleNamespace) -> DatasetReader | Mix:
+def _data(given: Given) -> DatasetReader | Mix:
     import shardio
 
-    readers = [open_dataset(arguments, url) for url in arguments.urls]
-    weights = arguments.weights or ([1.0] * len(readers) if len(readers) > 1 else [])
+    readers = [given.open(url) for url in given.urls]
+    weights = given.weights or ([1.0] * len(readers) if len(readers) > 1 else [])
     if len(weights) != len(readers) and (weights or len(readers) > 1):
         message = f"{len(weights)} --weights for {len(readers)} datasets: give one for each"
         raise ValueError(message)
     if not weights:
         return readers[0]
-    return shardio.mix(list(zip(readers, weights, strict=True)), stop=arguments.stop)
+    return given.call(shardio.mix, list(zip(readers, weights, strict=True)))
 
 
-def _plan(arguments: SimpleNamespace) -> Plan | None:
+def _plan(given: Given) -> Plan | None:
     import shardio
 
-    given = {name: getattr(arguments, f"plan_{name}") for name in _SHAPE}
-    named = {name: value for name, value in given.items() if value is not None}
+    typed = {name: getattr(given, f"plan_{name}") for name in _SHAPE}
+    named = {name: value for name, value in typed.items() if value is not None}
     return shardio.Plan(**named) if named else None
 
 
-def _lines(figures: PlanReport, arguments: SimpleNamespace) -> list[tuple[str, str]]:
+def _lines(figures: PlanReport, given: Given) -> list[tuple[str, str]]:
     from shardio.order import PRICES
 
-    how = plural(arguments.workers, "worker") if arguments.workers else "threads"
-    who = f"{plural(arguments.ranks, 'rank')} x {how}"
+    how = plural(given.workers, "worker") if given.workers else "threads"
+    who = f"{plural(given.world_size, 'rank')} x {how}"
     twice = f", {size(figures.bytes_twice)} of them more than once" if figures.bytes_twice else ", each once"
     rows: dict[str, Any] = {
-        "run": f"{who}, global batch {count(arguments.global_batch)}",
+        "run": f"{who}, global batch {count(given.global_batch)}",
         "epoch": f"{plural(figures.records, 'record')} in {plural(figures.steps, 'step')}",
         "requests": f"{count(figures.requests)} an epoch, {_rate(figures.requests_per_step)} a step, "
         f"{size(round(figures.request_bytes))} each, and as many small ones to the indexes",
@@ -152,51 +144,59 @@ def _rate(number: float) -> str:
     return f"{number:.2g}" if number < 10 else f"{number:,.1f}"
 
 
-_RUN = "the run"
-_SHAPE_GROUP = "numbers of the plan to fix; the others are chosen to suit"
-
-
-def _option(name: str, metavar: str, text: str, group: str = _RUN, **more: Any) -> Option:
-    return Option([name], metavar=metavar, type=WHOLE, group=group, help=text, **more)
-
-
-_PARAMS = (
-    _option("--global-batch", "G", "records of a step, all ranks", required=True),
-    _option("--ranks", "R", "processes that train; default 1", default=1),
-    _option("--workers", "W", "loader processes of each; default 0: threads", default=0),
-    Option(
-        ["--remainder"], type=click.Choice(("drop", "pad", "keep")), default="drop", group=_RUN,
-        help="default: drop",
-    ),
-    flag("--no-shuffle", "storage order", group=_RUN),
-    _option("--memory", "BYTES", "held beside batches; default 512 MiB, 128 of compressed local files"),
-    _option("--first-batch", "BYTES", "what it may read before its first batch; default: no bound"),
-    Option(
-        ["--mixing"], type=click.Choice(("cheap", "default", "best")), default="default", group=_RUN,
-        help="fewer requests, or more mixing; default: default",
-    ),
-    Option(
-        ["--weights"], metavar="X...", type=float, several=True, group=_RUN,
-        help="of a mixture, one a dataset",
-    ),
-    Option(
-        ["--stop"], type=click.Choice(("first", "all")), group=_RUN,
-        help="when a mixture ends; default: first",
-    ),
-    plot_option("shuffling and mixing"),
-    _option("--plan-ranks", "C", "any R that divides it reads each chunk once", group=_SHAPE_GROUP),
-    _option("--plan-workers", "T", "any W that divides it, too", group=_SHAPE_GROUP),
-    _option("--plan-chunk-rows", "ROWS", "records of a chunk", group=_SHAPE_GROUP),
-    _option("--plan-interleave", "J", "chunks of a lane that are read side by side", group=_SHAPE_GROUP),
-    _option("--plan-chunk-bytes", "BYTES", "stored bytes of a chunk, of a windowed plan", group=_SHAPE_GROUP),
-    _option("--plan-window", "ROWS", "rows among which a window shuffles", group=_SHAPE_GROUP),
-    *DATASETS,
-)  # fmt: skip
-
 COMMAND = Command(
     name="plan",
     summary="show what an epoch costs: requests, bytes, memory, and how well it shuffles",
-    params=_PARAMS,
+    takes=(
+        Option(
+            ["--global-batch"],
+            metavar="G",
+            type=WHOLE,
+            required=True,
+            group="the run",
+            help="records of a step, all ranks",
+        ),
+        Option(
+            ["--ranks", "world_size"],
+            metavar="R",
+            type=WHOLE,
+            default=1,
+            group="the run",
+            help="processes that train; default: 1",
+        ),
+        Takes(
+            "shardio:StreamOptions",
+            only=(
+                "remainder",
+                "shuffle",
+                "memory_bytes",
+                "first_batch_bytes",
+                "mixing",
+            ),
+            flags={"memory_bytes": "--memory", "first_batch_bytes": "--first-batch"},
+            group="the run",
+        ),
+        Takes("shardio:plan_report", only=("workers",), group="the run"),
+        Option(
+            ["--weights"],
+            metavar="X...",
+            type=float,
+            several=True,
+            group="the run",
+            help="of a mixture, one a dataset",
+        ),
+        Option(
+            ["--stop"],
+            type=click.Choice(("first", "all")),
+            group="the run",
+            help="when a mixture ends; default: first",
+        ),
+        plot_option("shuffling and mixing"),
+        Takes(
+            "shardio:Plan", prefix="plan_", group="numbers of the plan to fix; the others are chosen to suit"
+        ),
+        *DATASETS,
+    ),
     run=_run,
     examples={
         "shardio plan s3://bucket/birds --split train --global-batch 256 --ranks 8": "8 processes",

@@ -4,50 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from shardio.cli._command import Command, Option, PlaceParam, Value, options
+from shardio.cli._command import Command, Option
 from shardio.cli._console import CLEAN, DAMAGE
-from shardio.cli._options import (
-    ENGINE,
-    STORAGE,
-    YES,
-    allow_roots,
-    allowed_roots_option,
-    pair,
-    storage_options,
-    url_argument,
-    workers_option,
-)
+from shardio.cli._given import reported
+from shardio.cli._signature import Takes
 from shardio.display import plural
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
     from shardio.lifecycle import RepairReport
 
 _SHOWN = 20
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
-    import shardio
-
-    with console.progress("repair") as progress:
-        report = shardio.repair(
-            arguments.url,
-            mirror=arguments.mirror,
-            dry_run=not arguments.yes,
-            uncertain=arguments.uncertain,
-            digest=arguments.digest,
-            allow_roots=allow_roots(arguments),
-            workers=arguments.workers,
-            progress=progress,
-            storage_options=storage_options(arguments),
-            mirror_options=dict(arguments.mirror_option) or None,
-            engine=arguments.engine,
-        )
-    console.report(report, lambda: _print(console, report))
+def _code(report: RepairReport) -> int:
     return CLEAN if report.ok and not (report.dry_run and report.repaired) else DAMAGE
 
 
@@ -85,35 +55,18 @@ def _print_end(console: Console, report: RepairReport) -> None:
         console.line(f"STILL DAMAGED: {report.url}: {plural(len(report.unrepaired), 'finding')}")
 
 
-_PARAMS = (
-    url_argument(),
-    Option(
-        ["--mirror"], metavar="URL", type=PlaceParam(), help="copy of the dataset to repair from"
-    ),
-    options(
-        "--mirror-option",
-        metavar="KEY=VALUE",
-        type=Value(pair),
-        help="storage option of the mirror; may be repeated",
-    ),
-    Option(
-        ["--uncertain"],
-        type=click.Choice(("take", "leave")),
-        help="what becomes of records that nothing proves to belong where they are",
-    ),
-    Option(["--digest"], metavar="sha256:...", help="digest of the latest version, if its manifest is gone"),
-    workers_option(),
-    YES,
-    allowed_roots_option(),
-    *STORAGE,
-    ENGINE,
-)  # fmt: skip
-
 COMMAND = Command(
     name="repair",
     summary="repair what verify finds, from a copy or from what is left",
-    params=_PARAMS,
-    run=_run,
+    takes=(
+        Takes("shardio:repair", choices={"uncertain": ("take", "leave")}),
+        Option(
+            ["--digest"],
+            metavar="sha256:...",
+            help="digest of the latest version, if its manifest is gone",
+        ),
+    ),
+    run=reported("shardio:repair", _print, _code),
     examples={
         "shardio repair s3://bucket/birds": "what would be repaired, and what is lost; nothing is changed",
         "shardio repair s3://bucket/birds --mirror s3://copy/birds --yes": "repair from a copy",

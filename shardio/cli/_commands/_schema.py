@@ -5,51 +5,50 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import Argument, Command, Option, PlaceParam, Value, options
+from shardio.cli._command import Argument, Command, Option, PlaceParam
 from shardio.cli._console import CLEAN
 from shardio.cli._describe import feature_facts, feature_notes, print_version
-from shardio.cli._options import CHANGE, VERSION, name_and_value, storage_options
+from shardio.cli._signature import Takes, pairs
+from shardio.cli._values import text_pair
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
     from shardio.lifecycle import SchemaReport
     from shardio.metadata import Schema
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
+def _run(given: Given, console: Console) -> int:
     import shardio
 
-    words = list(arguments.words)
+    words = list(given.words)
     change = len(words) == 2 and words[0] == "set"
     if not change and len(words) != 1:
         raise ValueError("give the URL of a dataset, or `set` and a URL")
-    given = _features(arguments)
-    rename = dict(arguments.rename)
-    options = storage_options(arguments)
+    features = _features(given)
     if not change:
-        if given or rename or arguments.dry_run:
+        if features or given.rename or given.dry_run:
             message = f"to change the schema write: shardio schema set {words[0]} ..."
             raise ValueError(message)
-        reader = shardio.open(
-            words[0], "all", version=arguments.version_number, decode=False, storage_options=options
-        )
+        reader = given.at(words[0]).call(shardio.open, split="all", decode=False)
         schema = reader.schema
         if console.json:
             encoding = None if schema is None else schema.encoding
-            features = None if schema is None else schema.to_dict()
-            console.document({"version": reader.version, "encoding": encoding, "schema": features})
+            console.document(
+                {
+                    "version": reader.version,
+                    "encoding": encoding,
+                    "schema": None if schema is None else schema.to_dict(),
+                }
+            )
         elif schema is None:
             console.line("no schema: records are bytes")
         else:
             _show(console, schema)
         return CLEAN
-    if arguments.version_number is not None:
+    if given.version is not None:
         raise ValueError("--version shows the schema of a version; what is changed is the latest")
-    report = shardio.set_schema(
-        words[1], given, rename=rename, dry_run=arguments.dry_run, storage_options=options
-    )
+    report = given.at(words[1]).call(shardio.set_schema, features=features)
     console.report(report, lambda: _print(console, report))
     return CLEAN
 
@@ -60,15 +59,15 @@ def _print(console: Console, report: SchemaReport) -> None:
     print_version(console, report, anything=bool(report.changes))
 
 
-def _features(arguments: SimpleNamespace) -> dict[str, Any]:
+def _features(given: Given) -> dict[str, Any]:
     from shardio.metadata import parse_schema_json
 
-    given: dict[str, Any] = {} if arguments.schema is None else parse_schema_json(arguments.schema)
-    for name, text in arguments.feature:
+    features: dict[str, Any] = {} if given.schema is None else parse_schema_json(given.schema)
+    for name, text in (given.feature or {}).items():
         # A short string needs no quotes.
         document = text if text[:1] in ("{", '"') else "null" if text == "-" else json.dumps(text)
-        given.update(parse_schema_json(f"{{{json.dumps(name)}: {document}}}"))
-    return given
+        features.update(parse_schema_json(f"{{{json.dumps(name)}: {document}}}"))
+    return features
 
 
 def _show(console: Console, schema: Schema) -> None:
@@ -77,28 +76,25 @@ def _show(console: Console, schema: Schema) -> None:
     console.table(rows, head=("feature", "type", f"({schema.encoding})"))
 
 
-_PARAMS = (
-    Argument(
-        ["words"], nargs=-1, metavar="[set] URL", type=PlaceParam(), required=True,
-        help="a dataset; `set` before it changes its schema",
-    ),
-    VERSION,
-    options(
-        "--feature", metavar="NAME=TYPE", type=Value(name_and_value),
-        help='new or changed feature: a type, a JSON object, "-" to take it away; may be repeated',
-    ),
-    Option(["--schema"], metavar="JSON", help="the same for several, as `shardio schema --json` shows it"),
-    options(
-        "--rename", metavar="OLD=NEW", type=Value(name_and_value),
-        help="what readers call a feature from now on; records keep its name; may be repeated",
-    ),
-    *CHANGE,
-)  # fmt: skip
-
 COMMAND = Command(
     name="schema",
     summary="show the schema, or change it without touching a record",
-    params=_PARAMS,
+    takes=(
+        Argument(
+            ["words"],
+            nargs=-1,
+            metavar="[set] URL",
+            type=PlaceParam(),
+            required=True,
+            help="a dataset; `set` before it changes its schema",
+        ),
+        Takes("shardio:open", only=("version",)),
+        pairs("--feature", text_pair, 'new or changed feature: a type, a JSON object, "-" to take it away'),
+        Option(
+            ["--schema"], metavar="JSON", help="the same for several, as `shardio schema --json` shows it"
+        ),
+        Takes("shardio:set_schema", without=("url", "features")),
+    ),
     run=_run,
     examples={
         "shardio schema s3://bucket/birds": "features, types, classes, descriptions",

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import Command, flag
+from shardio.cli._command import Command
 from shardio.cli._console import CLEAN, DAMAGE, FAILED
-from shardio.cli._options import ENGINE, READING, STORAGE, reading_options, url_argument
+from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
     from shardio.maintenance import Finding, VerifyProgress, VerifyReport
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
+def _run(given: Given, console: Console) -> int:
     import shardio
 
     printed = 0
@@ -30,13 +29,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         progress(state)
 
     with console.progress("verify") as progress:
-        report = shardio.verify(
-            arguments.url,
-            split=arguments.split,
-            decode=arguments.decode,
-            progress=show,
-            **reading_options(arguments),
-        )
+        report = given.call(shardio.verify, progress=show)
     if console.json:
         console.document(report.to_dict())
     else:
@@ -78,18 +71,10 @@ def _summarise(console: Console, report: VerifyReport) -> None:
     console.line(f"{outcome}: {what}: {looked}: {plural(len(report.findings), 'finding')}; {good}")
 
 
-_PARAMS = (
-    url_argument(shard=True),
-    flag("--decode", "also decode every record by the schema, and images to pixels"),
-    *READING,
-    *STORAGE,
-    ENGINE,
-)  # fmt: skip
-
 COMMAND = Command(
     name="verify",
     summary="compare every byte with its checksum and list every finding",
-    params=_PARAMS,
+    takes=(Takes("shardio:verify", without=("limits",), shard=True),),
     run=_run,
     examples={
         "shardio verify s3://bucket/birds": "the latest version, all splits",

@@ -9,36 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import WHOLE, Command, Option, PlaceParam, flag
 from shardio.cli._console import CLEAN
-from shardio.cli._options import (
-    ENGINE,
-    READING,
-    STORAGE,
-    read_json,
-    reading_options,
-    storage_options,
-    url_argument,
-)
+from shardio.cli._signature import Takes
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from shardio.cli._console import Console
+    from shardio.cli._given import Given
 
 _REPORT = "what `shardio verify URL --json` printed"
 
 
-def _run(arguments: SimpleNamespace, console: Console) -> int:
+def _run(given: Given, console: Console) -> int:
     from shardio.view import Pages, make_server
 
-    pages = Pages(
-        arguments.url,
-        split=arguments.split,
-        report=None if arguments.report is None else _read_report(arguments),
-        **reading_options(arguments),
-    )
+    pages = given.call(Pages, report=None if given.report is None else _read_report(given))
     # What cannot be opened at all is said here, not in the browser.
     facts = pages.summary()
-    server = make_server(pages, host=arguments.host, port=arguments.port, phrase=console.in_flags)
+    server = make_server(pages, host=given.host, port=given.port, phrase=console.in_flags)
     # Who ends it from outside means the same as Ctrl-C.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -57,12 +43,12 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             console.line(f"  {server.url}")
             console.line("Ctrl-C ends it")
         console.flush()
-        if not _is_loopback(arguments.host):
+        if not _is_loopback(given.host):
             console.note(
                 "others on your network can reach this address; without its token they see nothing, but the "
                 "connection is not encrypted, and traffic that they can read holds the token"
             )
-        if not arguments.no_browser and not console.json:
+        if not given.no_browser and not console.json:
             _open_browser(server.url)
         server.run()
     except KeyboardInterrupt:
@@ -80,11 +66,10 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _read_report(arguments: SimpleNamespace) -> dict[str, Any]:
-    given = storage_options(arguments)
-    report = read_json(arguments.report, _REPORT, beside=arguments.url, storage_options=given)
+def _read_report(given: Given) -> dict[str, Any]:
+    report = given.read_json(given.report, _REPORT)
     if not isinstance(report, dict) or "findings" not in report:
-        message = f"{arguments.report} holds no report: expected {_REPORT}"
+        message = f"{given.report} holds no report: expected {_REPORT}"
         raise ValueError(message)
     return report
 
@@ -99,29 +84,21 @@ def _open_browser(url: str) -> None:
         browser.open(url)
 
 
-_PARAMS = (
-    url_argument(),
-    Option(
-        ["--host"], metavar="ADDRESS", default="127.0.0.1",
-        help="address to listen on; default: 127.0.0.1, this machine alone",
-    ),
-    Option(
-        ["--port"], metavar="N", type=WHOLE, default=0, help="port to listen on; default: a free one"
-    ),
-    flag("--no-browser", "print the address, and open no browser"),
-    Option(
-        ["--report"], metavar="FILE", type=PlaceParam(),
-        help=f"damage to show: {_REPORT}",
-    ),
-    *READING,
-    *STORAGE,
-    ENGINE,
-)  # fmt: skip
-
 COMMAND = Command(
     name="view",
     summary="browse a dataset in a browser",
-    params=_PARAMS,
+    takes=(
+        Takes("shardio.view:Pages", without=("report",)),
+        Option(
+            ["--host"],
+            metavar="ADDRESS",
+            default="127.0.0.1",
+            help="address to listen on; default: 127.0.0.1, this machine alone",
+        ),
+        Option(["--port"], metavar="N", type=WHOLE, default=0, help="port to listen on; default: a free one"),
+        flag("--no-browser", "print the address, and open no browser"),
+        Option(["--report"], metavar="FILE", type=PlaceParam(), help=f"damage to show: {_REPORT}"),
+    ),
     run=_run,
     examples={
         "shardio view s3://bucket/birds": "schema, records, images, statistics, versions; Ctrl-C ends it",
