@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio import kernels
 from shardio.metadata import is_image
 
 if TYPE_CHECKING:
@@ -51,20 +52,15 @@ def direct(feature: Feature) -> dict[type, Take]:
         if feature.kind == "image"
         else _same
     )
-    kind = str if feature.kind == "text" else bytes
     if feature.kind in ("json", "tensor"):
         return {}
     if not feature.shape:
-        return {kind: take}
-    size, plain = feature.shape[0], {kind}
-
-    def items(given: list[Any]) -> list[Any] | None:
-        if (size is not None and len(given) != size) or not plain.issuperset(map(type, given)):
-            return None
-        stored = given if take is _same else [take(item) for item in given]
-        return None if None in stored else stored
-
-    return {list: items}
+        return {str if feature.kind == "text" else bytes: take}
+    pack = partial(kernels.pack_list, "text" if feature.kind == "text" else "bytes", feature.shape[0])
+    if feature.kind != "image":
+        return {list: pack}
+    name = feature.type
+    return {list: lambda given: pack(given) if all(_is_file(item, name) for item in given) else None}
 
 
 def _same(given: bytes) -> bytes:
@@ -80,6 +76,10 @@ def _text(given: str) -> bytes | None:
 
 def _image(name: str, given: bytes) -> bytes | None:
     return given if is_image(given, name) else None
+
+
+def _is_file(given: object, name: str) -> bool:
+    return type(given) is bytes and is_image(given, name)
 
 
 def _scalars(feature: Feature) -> dict[type, Take]:
@@ -141,23 +141,21 @@ def _floats(name: str, pack: Take) -> dict[type, Take]:
 
 def _lists(feature: Feature) -> dict[type, Take]:
     """Return what takes lists of plain numbers of one dimension."""
-    known = {"float32": (float, "f"), "int64": (int, "q")}.get(feature.type)
-    if known is None or len(feature.shape) != 1 or feature.classes is not None:
+    if feature.type not in _CODES or len(feature.shape) != 1 or feature.classes is not None:
         return {}
-    kind, code = known
-    size, plain = feature.shape[0], {kind}
-    pack = None if size is None else struct.Struct(f"<{size}{code}").pack
+    size, code = feature.shape[0], _CODES[feature.type]
+    if feature.type in ("float32", "int64"):
+        return {list: partial(kernels.pack_list, "float" if feature.type == "float32" else "int64", size)}
+    plain = {float if code in "ed" else int}
 
-    def take(given: list[Any]) -> Any:
+    def take(given: list[Any]) -> bytes | None:
         count = len(given)
-        wrong = not count or (size is not None and count != size)
-        if wrong or not plain.issuperset(map(type, given)):
+        if (size is not None and count != size) or not plain.issuperset(map(type, given)):
             return None
         try:
-            packed = struct.pack(f"<{count}{code}", *given) if pack is None else pack(*given)
+            return struct.pack(f"<{count}{code}", *given)
         except (OverflowError, struct.error):
             return None
-        return np.frombuffer(packed, feature.dtype)
 
     return {list: take}
 

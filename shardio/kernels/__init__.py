@@ -60,6 +60,7 @@ gather_from = _chosen.gather_from
 gather_into = _chosen.gather_into
 gather_rows = _chosen.gather_rows
 interleave = _chosen.interleave
+pack_list = _chosen.pack_list
 parse_examples = _chosen.parse_examples
 parse_sequence_examples = _chosen.parse_sequence_examples
 permute = _chosen.permute
@@ -113,6 +114,7 @@ __all__ = [
     "interleave",
     "make_column",
     "mask_crc",
+    "pack_list",
     "parse_examples",
     "parse_sequence_examples",
     "permute",

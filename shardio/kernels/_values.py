@@ -128,6 +128,11 @@ def row_bounds(column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return starts.astype(np.int64), np.where(column.present, stops, starts).astype(np.int64)
 
 
+def is_packed(value: tuple[Any, ...]) -> bool:
+    """Tell whether a tuple is of the form that `pack_list` returns."""
+    return len(value) == 2 and value[0] in (1, 2, 3) and type(value[1]) is bytes
+
+
 def too_large(row: int | None, size: int) -> ValueError:
     """Say that a message would be larger than protobuf allows."""
     where = "the record" if row is None else f"row {row}"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shardio.codecs import record_codec
 from shardio.codecs._layout import ExampleLayout
 from shardio.errors import SchemaError
+from shardio.kernels import encode_example
 from shardio.metadata import Feature
 from tests.codecs._values import NUMBERS, SHAPES, arrays
 
@@ -45,21 +46,13 @@ FEATURES = st.builds(
 
 
 def stored(layout: ExampleLayout, value: Any) -> Any:
-    """What an encoding is given, by its bits, or the error."""
+    """The Example of the value, or the error."""
     entries: dict[str, Any] = {}
     try:
         layout.encode(value, entries)
     except SchemaError as error:
         return str(error)
-    return {name: _bits(layout, entry) for name, entry in entries.items()}
-
-
-def _bits(layout: ExampleLayout, entry: Any) -> Any:
-    if isinstance(entry, bytes | list):
-        return [entry] if isinstance(entry, bytes) else entry
-    dtype = np.int64 if layout.feature.type != "float32" else np.float32
-    array = np.asarray(entry, dtype if not isinstance(entry, np.ndarray) else None)
-    return array.dtype, array.ravel().tobytes()
+    return encode_example(entries)
 
 
 @settings(max_examples=max(500, settings().max_examples * 10), deadline=None)
@@ -94,6 +87,13 @@ def _bits(layout: ExampleLayout, entry: Any) -> Any:
 @example(Feature("int64[?]"), [2**63])
 @example(Feature("int64[?]"), [True, 1])
 @example(Feature("int64"), "bee")
+@example(Feature("float64[?]"), [1.0, 2**53 + 1])
+@example(Feature("float16[?]"), [65520.0])
+@example(Feature("float32[?]"), [float("inf"), float("nan"), 3.4028236e38])
+@example(Feature("uint8[2]"), [256, 1])
+@example(Feature("int32[2]"), [1, 2, 3])
+@example(Feature("bytes[?]"), [np.bytes_(b"a"), b"b"])
+@example(Feature("text[?]"), [np.str_("a"), "b"])
 @example(Feature("float32[?,?]"), np.ones((2, 2)).T)
 def test_it_is_what_fitting_gives(feature, value) -> None:
     fast, slow = ExampleLayout("x", feature), ExampleLayout("x", feature)
@@ -110,7 +110,9 @@ def test_it_is_what_fitting_gives(feature, value) -> None:
         ("bytes", b"x"), ("jpeg", b"\xff\xd8\xff"), ("float32[2]", [0.5, 1.5]), ("float32[?]", [0.5, 1.5]),
         ("int64[2]", [1, 2]), ("int64[?]", [1, 2]), ("float32[2]", np.ones(2)), ("float32[?]", np.ones(2)),
         ("int64[?]", np.ones(2, np.int32)), ("uint8[?,?,3]", np.zeros((2, 2, 3), np.uint8)),
-        ("text[?]", ["a", "ü"]), ("bytes[2]", [b"a", b"b"]),
+        ("text[?]", ["a", "ü"]), ("bytes[2]", [b"a", b"b"]), ("jpeg[?]", [b"\xff\xd8\xff"]), ("text[?]", []),
+        ("float64[2]", [0.5, 1.5]), ("float16[?]", [0.5]), ("uint8[?]", [0, 255]), ("int32[2]", [-1, 1]),
+        ("float32[?]", []), ("int64[?]", []), ("float64[?]", []),
     ],
     ids=itertools.count(),
 )  # fmt: skip

@@ -149,9 +149,57 @@ def test_single_values_stand_for_lists_of_one(kernels) -> None:
     assert kernels.encode_example({"i": np.array(7)}) == message({"i": int64s([7])})
 
 
+@given(
+    st.sampled_from(["float", "int64", "bytes", "text"]),
+    st.none() | st.integers(0, 3),
+    st.lists(st.floats() | st.sampled_from([3.4028236e38, -0.0]), max_size=4)
+    | st.lists(st.integers(-(1 << 64), 1 << 64) | st.sampled_from(INTEGERS), max_size=80)
+    | st.lists(st.binary(max_size=150), max_size=4)
+    | st.lists(st.text(max_size=4) | st.just("\ud800"), max_size=4)
+    | st.lists(st.sampled_from([1, 1.5, b"a", "a", True, None, np.bytes_(b"a"), np.float64(1)]), max_size=3),
+)
+def test_lists_are_packed_as_they_would_be_encoded(kind, size, items) -> None:
+    """Or left alone: what is of another type, number or range.  `encode_example` takes what was packed."""
+    types = {"float": float, "int64": int, "bytes": bytes, "text": str}
+    fits = size in (None, len(items)) and all(type(item) is types[kind] for item in items)
+    fits = fits or (
+        kind == "bytes" and size in (None, len(items)) and all(isinstance(i, bytes) for i in items)
+    )
+    if kind == "float" and fits:
+        with np.errstate(over="ignore"):
+            value = np.array(items).astype(np.float32)
+        fits = not (np.isinf(value) & np.isfinite(np.array(items))).any()
+    elif kind == "int64" and fits:
+        fits = all(-(1 << 63) <= item < 1 << 63 for item in items)
+        value = int64s(items) if fits else None
+    elif kind == "text" and fits:
+        fits = "\ud800" not in items
+        value = [item.encode() for item in items] if fits else None
+    else:
+        value = items
+    for module in IMPLEMENTATIONS:
+        packed = module.pack_list(kind, size, items)
+        assert (packed is not None) == fits
+        if packed is not None:
+            assert module.encode_example({"x": packed}) == message({"x": value})
+            assert encode_sequence_example({"x": packed}, {}) == encode_sequence_example({"x": value}, {})
+
+
 @pytest.mark.parametrize(
     "value",
-    ["text", [1], [b"x", 1], (b"x",), np.zeros(1), np.zeros(1, np.int32), {}, object(), bytearray(b"x")],
+    [
+        "text",
+        [1],
+        (1, "x"),
+        (4, b"x"),
+        [b"x", 1],
+        (b"x",),
+        np.zeros(1),
+        np.zeros(1, np.int32),
+        {},
+        object(),
+        bytearray(b"x"),
+    ],
 )
 def test_a_value_of_another_type_is_refused(kernels, value) -> None:
     with pytest.raises(TypeError, match="expected int, float, bytes"):

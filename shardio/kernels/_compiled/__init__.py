@@ -30,7 +30,11 @@ from shardio.kernels._compiled._blocks import (  # noqa: E402 (after the questio
     slice_frames,
     take_frames,
 )
-from shardio.kernels._compiled._encode import encode_example, encode_examples  # noqa: E402 (the same)
+from shardio.kernels._compiled._encode import (  # noqa: E402 (the same)
+    encode_example,
+    encode_examples,
+    pack_list,
+)
 from shardio.kernels._compiled._frames import (  # noqa: E402 (the same)
     FrameBuffer,
     check_frames,
@@ -88,6 +92,7 @@ __all__ = [
     "gather_into",
     "gather_rows",
     "interleave",
+    "pack_list",
     "parse_examples",
     "parse_sequence_examples",
     "permute",

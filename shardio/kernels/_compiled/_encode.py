@@ -11,6 +11,10 @@ from __future__ import annotations
 import cython
 import numpy as np
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.cpython.float import PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cython.cimports.cpython.long import PyLong_AsLongLongAndOverflow, PyLong_CheckExact
+from cython.cimports.cpython.unicode import PyUnicode_CheckExact
+from cython.cimports.libc.math import isinf
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
 from cython.cimports.libc.stdlib import calloc, free
 from cython.cimports.libc.string import memcpy
@@ -18,7 +22,15 @@ from cython.cimports.shardio.kernels._compiled._memory import address_of
 
 from shardio.kernels._arguments import as_bytes
 from shardio.kernels._features import KINDS, Records
-from shardio.kernels._values import MAX_MESSAGE, check_columns, row_bounds, too_large, wrong_name, wrong_value
+from shardio.kernels._values import (
+    MAX_MESSAGE,
+    check_columns,
+    is_packed,
+    row_bounds,
+    too_large,
+    wrong_name,
+    wrong_value,
+)
 
 COMPILED = cython.compiled
 
@@ -37,6 +49,7 @@ Source = cython.struct(
     starts=cython.pointer[int64_t],
     stops=cython.pointer[int64_t],
     sizes=cython.pointer[int64_t],  # by row, what the values take; -1 where the row lacks the feature
+    packed=cython.bint,  # whether `floats` has the values as written, and first and last count bytes
 )
 
 
@@ -89,6 +102,8 @@ def _values_size(source: cython.pointer[Source], row: cython.Py_ssize_t) -> cyth
     """Measure the values of one row: of numbers the packed bytes, of bytes the fields."""
     k: cython.Py_ssize_t
     size: cython.Py_ssize_t = 0
+    if source.packed:
+        return source.last[row] - source.first[row]
     if source.kind == 2:
         return 4 * (source.last[row] - source.first[row])
     if source.kind == 3:
@@ -125,9 +140,10 @@ def _put_values(out: Place, source: cython.pointer[Source], row: cython.Py_ssize
     k: cython.Py_ssize_t
     size: cython.Py_ssize_t
     first: cython.Py_ssize_t = source.first[row]
-    if source.kind == 2:
-        size = 4 * (source.last[row] - first)
-        memcpy(out, source.floats + 4 * first, size)
+    if source.packed or source.kind == 2:
+        first *= 1 if source.packed else 4
+        size = _values_size(source, row)
+        memcpy(out, source.floats + first, size)
         return out + size
     if source.kind == 3:
         for k in range(first, source.last[row]):
@@ -331,30 +347,80 @@ def _take(source: cython.pointer[Source], single: cython.pointer[Single], value,
         source.floats = cython.cast(cython.p_char, address_of(array))
         source.ints = cython.cast(cython.pointer[int64_t], source.floats)
         count = array.size
-    elif isinstance(value, list):
-        source.kind = 1
-        count = len(value)
-        spans = _spans(value)
-        kept.append(spans)
-        source.starts = cython.cast(cython.pointer[int64_t], address_of(spans))
-        source.stops = source.starts + count
+    elif isinstance(value, list | tuple):
+        packed = pack_list("bytes", None, value) if isinstance(value, list) else value
+        if packed is None or not is_packed(packed):
+            raise wrong_value(value)
+        source.kind, data = packed
+        kept.append(data)
+        source.packed = True
+        source.floats = PyBytes_AS_STRING(data)
+        count = len(data)
     else:
         raise wrong_value(value)
     single.last = count
 
 
 @cython.cfunc
-def _spans(items: list) -> object:
-    spans = np.empty((2, len(items)), np.int64)
-    places: int64_t[:, ::1] = spans
-    k: cython.Py_ssize_t
-    for k in range(len(items)):
-        item = items[k]
-        if not isinstance(item, bytes):
-            raise wrong_value(items)
-        places[0, k] = cython.cast(int64_t, cython.cast(cython.size_t, PyBytes_AS_STRING(item)))
-        places[1, k] = places[0, k] + len(item)
-    return spans
+def _as_bytes(items: list, text: cython.bint) -> list:
+    """Return the bytes of each item, None where one is not what it should be."""
+    found: list = []
+    for item in items:
+        if not (PyUnicode_CheckExact(item) if text else isinstance(item, bytes)):
+            return None
+        try:
+            found.append(cython.cast(str, item).encode() if text else item)
+        except UnicodeEncodeError:
+            return None
+    return found
+
+
+def pack_list(kind: str, size, items: list):
+    number: cython.Py_ssize_t
+    count: cython.Py_ssize_t = len(items)
+    length: cython.Py_ssize_t = 0
+    overflow: cython.int = 0
+    single: cython.float
+    if size is not None and size != count:
+        return None
+    if kind == "float":
+        data: bytes = PyBytes_FromStringAndSize(cython.NULL, 4 * count)
+        out: Place = cython.cast(Place, PyBytes_AS_STRING(data))
+        for number in range(count):
+            item = items[number]
+            if not PyFloat_CheckExact(item):
+                return None
+            single = cython.cast(cython.float, PyFloat_AS_DOUBLE(item))
+            if isinf(single) and not isinf(PyFloat_AS_DOUBLE(item)):
+                return None
+            memcpy(out + 4 * number, cython.address(single), 4)
+        return 2, data
+    if kind == "int64":
+        for number in range(count):
+            item = items[number]
+            if not PyLong_CheckExact(item):
+                return None
+            length += _varint_size(PyLong_AsLongLongAndOverflow(item, cython.address(overflow)))
+            if overflow:
+                return None
+        data = PyBytes_FromStringAndSize(cython.NULL, length)
+        out = cython.cast(Place, PyBytes_AS_STRING(data))
+        for number in range(count):
+            out = _put_varint(out, PyLong_AsLongLongAndOverflow(items[number], cython.address(overflow)))
+        return 3, data
+    items = _as_bytes(items, kind == "text")
+    if items is None:
+        return None
+    for item in items:
+        length += field_size(len(cython.cast(bytes, item)))
+    data = PyBytes_FromStringAndSize(cython.NULL, length)
+    out = cython.cast(Place, PyBytes_AS_STRING(data))
+    for item in items:
+        length = len(cython.cast(bytes, item))
+        out = _put_head(out, 0x0A, length)
+        memcpy(out, PyBytes_AS_STRING(item), length)
+        out += length
+    return 1, data
 
 
 def encode_example(values):

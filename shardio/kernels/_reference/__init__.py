@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from shardio.kernels._reference._blocks import RecordLists, slice_frames
-from shardio.kernels._reference._encode import encode_example, encode_examples, encode_sequence_example
+from shardio.kernels._reference._encode import (
+    encode_example,
+    encode_examples,
+    encode_sequence_example,
+    pack_list,
+)
 from shardio.kernels._reference._frames import (
     FrameBuffer,
     check_frames,
@@ -48,6 +53,7 @@ __all__ = [
     "gather_into",
     "gather_rows",
     "interleave",
+    "pack_list",
     "parse_examples",
     "parse_sequence_examples",
     "permute",

@@ -6,13 +6,22 @@ parts.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardio.kernels._arguments import as_bytes
 from shardio.kernels._features import KINDS, Column, Records
-from shardio.kernels._values import MAX_MESSAGE, check_columns, row_bounds, too_large, wrong_name, wrong_value
+from shardio.kernels._values import (
+    MAX_MESSAGE,
+    check_columns,
+    is_packed,
+    row_bounds,
+    too_large,
+    wrong_name,
+    wrong_value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,10 +135,44 @@ def encode_examples(columns: Mapping[bytes, Column], *, rows: int | None = None)
     return Records(b"".join(payloads), offsets[:-1], offsets[1:])
 
 
+def pack_list(kind: str, size: int | None, items: list[Any]) -> tuple[int, bytes] | None:
+    """Return a list of plain values in the form that `encode_example` takes at once.
+
+    Args:
+        kind: "float", "int64", "bytes", or "text", which becomes bytes.
+        size: how many items there must be; None for any number.
+        items: the values.
+
+    Returns:
+        An opaque tuple; None where a value is of another type than float, int, bytes or str exactly, does not
+        fit into 32 bits of a float or 64 of an int, or has no UTF-8, and where there are more items or fewer.
+        Of bytes subclasses are taken, too.
+    """
+    plain = {"float": float, "int64": int, "bytes": bytes, "text": str}[kind]
+    if size not in (None, len(items)):
+        return None
+    if not all(type(item) is plain or (kind == "bytes" and isinstance(item, bytes)) for item in items):
+        return None
+    try:
+        if kind == "float":
+            return 2, struct.pack(f"<{len(items)}f", *items)
+        if kind == "int64":
+            np.array(items, np.int64)
+            return 3, _few(items)
+        fields = [_field(b"\x0a", item.encode() if kind == "text" else item) for item in items]
+    except (OverflowError, UnicodeEncodeError):
+        return None
+    return 1, b"".join(fields)
+
+
 def _feature(value: Any) -> bytes:
     """Encode one Feature."""
     if value is None:
         return b""
+    packed = pack_list("bytes", None, value) if isinstance(value, list) else value
+    if isinstance(packed, tuple) and is_packed(packed):
+        number, body = packed
+        return _field(bytes([number << 3 | 2]), _field(b"\x0a", body) if number > 1 and body else body)
     if isinstance(value, bytes):
         return _field(b"\x0a", _field(b"\x0a", value))
     if isinstance(value, int):
@@ -146,8 +189,6 @@ def _feature(value: Any) -> bytes:
     if isinstance(value, np.ndarray) and value.dtype == np.float32:
         body = value.astype("<f4", copy=False).tobytes()
         return _field(b"\x12", _field(b"\x0a", body) if body else b"")
-    if isinstance(value, list) and all(isinstance(item, bytes) for item in value):
-        return _field(b"\x0a", b"".join([_field(b"\x0a", item) for item in value]))
     raise wrong_value(value)
 
 
@@ -170,7 +211,7 @@ def encode_example(values: Mapping[str, Any]) -> bytes:
 
     Args:
         values: by feature name an int, float or bytes; a list of bytes; an int64 or float32 array, all
-            of whose values are taken in C order; or None for a feature of no kind.
+            of whose values are taken in C order; what `pack_list` returns; or None for a feature of no kind.
 
     Raises:
         TypeError: a value of another type.
