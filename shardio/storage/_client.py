@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shardio.storage._errors import BadResponseError, StatusError
 
 if TYPE_CHECKING:
-    import asyncio
     import pathlib
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from shardio.storage._store import Buffer, ObjectInfo
 
-    FetchMany = Callable[[str, list[int], list[int]], asyncio.Future[Any]]
+    FetchMany = Callable[[str, list[int], list[int]], Awaitable[Sequence[Any]]]
 
 # The name of the token among an object's metadata.
 TOKEN = "shardio-put"  # noqa: S105 - a name, no secret
@@ -46,7 +45,7 @@ class Reader(Protocol):
     Attributes:
         fetch_many: sends several range requests for one object, given their starts and stops, at the price
             of one; what it returns has their bytes as buffers, whose lengths the caller checks. None where a
-            reader has no such way. Ranges that touch may become one request. Called by `begin_call`.
+            reader has no such way. Ranges that touch may become one request.
     """
 
     fetch_many: FetchMany | None

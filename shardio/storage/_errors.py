@@ -82,6 +82,10 @@ class StatusError(Exception):
         self.headers = headers or {}
 
 
+class NoAnswerError(Exception):
+    """A request had no answer in time."""
+
+
 class BadResponseError(Exception):
     """A response that claims success but is not what was asked for."""
 
@@ -190,6 +194,8 @@ _OBSTORE_BAD = re.compile(
 
 def classify(error: BaseException) -> RequestFailure:
     """Explain an error of any client library; what is unknown counts as refused, and is not retried."""
+    if isinstance(error, NoAnswerError):
+        return RequestFailure(ErrorKind.CONNECTION, str(error), applied=True)
     for link in _chain(error):
         if isinstance(link, BadResponseError):
             settled = isinstance(link, ChangedError) and link.settled

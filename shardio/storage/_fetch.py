@@ -12,51 +12,28 @@ an outage does not get every request twice.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import functools
 import itertools
-import os
-import threading
-import time
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from shardio.ranges import Coalesced, coalesce, scatter
-from shardio.storage._errors import (
-    BadResponseError,
-    ChangedError,
-    ErrorKind,
-    PastEndError,
-    RetryError,
-    classify,
-)
-from shardio.storage._requests import Attempt, begin_call, refuse_io_thread, submit
+from shardio.storage._errors import BadResponseError, ChangedError, PastEndError, RetryError
+from shardio.storage._requests import Pending, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-    from typing import TypeAlias
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
-    from shardio.storage._client import Client, FetchMany, Response
-    from shardio.storage._requests import Requests
+    from shardio.storage._client import FetchMany, Response
+    from shardio.storage._requests import Sender
     from shardio.storage._store import Buffer, Offsets
-    from shardio.storage._tuning import Tuning
-
-    # Path of an object, starts and stops.
-    Batch: TypeAlias = tuple[str, list[int], list[int]]
-    Assemble: TypeAlias = Callable[[list[memoryview]], list[memoryview]]
-
-T = TypeVar("T")
 
 # Requests of one call. obstore sends ten of them side by side, so that more wait for each other: that costs
 # less than a call does only where answers are near.
 _TOGETHER = 8
 _TOGETHER_NEAR = 32
 _NEAR_SECONDS = 0.005
-_UNSENT_SECONDS = 1.0  # after which a call that has its permits is begun by the thread that waits for it
-# What a service says of one object, and not of itself.
-_OF_ONE_OBJECT = {ErrorKind.NOT_FOUND, ErrorKind.PAST_END}
 
 
 class ObjectIdentity:
@@ -142,18 +119,12 @@ class ObjectIdentity:
         """Return whether the object may hold `[..., stop)`, as far as is known."""
         return self.size is None or stop <= self.size
 
-    def refuse_past_end(self, stop: int, start: int) -> None:
-        """Raise `PastEndError` where the size is known and no request can succeed."""
-        if self.size is not None and stop > self.size:
-            raise PastEndError(start, stop, self.size)
-
 
 class RangeReader:
     """Reads ranges of one object, held to what is known of it.
 
     Args:
-        requests: of this process.
-        tuning: gap, sizes.
+        sender: of this process.
         path: the client's name for the object.
         identity: what is known of the object; responses are held to it.
         engine: read with the data engine, where there is one; otherwise with fsspec's client.
@@ -163,8 +134,7 @@ class RangeReader:
 
     def __init__(
         self,
-        requests: Requests,
-        tuning: Tuning,
+        sender: Sender,
         path: str,
         identity: ObjectIdentity,
         *,
@@ -172,9 +142,8 @@ class RangeReader:
         checksummed: bool = False,
         gap: int | None = None,
     ) -> None:
-        self._gap = tuning.gap if gap is None else gap
-        self._requests = requests
-        self._tuning = tuning
+        self._gap = sender.tuning.gap if gap is None else gap
+        self._sender = sender
         self._path = path
         self._identity = identity
         self._engine = engine
@@ -187,71 +156,124 @@ class RangeReader:
             RetryError: a request failed for good; by what is returned.
             PastEndError: the object ends before a range does; likewise.
         """
-        together = self._wanted_together(starts, stops)
-        if together is None:
-            return submit(self._read(starts, stops))
-        batch, assemble = together
-        wait = batch.begin()
+        many = self._many()
+        if many is not None and len(starts) == 1:
+            # What streams ask for: nothing to merge, to cut or to hand round.
+            start, stop = int(starts[0]), int(stops[0])
+            most = self._sender.tuning.max_request_bytes
+            if 0 <= start < stop <= start + most and self._identity.reaches(stop):
+                alone = [together(many, self._path, [start], [stop])]
+                return self._begin_together(alone, _only, starts, stops)
+        merged, groups = self._plan(starts, stops)
+        pieces = [piece for group in groups for piece in group]
+        past = bool(pieces) and not self._identity.reaches(int(merged.stops.max()))
+        if many is None or past or not pieces:
+            return self._begin_each(starts, stops, merged, groups)
+        near = self._sender.hedge.fastest <= _NEAR_SECONDS
+        runs = _batches(pieces, self._sender.tuning.large_bytes, _TOGETHER_NEAR if near else _TOGETHER)
+        calls = [
+            together(many, self._path, [start for start, _ in run], [stop for _, stop in run]) for run in runs
+        ]
+
+        def assemble(found: list[list[memoryview]]) -> list[memoryview]:
+            return _hand_out([data for call in found for data in call], groups, merged, starts, stops)
+
+        return self._begin_together(calls, assemble, starts, stops)
+
+    def _many(self) -> FetchMany | None:
+        """Return what reads several ranges in one call, None where each request is sent by itself."""
+        if not (self._engine and self._checksummed and self._sender.batches.closed):
+            return None
+        reader = self._sender.engine.reader_of(self._path)
+        return None if reader is None else reader.fetch_many
+
+    def _begin_together(
+        self,
+        calls: list[Request],
+        assemble: Callable[[list[list[memoryview]]], list[memoryview]],
+        starts: Offsets,
+        stops: Offsets,
+    ) -> Callable[[], list[memoryview]]:
+        wait = Pending(self._sender, calls).begin()
 
         def finish() -> list[memoryview]:
-            found = wait()
-            # Whatever it was comes again, one request at a time, and is reported then.
-            return submit(self._read(starts, stops))() if found is None else assemble(found)
+            try:
+                found = wait()
+            except RetryError:
+                # Whatever it was comes again, one request at a time, and is reported then.
+                return self._begin_each(starts, stops, *self._plan(starts, stops), again=True)()
+            return assemble(found)
 
         return finish
 
-    def _wanted_together(self, starts: Offsets, stops: Offsets) -> tuple[BatchRead, Assemble] | None:
-        """Return what to send in few calls of the engine, or None where each request is sent by itself."""
-        if not (self._engine and self._checksummed and self._requests.batches.closed):
-            return None
-        reader = self._requests.engine.reader_of(self._path)
-        if reader is None or reader.fetch_many is None:
-            return None
-        most = self._tuning.max_request_bytes
-        if len(starts) == 1:
-            # What streams ask for: nothing to merge, to cut or to hand round.
-            start, stop = int(starts[0]), int(stops[0])
-            if 0 <= start < stop <= start + most and self._identity.reaches(stop):
-                alone = [(self._path, [start], [stop])]
-                return BatchRead(self._requests, self._tuning, reader.fetch_many, alone), list
+    def _plan(self, starts: Offsets, stops: Offsets) -> tuple[Coalesced, list[list[tuple[int, int]]]]:
+        most = self._sender.tuning.max_request_bytes
         merged = coalesce(starts, stops, gap=self._gap, max_bytes=most)
-        if not merged.stops.size or not self._identity.reaches(int(merged.stops.max())):
-            return None
-        groups = _cut(merged, most)
-        pieces = [piece for group in groups for piece in group]
-        near = self._requests.hedge.fastest <= _NEAR_SECONDS
-        together = _TOGETHER_NEAR if near else _TOGETHER
-        batches = [
-            (self._path, [start for start, _ in batch], [stop for _, stop in batch])
-            for batch in _batches(pieces, self._tuning.large_bytes, together)
-        ]
-        batch = BatchRead(self._requests, self._tuning, reader.fetch_many, batches)
-        return batch, lambda found: _hand_out(found, groups, merged, starts, stops)
+        return merged, _cut(merged, most)
 
-    async def _read(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
-        merged = coalesce(starts, stops, gap=self._gap, max_bytes=self._tuning.max_request_bytes)
-        if merged.stops.size:
-            last = int(np.argmax(merged.stops))
-            self._identity.refuse_past_end(int(merged.stops[last]), int(merged.starts[last]))
-        groups = _cut(merged, self._tuning.max_request_bytes)
-        pieces = [piece for group in groups for piece in group]
-        received = await _in_order(self._read_one, pieces, self._tuning.concurrency)
-        return _hand_out([response.data for response in received], groups, merged, starts, stops)
+    def _begin_each(
+        self,
+        starts: Offsets,
+        stops: Offsets,
+        merged: Coalesced,
+        groups: list[list[tuple[int, int]]],
+        *,
+        again: bool = False,
+    ) -> Callable[[], list[memoryview]]:
+        """Send a request for each piece; `again`: the engine has failed to read these."""
+        last = int(np.argmax(merged.stops)) if merged.stops.size else 0
+        if merged.stops.size and not self._identity.reaches(int(merged.stops[last])):
+            past = PastEndError(int(merged.starts[last]), int(merged.stops[last]), self._identity.size or 0)
+            return lambda: _fail(past)
+        engine = self._engine and not again
+        wait = Pending(
+            self._sender, [self._one(piece, engine) for group in groups for piece in group]
+        ).begin()
 
-    async def _read_one(self, piece: tuple[int, int]) -> Response:
-        size = piece[1] - piece[0]
-        try:
-            return await self._requests.send(functools.partial(self._fetch, piece), kind="data", size=size)
-        except RetryError as error:
-            self._identity.settle(error)
-            raise
+        def finish() -> list[memoryview]:
+            try:
+                return _hand_out(wait(), groups, merged, starts, stops)
+            except RetryError as error:
+                self._identity.settle(error)
+                raise
 
-    async def _fetch(self, piece: tuple[int, int], client: Client) -> Response:
-        if self._engine:
-            response = await self._requests.engine.fetch(client, self._path, *piece)
-        else:
-            response = await client.fetch(self._path, *piece)
-        return self._identity.check(response, *piece, checksummed=self._checksummed)
+        return finish
+
+    def _one(self, piece: tuple[int, int], engine: bool) -> Request:  # noqa: FBT001 - private
+        start, stop = piece
+
+        def begin(sender: Sender, tries: int) -> Future[Response]:
+            if engine and not tries:
+                return sender.fetch(self._path, start, stop)
+            # Again by the client that tells what a service says of a refusal, as when to ask again.
+            return sender.by_client(lambda client: client.fetch(self._path, start, stop))
+
+        def check(response: Response) -> Buffer:
+            return self._identity.check(response, start, stop, checksummed=self._checksummed).data
+
+        return Request(begin, kind="data", size=stop - start, check=check)
+
+
+def together(call: FetchMany, path: str, starts: list[int], stops: list[int]) -> Request:
+    """Return the request for several ranges of one object in one call of the engine.
+
+    Its answer is their bytes; of the object it tells nothing but the lengths.
+    """
+
+    def check(found: Sequence[Any]) -> list[memoryview]:
+        views = [memoryview(data) for data in found]
+        if [len(data) for data in views] != [b - a for a, b in zip(starts, stops, strict=True)]:
+            raise BadResponseError("the response holds other numbers of bytes than were asked for")
+        return views
+
+    return Request(
+        lambda sender, _: sender.fetch_many(call, path, starts, stops),
+        kind="data",
+        size=sum(stops) - sum(starts),
+        count=len(starts),
+        check=check,
+        once=True,
+    )
 
 
 class RangeOf(NamedTuple):
@@ -263,287 +285,55 @@ class RangeOf(NamedTuple):
     stop: int
 
 
-def read_apart(requests: Requests, tuning: Tuning, ranges: Sequence[RangeOf]) -> BatchRead | None:
-    """Return what sends a request for each of some ranges, None where they must go one by one.
+def read_apart(sender: Sender, ranges: Sequence[RangeOf]) -> Callable[[], list[memoryview | None]] | None:
+    """Send a request for each of some ranges and return what waits, None where they must go one by one.
 
-    The caller has checksums; neighbours of one object go in one call of the engine.
+    The caller has checksums; neighbours of one object go in one call of the engine. Where a call fails its
+    ranges have None for bytes.
     """
-    if not requests.batches.closed:
+    if not sender.batches.closed:
         return None
-    fetch_many: FetchMany | None = None
-    batches: list[Batch] = []
+    call: FetchMany | None = None
+    calls: list[FetchMany] = []
+    runs: list[tuple[str, list[int], list[int]]] = []
     path, size = "", 0
     for each in ranges:
         if each.path != path:
-            reader = requests.engine.reader_of(each.path)
-            fetch_many = None if reader is None else reader.fetch_many
+            reader = sender.engine.reader_of(each.path)
+            call = None if reader is None else reader.fetch_many
         length = each.stop - each.start
-        fits = 0 < length <= tuning.max_request_bytes and each.identity.reaches(each.stop)
-        if fetch_many is None or not fits:
+        fits = 0 < length <= sender.tuning.max_request_bytes and each.identity.reaches(each.stop)
+        if call is None or not fits:
             return None
         size += length
-        starts, stops = batches[-1][1:] if each.path == path else ([], [])
-        if starts and len(starts) < _TOGETHER and size <= tuning.large_bytes and stops[-1] != each.start:
+        starts, stops = runs[-1][1:] if each.path == path else ([], [])
+        large = size > sender.tuning.large_bytes
+        if starts and len(starts) < _TOGETHER and not large and stops[-1] != each.start:
             starts.append(each.start)
             stops.append(each.stop)
         else:
-            batches.append((each.path, [each.start], [each.stop]))
+            runs.append((each.path, [each.start], [each.stop]))
+            calls.append(call)
             size = length
         path = each.path
-    return None if fetch_many is None else BatchRead(requests, tuning, fetch_many, batches, apart=True)
+    wanted = [together(call, *run) for call, run in zip(calls, runs, strict=True)]
+    wait = Pending(sender, wanted, apart=True).begin()
 
-
-class BatchRead:
-    """Calls of the engine for several requests each, without an event loop between them and who waits.
-
-    Threads of the engine note what has come, and who waits is woken once, by the last of it. Until then it
-    looks after the time: a call that is late is made a second time, one without an answer in time has failed.
-    A loop in a thread of its own costs more than sending the requests does, most of it in waking.
-
-    Args:
-        requests: of this process.
-        tuning: time limits.
-        fetch_many: sends the requests of a batch, given what it is.
-        batches: path, starts and stops of each.
-        apart: one that fails leaves the others: its requests have None for bytes.
-    """
-
-    def __init__(
-        self,
-        requests: Requests,
-        tuning: Tuning,
-        fetch_many: FetchMany,
-        batches: Sequence[Batch],
-        *,
-        apart: bool = False,
-    ) -> None:
-        self.requests = requests
-        self.tuning = tuning
-        self.fetch_many = fetch_many
-        self.lock = threading.Lock()
-        self._apart = apart
-        self._calls = [_Call(self, *batch) for batch in batches]
-        self._left = len(self._calls)
-        self._found: list[Any] | None = None
-        self._over = False
-        # Held until the answer is there.
-        self._ended = threading.Lock()
-        self._ended.acquire()
-
-    def begin(self) -> Callable[[], list[Any] | None]:
-        """Send everything; return what waits for the bytes of all requests, in order: None where any failed.
-
-        Raises:
-            RuntimeError: called from the I/O thread, which must not wait.
-        """
-        refuse_io_thread()
-        for call in list(self._calls):
-            call.send()
-        return _Waiting(self)
-
-    def wait(self) -> list[Any] | None:
-        """Wait for the bytes, as what `begin` returns does."""
-        try:
-            while not self._ended.acquire(timeout=self._attend()):
-                pass
-        except BaseException:
-            # An interrupt of the wait.
-            self._end(None)
-            raise
-        # Once: what waits may hold this longer than the bytes.
-        found, self._found = self._found, None
+    def finish() -> list[memoryview | None]:
+        found: list[memoryview | None] = []
+        for run, views in zip(runs, wait(), strict=True):
+            found += [None] * len(run[1]) if views is None else views
         return found
 
-    def _attend(self) -> float:
-        """Send late calls again, end those without an answer; return the seconds until the next is due."""
-        now = time.monotonic()
-        due = self.tuning.stall
-        for call in self._calls:
-            due = min(due, call.attend(now))
-        return due
-
-    def finished(self) -> None:
-        """Note that one more call has its bytes."""
-        with self.lock:
-            self._left -= 1
-            last = not self._left
-        if last:
-            everything = [data for call in self._calls for data in call.found]
-            self._end([None if data is None else memoryview(data) for data in everything])
-
-    def failed(self, call: _Call, error: BaseException | None = None) -> None:
-        """Note that a call failed; the others are of no use, if they are not apart."""
-        if error is None or classify(error).kind not in _OF_ONE_OBJECT:
-            self.requests.batches.failed()
-        if self._apart:
-            call.give_up()
-        else:
-            self._end(None)
-
-    def drop(self) -> None:
-        """Cancel what is under way, since what waited for it is gone; in the middle of anything."""
-        requests = self.requests
-        if requests.pid == os.getpid():
-            # Here a lock might be held that ending needs.
-            with contextlib.suppress(RuntimeError):  # at the end of the program the loop is closed
-                requests.loop.call_soon_threadsafe(self._end, None)
-
-    def _end(self, found: list[Any] | None) -> None:
-        with self.lock:
-            if self._over:
-                return
-            self._over = True
-            calls = self._calls
-            # They refer back: what they hold would stay until the collector runs.
-            self._calls = []
-            self._found = found
-        for call in calls:
-            call.stop()
-        self._ended.release()
+    return finish
 
 
-class _Waiting:
-    """Waits for a batch, once. Dropped before that it drops the batch, whose permits others may want."""
-
-    def __init__(self, batch: BatchRead) -> None:
-        self._batch: BatchRead | None = batch
-
-    def __call__(self) -> list[Any] | None:
-        batch, self._batch = self._batch, None
-        assert batch is not None  # noqa: S101 - for the type checker
-        return batch.wait()
-
-    def __del__(self) -> None:
-        if self._batch is not None:
-            self._batch.drop()
+def _only(found: list[list[memoryview]]) -> list[memoryview]:
+    return found[0]
 
 
-class _Call:
-    """One call of the engine, its time limit, and the second one if it is late.
-
-    Attributes:
-        found: the bytes of each request, once they are there.
-    """
-
-    def __init__(self, owner: BatchRead, path: str, starts: list[int], stops: list[int]) -> None:
-        self.found: Sequence[Any] = ()
-        self._owner = owner
-        self._ranges = (starts, stops)
-        self._path = path
-        self._size = sum(stops) - sum(starts)
-        self._limit = owner.requests.hedge.limit(self._size)
-        self._begun: float | None = None
-        self._attempts: list[Attempt] = []
-        self._futures: list[asyncio.Future[Any]] = []
-        self._failed = 0
-        self._settled = False
-
-    def send(self) -> None:
-        """Have the requests sent, as soon as there are permits for them."""
-        attempt = Attempt(
-            self._begin, len(self._ranges[0]), large=self._size > self._owner.tuning.large_bytes
-        )
-        self._attempts.append(attempt)
-        self._owner.requests.limiter.submit(attempt)
-
-    def stop(self) -> None:
-        """Cancel what is under way, and release the permits."""
-        with self._owner.lock:
-            self._settled = True
-            attempts, self._attempts = self._attempts, []
-            futures, self._futures = self._futures, []
-        for future in futures:
-            future.cancel()
-        for attempt in attempts:
-            self._owner.requests.limiter.release(attempt)
-
-    def give_up(self) -> None:
-        """End without bytes, while others go on."""
-        with self._owner.lock:
-            first, self._settled = not self._settled, True
-        if first:
-            self.found = [None] * len(self._ranges[0])
-            self.stop()
-            self._owner.finished()
-
-    def attend(self, now: float) -> float:
-        """Send the requests again if they are late, or give up; return the seconds until the next is due."""
-        owner = self._owner
-        most = owner.tuning.timeout(self._size)
-        limit = most if self._limit is None else min(most, self._limit)
-        if self._settled:
-            return limit
-        if self._begun is None:
-            return self._attend_unsent(now, limit)
-        spent = now - self._begun
-        if spent >= most:
-            owner.failed(self)
-            return most
-        if self._limit is None:
-            return most - spent
-        if spent < self._limit:
-            return self._limit - spent
-        self._limit = None
-        owner.requests.hedge.sent()
-        self.send()
-        return most - spent
-
-    def _attend_unsent(self, now: float, limit: float) -> float:
-        """Begin what has its permits and was not begun: who gave them may have been interrupted."""
-        granted = [attempt for attempt in self._attempts if attempt.has]
-        for attempt in granted:
-            if now - attempt.since >= _UNSENT_SECONDS:
-                self._begin(attempt)
-        return min(limit, _UNSENT_SECONDS) if granted else limit
-
-    def _begin(self, attempt: Attempt) -> None:
-        owner = self._owner
-        if self._settled:
-            # Between the end of all calls and now.
-            owner.requests.limiter.release(attempt)
-            return
-        if self._begun is None:
-            self._begun = time.monotonic()
-        try:
-            future = begin_call(owner.fetch_many, self._path, *self._ranges)
-        except Exception:  # noqa: BLE001 - whatever it was comes again, one request at a time, and is reported then
-            owner.failed(self)
-            return
-        with owner.lock:
-            settled = self._settled
-            if not settled:
-                self._futures.append(future)
-        if settled:
-            future.cancel()
-        else:
-            future.add_done_callback(self._answered)
-
-    def _answered(self, future: asyncio.Future[Any]) -> None:
-        """Take what has come, in the thread that it came in: any one."""
-        # Asked for in any case: asyncio logs errors that are not.
-        error = None if future.cancelled() else future.exception()
-        if future.cancelled() or self._settled:
-            return
-        owner = self._owner
-        right = error is None and self._fits(future.result())
-        with owner.lock:
-            first = right and not self._settled
-            self._settled |= right
-            self._failed += not right
-            failed = not self._settled and self._failed == len(self._attempts)
-        if failed:
-            owner.failed(self, error)
-        if not first:
-            return
-        assert self._begun is not None  # noqa: S101 - for the type checker
-        owner.requests.hedge.record(self._size, time.monotonic() - self._begun)
-        self.found = future.result()
-        self.stop()
-        owner.finished()
-
-    def _fits(self, found: Sequence[Any]) -> bool:
-        starts, stops = self._ranges
-        return [len(data) for data in found] == [b - a for a, b in zip(starts, stops, strict=True)]
+def _fail(error: Exception) -> NoReturn:
+    raise error
 
 
 def _cut(merged: Coalesced, longest: int) -> list[list[tuple[int, int]]]:
@@ -592,27 +382,3 @@ def _hand_out(
 
 def _join(parts: list[Buffer]) -> Buffer:
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-async def _in_order(
-    call: Callable[[Any], Coroutine[Any, Any, T]], items: Sequence[Any], at_once: int
-) -> list[T]:
-    """Call for all items, in as many tasks as may run at once; the first failure cancels the rest."""
-    if len(items) == 1:
-        return [await call(items[0])]
-    found: dict[int, T] = {}
-    waiting = iter(enumerate(items))
-
-    async def work() -> None:
-        for number, item in waiting:
-            found[number] = await call(item)
-
-    tasks = [asyncio.ensure_future(work()) for _ in range(min(at_once, len(items)))]
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
-    return [found[number] for number in range(len(items))]

@@ -268,8 +268,7 @@ async def _bucket_region(fs: Any, bucket: str) -> str | None:
     return region
 
 
-# Providers are plain functions, which obstore calls in threads of its own: coroutines it would hand to the
-# loop that a request was made in, and most are made without one (`begin_call`).
+# Providers are plain functions, which obstore calls in threads of its own: what they wait for is on the loop.
 
 
 def _aws_provider(credentials: Any, loop: asyncio.AbstractEventLoop) -> Any:

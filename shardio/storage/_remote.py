@@ -29,12 +29,12 @@ from shardio.storage._errors import (
 )
 from shardio.storage._fetch import ObjectIdentity, RangeOf, RangeReader, read_apart
 from shardio.storage._keys import check_key, is_temporary
-from shardio.storage._requests import PerProcess, run
+from shardio.storage._requests import PerProcess
 from shardio.storage._store import CannotListError, DataFile, ShortReadError, Store, UnknownOutcomeError
 from shardio.storage._tuning import Clock, Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hashable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable, Iterator, Sequence
 
     from shardio.storage._backends import Backend
     from shardio.storage._client import Client
@@ -275,7 +275,7 @@ class RemoteStore(Store):
         # A web server is not a storage service: it gets fewer connections unless the caller knows better.
         self._tuning = tuning or Tuning(concurrency=32 if backend.kind == "http" else Tuning.concurrency)
         self.gap = self._tuning.gap
-        self._requests = PerProcess(backend, self._tuning, clock or Clock())
+        self._sender = PerProcess(backend, self._tuning, clock or Clock())
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self._backend, self._tuning)
@@ -290,11 +290,11 @@ class RemoteStore(Store):
 
     @property
     def requests_sent(self) -> tuple[int, int]:
-        return self._requests.current().sent
+        return self._sender.current().sent
 
     @property
     def latency(self) -> float:
-        return self._requests.current().hedge.fastest
+        return self._sender.current().hedge.fastest
 
     def url_of(self, key: str) -> str:
         return self._backend.url_of(key)
@@ -304,14 +304,14 @@ class RemoteStore(Store):
         check_key(key)
         return RemoteFile(self, key, ObjectIdentity(size, etag))
 
-    def _ask(self, key: str, request: Callable[[Client], Awaitable[T]]) -> T:
+    def _ask(self, key: str, request: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """Send one small request and return its response.
 
         Raises:
             ShardioError: it failed for good; see `raise_storage_error`.
         """
         try:
-            return run(self._requests.current().send(request))
+            return self._sender.current().send(request)
         except RetryError as error:
             raise_storage_error(error, self.url_of(key))
 
@@ -352,23 +352,17 @@ class RemoteStore(Store):
         """Do what `begin_together` does with files of this store."""
         path_of = self._backend.path_of
         wanted = [RangeOf(path_of(file.key), file.identity, start, stop) for file, start, stop in ranges]
-        reading = read_apart(self._requests.current(), self._tuning, wanted)
-        if reading is None:
+        wait, home = read_apart(self._sender.current(), wanted), os.getpid()
+        if wait is None:
             return None
-        wait, home = reading.begin(), os.getpid()
-
-        def finish() -> list[memoryview | None]:
-            # In a forked child: the thread that the answer would come from stayed with the parent.
-            found = wait() if os.getpid() == home else None
-            return [None] * len(wanted) if found is None else found
-
-        return finish
+        # In a forked child: the thread that the answer would come from stayed with the parent.
+        return lambda: wait() if os.getpid() == home else [None] * len(wanted)
 
     def _begin_ranges(
         self, key: str, identity: ObjectIdentity, ranges: tuple[Offsets, Offsets], **options: Any
     ) -> Callable[[], list[memoryview]]:
-        requests, path = self._requests.current(), self._backend.path_of(key)
-        return RangeReader(requests, self._tuning, path, identity, **options).begin(*ranges)
+        path = self._backend.path_of(key)
+        return RangeReader(self._sender.current(), path, identity, **options).begin(*ranges)
 
     def _await_ranges(
         self,
@@ -441,7 +435,7 @@ class RemoteStore(Store):
             return bytes(identity.check(response, 0, min(stop, total)).data)
 
         try:
-            start = run(self._requests.current().send(request, size=stop))
+            start = self._sender.current().send(request, size=stop)
         except RetryError as error:
             # An empty object has no first byte: services refuse the range, or answer without one.
             if error.last.kind in {ErrorKind.PAST_END, ErrorKind.BAD_RESPONSE} and self._is_empty(key):
@@ -520,14 +514,14 @@ class RemoteStore(Store):
         check_key(key)
         self._refuse_if_read_only(key)
         self.probe()
-        clock = self._requests.current().clock
+        clock = self._sender.current().clock
         begun = clock.now()
         if not self.put_new(key, data):
             return False
         # A writer that found the name free before our object was there has written its own by the time that a
         # request takes, once more: M. Fischer's argument, told in L. Lamport, "A Fast Mutual Exclusion
         # Algorithm" (1987).
-        run(clock.sleep(min(_LONGEST_WAIT, clock.now() - begun)))
+        clock.sleep(min(_LONGEST_WAIT, clock.now() - begun))
         try:
             return self.get(key, max_bytes=len(data)) == bytes(data)
         except FormatError:
@@ -573,7 +567,7 @@ class RemoteStore(Store):
 
         for _ in range(_FALSE_REFUSALS):
             try:
-                run(self._requests.current().send(request, kind="upload" if limited else "probe", size=size))
+                self._sender.current().send(request, kind="upload" if limited else "probe", size=size)
             except RetryError as error:
                 if error.last.kind is not ErrorKind.EXISTS:
                     if error.applied:

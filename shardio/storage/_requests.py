@@ -1,36 +1,46 @@
-"""The requests of one store in one process: one call limits, retries, hedges and renews credentials.
+"""The requests of one store in one process: one sender limits, retries, hedges and renews credentials.
 
-Coroutines run on the event loop that fsspec keeps in a thread of its own, so there is one I/O thread per
-process whatever the number of stores.  Clients of the network do not survive a fork: their threads are gone
-and their sockets are shared with the parent.  A child therefore builds its own, and keeps the inherited ones
-alive untouched, since closing them would write to the parent's connections; also those that were garbage
-already and not yet collected.  Nothing starts before the first use.
+Attempts run on the event loop that fsspec keeps in a thread of its own: one I/O thread per process, whatever
+the number of stores and clients.  What came is noted there, and nothing else done.  The thread that waits for
+requests looks after their time: it sends again what failed, a second time what is late, and gives up what has
+no answer.
+
+Clients of the network do not survive a fork: their threads are gone and their sockets are shared with the
+parent.  A child therefore builds its own, and keeps the inherited ones alive untouched, since closing them
+would write to the parent's connections; also those that were garbage already and not yet collected.  Nothing
+starts before the first use.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import functools
 import os
 import threading
-import time
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+from shardio.storage._errors import ErrorKind, NoAnswerError, RetryError, classify
 from shardio.storage._obstore import Engine
-from shardio.storage._retry import Hedge, Retrier
+from shardio.storage._retry import Hedge, Retrier, Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from shardio.storage._backends import Backend
-    from shardio.storage._client import Client
+    from shardio.storage._client import Client, FetchMany, Response
     from shardio.storage._tuning import Clock, Tuning
 
 T = TypeVar("T")
+Kind: TypeAlias = Literal["small", "data", "upload", "probe"]
 
 _PAUSE = 10.0  # seconds without batches after a failure
+_UNSENT_SECONDS = 1.0  # after which a call that has its permits is begun by the thread that waits for it
+# What a service says of one object, and not of itself.
+_OF_ONE_OBJECT = {ErrorKind.NOT_FOUND, ErrorKind.PAST_END}
 
 
 def _current_loop() -> asyncio.AbstractEventLoop:
@@ -50,174 +60,106 @@ def on_io_thread() -> bool:
     return running is _current_loop()
 
 
-def refuse_io_thread() -> None:
-    """Raise RuntimeError on the I/O thread: it would wait for itself."""
-    if on_io_thread():
-        msg = "a store was called from fsspec's own I/O thread; call it from another thread"
-        raise RuntimeError(msg)
+class _IOThread:
+    """Begins what is to run on an event loop, from any thread; what is begun at once costs one wake-up."""
 
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._waiting: collections.deque[tuple[Future[Any], Callable[[], Awaitable[Any]]]] = (
+            collections.deque()
+        )
+        self._woken = False
 
-def submit(work: Coroutine[Any, Any, T]) -> Callable[[], T]:
-    """Start a coroutine and return what waits for its result, once; an interrupt of the wait cancels it.
+    def submit(self, begin: Callable[[], Awaitable[T]]) -> Future[T]:
+        """Have something begun there; cancelling what is returned cancels it."""
+        future: Future[T] = Future()
+        self._waiting.append((future, begin))
+        if not self._woken:
+            self._woken = True
+            self.loop.call_soon_threadsafe(self._begin)
+        return future
 
-    Raises:
-        RuntimeError: called from the I/O thread itself, which would wait for itself.
-    """
-    loop = _current_loop()
-    try:
-        refuse_io_thread()
-    except RuntimeError:
-        work.close()
-        raise
-    # An error holds the frames that it passed through, and all that their callers hold.  If one of them held
-    # the error in turn, by the future, a writer would live until the collector runs, in whatever thread.
-    pending = [asyncio.run_coroutine_threadsafe(work, loop)]
+    def _begin(self) -> None:
+        # Before: what is added from now on wakes it again.
+        self._woken = False
+        while self._waiting:
+            future, begin = self._waiting.popleft()
+            if future.cancelled():
+                continue
+            try:
+                # Futures of compiled libraries as they are: a coroutine around them would need a task.
+                inner = asyncio.ensure_future(begin())
+            except Exception as error:  # noqa: BLE001 - handed to who waits
+                future.set_exception(error)
+                continue
+            inner.add_done_callback(functools.partial(self._ended, future))
+            future.add_done_callback(functools.partial(self._cancelled, inner))
 
-    def wait() -> T:
-        future = pending.pop()
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-        finally:
-            del future
-
-    return wait
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end and return its result; see `submit`."""
-    return submit(work)()
-
-
-class _DirectLoop:
-    """An event loop without a thread and a queue: what becomes ready is called where it becomes so.
-
-    Futures of compiled libraries only ask their loop to have the result set, and callbacks called.
-    """
-
-    def get_debug(self) -> bool:
-        return False
-
-    def is_running(self) -> bool:
-        return True
-
-    def is_closed(self) -> bool:
-        return False
-
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=cast("asyncio.AbstractEventLoop", self))
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
-        if context is None:
-            callback(*args)
+    def _ended(self, future: Future[Any], inner: asyncio.Future[Any]) -> None:
+        error = None if inner.cancelled() else inner.exception()
+        if not future.set_running_or_notify_cancel():
+            return
+        if inner.cancelled():
+            error = ConnectionAbortedError("the request was cancelled on its way")
+        if error is None:
+            future.set_result(inner.result())
         else:
-            context.run(callback, *args)
+            future.set_exception(error)
+        # An error holds this frame, which must not hold it.
+        del error, inner, future
 
-    call_soon_threadsafe = call_soon
-
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Say nothing: a future reports an error as not asked for that its own callbacks have taken."""
-
-
-_direct = cast("asyncio.AbstractEventLoop", _DirectLoop())
+    def _cancelled(self, inner: asyncio.Future[Any], future: Future[Any]) -> None:
+        if future.cancelled():
+            self.loop.call_soon_threadsafe(inner.cancel)
 
 
-def begin_call(function: Callable[..., asyncio.Future[Any]], *args: Any) -> asyncio.Future[Any]:
-    """Call what returns a future of the running loop, though none runs: its callbacks come in any thread."""
-    before = asyncio._get_running_loop()  # noqa: SLF001 - documented for those who write event loops
-    asyncio._set_running_loop(_direct)  # noqa: SLF001 - as above
-    try:
-        return function(*args)
-    finally:
-        asyncio._set_running_loop(before)  # noqa: SLF001 - as above
+class Request:
+    """What one or several requests of one call ask for.
 
-
-class Semaphore:
-    """A number of permits: first come, first served, several in one go; used from one event loop.
-
-    On the hot path: where enough permits are free they are taken without a task, a future or a lock, which
-    asyncio's semaphore cannot do for more than one.
+    Args:
+        begin: sends it once, given the sender and how often it was sent before.
+        kind: of "data", late requests are sent twice; a "probe" is not limited. See `Tuning` for how many of
+            each may be under way.
+        size: bytes that it moves, for its time limit and its permits.
+        count: of the requests that one sending makes.
+        check: makes the answer of what was received, or raises what is wrong with it.
+        once: a failure is final: the thread that waits asks in another way.
     """
 
-    def __init__(self, permits: int) -> None:
-        self._permits = permits
-        self._free = permits
-        self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
+    __slots__ = ("begin", "check", "count", "kind", "once", "size")
 
-    def take(self, count: int = 1) -> int | None:
-        """Take so many permits, or all where there are fewer; return how many, None if it would wait."""
-        count = min(count, self._permits)
-        if self._waiting or self._free < count:
-            return None
-        self._free -= count
-        return count
-
-    async def acquire(self, count: int = 1) -> int:
-        """Wait for so many permits, or for all where there are fewer; return how many to release."""
-        taken = self.take(count)
-        if taken is not None:
-            return taken
-        count = min(count, self._permits)
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (count, granted)
-        self._waiting.append(entry)
-        try:
-            await granted
-        except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():
-                self.release(count)
-            elif entry in self._waiting:
-                self._waiting.remove(entry)
-                self._grant()
-            raise
-        return count
-
-    def release(self, count: int) -> None:
-        """Release permits; the waiter that has waited longest comes next."""
-        self._free += count
-        self._grant()
-
-    def _grant(self) -> None:
-        while self._waiting and self._waiting[0][0] <= self._free:
-            count, granted = self._waiting.popleft()
-            # One that is cancelled has not come to its handler yet.
-            if not granted.done():
-                self._free -= count
-                granted.set_result(None)
-
-
-class Permits:
-    """Permits that were taken of some semaphores."""
-
-    def __init__(self) -> None:
-        self._held: list[tuple[Semaphore, int]] = []
-
-    def add(self, semaphore: Semaphore, count: int) -> None:
-        """Add permits that were taken."""
-        self._held.append((semaphore, count))
-
-    def release(self) -> None:
-        """Release them, once."""
-        while self._held:
-            semaphore, count = self._held.pop()
-            semaphore.release(count)
+    def __init__(
+        self,
+        begin: Callable[[Sender, int], Future[Any]],
+        *,
+        kind: Kind = "small",
+        size: int = 0,
+        count: int = 1,
+        check: Callable[[Any], Any] | None = None,
+        once: bool = False,
+    ) -> None:
+        self.begin = begin
+        self.kind = kind
+        self.size = size
+        self.count = count
+        self.check = check
+        self.once = once
 
 
 class Attempt:
-    """A call of some requests, and its permits.
+    """One sending of a request, and its permits.
 
     Args:
-        send: begins the call, given this; raises nothing.
-        count: of its requests.
-        large: whether they are for so many bytes that fewer of them may be under way.
+        send: begins it, given this; raises nothing.
+        needs: permits of each sort of the limiter.
     """
 
-    def __init__(self, send: Callable[[Attempt], None], count: int, *, large: bool) -> None:
+    __slots__ = ("future", "has", "needs", "send", "since", "waits")
+
+    def __init__(self, send: Callable[[Attempt], None], needs: tuple[int, ...]) -> None:
         self.send = send
-        self.count = count
-        self.large = large
+        self.needs = needs
+        self.future: Future[Any] | None = None
         # Whether it waits for permits or has them, and since when; changed by `RequestLimiter` alone.
         self.waits = self.has = False
         self.since = 0.0
@@ -229,22 +171,20 @@ class RequestLimiter:
     First come, first served.
 
     Args:
-        most: requests.
-        large: those of them that are large.
-
-    Attributes:
-        sent: requests so far.
+        clock: tells since when an attempt has its permits.
+        most: permits of each sort; what needs more of one sort needs them all.
     """
 
-    def __init__(self, most: int, large: int) -> None:
-        self.sent = 0
-        self._most = self._free = most
-        self._free_large = large
+    def __init__(self, clock: Clock, *most: int) -> None:
+        self._clock = clock
+        self._most = most
+        self._free = most
         self._lock = threading.Lock()
         self._waiting: collections.deque[Attempt] = collections.deque()
 
     def submit(self, attempt: Attempt) -> None:
-        """Send a call as soon as there are permits: now, or in the thread that gives them back."""
+        """Send an attempt as soon as there are permits: now, or in the thread that gives them back."""
+        attempt.needs = tuple(map(min, attempt.needs, self._most))
         with self._lock:
             self._waiting.append(attempt)
             attempt.waits = True
@@ -253,31 +193,28 @@ class RequestLimiter:
             each.send(each)
 
     def release(self, attempt: Attempt) -> None:
-        """Give back the permits of a call that has ended, or is not to begin."""
+        """Give back the permits of an attempt that has ended, or is not to begin."""
         with self._lock:
             if attempt.waits:
                 attempt.waits = False
                 self._waiting.remove(attempt)
             if attempt.has:
                 attempt.has = False
-                self._free += min(attempt.count, self._most)
-                self._free_large += attempt.large
+                self._free = tuple(map(int.__add__, self._free, attempt.needs))
             ready = self._ready()
         for each in ready:
             each.send(each)
 
     def _ready(self) -> list[Attempt]:
         """Take permits for those that come first, with the lock held."""
-        ready = []
+        ready: list[Attempt] = []
         while self._waiting:
             first = self._waiting[0]
-            count = min(first.count, self._most)
-            if count > self._free or self._free_large < first.large:
+            free = tuple(map(int.__sub__, self._free, first.needs))
+            if min(free) < 0:
                 break
-            self._free -= count
-            self._free_large -= first.large
-            self.sent += first.count
-            first.waits, first.has, first.since = False, True, time.monotonic()
+            self._free = free
+            first.waits, first.has, first.since = False, True, self._clock.ticks()
             ready.append(self._waiting.popleft())
         return ready
 
@@ -297,6 +234,307 @@ class CircuitBreaker:
     def failed(self) -> None:
         """Record a failure."""
         self._not_before = self._clock.now() + _PAUSE
+
+
+class _Call:
+    """One request until it is answered or has failed for good; late answers change nothing any more.
+
+    Attributes:
+        value: the answer, once it is there.
+        over: whether it is there, or will never be.
+    """
+
+    def __init__(self, owner: Pending, request: Request) -> None:
+        self.value: Any = None
+        self.over = False
+        self._owner = owner
+        self._sender = owner.sender
+        self._request = request
+        self._tries = Tries()
+        # Waiting for permits or under way; and when the first of them began.
+        self._attempts: list[Attempt] = []
+        self._begun: float | None = None
+        self._late: float | None = None
+        # Of the last attempt that ended, where none is left, and when that was.
+        self._failure: tuple[BaseException, float] | None = None
+        self._again: float | None = None
+
+    def send(self) -> None:
+        """Have the request sent, as soon as there are permits for it."""
+        sender, request = self._sender, self._request
+        self._tries.count += 1
+        self._begun = self._again = None
+        self._late = sender.hedge.limit(request.size) if request.kind == "data" else None
+        self._send_one()
+
+    def _send_one(self) -> None:
+        limiter, needs = self._sender.limits(self._request)
+        attempt = Attempt(self._begin, needs)
+        self._attempts.append(attempt)
+        limiter.submit(attempt)
+
+    def stop(self) -> None:
+        """Cancel what is under way, and release the permits."""
+        with self._owner.lock:
+            self.over = True
+            attempts, self._attempts = self._attempts, []
+        self._drop(attempts)
+
+    def _drop(self, attempts: list[Attempt]) -> None:
+        limiter, _ = self._sender.limits(self._request)
+        for attempt in attempts:
+            future, attempt.future = attempt.future, None
+            if future is not None:
+                future.cancel()
+            limiter.release(attempt)
+
+    def attend(self) -> tuple[float, bool]:
+        """Do what is due: send again what failed and a second time what is late, or give up.
+
+        Returns:
+            The seconds until something may be due again, and whether that is the end of a pause.
+
+        Raises:
+            RetryError: it failed for good.
+        """
+        sender, clock = self._sender, self._sender.clock
+        if self.over:
+            return float("inf"), False
+        if self._tries.begun is None:
+            self._tries.begun = clock.now()
+        if self._failure is not None:
+            (error, ended), self._failure = self._failure, None
+            self._judge(error, ended)
+        if self._again is not None:
+            left = self._again - clock.now()
+            if left > 0:
+                return left, True
+            self.send()
+        most = sender.tuning.timeout(self._request.size)
+        if self._begun is None:
+            return self._attend_unsent(most), False
+        spent = clock.ticks() - self._begun
+        if spent >= most:
+            with self._owner.lock:
+                attempts, self._attempts = self._attempts, []
+            if attempts:
+                self._drop(attempts)
+                self._judge(NoAnswerError(f"no answer within {most:.3g} s"), clock.now())
+            return 0.0, False
+        if self._late is None:
+            return most - spent, False
+        if spent < self._late:
+            return self._late - spent, False
+        self._late = None
+        sender.hedge.sent()
+        self._send_one()
+        return most - spent, False
+
+    def _judge(self, error: BaseException, ended: float) -> None:
+        """Note when the request is sent again, or raise what its last failure means."""
+        sender = self._sender
+        if self._request.once:
+            last = classify(error)
+            if last.kind not in _OF_ONE_OBJECT:
+                sender.batches.failed()
+            raise RetryError(last, attempts=1, seconds=0.0, applied=False) from error
+        self._again = ended + sender.retrier.pause(self._tries, error, sender.renew)
+
+    def _attend_unsent(self, most: float) -> float:
+        """Begin what has its permits and was not begun: who gave them may have been interrupted."""
+        granted = [attempt for attempt in self._attempts if attempt.has]
+        now = self._sender.clock.ticks()
+        for attempt in granted:
+            if now - attempt.since >= _UNSENT_SECONDS:
+                self._begin(attempt)
+        return min(most, _UNSENT_SECONDS) if granted else most
+
+    def _begin(self, attempt: Attempt) -> None:
+        sender = self._sender
+        if self.over:
+            # Between the end of all requests and now.
+            self._drop([attempt])
+            return
+        self._begun = sender.clock.ticks() if self._begun is None else self._begun
+        sender.count(self._request.count)
+        try:
+            future = self._request.begin(sender, self._tries.count - 1)
+        except Exception as error:  # noqa: BLE001 - judged like what an attempt ends with
+            self._failed(attempt, error)
+            return
+        with self._owner.lock:
+            wanted = attempt in self._attempts
+            if wanted:
+                attempt.future = future
+        if wanted:
+            future.add_done_callback(functools.partial(self._answered, attempt))
+        else:
+            future.cancel()
+
+    def _answered(self, attempt: Attempt, future: Future[Any]) -> None:
+        """Take what has come, in the thread that it came in: any one."""
+        attempt.future = None
+        if future.cancelled() or self.over:
+            return
+        error = future.exception()
+        value = None
+        try:
+            if error is None:
+                value = future.result()
+                value = value if self._request.check is None else self._request.check(value)
+        except Exception as found:  # noqa: BLE001 - judged by who waits
+            error = found
+        try:
+            if error is None:
+                self._succeeded(attempt, value)
+            else:
+                self._failed(attempt, error)
+        finally:
+            # An error holds this frame, which must not hold it.
+            del error
+
+    def _succeeded(self, attempt: Attempt, value: Any) -> None:
+        owner, sender, request = self._owner, self._sender, self._request
+        with owner.lock:
+            if attempt not in self._attempts:
+                return  # late: another one has answered, or time was up
+            self.over = True
+            self.value = value
+            seconds = sender.clock.ticks() - (self._begun or 0.0)
+        sender.retrier.succeeded()
+        if request.kind == "data":
+            sender.hedge.record(request.size, seconds)
+        elif request.kind == "small":
+            sender.hedge.note(seconds)
+        self.stop()
+        owner.finished()
+
+    def _failed(self, attempt: Attempt, error: BaseException) -> None:
+        owner = self._owner
+        with owner.lock:
+            if attempt not in self._attempts:
+                return
+            self._attempts.remove(attempt)
+            left = bool(self._attempts)
+            if not left:
+                self._failure = error, self._sender.clock.now()
+        self._drop([attempt])
+        if not left:
+            owner.wake()
+
+
+class Pending:
+    """Requests under way, for one thread that waits for all of them.
+
+    Args:
+        sender: of this process.
+        requests: what to send.
+        apart: one that fails leaves the others, and has None for an answer.
+    """
+
+    def __init__(self, sender: Sender, requests: Sequence[Request], *, apart: bool = False) -> None:
+        self.sender = sender
+        self.lock = threading.Lock()
+        self._apart = apart
+        self._calls = [_Call(self, request) for request in requests]
+        self._left = len(self._calls)
+        # Held until everything is answered, or something failed.
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def begin(self) -> Callable[[], list[Any]]:
+        """Send everything; return what waits for the answers, once, in order.
+
+        Dropped before that it cancels what is under way.
+
+        Raises:
+            RuntimeError: called from the I/O thread, which would wait for itself.
+        """
+        if on_io_thread():
+            msg = "a store was called from fsspec's own I/O thread; call it from another thread"
+            raise RuntimeError(msg)
+        try:
+            for call in list(self._calls):
+                call.send()
+        except BaseException:
+            self.end()
+            raise
+        return _Waiting(self)
+
+    def wait(self) -> list[Any]:
+        """Wait for the answers.
+
+        Raises:
+            RetryError: a request failed for good.
+        """
+        clock = self.sender.clock
+        try:
+            while self._left:
+                seconds, pausing = self._attend()
+                if self._left:
+                    (clock.pause if pausing else clock.wait)(self._gate, seconds)
+            found = [call.value for call in self._calls]
+        finally:
+            # Also after an interrupt of the wait.
+            self.end()
+        return found
+
+    def _attend(self) -> tuple[float, bool]:
+        """Look after all requests; return the seconds until the next is due, and whether it pauses."""
+        due = float("inf"), False
+        for call in self._calls:
+            try:
+                due = min(due, call.attend())
+            except RetryError:
+                if not self._apart:
+                    raise
+                call.stop()
+                self.finished()
+        return due
+
+    def finished(self) -> None:
+        """Note that one more request has ended."""
+        with self.lock:
+            self._left -= 1
+            last = not self._left
+        if last:
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake who waits."""
+        with contextlib.suppress(RuntimeError):  # it was not asleep since it was woken last
+            self._gate.release()
+
+    def drop(self) -> None:
+        """Cancel what is under way, since what waited for it is gone; in the middle of anything."""
+        sender = self.sender
+        if sender.pid == os.getpid():
+            # Here a lock might be held that ending needs.
+            with contextlib.suppress(RuntimeError):  # at the end of the program the loop is closed
+                sender.loop.call_soon_threadsafe(self.end)
+
+    def end(self) -> None:
+        """Cancel what is under way."""
+        # They refer back: what they hold would stay until the collector runs.
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call.stop()
+
+
+class _Waiting:
+    """Waits for requests, once. Dropped before that it drops them, whose permits others may want."""
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending: Pending | None = pending
+
+    def __call__(self) -> list[Any]:
+        pending, self._pending = self._pending, None
+        assert pending is not None  # noqa: S101 - for the type checker
+        return pending.wait()
+
+    def __del__(self) -> None:
+        if self._pending is not None:
+            self._pending.drop()
 
 
 _inherited: list[Any] = []
@@ -321,142 +559,125 @@ def _inherit() -> None:
     _inherited.extend(found for each in list(_filesystems.values()) if (found := each()) is not None)
 
 
-class Requests:
+class Sender:
     """Sends the requests of one store in one process.
 
     Attributes:
         engine: reads data.
-        limiter: of its calls for several requests.
         batches: whether several requests may be sent in one call.
         hedge: when a request for data is late.
+        retrier: when one that failed is sent again.
     """
 
     def __init__(self, backend: Backend, tuning: Tuning, clock: Clock) -> None:
         self.pid = os.getpid()
         self.loop = _current_loop()
         self.clock = clock
+        self.tuning = tuning
         self.engine = Engine(backend, tuning)
-        self.limiter = RequestLimiter(tuning.concurrency, tuning.large_concurrency)
+        self._thread = _IOThread(self.loop)
         self.batches = CircuitBreaker(clock)
+        self.hedge = Hedge(tuning)
+        self.retrier = Retrier(tuning, clock)
         self._backend = backend
-        self._tuning = tuning
-        self._retrier = Retrier(tuning, clock)
-        self.hedge = Hedge(tuning, clock)
-        self._requests = Semaphore(tuning.concurrency)
-        self._large = Semaphore(tuning.large_concurrency)
-        self._fsspec = Semaphore(tuning.fsspec_concurrency)
-        self._uploads = Semaphore(tuning.uploads)
+        limits = tuning.concurrency, tuning.large_concurrency, tuning.fsspec_concurrency
+        self._reads = RequestLimiter(clock, *limits)
+        self._uploads = RequestLimiter(clock, tuning.uploads)
+        self._requests = 0
         self._client: Client | None = None
         self._expired: Client | None = None
         self._renewed = float("-inf")
         self._lock = threading.Lock()
 
-    async def send(
-        self,
-        request: Callable[[Client], Awaitable[T]],
-        *,
-        kind: Literal["small", "data", "upload", "probe"] = "small",
-        size: int = 0,
+    def send(
+        self, request: Callable[[Client], Coroutine[Any, Any, T]], *, kind: Kind = "small", size: int = 0
     ) -> T:
-        """Send a request within the limits, until it succeeds, cannot succeed, or time is up.
+        """Send a request of fsspec's client until it succeeds, cannot succeed, or time is up.
 
         Args:
             request: sends it once, given a client; called again for each attempt.
-            kind: of "data", late requests are sent twice; a "probe" is not limited. See `Tuning` for how many
-                of each may be under way.
-            size: bytes that it moves, for its time limit and its permits.
+            kind, size: as those of `Request`.
 
         Raises:
             RetryError: it failed for good.
         """
-        permits = await self.acquire(kind, size)
-        try:
-            attempt = functools.partial(self._attempt, request)
-            if kind == "data":
-                attempt = functools.partial(self.hedge.run, attempt, size)
-            elif kind == "small":
-                attempt = functools.partial(self._timed, attempt)
-            return await self._retrier.run(attempt, size=size, renew=self._renew)
-        finally:
-            permits.release()
+        one = Request(lambda sender, _: sender.by_client(request), kind=kind, size=size)
+        answer: T = Pending(self, [one]).begin()()[0]
+        return answer
 
-    async def acquire(self, kind: str, size: int, count: int = 1) -> Permits:
-        """Wait for the permits of some requests of a kind, of so many bytes together."""
-        permits = Permits()
-        try:
-            for semaphore in self._semaphores(kind, size):
-                permits.add(semaphore, await semaphore.acquire(count))
-        except BaseException:
-            # A wait that is cancelled releases those before.
-            permits.release()
-            raise
-        return permits
+    def by_client(self, request: Callable[[Client], Awaitable[T]]) -> Future[T]:
+        """Send a request of fsspec's client once."""
+        return self._thread.submit(lambda: self._by_client(request))
 
-    @property
-    def sent(self) -> tuple[int, int]:
-        """Requests that were sent, and those of them that were sent again."""
-        return self._retrier.requests + self.limiter.sent, self._retrier.retries
-
-    async def _attempt(self, request: Callable[[Client], Awaitable[T]]) -> T:
+    async def _by_client(self, request: Callable[[Client], Awaitable[T]]) -> T:
         client = self._client
         if client is None:
             # Building may read files and ask metadata services, which must not hold the loop.
             client = await asyncio.to_thread(self._build)
         return await request(client)
 
-    async def _timed(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        begun = self.clock.now()
-        response = await attempt()
-        self.hedge.note(self.clock.now() - begun)
-        return response
+    def fetch(self, path: str, start: int, stop: int) -> Future[Response]:
+        """Request a range once, of the engine that reads data."""
+        return self.by_client(lambda client: self.engine.fetch(client, path, start, stop))
 
-    def _semaphores(self, kind: str, size: int) -> list[Semaphore]:
-        """Return the semaphores of a request, in the order in which they are acquired."""
-        if kind == "probe":
-            return []
-        if kind == "upload":
-            return [self._uploads]
-        if kind == "small":
-            return [self._requests]
-        found = [self._large] if size > self._tuning.large_bytes else []
-        if self.engine.reader is None:
-            found.append(self._fsspec)
-        return [*found, self._requests]
+    def fetch_many(
+        self, call: FetchMany, path: str, starts: list[int], stops: list[int]
+    ) -> Future[Sequence[Any]]:
+        """Request several ranges once, in one call of the engine."""
+        return self._thread.submit(lambda: call(path, starts, stops))
+
+    @property
+    def sent(self) -> tuple[int, int]:
+        """Requests that were sent, and those of them that were sent again."""
+        return self._requests, self.retrier.retries
+
+    def count(self, requests: int) -> None:
+        """Count requests that are sent."""
+        with self._lock:
+            self._requests += requests
+
+    def limits(self, request: Request) -> tuple[RequestLimiter, tuple[int, ...]]:
+        """Return what limits a request, and the permits that it needs there."""
+        if request.kind in {"upload", "probe"}:
+            return self._uploads, (int(request.kind == "upload"),)
+        data = request.kind == "data"
+        large = data and request.size > self.tuning.large_bytes
+        return self._reads, (request.count, int(large), int(data and self.engine.reader is None))
 
     def _build(self) -> Client:
         with self._lock:
             if self._client is None:
-                self._client = self._backend.connect(self._tuning, loop=self.loop, instead_of=self._expired)
+                self._client = self._backend.connect(self.tuning, loop=self.loop, instead_of=self._expired)
                 self._expired = None
                 _keep_in_children(getattr(self._client, "_fs", self._client))
             return self._client
 
-    def _renew(self) -> bool:
+    def renew(self) -> bool:
         """Build the client again because credentials expired, at most once per `Tuning.renewal` seconds.
 
         Returns:
             True if it was built again; otherwise the caller waits, as for any other failure.
         """
         with self._lock:
-            if self.clock.now() - self._renewed < self._tuning.renewal:
+            if self.clock.now() - self._renewed < self.tuning.renewal:
                 return False
             self._renewed = self.clock.now()
             self._expired, self._client = self._client, None
-            self.engine = Engine(self._backend, self._tuning)
+            self.engine = Engine(self._backend, self.tuning)
             return True
 
 
 class PerProcess:
-    """Gives the requests of the process that asks; remade in a forked child."""
+    """Gives the sender of the process that asks; remade in a forked child."""
 
     def __init__(self, backend: Backend, tuning: Tuning, clock: Clock) -> None:
-        self._make: Callable[[], Requests] = lambda: Requests(backend, tuning, clock)
-        self._current: Requests | None = None
+        self._make: Callable[[], Sender] = lambda: Sender(backend, tuning, clock)
+        self._current: Sender | None = None
         self._lock = threading.Lock()
         self._lock_pid = os.getpid()
 
-    def current(self) -> Requests:
-        """Return this process's requests."""
+    def current(self) -> Sender:
+        """Return this process's sender."""
         found = self._current
         if found is not None and found.pid == os.getpid() and not found.loop.is_closed():
             return found

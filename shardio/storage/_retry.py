@@ -1,4 +1,4 @@
-"""The one retry layer, and second requests for stragglers; retries of the libraries below are turned off.
+"""When a failed request is sent again, and when a late one is sent twice; the libraries below do neither.
 
 Backoff with full jitter after M. Brooker, "Exponential Backoff and Jitter" (AWS Architecture Blog, 2015); the
 budget follows "Addressing Cascading Failures" in Site Reliability Engineering (O'Reilly, 2016); second
@@ -7,20 +7,17 @@ requests ("hedging") follow J. Dean, L. A. Barroso, "The Tail at Scale" (CACM 56
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import random
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from shardio.storage._errors import ErrorKind, RequestFailure, RetryError, classify
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable
 
     from shardio.storage._tuning import Clock, Tuning
-
-T = TypeVar("T")
 
 # A wrong response that comes again is the server's habit, not an accident.
 _BAD_RESPONSES = 4
@@ -36,26 +33,52 @@ class RetryBudget:
         self._clock = clock
         self._stock = tuning.retry_burst
         self._filled = clock.now()
+        self._lock = threading.Lock()
 
     def succeeded(self) -> None:
         """Count a successful request."""
+        # A turn lost to another thread is a tenth of a retry.
         self._stock = min(self._tuning.retry_burst, self._stock + self._tuning.retry_share)
 
     def take(self) -> float:
         """Take one retry and return the seconds until it may be used."""
-        now = self._clock.now()
-        refill = (now - self._filled) * self._tuning.retries_per_second
-        self._stock = min(self._tuning.retry_burst, self._stock + refill) - 1
-        self._filled = now
-        return max(0.0, -self._stock / self._tuning.retries_per_second)
+        with self._lock:
+            now = self._clock.now()
+            refill = (now - self._filled) * self._tuning.retries_per_second
+            self._stock = min(self._tuning.retry_burst, self._stock + refill) - 1
+            self._filled = now
+            return max(0.0, -self._stock / self._tuning.retries_per_second)
 
     def give_back(self) -> None:
         """Return a retry that was taken and not used."""
-        self._stock += 1
+        with self._lock:
+            self._stock += 1
+
+
+class Tries:
+    """What became of one request so far.
+
+    Attributes:
+        begun: when its answer was first waited for: one that was begun ahead has all of its time then.
+        count: how often it was sent, second requests for late ones aside.
+        bad: how many answers were not what was asked for.
+        applied: whether a write may have taken effect.
+    """
+
+    __slots__ = ("applied", "bad", "begun", "count")
+
+    def __init__(self) -> None:
+        self.begun: float | None = None
+        self.count = self.bad = 0
+        self.applied = False
 
 
 class Retrier:
-    """Runs requests of one store until they succeed, cannot succeed, or time is up; used from one loop."""
+    """Says when the requests of one store are sent again; threads share it.
+
+    Attributes:
+        retries: requests that were sent again.
+    """
 
     def __init__(self, tuning: Tuning, clock: Clock) -> None:
         self._tuning = tuning
@@ -63,64 +86,44 @@ class Retrier:
         self._budget = RetryBudget(tuning, clock)
         self._answered = False
         self._succeeded = False
-        self.requests = self.retries = 0
+        self.retries = 0
 
-    async def run(
-        self, request: Callable[[], Awaitable[T]], *, size: int = 0, renew: Callable[[], bool] = lambda: False
-    ) -> T:
-        """Send a request until it succeeds.
+    def succeeded(self) -> None:
+        """Note that a request was answered as it should be."""
+        self._answered = self._succeeded = True
+        self._budget.succeeded()
+
+    def pause(self, tries: Tries, error: BaseException, renew: Callable[[], bool] = lambda: False) -> float:
+        """Return the seconds until a request that failed is sent again.
 
         Args:
-            request: sends it once; called again for each attempt.
-            size: bytes it moves, for its time limit.
+            tries: of the request; this failure is added.
+            error: what its client raised.
             renew: called when credentials have expired; True if there is a fresh client to try at once.
 
         Raises:
             RetryError: it failed for good.
         """
-        begun = self._clock.now()
-        attempts = bad = 0
-        applied = False
-        while True:
-            attempts += 1
-            self.requests += 1
-            self.retries += attempts > 1
-            timeout = self._tuning.timeout(size)
-            limit = self._clock.limit(timeout)
-            try:
-                # Not `wait_for`, which makes a task of each request.
-                async with limit:
-                    response = await request()
-            except Exception as error:  # noqa: BLE001 - five libraries, each with its own; diagnosed below
-                last, cause = classify(error), error
-                if limit.expired():
-                    last = last._replace(text=f"no answer within {timeout:.3g} s")
-            else:
-                self._answered = self._succeeded = True
-                self._budget.succeeded()
-                return response
-            applied |= last.applied
-            bad += last.kind is ErrorKind.BAD_RESPONSE
-            if last.status is not None:
-                self._answered = True
-            pause = self._pause(last, attempts, begun)
-            if last.kind is ErrorKind.EXPIRED:
-                if renew():
-                    pause = 0.0
-                elif not self._succeeded:
-                    # A service that has never taken them: waiting is for those that are being renewed.
-                    pause = None
-            if pause is None or bad >= _BAD_RESPONSES:
-                spent = self._clock.now() - begun
-                try:
-                    raise RetryError(last, attempts=attempts, seconds=spent, applied=applied) from cause
-                finally:
-                    # The error holds this frame, which must hold neither it nor the limit, whose task has
-                    # it, too: see `_loop.submit`.
-                    del cause, limit
-            await self._clock.sleep(pause)
+        last = classify(error)
+        tries.applied |= last.applied
+        tries.bad += last.kind is ErrorKind.BAD_RESPONSE
+        self._answered |= last.status is not None
+        now = self._clock.now()
+        begun = now if tries.begun is None else tries.begun
+        pause = self._pause(last, tries.count, now - begun)
+        if last.kind is ErrorKind.EXPIRED:
+            if renew():
+                pause = 0.0
+            elif not self._succeeded:
+                # A service that has never taken them: waiting is for those that are being renewed.
+                pause = None
+        if pause is None or tries.bad >= _BAD_RESPONSES:
+            spent = now - begun
+            raise RetryError(last, attempts=tries.count, seconds=spent, applied=tries.applied) from error
+        self.retries += 1
+        return pause
 
-    def _pause(self, last: RequestFailure, attempts: int, begun: float) -> float | None:
+    def _pause(self, last: RequestFailure, attempts: int, spent: float) -> float | None:
         """Return the seconds until the next attempt, or None if there is to be none."""
         if not last.kind.worth_retrying:
             return None
@@ -133,7 +136,7 @@ class Retrier:
         if last.kind is ErrorKind.EXPIRED:
             # What was not renewed by the next time that it would be read again is renewed by nothing.
             deadline = min(deadline, tuning.renewal)
-        if self._clock.now() + pause > begun + deadline:
+        if spent + pause > deadline:
             self._budget.give_back()
             return None
         return pause
@@ -153,9 +156,8 @@ class Hedge:
         fastest: seconds that the fastest request of late took; infinite before the first.
     """
 
-    def __init__(self, tuning: Tuning, clock: Clock) -> None:
+    def __init__(self, tuning: Tuning) -> None:
         self._tuning = tuning
-        self._clock = clock
         self._seen: dict[int, collections.deque[float]] = {}
         self._counts: collections.Counter[int] = collections.Counter()
         self._limits: dict[int, float] = {}
@@ -201,51 +203,7 @@ class Hedge:
                     _FASTEST, ranked[int(self._tuning.hedge_quantile * (len(ranked) - 1))]
                 )
 
-    async def run(self, request: Callable[[], Awaitable[T]], size: int) -> T:
-        """Send a request, and once more if it is late; the first to succeed answers.
-
-        Raises:
-            Exception: whatever the last of the two to fail raised.
-        """
-        begun = self._clock.now()
-        limit = self.limit(size)
-        response = await (request() if limit is None else self._twice(request, limit))
-        self.record(size, self._clock.now() - begun)
-        return response
-
-    async def _twice(self, request: Callable[[], Awaitable[T]], limit: float) -> T:
-        tasks = [asyncio.ensure_future(request())]
-        try:
-            done, _ = await asyncio.wait(tasks, timeout=limit)
-            if not done:
-                self.sent()
-                tasks.append(asyncio.ensure_future(request()))
-            return await _first_success(tasks)
-        finally:
-            await _cancel(tasks)
-
 
 def _kind(size: int) -> int:
     """Return the class of sizes whose times are compared: factors of four."""
     return size.bit_length() // 2
-
-
-async def _first_success(tasks: Sequence[asyncio.Future[T]]) -> T:
-    pending = set(tasks)
-    while True:
-        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        best = next((task for task in done if task.exception() is None), None)
-        if best is not None or not pending:
-            return (best or done.pop()).result()
-
-
-async def _cancel(tasks: Sequence[asyncio.Future[T]]) -> None:
-    late = [task for task in tasks if not task.done()]
-    for task in late:
-        task.cancel()
-    if late:
-        await asyncio.gather(*late, return_exceptions=True)
-    for task in tasks:
-        # Looked at, so that asyncio does not report it as never retrieved.
-        if not task.cancelled():
-            task.exception()

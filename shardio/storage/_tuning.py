@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
+import threading
 import time
 
 
 class Clock:
-    """Time as the retry layer sees it; tests bring their own."""
+    """Time as the sender of requests sees it; tests bring their own, in which pauses take no time."""
 
     def now(self) -> float:
-        """Return seconds on a clock that never goes back."""
+        """Return seconds on a clock that never goes back: that of deadlines and pauses."""
         return time.monotonic()
 
-    async def sleep(self, seconds: float) -> None:
-        """Wait without holding the loop."""
-        await asyncio.sleep(seconds)
+    def ticks(self) -> float:
+        """Return the same on the clock that says how long a request is under way."""
+        return time.monotonic()
 
-    def limit(self, seconds: float) -> asyncio.Timeout:
-        """Return what ends an attempt that has had no answer for so long."""
-        return asyncio.timeout(seconds)
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def wait(self, gate: threading.Lock, seconds: float) -> None:
+        """Wait for what is under way, until a lock is released, or for so long."""
+        gate.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+
+    def pause(self, gate: threading.Lock, seconds: float) -> None:
+        """Wait until the next attempt is due, or a lock is released."""
+        gate.acquire(timeout=seconds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

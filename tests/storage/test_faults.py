@@ -244,6 +244,23 @@ def test_retry_after_is_obeyed(server: FaultServer, clock: FakeClock) -> None:
         assert clock.time - begun >= 7
 
 
+@pytest.mark.parametrize("checksummed", [False, True])
+@pytest.mark.parametrize("client", ["s3 obstore", "http obstore"])
+def test_retry_after_is_obeyed_although_obstore_does_not_tell_it(
+    server: FaultServer, clock: FakeClock, client: str, *, checksummed: bool
+) -> None:
+    """Its errors have no headers: what it was refused is asked for by fsspec's client, which tells them."""
+    file = open_store(server, client, clock).open(KEY, size=len(CONTENT))
+    file.read(0, 10)
+    server.next_faults("429", "429")
+    server.log.clear()
+    begun = clock.time
+    found = file.begin_read([20, 40], [30, 50], checksummed=checksummed, gap=1000)()
+    assert [bytes(data) for data in found] == [CONTENT[20:30], CONTENT[40:50]]
+    assert clock.time - begun >= 7
+    assert sum(request.method == "GET" for request, _ in server.log) == 3
+
+
 def test_what_a_checksum_of_the_service_refuses_is_asked_for_again(
     server: FaultServer, clock: FakeClock
 ) -> None:
@@ -282,8 +299,8 @@ def open_store_file_read(file: object, store: RemoteStore, clock: FakeClock) -> 
     limit = clock.time + QUICK.deadline
     plain = clock.sleep
 
-    async def sleep(seconds: float) -> None:
-        await plain(seconds)
+    def sleep(seconds: float) -> None:
+        plain(seconds)
         if len(clock.slept) >= 3:
             clock.time = limit
 
@@ -352,15 +369,15 @@ def test_rotating_credentials_are_picked_up(
     # Expired, and not renewed: an error that says so, after few rebuilds.
     server.token = "unknown"
     builds: list[int] = []
-    requests = store._requests.current()
-    build = requests._build
+    sender = store._sender.current()
+    build = sender._build
 
     def counted() -> Client:
-        if requests._client is None:
+        if sender._client is None:
             builds.append(1)
         return build()
 
-    monkeypatch.setattr(requests, "_build", counted)
+    monkeypatch.setattr(sender, "_build", counted)
     clock.time += 3600
     begun = clock.time
     with pytest.raises(StorageError, match="expired"):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import math
+import threading
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
 from shardio.storage import Tuning
+from shardio.storage._errors import RetryError
+from shardio.storage._requests import Pending, Request, Sender
 from shardio.storage._retry import Hedge
 from shardio.storage._tuning import Clock
 
@@ -16,35 +20,56 @@ TUNING = Tuning(hedge_quantile=0.9, hedge_share=0.05)
 
 
 def learned(tuning: Tuning = TUNING, seconds: float = 0.001, count: int = 100) -> Hedge:
-    hedge = Hedge(tuning, Clock())
+    hedge = Hedge(tuning)
     for _ in range(count):
         hedge.record(1000, seconds)
     return hedge
 
 
-def replies(*delays: float):
+class Replies:
     """A request whose n-th sending takes so long; one below nothing fails at once.
 
     One that is infinite takes until another one has failed, however long that took.
     """
-    sent: list[int] = []
-    cancelled: list[int] = []
-    failed = asyncio.Event()
 
-    async def request() -> int:
-        number = len(sent)
-        sent.append(number)
-        if delays[number] < 0:
-            failed.set()
-            raise OSError(f"failure {number}")
-        try:
-            await (failed.wait() if math.isinf(delays[number]) else asyncio.sleep(delays[number]))
-        except asyncio.CancelledError:
-            cancelled.append(number)
-            raise
-        return number
+    def __init__(self, *delays: float) -> None:
+        self.delays = delays
+        self.sent: list[int] = []
+        self.cancelled: list[int] = []
+        self.waiting: list[tuple[Future[int], int]] = []
 
-    return request, sent, cancelled
+    def __call__(self, *_: object) -> Future[int]:
+        number = len(self.sent)
+        self.sent.append(number)
+        future: Future[int] = Future()
+        future.add_done_callback(lambda done: self.cancelled.append(number) if done.cancelled() else None)
+        if math.isinf(self.delays[number]):
+            self.waiting.append((future, number))
+        elif self.delays[number] < 0:
+            future.set_exception(OSError(f"failure {number}"))
+            threading.Timer(0.05, self.answer).start()
+        elif self.delays[number]:
+            timer = threading.Timer(self.delays[number], self.answer, [[(future, number)]])
+            timer.daemon = True
+            timer.start()
+        else:
+            future.set_result(number)
+        return future
+
+    def answer(self, waiting: list[tuple[Future[int], int]] | None = None) -> None:
+        for future, number in self.waiting if waiting is None else waiting:
+            if not future.done():
+                future.set_result(number)
+
+
+def sender(hedge: Hedge | None = None, clock: Clock | None = None) -> Sender:
+    made = Sender(None, TUNING, clock or Clock())  # no client is built
+    made.hedge = hedge or learned()
+    return made
+
+
+def send(replies: Replies, made: Sender | None = None) -> Any:
+    return Pending(made or sender(), [Request(replies, kind="data", size=1000, once=True)]).begin()()[0]
 
 
 def test_nothing_is_late_before_enough_is_known() -> None:
@@ -55,7 +80,7 @@ def test_nothing_is_late_before_enough_is_known() -> None:
 
 
 def test_the_limit_is_the_quantile_and_never_tiny() -> None:
-    hedge = Hedge(TUNING, Clock())
+    hedge = Hedge(TUNING)
     for k in range(100):
         hedge.record(1000, 1.0 + k / 100)
     assert hedge.limit(1000) == pytest.approx(1.9, abs=0.1)
@@ -63,7 +88,7 @@ def test_the_limit_is_the_quantile_and_never_tiny() -> None:
 
 
 def test_the_fastest_of_late_tells_how_near_the_store_is() -> None:
-    hedge = Hedge(TUNING, Clock())
+    hedge = Hedge(TUNING)
     assert hedge.fastest == float("inf")
     for seconds in (0.3, 0.1, 0.2):
         hedge.note(seconds)
@@ -80,63 +105,80 @@ def test_a_quantile_of_one_turns_it_off() -> None:
 
 
 def test_the_second_request_wins_over_a_straggler() -> None:
-    request, sent, cancelled = replies(30, 0)
-    assert asyncio.run(learned().run(request, 1000)) == 1
-    assert sent == [0, 1]
-    assert cancelled == [0]
+    replies = Replies(30, 0)
+    assert send(replies) == 1
+    assert replies.sent == [0, 1]
+    assert replies.cancelled == [0]
+
+
+def test_a_straggler_that_cannot_be_cancelled_changes_nothing() -> None:
+    """What it brings in the end is not looked at, and not told a second time."""
+    late: list[Future[int]] = []
+    checked: list[int] = []
+
+    def begin(*_: object) -> Future[int]:
+        future: Future[int] = Future()
+        future.set_running_or_notify_cancel()
+        late.append(future)
+        if len(late) == 2:
+            future.set_result(1)
+        return future
+
+    made = sender()
+
+    def check(value: int) -> int:
+        checked.append(value)
+        return value
+
+    request = Request(begin, kind="data", size=1000, check=check)
+    pending = Pending(made, [request])
+    assert pending.begin()() == [1]
+    late[0].set_result(0)
+    assert pending._left == 0
+    assert checked == [1]
+    assert made._reads._free == (TUNING.concurrency, TUNING.large_concurrency, TUNING.fsspec_concurrency)
 
 
 def test_a_punctual_request_is_sent_once() -> None:
-    request, sent, _ = replies(0, 0)
-    assert asyncio.run(learned().run(request, 1000)) == 0
-    assert sent == [0]
+    replies = Replies(0, 0)
+    assert send(replies) == 0
+    assert replies.sent == [0]
 
 
 def test_a_straggler_that_answers_after_the_second_failed_wins() -> None:
-    request, sent, _ = replies(math.inf, -1)
-    assert asyncio.run(learned().run(request, 1000)) == 0
-    assert sent == [0, 1]
+    replies = Replies(math.inf, -1)
+    assert send(replies) == 0
+    assert replies.sent == [0, 1]
 
 
 def test_when_both_fail_it_fails() -> None:
-    request, sent, _ = replies(-1, -1)
-    with pytest.raises(OSError, match="failure 0"):
-        asyncio.run(learned().run(request, 1000))
-    assert sent == [0]
+    replies = Replies(-1, -1)
+    with pytest.raises(RetryError) as caught:
+        send(replies)
+    assert str(caught.value.__cause__) == "failure 0"
+    assert replies.sent == [0]
 
 
 def test_second_requests_are_capped() -> None:
     """A service that got slow as a whole is not asked twice as often."""
-    hedge = learned(count=200)
+    made = sender(learned(count=200))
     total = 0
-
-    async def work() -> None:
-        nonlocal total
-        for _ in range(12):
-            request, sent, _ = replies(0.03, 0.03)
-            await hedge.run(request, 1000)
-            total += len(sent) - 1
-
-    asyncio.run(work())
+    for _ in range(12):
+        replies = Replies(0.05, 0.05)
+        send(replies, made)
+        total += len(replies.sent) - 1
     assert 1 <= total <= 5
 
 
-def test_cancelling_the_call_cancels_both() -> None:
-    request, sent, cancelled = replies(30, 30)
+def test_interrupting_the_wait_cancels_both() -> None:
+    replies = Replies(30, 30)
 
-    async def work() -> None:
-        both = asyncio.Event()
+    class Interrupted(Clock):
+        def wait(self, gate: threading.Lock, seconds: float) -> None:
+            if len(replies.sent) == 2:
+                raise KeyboardInterrupt
+            super().wait(gate, seconds)
 
-        async def noted() -> int:
-            if sent:
-                both.set()
-            return await request()
-
-        task = asyncio.ensure_future(learned().run(noted, 1000))
-        await both.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(work())
-    assert sorted(cancelled) == [0, 1]
+    with pytest.raises(KeyboardInterrupt):
+        send(replies, sender(clock=Interrupted()))
+    assert sorted(replies.cancelled) == [0, 1]

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import random
 import statistics
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
 from shardio.storage import Tuning
 from shardio.storage._errors import BadResponseError, ErrorKind, RetryError, StatusError, classify
-from shardio.storage._retry import Retrier, RetryBudget
+from shardio.storage._requests import Pending, Request, Sender
+from shardio.storage._retry import RetryBudget
+from shardio.storage._tuning import Clock
 from tests.suites.clock import FakeClock
 
 TUNING = Tuning()
 
 
-def failing(*errors: Exception | str):
-    """A request that raises these, one per call; a text is its answer."""
-    waiting = list(errors)
+def answered(value: object) -> Future[Any]:
+    """Return what has ended so already."""
+    future: Future[Any] = Future()
+    if isinstance(value, Exception):
+        future.set_exception(value)
+    else:
+        future.set_result(value)
+    return future
 
-    async def request() -> str:
-        result = waiting.pop(0) if len(waiting) > 1 else waiting[0]
-        if isinstance(result, Exception):
-            raise result
-        return result
 
-    return request
+def failing(*results: Exception | str) -> Callable[..., Future[Any]]:
+    """A request that ends so, each time with the next of these; a text is its answer."""
+    waiting = list(results)
+    return lambda *_: answered(waiting.pop(0) if len(waiting) > 1 else waiting[0])
+
+
+def sender(clock: Clock, tuning: Tuning = TUNING) -> Sender:
+    return Sender(None, tuning, clock)  # no client is built
+
+
+def send(made: Sender, request: Callable[..., Future[Any]]) -> Any:
+    return Pending(made, [Request(request)]).begin()()[0]
 
 
 def test_it_waits_longer_each_time_with_full_jitter() -> None:
@@ -35,7 +50,7 @@ def test_it_waits_longer_each_time_with_full_jitter() -> None:
     for _ in range(300):
         clock = FakeClock()
         errors = [StatusError(503, "busy")] * 5
-        assert asyncio.run(Retrier(TUNING, clock).run(failing(*errors, "done"))) == "done"
+        assert send(sender(clock), failing(*errors, "done")) == "done"
         first.append(clock.slept[0])
         fifth.append(clock.slept[4])
     # Uniform from nothing to the bound, which doubles.
@@ -51,17 +66,17 @@ def test_it_draws_nothing_from_the_generator_of_the_program() -> None:
     random.seed(7)
     before = random.getstate()
     clock = FakeClock()
-    assert asyncio.run(Retrier(TUNING, clock).run(failing(StatusError(503, "busy"), "done"))) == "done"
+    assert send(sender(clock), failing(StatusError(503, "busy"), "done")) == "done"
     assert clock.slept
     assert random.getstate() == before
 
 
 def test_the_deadline_bounds_it() -> None:
     clock = FakeClock()
-    retrier = Retrier(TUNING, clock)
-    asyncio.run(retrier.run(failing("answered once")))
+    made = sender(clock)
+    send(made, failing("answered once"))
     with pytest.raises(RetryError) as caught:
-        asyncio.run(retrier.run(failing(StatusError(503, "busy"))))
+        send(made, failing(StatusError(503, "busy")))
     assert clock.time - 1000 <= TUNING.deadline
     assert caught.value.seconds > TUNING.deadline - TUNING.max_backoff
     assert caught.value.attempts == len(clock.slept) + 1
@@ -70,7 +85,7 @@ def test_the_deadline_bounds_it() -> None:
 def test_a_store_that_never_answered_is_given_up_sooner() -> None:
     clock = FakeClock()
     with pytest.raises(RetryError):
-        asyncio.run(Retrier(TUNING, clock).run(failing(ConnectionRefusedError("refused"))))
+        send(sender(clock), failing(ConnectionRefusedError("refused")))
     assert clock.time - 1000 <= TUNING.first_deadline
 
 
@@ -78,25 +93,22 @@ def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
     clock = FakeClock()
     error = StatusError(503, "busy", {"Retry-After": "3600"})
     with pytest.raises(RetryError):
-        asyncio.run(Retrier(TUNING, clock).run(failing(error)))
+        send(sender(clock), failing(error))
     assert clock.slept == []
 
 
 def test_a_wrong_reply_that_comes_again_is_an_error_soon() -> None:
     clock = FakeClock()
     with pytest.raises(RetryError) as caught:
-        asyncio.run(Retrier(TUNING, clock).run(failing(BadResponseError("short"))))
+        send(sender(clock), failing(BadResponseError("short")))
     assert caught.value.attempts == 4
 
 
 def test_a_request_that_hangs_is_given_up() -> None:
     tuning = dataclasses.replace(TUNING, stall=0.01, slowest=1e9, deadline=1.0)
 
-    async def hang() -> None:
-        await asyncio.sleep(60)
-
     with pytest.raises(RetryError) as caught:
-        asyncio.run(Retrier(tuning, FakeClock()).run(hang))
+        send(sender(FakeClock(), tuning), lambda *_: Future())
     assert caught.value.last.kind is ErrorKind.CONNECTION
     assert caught.value.applied
 
@@ -120,28 +132,48 @@ def test_the_budget_is_a_stock_refilled_by_time_and_success() -> None:
 def test_many_readers_together_keep_to_the_budget() -> None:
     """P16: whatever the number of readers, an outage gets the stock of retries and what time adds to it."""
     clock = FakeClock()
-    retrier = Retrier(TUNING, clock)
     end = clock.time + 60
     sent = 0
 
-    async def request() -> None:
+    def request(*_: object) -> Future[Any]:
         nonlocal sent
         sent += 1
-        if clock.time < end:
-            raise StatusError(503, "busy")
+        return answered(StatusError(503, "busy") if clock.time < end else "done")
 
-    async def work() -> None:
-        await asyncio.gather(*(retrier.run(request) for _ in range(200)), return_exceptions=True)
-
-    asyncio.run(work())
+    Pending(sender(clock), [Request(request)] * 200, apart=True).begin()()
     assert sent <= 200 + TUNING.retry_burst + (clock.time - 1000) * TUNING.retries_per_second + 1
+
+
+def test_what_fails_while_nothing_waits_for_it_has_all_its_time_then() -> None:
+    """Requests are begun ahead: one that is waited for after an outage of its neighbour is sent again."""
+    clock = FakeClock()
+    made = sender(clock)
+    send(made, failing("answered once"))
+    wait = Pending(made, [Request(failing(StatusError(503, "busy"), "done"))]).begin()
+    clock.time += 2 * TUNING.deadline
+    assert wait() == ["done"]
+
+
+def test_a_service_says_when_to_ask_again() -> None:
+    clock = FakeClock()
+    asked: list[float] = []
+    replies = [StatusError(429, "busy", {"Retry-After": "7"}), "done"]
+
+    def request(*_: object) -> Future[Any]:
+        asked.append(clock.time)
+        return answered(replies.pop(0))
+
+    assert send(sender(clock), request) == "done"
+    assert asked[1] - asked[0] >= 7
 
 
 def test_expired_credentials_are_renewed_and_tried_at_once() -> None:
     clock = FakeClock()
     expired = StatusError(403, "ExpiredToken")
-    asyncio.run(Retrier(TUNING, clock).run(failing(expired, "done"), renew=lambda: True))
-    assert clock.slept == [0.0]
+    made = sender(clock)
+    made.renew = lambda: True
+    assert send(made, failing(expired, "done")) == "done"
+    assert clock.slept == []
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,18 @@
-"""Clocks that run only during sleeps."""
+"""Clocks that run only during pauses."""
 
 from __future__ import annotations
 
-import asyncio
+import threading
+import time
 
 from shardio.storage._tuning import Clock
 
 
 class FakeClock(Clock):
-    """Time passes by sleeping, at once; sleepers wake in the order of their times.
+    """Time passes by pausing, at once; what is under way is waited for as long as it really takes.
 
     Attributes:
-        slept: the seconds of each sleep.
+        slept: the seconds of each pause.
     """
 
     def __init__(self) -> None:
@@ -21,22 +22,33 @@ class FakeClock(Clock):
     def now(self) -> float:
         return self.time
 
-    async def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         wake = self.time + seconds
-        await asyncio.sleep(0)
+        # Others who pause at the same time wake with it, and not after it.
+        time.sleep(0.001)
         self.time = max(self.time, wake)
+
+    def pause(self, gate: threading.Lock, seconds: float) -> None:
+        del gate
+        self.sleep(seconds)
 
 
 class SilenceClock(FakeClock):
     """A clock whose limits are over when a server says that it has fallen silent, however long that took."""
 
-    def limit(self, seconds: float) -> asyncio.Timeout:
-        del seconds
-        self._under_way = asyncio.get_running_loop(), asyncio.timeout(None)
-        return self._under_way[1]
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed = 0.0
+
+    def ticks(self) -> float:
+        return time.monotonic() + self._passed
+
+    def wait(self, gate: threading.Lock, seconds: float) -> None:
+        end = self.ticks() + seconds
+        while not gate.acquire(timeout=0.005) and self.ticks() < end:
+            pass
 
     def silent(self) -> None:
         """End the attempt that is under way; may be called from any thread."""
-        loop, limit = self._under_way
-        loop.call_soon_threadsafe(lambda: limit.reschedule(loop.time()))
+        self._passed += 1e6
