@@ -46,6 +46,11 @@ def problem(sabotage: Sabotage, root: Path = ROOT) -> str | None:
     text = (root / sabotage.file).read_text(encoding="utf-8")
     if text.count(sabotage.old) != 1:
         return f"{sabotage.file} holds {sabotage.old!r} {text.count(sabotage.old)} times"
+    try:
+        compile(text.replace(sabotage.old, sabotage.new), sabotage.file, "exec")
+    except SyntaxError as error:
+        # Any test would notice that.
+        return f"{sabotage.file} is no Python without {sabotage.old!r}: {error}"
     path, _, name = sabotage.test.partition("::")
     if not (root / path).exists() or (
         name and f"def {name}(" not in (root / path).read_text(encoding="utf-8")

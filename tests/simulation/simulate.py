@@ -1,0 +1,281 @@
+"""One schedule of one world, the law of what it leaves behind, and the shortest history that breaks it.
+
+As a program it goes through many: `python -m tests.simulation.simulate [first seed] [schedules]`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import shardio
+from shardio.metadata import HINT_KEY, manifest_key, parse_manifest
+from tests.simulation.clients import DEEDS, ROOT, Client, Deed, contents, newest, past
+from tests.simulation.world import FAULTS, World, simulated
+
+Turn = tuple[int, int]
+
+
+@dataclass
+class Schedule:
+    """What happens: one seed gives one history.
+
+    Attributes:
+        seed: of names and ids.
+        deeds: of each client.
+        switches, faults, rates: as `World` takes them.
+    """
+
+    seed: int
+    deeds: list[list[tuple[str, int]]]
+    switches: dict[Turn, tuple[int, float]] = field(default_factory=dict)
+    faults: dict[Turn, tuple[str, int]] = field(default_factory=dict)
+    rates: tuple[float, float] = (1.0, 1.0)
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}"]
+        lines += [f"client {k}: {deeds}" for k, deeds in enumerate(self.deeds)]
+        return "\n".join([*lines, f"switches {self.switches}", f"faults {self.faults}"])
+
+    @classmethod
+    def random(cls, seed: int) -> Schedule:
+        """Return the schedule of a seed: two to four clients, a mood that favours switches or faults."""
+        draw = random.Random(seed)
+        clients = draw.randint(2, 4)
+        kinds = draw.sample(list(DEEDS), draw.choice([1, 2, 3, 3, 5, len(DEEDS)]))
+        kinds.append("append")
+        weights = [DEEDS[kind] for kind in kinds]
+        deeds = [
+            [(kind, draw.randrange(60)) for kind in draw.choices(kinds, weights, k=draw.randint(1, 6))]
+            for _ in range(clients)
+        ]
+        failing = draw.choice([0.0, 0.02, 0.08])
+        turns = [(client, count) for client in range(clients) for count in range(1, 300)]
+        return cls(
+            seed,
+            deeds,
+            {turn: (draw.randrange(clients), draw.random()) for turn in turns},
+            {turn: (draw.choice(FAULTS), draw.randrange(40)) for turn in turns if draw.random() < failing},
+            draw.choice([(0.0, 0.1), (0.02, 0.3), (0.1, 0.3), (0.4, 0.4)]),
+        )
+
+    def simpler(self) -> Iterator[Schedule]:
+        """Yield schedules with less in them, those with much less first."""
+        for k, deeds in enumerate(self.deeds):
+            if deeds:
+                yield replace(self, deeds=[[] if j == k else each for j, each in enumerate(self.deeds)])
+        for name in ("faults", "switches"):
+            there = list(getattr(self, name).items())
+            size = len(there)
+            while size:
+                for start in range(0, len(there), size):
+                    yield replace(self, **{name: dict(there[:start] + there[start + size :])})
+                size //= 2
+        for k, deeds in enumerate(self.deeds):
+            for i, (kind, number) in enumerate(deeds):
+                fewer = [*deeds[:i], *deeds[i + 1 :]]
+                yield replace(self, deeds=[fewer if j == k else each for j, each in enumerate(self.deeds)])
+                for less in {0, number % 6} - {number}:
+                    smaller = [*deeds[:i], (kind, less), *deeds[i + 1 :]]
+                    yield replace(
+                        self, deeds=[smaller if j == k else each for j, each in enumerate(self.deeds)]
+                    )
+
+
+@dataclass
+class History:
+    """What one schedule came to: the deeds, the world, and what is wrong, or None."""
+
+    schedule: Schedule
+    world: World
+    deeds: list[Deed]
+    wrong: str | None
+    versions: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        deeds, calls = map(str, self.deeds), map(str, self.world.calls)
+        parts = [[str(self.wrong)], [str(self.schedule)], deeds, calls, self.versions]
+        return "\n\n".join("\n".join(part) for part in parts)
+
+
+def run(schedule: Schedule) -> History:
+    """Run a schedule and judge what it leaves behind."""
+    world = World(schedule.seed, schedule.switches, schedule.faults, schedule.rates)
+    done: list[Deed] = []
+    with simulated(world):
+        with shardio.DatasetWriter(ROOT, {"n": "int64"}) as out:
+            out.write({"n": 0})
+        clients = [Client(world, k, deeds, done) for k, deeds in enumerate(schedule.deeds)]
+        try:
+            world.run([client.run for client in clients])
+            check(world, done)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it was not to happen
+            import traceback
+
+            wrong = "".join(traceback.format_exception(error))
+            return History(schedule, world, done, wrong, list(_versions(world)))
+    return History(schedule, world, done, None)
+
+
+def _versions(world: World) -> Iterator[str]:
+    for v in range(1, newest(world) + 1):
+        try:
+            yield f"version {v}: {operation_of(world, v)} {contents(world, v)}"
+        except Exception as error:  # noqa: BLE001 - it may be what is wrong
+            yield f"version {v}: {error}"
+
+
+def operation_of(world: World, version: int) -> str:
+    key = manifest_key(version)
+    return parse_manifest(world.ever[key], version=version, url=key)[0].operation
+
+
+def check(world: World, deeds: list[Deed]) -> None:
+    """The law: versions follow each other by one deed each, and what was acknowledged is among them, once."""
+    last = newest(world)
+    held = [Counter(contents(world, v)) if v else Counter[int]() for v in range(last + 1)]
+    added: dict[frozenset[int], list[int]] = {}
+    taken: list[tuple[int, frozenset[int]]] = []
+    for v in range(2, last + 1):
+        assert max(held[v].values(), default=1) == 1, f"version {v} holds a record twice: {held[v]}"
+        new, gone = frozenset(held[v] - held[v - 1]), frozenset(held[v - 1] - held[v])
+        operation = operation_of(world, v)
+        if operation == "restore":
+            assert held[v] in held[:v], f"version {v} restores what no version was"
+        elif operation == "overwrite":
+            added.setdefault(frozenset(held[v]), []).append(v)
+        elif new:
+            assert (operation, gone) == ("append", frozenset()), f"version {v}, {operation}: {new}, -{gone}"
+            added.setdefault(new, []).append(v)
+        elif gone:
+            assert operation in {"delete", "erase"}, f"version {v}, {operation}: {gone} went"
+            taken.append((v, gone))
+    check_added(deeds, added)
+    check_taken(deeds, taken, held)
+    check_present(world, last)
+
+
+def check_added(deeds: list[Deed], added: dict[frozenset[int], list[int]]) -> None:
+    """Each batch was added as a whole and once, if it was acknowledged; not, if it was refused."""
+    batches: dict[frozenset[int], list[Deed]] = {}
+    for deed in deeds:
+        if deed.ids and deed.kind in {"append", "overwrite", "session", "merge"}:
+            batches.setdefault(frozenset(deed.ids), []).append(deed)
+    for batch, versions in added.items():
+        assert batch in batches, f"version {versions[0]} adds {set(batch)}, which no deed wrote"
+        assert len(versions) == 1, f"{set(batch)} was added by versions {versions}"
+    for batch, tries in batches.items():
+        versions = added.get(batch, [])
+        told = {deed.outcome for deed in tries}
+        if "done" in told:
+            assert versions, f"{set(batch)} was acknowledged, and no version adds it"
+            first = min(deed.after for deed in tries if deed.outcome == "done")
+            assert versions[0] <= first, f"{set(batch)} was acknowledged before it was committed"
+            assert versions[0] > tries[0].before, f"{set(batch)} is older than its deed"
+        elif told == {"failed"}:
+            assert not versions, f"{set(batch)} was refused, and version {versions} adds it"
+    for deed in deeds:
+        if deed.kind == "overwrite" and (versions := added.get(frozenset(deed.ids), [])):
+            lost = [v for batch in added.values() for v in batch if deed.base < v < versions[0]]
+            assert not lost, f"{deed} took out versions {lost}, of which it did not know"
+
+
+def check_taken(deeds: list[Deed], taken: list[tuple[int, frozenset[int]]], held: list[Counter[int]]) -> None:
+    """What went was taken out by a deed, and what was acknowledged as taken out went."""
+    removals = [deed for deed in deeds if deed.kind in {"delete", "erase"} and deed.ids]
+    for v, gone in taken:
+        assert any(
+            gone <= set(deed.ids) and deed.before < v <= deed.after and deed.outcome != "failed"
+            for deed in removals
+        ), f"version {v} lacks {set(gone)}, which no deed took out"
+    for deed in removals:
+        if deed.outcome == "done":
+            there = range(deed.before, deed.after + 1)
+            assert any(not set(deed.ids) & set(held[v]) for v in there), f"{deed}, and all versions hold some"
+
+
+def check_present(world: World, last: int) -> None:
+    """What is there now: each version that has not expired, whole; and nothing else after a collection."""
+    expired = {each for v in shardio.log(ROOT) for each in v.manifest.expiry.expired_versions}
+    for v in sorted(set(range(1, last + 1)) - expired):
+        records, keys = past(world, v)
+        gone = [k for k in keys - {HINT_KEY} if world.objects.get(k, (b"",))[0] != world.ever.get(k, b"")]
+        assert not gone, f"version {v} has not expired and held {records}; gone or changed are {gone}"
+    report = shardio.verify(ROOT)
+    assert report.ok, report.findings
+    first = shardio.gc(ROOT, dry_run=True)
+    shardio.gc(ROOT, abandon=list(first.unclaimed), dry_run=False)
+    again = shardio.gc(ROOT, dry_run=True)
+    assert (again.doomed, again.unclaimed) == ((), {}), f"left after a collection: {again}"
+    found = sorted(int(value["n"]) for value in shardio.open(ROOT))
+    assert found == contents(world, last), f"a collection changed {contents(world, last)} to {found}"
+
+
+def shrink(history: History, tries: int = 1000) -> History:
+    """Return a shorter history that is wrong, too; it took as many runs at most."""
+    # First what had no part in it.
+    taken = {(call.client, call.number) for call in history.world.calls if call.outcome in FAULTS}
+    faults = {turn: fault for turn, fault in history.schedule.faults.items() if turn in taken}
+    history.schedule = replace(
+        history.schedule, switches=history.world.switched, faults=faults, rates=(1.0, 1.0)
+    )
+    better = True
+    while better:
+        better = False
+        for schedule in history.schedule.simpler():
+            if (tries := tries - 1) < 0:
+                break
+            found = run(schedule)
+            if found.wrong is not None:
+                history, better = found, True
+                break
+    return history
+
+
+def search(
+    first: int,
+    count: int,
+    tell: Callable[[int], None] = lambda _seed: None,
+    *,
+    tries: int = 1000,
+    seconds: float = 1e9,
+) -> History | None:
+    """Return a history that breaks the law, made short, or None where none of the schedules does."""
+    end = time.monotonic() + seconds
+    for seed in range(first, first + count):
+        history = run(Schedule.random(seed))
+        if history.wrong is not None:
+            return shrink(history, tries)
+        tell(seed)
+        if time.monotonic() > end:
+            break
+    return None
+
+
+def main(first: int = 0, count: int = 1000, tries: int = 1000, seconds: float = 1e9) -> None:
+    """Go through schedules; with hashes that do not differ from process to process."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        command = [sys.executable, "-m", "tests.simulation.simulate", *sys.argv[1:]]
+        raise SystemExit(subprocess.call(command, env={**os.environ, "PYTHONHASHSEED": "0"}))
+    began = time.monotonic()
+
+    def tell(seed: int) -> None:
+        done = seed - first + 1
+        if done % 100 == 0:
+            rate = done / (time.monotonic() - began)
+            print(f"{done} of {count} schedules, {rate:.0f} a second", flush=True)
+
+    found = search(first, count, tell, tries=tries, seconds=seconds)
+    if found is not None:
+        raise SystemExit(str(found))
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    main(*map(int, arguments[:3]), *map(float, arguments[3:]))

@@ -1,0 +1,67 @@
+"""Clients that change one dataset in every order and fail at every call, against an oracle outside.
+
+The law is `simulate.check`; `python -m tests.simulation.simulate` goes through as many schedules as one
+likes, `python -m tests.simulation.holes` takes out what protects versions and sees how soon that is noticed.
+"""
+
+from __future__ import annotations
+
+import functools
+from unittest import mock
+
+import pytest
+
+from tests.simulation.holes import holes
+from tests.simulation.simulate import Schedule, run, search
+
+AT_ONCE = 20
+
+
+@functools.cache
+def _first_history():
+    return run(Schedule.random(7))
+
+
+def test_a_seed_gives_one_history():
+    """Names, ids, the order of calls and what became of them."""
+    first, again = _first_history(), run(Schedule.random(7))
+    assert first.wrong is None
+    assert list(map(str, first.world.calls)) == list(map(str, again.world.calls))
+    assert first.world.objects == again.world.objects
+
+
+@pytest.mark.parametrize("first", range(0, 600, AT_ONCE))
+def test_schedules_keep_the_law(first):
+    """P2, P3, P20: what was acknowledged is there once, what was refused is not, what lives is whole."""
+    found = search(first, AT_ONCE)
+    assert found is None, str(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(10_000, 12_000, AT_ONCE))
+def test_more_schedules_keep_the_law(first):
+    found = search(first, AT_ONCE)
+    assert found is None, str(found)
+
+
+# What each of these lets happen, in words of the law.
+HOLES = [
+    ("shardio.catalog._commit._check_fences", lambda *_: None, ("gone or changed", "no such object", "not there")),
+    ("shardio.catalog._gc._Removals.follow", lambda *_: None, ("gone or changed", "no such object", "not there")),
+]
+
+
+@pytest.mark.parametrize(("place", "instead", "words"), HOLES, ids=["fence", "plan"])
+def test_a_hole_is_found_and_its_history_is_short(place, instead, words):
+    """Without the fence of garbage collection, and without its second look: told in a few deeds."""
+    with mock.patch(place, instead):
+        found = search(0, 3000, tries=400)
+        assert found is not None
+        assert any(word in (found.wrong or "") for word in words), found.wrong
+        assert sum(map(len, found.schedule.deeds)) <= 5, str(found)
+    assert run(found.schedule).wrong is None
+
+
+def test_the_holes_are_still_there_to_be_made():
+    """`holes` finds what it takes out."""
+    assert len(holes()) > 30

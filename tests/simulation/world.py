@@ -1,0 +1,321 @@
+"""A simulated object store, its clients and the order in which their calls take effect.
+
+Clients are threads of which one runs at a time: each waits before every call of its store until the schedule
+gives it the turn.  A call may fail before or after its effect, lose its reply, take effect long after it was
+given up, or be the last that its process makes.  What is drawn at random elsewhere (names, ids) comes from
+the schedule's seed too, so that a schedule always gives one history.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import importlib
+import pathlib
+import random
+import secrets
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+from unittest import mock
+
+from shardio.errors import FormatError, NotFoundError, StorageError
+from shardio.storage import DataFile, ObjectInfo, Store, UnknownOutcomeError, connect, connect_folder
+from shardio.storage._memory import _MemoryFile
+from shardio.storage._uploads import _UploadThread
+
+ROOT = "sim://world/ds"
+PAST = "sim://past/ds"
+
+# What may happen to a call, beside nothing.
+FAULTS = ("fails", "lost", "done, reply lost", "late", "dies before", "dies after")
+CHANGES = {"create", "overwrite", "delete"}
+
+
+class Killed(BaseException):
+    """The process of a client is gone; its calls have no effect any more."""
+
+
+class Call(NamedTuple):
+    """One call of a store, for people."""
+
+    client: int
+    number: int
+    verb: str
+    key: str
+    outcome: str
+
+    def __str__(self) -> str:
+        outcome = self.outcome and f" -> {self.outcome}"
+        return f"  client {self.client} #{self.number}: {self.verb} {self.key}{outcome}"
+
+
+class World:
+    """Objects by key, and who may touch them next.
+
+    Args:
+        seed: of names and ids.
+        switches: (client, number of its call) -> client that has the turn before that call, and a number of
+            0..1: for calls that change something it has to be below `rates[1]`, for others below `rates[0]`.
+        faults: (client, number of its call) -> one of `FAULTS`, and by how many calls a late one is late.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        switches: dict[tuple[int, int], tuple[int, float]],
+        faults: dict[tuple[int, int], tuple[str, int]],
+        rates: tuple[float, float] = (1.0, 1.0),
+    ) -> None:
+        self.random = random.Random(seed)
+        self.switches, self.faults, self.rates = switches, faults, rates
+        self.objects: dict[str, tuple[bytes, int]] = {}
+        self.ever: dict[str, bytes] = {}  # whatever was there once, the hint aside
+        self.calls: list[Call] = []
+        self.switched: dict[tuple[int, int], tuple[int, float]] = {}
+        self.clients: list[Client] = []
+        self.by_thread: dict[int, Client] = {}
+        self.read: set[str] = set()  # keys that were looked up from outside
+        self.past: World | None = None  # what is at `PAST`
+        self._late: list[tuple[int, str, Callable[[], object]]] = []
+        self._stored = 0
+        self._over = threading.Event()
+
+    # Effects
+
+    def create(self, key: str, data: bytes) -> bool:
+        if key in self.objects:
+            return False
+        self.write(key, data)
+        return True
+
+    def write(self, key: str, data: bytes) -> None:
+        self._stored += 1
+        self.objects[key] = (data, self._stored)
+        self.ever.setdefault(key, data)
+
+    def remove(self, key: str) -> bool:
+        return self.objects.pop(key, None) is not None
+
+    # Turns
+
+    def run(self, clients: list[Callable[[], None]]) -> None:
+        """Run the clients to their ends; raises what no client expected."""
+        self.clients = [Client(self, number, deeds) for number, deeds in enumerate(clients)]
+        for client in self.clients:
+            client.thread.start()
+        self._pass(0)
+        self._over.wait()
+        for client in self.clients:
+            client.thread.join()
+        for client in self.clients:
+            if client.failure is not None:
+                raise client.failure
+        for _, _, effect in self._late:
+            effect()
+        self._late = []
+
+    def _pass(self, number: int) -> None:
+        """Give the turn to a client, or to the next one that has not ended."""
+        count = len(self.clients)
+        for client in (self.clients[(number + k) % count] for k in range(count)):
+            if not client.ended:
+                client.turn.release()
+                return
+        self._over.set()
+
+    def call(self, verb: str, key: str, effect: Callable[[], Any]) -> Any:
+        """Take the effect of one call, when the schedule comes to it."""
+        client = self.by_thread.get(threading.get_ident())
+        if client is None:
+            # Who looks on from outside.
+            assert not self.clients or self._over.is_set(), "a thread that is not simulated"
+            self.read.add(key)
+            return effect()
+        client.count += 1
+        here = (client.number, client.count)
+        to, chance = self.switches.get(here, (client.number, 1.0))
+        if to % len(self.clients) != client.number and chance < self.rates[verb in CHANGES]:
+            self.switched[here] = (to, 0.0)
+            self._pass(to)
+            client.turn.acquire()
+        due, self._late = self._late, []
+        for steps, what, late in due:
+            if steps > 0:
+                self._late.append((steps - 1, what, late))
+            else:
+                late()
+                self.calls.append(Call(client.number, client.count, what, "", "takes effect now"))
+        if client.dead:
+            raise Killed
+        fault, steps = self.faults.get(here, ("", 0))
+        try:
+            return self._take(client, verb, key, effect, fault, steps)
+        finally:
+            self.calls.append(Call(client.number, client.count, verb, key, fault))
+
+    def _take(
+        self, client: Client, verb: str, key: str, effect: Callable[[], Any], fault: str, steps: int
+    ) -> Any:
+        url = f"{ROOT}/{key}"
+        if fault == "dies before":
+            client.dead = True
+            raise Killed
+        if fault == "fails":
+            raise StorageError(f"made to fail before {verb}", url=url)
+        if verb not in CHANGES and fault != "dies after":
+            fault = ""
+        if fault == "late":
+            self._late.append((steps, f"late {verb} {key}", effect))
+        result = effect() if fault not in {"lost", "late"} else None
+        if fault == "dies after":
+            client.dead = True
+            raise Killed
+        if fault:
+            raise UnknownOutcomeError(f"no answer to {verb}", url=url)
+        return result
+
+
+class Client:
+    """A thread of a world; `dead` until it begins again."""
+
+    def __init__(self, world: World, number: int, deeds: Callable[[], None]) -> None:
+        self.number, self.count = number, 0
+        self.dead = self.ended = False
+        self.turn = threading.Semaphore(0)
+        self.failure: BaseException | None = None
+        self._world, self._deeds = world, deeds
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        self.turn.acquire()
+        self._world.by_thread[threading.get_ident()] = self
+        try:
+            self._deeds()
+        except BaseException as error:  # noqa: BLE001 - raised by `World.run`
+            self.failure = error
+        self.ended = True
+        self._world.by_thread.pop(threading.get_ident())
+        self._world._pass(self.number + 1)
+
+
+class SimulatedStore(Store):
+    """The objects of a world, as one client sees them."""
+
+    def __init__(self, world: World, url: str = ROOT) -> None:
+        self.world, self.url = world, url
+
+    def _put_new(self, key: str, data: Any, *, move: bool) -> bool:
+        content = data.read_bytes() if isinstance(data, pathlib.Path) else bytes(data)
+        created: bool = self.world.call("create", key, lambda: self.world.create(key, content))
+        if created and move and isinstance(data, pathlib.Path):
+            data.unlink()
+        return created
+
+    def _overwrite(self, key: str, data: Any) -> None:
+        content = bytes(data)
+        self.world.call("overwrite", key, lambda: self.world.write(key, content))
+
+    def _read(self, verb: str, key: str) -> bytes:
+        found = self.world.call(verb, key, lambda: self.world.objects.get(key))
+        if found is None:
+            raise NotFoundError("there is no such object", url=self.url_of(key))
+        data: bytes = found[0]
+        return data
+
+    def _get(self, key: str, max_bytes: int) -> bytes:
+        data = self._read("get", key)
+        if len(data) > max_bytes:
+            raise FormatError("the object is larger than it may be", url=self.url_of(key))
+        return data
+
+    def _head(self, key: str) -> ObjectInfo | None:
+        found = self.world.call("head", key, lambda: self.world.objects.get(key))
+        return None if found is None else ObjectInfo(key, len(found[0]), str(found[1]))
+
+    def _list(self, prefix: str) -> Iterator[ObjectInfo]:
+        def listed() -> list[ObjectInfo]:
+            found = self.world.objects.items()
+            return sorted(ObjectInfo(k, len(d), str(n)) for k, (d, n) in found if k.startswith(prefix))
+
+        return iter(self.world.call("list", prefix, listed))
+
+    def _delete(self, key: str) -> bool:
+        gone: bool = self.world.call("delete", key, lambda: self.world.remove(key))
+        return gone
+
+    def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> DataFile:
+        del size, stable, etag
+        return _MemoryFile(self.url_of(key), self._read("open", key))
+
+
+class Inline(concurrent.futures.Executor):
+    """A pool without threads."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - for who asks
+            future.set_exception(error)
+        return future
+
+
+@contextlib.contextmanager
+def simulated(world: World) -> Iterator[None]:
+    """Let every room see this world at `ROOT`, do in one thread what it does, and draw names from it."""
+
+    def connected(url: str, **options: Any) -> Store:
+        if not str(url).startswith("sim://"):
+            return connect(url, **options)
+        # Folders above are empty, and looked into only where a dataset is created.
+        there = {ROOT: world, PAST: world.past}.get(str(url)) or World(0, {}, {})
+        return SimulatedStore(there, str(url))
+
+    def connected_folder(url: str, **options: Any) -> tuple[Store, str]:
+        root, _, key = str(url).rpartition("/")
+        return (SimulatedStore(world), key) if root == ROOT else connect_folder(url, **options)
+
+    def start(upload: _UploadThread) -> None:
+        upload._run()
+        upload._started = True
+
+    def token_bytes(count: int = 32) -> bytes:
+        return world.random.randbytes(count)
+
+    for room in ("catalog", "writer", "reader", "parallel", "lifecycle", "maintenance"):
+        importlib.import_module(f"shardio.{room}")
+
+    def uuid4() -> uuid.UUID:
+        return uuid.UUID(bytes=token_bytes(16))
+
+    class Clock(datetime):
+        """A clock that jumps."""
+
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.fromtimestamp(world.random.randrange(1 << 32), tz)
+
+    ways = {
+        "connect": (connect, connected),
+        "connect_folder": (connect_folder, connected_folder),
+        "ThreadPoolExecutor": (concurrent.futures.ThreadPoolExecutor, Inline),
+    }
+    with contextlib.ExitStack() as stack:
+        for name, module in sys.modules.copy().items():
+            if name.startswith("shardio") and not name.startswith("shardio.storage"):
+                for way, (true, ours) in ways.items():
+                    if getattr(module, way, None) is true:
+                        stack.enter_context(mock.patch.object(module, way, ours))
+        stack.enter_context(mock.patch.object(_UploadThread, "start", start))
+        stack.enter_context(mock.patch("shardio.catalog._commit.datetime", Clock))
+        stack.enter_context(mock.patch.object(secrets, "token_bytes", token_bytes))
+        stack.enter_context(mock.patch.object(secrets, "token_hex", lambda n=32: token_bytes(n).hex()))
+        stack.enter_context(mock.patch.object(uuid, "uuid4", uuid4))
+        yield
