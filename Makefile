@@ -30,7 +30,7 @@ PROTOS := $(wildcard protos/shardio/v1/*.proto)
 # Object stores for the tests.  These of PyPI would move versions that the clients pin, so they live apart; the one
 # of npm gets its npm from PyPI where a machine has none.  With them comes the compiler of a second language.
 SERVER_PACKAGES := gcp-storage-emulator==2026.7.19 ministack==1.5.33
-NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1
+NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1 axe-core@4.14.1
 
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/storage/_pread.py shardio/storage/_pread.pxd shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)

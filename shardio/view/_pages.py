@@ -29,6 +29,7 @@ from shardio.reader import (
 )
 from shardio.storage import connect, public_url, url_text
 from shardio.view._facts import seen_facts, shard_list_facts, version_facts
+from shardio.view._search import Search, is_column, python, search
 from shardio.view._statistics import histogram, summarize
 from shardio.view._values import audio_type, cell, flatten, follow, guess_value, is_picture
 
@@ -43,19 +44,19 @@ if TYPE_CHECKING:
     from shardio.metadata import ShardTable
     from shardio.view._values import FlatValue
 
-_MOST_RECORDS = 100  # of one page
+_MOST_RECORDS = 1000  # of one page
 _PAGE_BYTES = 64 << 20  # of the records of one page, as far as their average tells
 _SAMPLE_BYTES = 32 << 20
 _MOST_SAMPLED = 2048
-_RUNS = 16  # of neighbours in a sample: as many shards are touched, not more
+# Runs of neighbours in a sample from a bucket: two for each bar of a chart, so that even numbers look even.
+_RUNS = 64
 _FIRST_BYTES = 1024
-_FOUND = 200
 _LISTED = 1000  # findings
-_SCANNED = 64 << 20  # stored bytes that a condition may read where there is no table
-_CONDITIONS = 3  # evaluated at a time
+_SEARCHES = 3  # at a time
 _KEPT = 8  # versions, and readers
 _EDGES = (32, 2048)
 _SECRET_CHARACTERS = 4
+_EVERY = Search()
 
 
 class Media(NamedTuple):
@@ -135,7 +136,7 @@ class Pages:
         self._progress: VerifyProgress | None = None
         self._verifying = threading.Lock()
         self._stop = self._closed = False
-        self._filtering = threading.BoundedSemaphore(_CONDITIONS)
+        self._searching = threading.BoundedSemaphore(_SEARCHES)
         self._secrets = _secrets(self.url, self._options)
 
     # ------------------------------------------------------------------------------------------ metadata
@@ -170,6 +171,8 @@ class Pages:
             "keys": {stored.get(name, name): kind for name, kind in indexed.items()},
             "table": [column.name for column in manifest.table],
             "report": self._report is not None,
+            "is_local": self._catalog.store.is_local,
+            "columns": [name for name, feature in (manifest.schema or {}).items() if is_column(feature)],
         }
 
     def shards(
@@ -249,6 +252,30 @@ class Pages:
 
     # ------------------------------------------------------------------------------------------ records
 
+    def _selection(self, reading: _Reading, asked: Search, is_gone: Callable[[], bool]) -> Any:
+        """Return the positions that a search found, in their order; they are kept for the next page."""
+        if asked == Search():
+            return range(len(reading.payloads))
+
+        def look(_progress: Any = None) -> None:
+            if self._closed or is_gone():
+                raise _Stopped
+
+        key = ("search", reading.payloads.digest, reading.payloads.split, asked)
+        with self._lock:
+            known = self._kept.get(key)
+        if known is not None:
+            return known
+        # Requests are answered by a few threads, and most of them must stay free for other pages.
+        if not self._searching.acquire(blocking=False):
+            message = f"{_SEARCHES} searches are under way; try again when one has ended"
+            raise ValueError(message)
+        try:
+            found = search(reading.decoding, asked, look)
+        finally:
+            self._searching.release()
+        return self._keep(key, lambda: found)
+
     def records(
         self,
         version: int | str | None = None,
@@ -257,37 +284,65 @@ class Pages:
         start: int = 0,
         count: int = 20,
         positions: Sequence[int] | None = None,
+        asked: Search = _EVERY,
+        is_gone: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any]:
-        """Return some records, each as cells with shard and row, or as the error that reading it raises.
+        """Return some of the records that a search finds, each as cells or as the error of reading it.
 
         Args:
             version, split: which; None for those shown first.
-            start, count: a run of positions; a run of large records is shorter than asked.
+            start, count: a run of what was found; a run of large records is shorter than asked.
             positions: these instead.
+            asked: the search.
+            is_gone: tells that the answer is not wanted any more, which ends a search.
+
+        Returns:
+            `total` records were found of `all`; `python` is code that finds the same ones.
 
         Raises:
             IndexError: a position is out of range.
+            ValueError: no search; or it would read too much.
             StorageError, StaleIndexError: the environment failed.
         """
         reading = self._reading(version, split)
         reader = reading.payloads
-        total = len(reader)
         count = max(1, min(count, _MOST_RECORDS, _PAGE_BYTES // _mean_bytes(reader.source.table) or 1))
         if positions is None:
-            if start < 0 or (start >= total > 0):
-                message = f"record {start} is out of range: there are {total}"
+            try:
+                found = self._selection(reading, asked, is_gone)
+            except _Stopped:
+                return {"stopped": True}
+            if start < 0 or (start >= len(found) > 0):
+                message = f"record {start} is out of range: there are {len(found)}"
                 raise IndexError(message)
-            positions = range(start, min(start + count, total))
+            chosen = take_at(found, np.arange(start, min(start + count, len(found))))
         else:
-            positions = [_place(position, total) for position in positions[:count]]
-        chosen = np.asarray(positions, np.int64)
+            found = [_place(position, len(reader)) for position in positions]
+            chosen = np.asarray(found[:count], np.int64)
         payloads = _payloads(reader, chosen)
         self._remember(reading, chosen.tolist(), payloads)
-        found = [
-            self._record(reading, position, payload, full=False)
-            for position, payload in zip(chosen.tolist(), payloads, strict=True)
-        ]
-        return {"start": start, "total": total, "records": found}
+        return {
+            "start": start,
+            "total": len(found),
+            "all": len(reader),
+            "python": python(
+                self._opening(reader), asked, reader.schema, start=start, stop=start + len(chosen)
+            ),
+            "records": [
+                self._record(reading, position, payload, full=False)
+                for position, payload in zip(chosen.tolist(), payloads, strict=True)
+            ],
+        }
+
+    def _opening(self, reader: DatasetReader) -> str:
+        """Return the arguments of `shardio.open` that open what is shown, without secrets."""
+        given = [repr(self.redact(self.url)), *([repr(reader.split)] if reader.split else [])]
+        given.append(f"version={reader.version}")
+        if self._options.allow_roots:
+            given.append(f"allow_roots={ {self.redact(root): {} for root in self._options.allow_roots}!r}")
+        if self._options.storage_options:
+            given.append("storage_options={...}")
+        return ", ".join(given)
 
     def record(
         self, version: int | str | None = None, split: str | None = None, *, position: int
@@ -319,7 +374,7 @@ class Pages:
             version, split: which; None for those shown first.
             position: of the record.
             path: from the record's value to the bytes or pixels.
-            edge: pixels of the longer side of an image, at most.
+            edge: pixels of the longer side of an image, at most; 0 for every pixel, without loss.
 
         Raises:
             ValueError: there is neither an image nor audio at that path.
@@ -364,21 +419,38 @@ class Pages:
         return Media(bytes(value), "application/octet-stream")
 
     def statistics(
-        self, version: int | str | None = None, split: str | None = None, *, sample: int = 256
+        self,
+        version: int | str | None = None,
+        split: str | None = None,
+        *,
+        sample: int = 256,
+        asked: Search = _EVERY,
+        is_gone: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any]:
-        """Return what a sample shows of each feature, evenly spaced over the split.
+        """Return what a sample shows of each feature, evenly spaced over what a search finds.
 
         From a bucket it is runs of neighbours, so that few shards are asked.
 
         Args:
             version, split: which; None for those shown first.
             sample: records, at most; fewer where records are large.
+            asked, is_gone: as in `records`.
         """
         reading = self._reading(version, split)
+        try:
+            selection = self._selection(reading, asked, is_gone)
+        except _Stopped:
+            return {"stopped": True}
+        key = ("statistics", reading.payloads.digest, reading.payloads.split, asked, sample)
+        found: dict[str, Any] = self._keep(key, lambda: self._statistics(reading, selection, sample))
+        return found
+
+    def _statistics(self, reading: _Reading, selection: Any, sample: int) -> dict[str, Any]:
         reader = reading.payloads
         most = _SAMPLE_BYTES // _mean_bytes(reader.source.table)
         runs = _MOST_SAMPLED if reader.source.is_local else _RUNS
-        wanted = _sample(len(reader), max(1, min(sample, most, _MOST_SAMPLED)), runs)
+        numbers = _sample(len(selection), max(1, min(sample, most, _MOST_SAMPLED)), runs)
+        wanted = take_at(selection, numbers)
         values, sizes, errors = [], [], []
         for position, payload in zip(wanted.tolist(), _payloads(reader, wanted), strict=True):
             if isinstance(payload, ShardioError):
@@ -391,84 +463,13 @@ class Pages:
                 errors.append(self._error(position, error))
         return {
             "records": len(values),
-            "total": len(reader),
+            "total": len(selection),
             "runs": min(runs, len(wanted)),
             "record_bytes": histogram(sizes),
             "features": summarize(values, reader.schema),
             "unreadable": len(errors),
             "errors": errors[:10],
         }
-
-    # ------------------------------------------------------------------------------------------ search
-
-    def find(
-        self,
-        version: int | str | None = None,
-        split: str | None = None,
-        *,
-        key: str,
-        feature: str | None = None,
-    ) -> dict[str, Any]:
-        """Return the positions of all records with a key; see `DatasetReader.find_all`."""
-        reader = self._reading(version, split).decoding
-        kinds = reader.key_features
-        name = feature or next(iter(kinds), "")
-        typed: str | bytes | int = key
-        if name in kinds and kinds[name] == "bytes":
-            typed = key.encode()
-        elif name in kinds and kinds[name] != "text":
-            try:
-                typed = int(key)
-            except ValueError:
-                message = f"the keys {name!r} are integers ({kinds[name]}), found {key!r}"
-                raise ValueError(message) from None
-        found = reader.find_all(typed, feature=feature)
-        return {"found": len(found), "positions": found[:_FOUND].tolist()}
-
-    def filter(
-        self,
-        version: int | str | None = None,
-        split: str | None = None,
-        *,
-        where: str,
-        is_gone: Callable[[], bool] = lambda: False,
-    ) -> dict[str, Any]:
-        """Return how many records meet a condition in SQL, and the positions of the first ones.
-
-        Args:
-            version, split: of the records.
-            where: the condition.
-            is_gone: tells that the answer is not wanted any more, which ends the search.
-
-        Raises:
-            ValueError: not a condition; or shards have no table, and reading all of them would take long.
-        """
-        reader = self._reading(version, split).decoding
-        without = reader.num_shards - len(reader.table_files())
-        if without and reader.num_bytes > _SCANNED:
-            message = (
-                f"{without:,} of {reader.num_shards:,} shards have no table of small features, and a "
-                "condition would read all of their records; make tables first: "
-                "shardio table URL --features NAME"
-            )
-            raise ValueError(message)
-
-        def look(_progress: Any) -> None:
-            if self._closed or is_gone():
-                raise _Stopped
-
-        # Requests are answered by a few threads, and most of them must stay free for other pages.
-        if not self._filtering.acquire(blocking=False):
-            message = f"{_CONDITIONS} conditions are being evaluated; try again when one has ended"
-            raise ValueError(message)
-        try:
-            found = reader.filter(where, progress=look)
-        except _Stopped:
-            return {"stopped": True}
-        finally:
-            self._filtering.release()
-        places = take_at(found.selection, np.arange(min(len(found), _FOUND)))
-        return {"found": len(found), "total": len(reader), "positions": places.tolist()}
 
     def audit(
         self, state: Mapping[str, Any], step: int, *, rank: int = 0, world_size: int = 1
@@ -786,12 +787,12 @@ def _encoded(pixels: NDArray[np.uint8], edge: int) -> Media:
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     image = Image.fromarray(np.ascontiguousarray(pixels))
-    edge = max(_EDGES[0], min(edge, _EDGES[1]))
-    if max(image.size) > edge:
-        image.thumbnail((edge, edge))
+    if edge:
+        edge = max(_EDGES[0], min(edge, _EDGES[1]))
+        image.thumbnail((edge, edge))  # never larger than it was
     out = io.BytesIO()
-    if image.mode == "RGBA" or max(image.size) <= 64:
-        image.save(out, "PNG")
+    if not edge or image.mode == "RGBA" or max(image.size) <= 64:
+        image.save(out, "PNG", compress_level=1)
         return Media(out.getvalue(), "image/png")
     image.save(out, "JPEG", quality=88)
     return Media(out.getvalue(), "image/jpeg")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio.metadata import image_type
+from shardio.view._search import literal
 from shardio.view._values import as_numbers, audio_type, flatten, image_size, readable, unwrapped
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def histogram(values: Any, *, bins: int = _BINS) -> dict[str, Any] | None:
     places = (numbers.astype(np.float64) / 2 - half_low) / (half_high - half_low) * bins
     counts = np.bincount(np.clip(places.astype(np.int64), 0, bins - 1), minlength=bins)
     edges = [2 * (half_low + (half_high - half_low) * (k / bins)) for k in range(bins + 1)]
-    return {"edges": [float(f"{edge:.6g}") for edge in edges], "counts": counts.tolist(), "whole": False}
+    # Both ends are exact, so that conditions made of edges lose no record.
+    inner = [min(max(float(f"{edge:.6g}"), float(low)), float(high)) for edge in edges[1:-1]]
+    return {"edges": [float(low), *inner, float(high)], "counts": counts.tolist(), "whole": False}
 
 
 def summarize(values: Iterable[Any], schema: Schema | None) -> list[dict[str, Any]]:
@@ -137,6 +140,7 @@ def _numbers(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
     if whole and (classes is not None or len(distinct) <= _TOP):
         order = np.argsort(-counts, kind="stable")[:_TOP]
         out["top"] = [[_label(int(distinct[k]), classes), int(counts[k])] for k in order]
+        out["literals"] = [literal(int(distinct[k])) for k in order]
         out["distinct"] = len(distinct)
     else:
         out["histogram"] = histogram(numbers)
@@ -215,6 +219,7 @@ def _texts(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
     out: dict[str, Any] = {"facts": facts, "lengths": histogram(lengths), "lengths_of": "characters"}
     if len(counts) <= max(_TOP, len(texts) // 2):
         out["top"] = _top(counts)
+        out["literals"] = [literal(text) for text, _ in counts.most_common(_TOP // 2)]
         out["distinct"] = len(counts)
     return out
 

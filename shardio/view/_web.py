@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from shardio.arguments import need
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.view._pages import Media
+from shardio.view._search import Search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -315,7 +316,12 @@ def _path(given: Mapping[str, Any]) -> list[str | int]:
     return path
 
 
-def _get(  # noqa: C901, PLR0911 - a case a page
+def _search(given: Mapping[str, str]) -> Search:
+    words = {name: given.get(name, "") for name in ("where", "text", "key", "feature", "sort")}
+    return Search(**words, descending=bool(given.get("descending")))
+
+
+def _get(  # noqa: PLR0911 - a case a page
     pages: Pages, name: str, given: Mapping[str, str], is_gone: Callable[[], bool]
 ) -> Any:
     version, split = _which(given)
@@ -342,7 +348,15 @@ def _get(  # noqa: C901, PLR0911 - a case a page
             if positions:
                 chosen = [_whole({"positions": each}, "positions") for each in positions.split(",")]
             start, count = _whole(given, "start", 0), _whole(given, "count", 20)
-            return pages.records(version, split, start=start, count=count, positions=chosen)
+            return pages.records(
+                version,
+                split,
+                start=start,
+                count=count,
+                positions=chosen,
+                asked=_search(given),
+                is_gone=is_gone,
+            )
         case "record":
             return pages.record(version, split, position=_whole(given, "position"))
         case "media":
@@ -351,11 +365,8 @@ def _get(  # noqa: C901, PLR0911 - a case a page
         case "content":
             return pages.content(version, split, position=_whole(given, "position"), path=_path(given))
         case "statistics":
-            return pages.statistics(version, split, sample=_whole(given, "sample", 256))
-        case "find":
-            return pages.find(version, split, key=given.get("key", ""), feature=given.get("feature") or None)
-        case "filter":
-            return pages.filter(version, split, where=given.get("where", ""), is_gone=is_gone)
+            sample = _whole(given, "sample", 256)
+            return pages.statistics(version, split, sample=sample, asked=_search(given), is_gone=is_gone)
         case "damage":
             return pages.damage()
     message = f"there is no page {name!r}"

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import time
+import urllib.parse
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,6 +23,7 @@ import pytest
 import shardio
 from shardio import codecs
 from shardio.view import Pages
+from tests.servers.processes import BUILD
 from tests.view import made
 from tests.view.test_web import TOKEN, serving
 
@@ -40,6 +42,7 @@ ATTACKS = [
     f"data:text/html,<script>{RUN}</script>",
     f'<iframe srcdoc="<script>parent.{RUN}</script>"></iframe>',
 ]
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 HTML = f'<!doctype html><html><body onload="{RUN}"><script>{RUN}</script></body></html>'.encode()
 SVG = f"<svg xmlns='http://www.w3.org/2000/svg' onload=\"{RUN}\"><script>{RUN}</script></svg>".encode()
 
@@ -217,7 +220,7 @@ def test_nothing_of_a_dataset_runs(make, tmp_path):
     with serving(Pages(tmp_path / "ds", report=report)) as browser:
         pages = ["overview", "records", "record?position=1"]
         if make is hostile:
-            pages += ["statistics", "shards", "damage", f"find?where={ATTACKS[0]}"]
+            pages += ["statistics", "shards", "damage", f"records?where={ATTACKS[0]}", "records?as=grid"]
         for page in pages:
             dom = shown(f"http://127.0.0.1:{browser.port}/?token={TOKEN}#/{page}", tmp_path / "profile")
             # It was drawn to its end, the title is the program's, and what is hostile is there as text.
@@ -242,7 +245,8 @@ def test_a_browser_draws_every_page(tmp_path):
     with serving(Pages(tmp_path / "ds")) as browser:
         wanted = {
             "overview": "First records of train", "records": "0 to 19 of 20", "statistics": "robin (1)",
-            "record?position=3": "Where it is", "shards": "Stored bytes of a shard", "find": "Filter",
+            "record?position=3": "Where it is", "shards": "Stored bytes of a shard",
+            "records?as=grid": "0 to 19 of 20",
             "versions": "committed", "audit": "What a step of a run saw", "damage": "verify this version",
             "record?position=99": "out of range", "nothing": "no such page",
         }  # fmt: skip
@@ -251,9 +255,8 @@ def test_a_browser_draws_every_page(tmp_path):
             assert 'data-ready="yes"' in dom, page
             assert words in html.unescape(dom), page
             if page == "records":
-                assert (
-                    dom.count('src="blob:') == 20 * 2
-                )  # each with its image and its pixels, from the server
+                # Images of the records that are in sight, from the server; each has one and its pixels.
+                assert dom.count('src="blob:') >= 20
         refused = shown(f"http://127.0.0.1:{browser.port}/?token=wrong", tmp_path / "profile")
         assert "ends with a token" in refused
 
@@ -287,13 +290,16 @@ def test_keys_move_from_page_to_page_and_from_record_to_record(tmp_path):
                 await tab.press(key)
             await tab.shows("#/record?position=7")
             await tab.press("Escape")
-            await tab.shows("#/records?start=0")
+            await tab.shows("#/records?count=4&start=0")
             await tab.press("?")
             await tab.until("document.getElementById('help').open")
             await tab.press("Escape")
             await tab.until("document.getElementById('help').open", wanted=False)
+            await tab.value("location.hash = '#/shards'")
+            await tab.shows("#/shards")
             await tab.press("/")
-            await tab.shows("#/find")
+            await tab.until("document.activeElement.id", "find-where")
+            assert await tab.value("location.hash") == "#/records"
 
     with serving(Pages(tmp_path / "ds", split="test")) as browser:
         asyncio.run(type_them(browser.port))
@@ -327,13 +333,13 @@ def test_a_wrong_condition_keeps_the_form_and_a_verification_ends(tmp_path):
 
     async def use(port: int) -> None:
         at = f"http://127.0.0.1:{port}/?token={TOKEN}"
-        async with used(f"{at}#/find?where=lable+%3D+3", tmp_path / "profile") as tab:
+        async with used(f"{at}#/records?where=lable+%3D+3", tmp_path / "profile") as tab:
             await tab.until("document.querySelector('[role=alert]') !== null")
             assert await tab.value("document.getElementById('find-where').value") == "lable = 3"
             assert "did you mean 'label'" in await tab.value(
                 "document.querySelector('[role=alert]').textContent"
             )
-            assert (await tab.value("document.title")).startswith("Find - ds - ")
+            assert (await tab.value("document.title")).startswith("Records - ds - ")
             await tab.value("location.hash = '#/damage'")
             await tab.until("document.getElementById('verify') !== null")
             await tab.value("document.getElementById('verify').click()")
@@ -360,8 +366,104 @@ def test_many_features_are_folded(tmp_path):
         async with used(at, tmp_path / "profile") as tab:
             columns = "document.querySelectorAll('table.records th').length"
             await tab.until(f"{columns} === 13")
-            await tab.value("document.querySelector('section button, div.card button').click()")
+            await tab.value("document.querySelector('.picker summary').click()")
+            await tab.value("document.querySelector('.picker input').click()")
+            await tab.value("document.querySelector('.picker button').click()")
             await tab.until(f"{columns} === 201")
+            chosen = urllib.parse.quote_plus('["f007","f199"]')
+            await tab.value(f"location.hash = '#/records?columns={chosen}'")
+            await tab.until(f"{columns} === 3")
+            # On a phone no page is as long as all of them.
+            await tab.call("Emulation.setDeviceMetricsOverride", **PHONE)
+            for page in ("overview", "record?position=0", "statistics"):
+                await tab.value(f"location.hash = '#/{page}'")
+                await tab.shows(f"#/{page}")
+                assert await tab.value("document.documentElement.scrollHeight") < 20_000, page
+                buttons = "[...document.querySelectorAll('button')]"
+                await tab.value(f"{buttons}.find((b) => b.textContent.includes('more feature')).click()")
+                await tab.until("document.body.textContent.includes('f199')")
+
+    with serving(Pages(tmp_path / "ds")) as browser:
+        asyncio.run(use(browser.port))
+
+
+@pytest.mark.filterwarnings("ignore:records are read:UserWarning")
+def test_records_are_filtered_sorted_and_paged_and_every_state_has_its_address(tmp_path):
+    made.values(tmp_path / "ds")
+
+    async def use(port: int) -> None:
+        at = f"http://127.0.0.1:{port}/?token={TOKEN}#/records"
+        shown = "[...document.querySelectorAll('td.key a')].map((a) => Number(a.textContent)).join()"
+        async with used(at, tmp_path / "profile") as tab:
+            await tab.shows("#/records")
+            # A class in the head of its column is a link; bars of a histogram are clicked.
+            await tab.until("document.querySelectorAll('.head a.name').length > 0")
+            links = "[...document.querySelectorAll('.head a.name')]"
+            await tab.value(f"{links}.find((a) => a.textContent.startsWith('robin')).click()")
+            await tab.until("document.getElementById('range')?.textContent", "0 to 9 of 10 found, of 20")
+            assert await tab.value("document.getElementById('find-where').value") == '"label" = 1'
+            # Text beside it, by the form; then the order, by a head; then the next page.
+            await tab.value("document.getElementById('find-text').value = 'BIRD 1'")
+            await tab.value("document.querySelector('form[role=search]').requestSubmit()")
+            await tab.until("document.getElementById('range')?.textContent", "0 to 3 of 4 found, of 20")
+            for wanted, said in (("1,9,10,13", "ascending"), ("13,10,9,1", "descending")):
+                await tab.value("document.querySelector('th[data-name=caption] button').click()")
+                await tab.until(shown, wanted)
+                sort = "document.querySelector('th[data-name=caption]').getAttribute('aria-sort')"
+                assert await tab.value(sort) == said
+            address = await tab.value("location.hash")
+            await tab.value(f"location.hash = {json.dumps(address + '&count=3')}")
+            await tab.until(shown, "13,10,9")
+            await tab.press("ArrowRight")
+            await tab.until(shown, "1")
+            # The address alone gives the same page, and so does the code.
+            address = await tab.value("location.hash")
+            await tab.value("document.getElementById('python').click()")
+            code = await tab.value("document.querySelector('#original pre').textContent")
+            names: dict[str, Any] = {}
+            exec(code, names)
+            assert [value["caption"] for value in names["records"]] == ["bird 1"]
+            await tab.value("location.hash = '#/overview'")
+            await tab.shows("#/overview")
+            await tab.value(f"location.hash = {json.dumps(address)}")
+            await tab.until(shown, "1")
+            # An image in all its pixels.
+            await tab.value("document.querySelector('td button.plain').click()")
+            await tab.until("document.querySelector('#original img')?.naturalWidth", 24)
+
+    with serving(Pages(tmp_path / "ds")) as browser:
+        asyncio.run(use(browser.port))
+
+
+@pytest.mark.filterwarnings("ignore:records are read:UserWarning")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible_and_fit_a_phone(tmp_path, scheme):
+    """Axe finds nothing on any page, wide or narrow; no page is wider than a screen of 390 pixels."""
+    axe = (BUILD / "npm" / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+    made.values(tmp_path / "ds")
+    pages = ["overview", "records", "records?as=grid", "records?where=lable+%3D+3", "records?sort=caption"]
+    pages += ["record?position=3", "statistics", "shards", "versions", "audit", "damage"]
+    ask = (
+        "axe.run(document, {resultTypes: ['violations']}).then((found) => JSON.stringify("
+        "found.violations.map((each) => [each.id, each.nodes.map((node) => node.html)])))"
+    )
+
+    async def use(port: int) -> None:
+        async with used(f"http://127.0.0.1:{port}/?token={TOKEN}#/overview", tmp_path / "profile") as tab:
+            media = [{"name": "prefers-color-scheme", "value": scheme}]
+            await tab.call("Emulation.setEmulatedMedia", features=media)
+            await tab.shows("#/overview")
+            await tab.call("Runtime.evaluate", expression=axe)
+            for screen in ({**PHONE, "width": 1280, "mobile": False}, PHONE):
+                await tab.call("Emulation.setDeviceMetricsOverride", **screen)
+                for page in pages:
+                    await tab.value(f"location.hash = '#/{page}'")
+                    await tab.shows(f"#/{page}")
+                    assert await tab.value("document.documentElement.scrollWidth") <= screen["width"], page
+                    found = await tab.call(
+                        "Runtime.evaluate", expression=ask, awaitPromise=True, returnByValue=True
+                    )
+                    assert json.loads(found["result"]["value"]) == [], (page, screen)
 
     with serving(Pages(tmp_path / "ds")) as browser:
         asyncio.run(use(browser.port))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import shardio
 from shardio.view import Pages
 from tests.servers import s3
@@ -48,18 +50,22 @@ def test_images_of_a_page_are_asked_for_once():
         assert asked == []
 
 
-def test_a_sample_asks_sixteen_shards_whatever_there_is():
+def test_a_sample_asks_64_shards_whatever_there_is():
     with s3.moto() as endpoint, proxy(endpoint) as relay:
         url = f"s3://{s3.make_bucket(endpoint)}/many"
         options = s3.options_for(endpoint)
         with shardio.DatasetWriter(
             url, {"n": "int64"}, shard_bytes=800, block_bytes=800, storage_options=options
         ) as out:
-            for n in range(3000):
+            for n in range(30_000):
                 out.write({"n": n})
         pages = Pages(url, storage_options=s3.options_for(relay.url))
-        assert pages.shards()["shards"] > 50
-        asked = requests_of(relay, lambda: pages.statistics(sample=64))
+        assert pages.shards()["shards"] > 500
+        found: list[dict[str, Any]] = []
+        asked = requests_of(relay, lambda: found.append(pages.statistics(sample=256)))
         touched = {line.removesuffix(".shardidx") for line in asked}
-        assert len(touched) <= 2 * 16  # runs may cross from one shard to the next
-        assert len(asked) <= 3 * len(touched)
+        assert len(touched) <= 2 * 64  # runs may cross from one shard to the next
+        assert len(asked) <= 4 * len(touched)
+        (numbers,) = (each for each in found[0]["features"] if each["name"] == "n")
+        counts = numbers["histogram"]["counts"]
+        assert max(counts) == min(counts) == 8, "an even number looks even"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import threading
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from PIL import Image
 
 import shardio
 from shardio.errors import CorruptBlockError, StorageError
 from shardio.view import Pages
+from shardio.view._search import Search
 from shardio.view._statistics import histogram, summarize
 from shardio.view._values import cell as cell_of
 from tests.view import made
@@ -283,19 +286,92 @@ def test_what_is_looked_for_is_found(tmp_path):
     pages = Pages(url)
     assert set(pages.summary()["keys"]) == set(ds.key_features)
     key = ds[5]["id"]
-    assert pages.find(key=key, feature="id")["positions"] == ds.find_all(key, feature="id").tolist()
+
+    def found_of(**words: str) -> list[int]:
+        found = pages.records(asked=Search(**words), count=1000)
+        assert found["total"] == len(found["records"])
+        return [each["position"] for each in found["records"]]
+
+    assert found_of(key=key, feature="id") == ds.find_all(key, feature="id").tolist()
     number = int(ds[5]["number"])
-    wanted = ds.find_all(number, feature="number").tolist()
-    assert pages.find(key=str(number), feature="number")["positions"] == wanted
+    assert found_of(key=str(number), feature="number") == ds.find_all(number, feature="number").tolist()
     with pytest.raises(ValueError, match="integers"):
-        pages.find(key="x", feature="number")
-    found = pages.filter(where=f"number = {number}")
-    assert number in {int(ds[position]["number"]) for position in found["positions"]}
-    assert found["found"] == len(ds.filter(f"number = {number}"))
+        found_of(key="x", feature="number")
+    found = found_of(where=f"number = {number}")
+    assert number in {int(ds[position]["number"]) for position in found}
+    assert len(found) == len(ds.filter(f"number = {number}"))
     # By numbers of positions, records are the same as by a run.
     picked = pages.records(positions=[5, 2])["records"]
     assert [each["position"] for each in picked] == [5, 2]
     assert picked[0]["cells"] == pages.records(start=5, count=1)["records"][0]["cells"]
+
+
+@pytest.mark.filterwarnings("ignore:records are read:UserWarning")
+def test_a_search_is_paged_over_all_that_it_finds_and_its_code_finds_the_same(tmp_path):
+    schema = {"n": "int64", "score": shardio.Feature("float32", optional=True), 'a "b"': "text"}
+    numbers = np.random.default_rng(3).permutation(3000)
+    with shardio.DatasetWriter(tmp_path / "ds", schema) as out:
+        for n in numbers.tolist():
+            score = {} if n % 7 == 0 else {"score": n / 4}
+            out.write({"n": n, 'a "b"': f"It's {n}", **score})
+    pages = Pages(tmp_path / "ds")
+    asked = Search(where="n >= 1000", text="IT'S 2", sort="score", descending=True)
+    wanted = [n for n in range(3000) if n >= 1000 and str(n).startswith("2")]
+    wanted = sorted((n for n in wanted if n % 7), reverse=True) + [
+        n for n in numbers if n in wanted and n % 7 == 0
+    ]
+    seen = []
+    while len(seen) < len(wanted):
+        found = pages.records(start=len(seen), count=150, asked=asked)
+        assert (found["total"], found["all"]) == (len(wanted), 3000)
+        names: dict = {}
+        exec(found["python"], names)
+        assert names["records"].selection.tolist() == [each["position"] for each in found["records"]]
+        seen += [int(dict(each["cells"])["n"]["text"]) for each in found["records"]]
+    assert seen == wanted
+    assert pages.statistics(asked=asked)["total"] == len(wanted)
+    assert len(pages.records(count=5000)["records"]) == 1000
+    for wrong, words in ((Search(sort="scor"), "did you mean 'score'"), (Search(where="n ="), "n =")):
+        with pytest.raises(ValueError, match=words):
+            pages.records(asked=wrong)
+
+
+def test_what_has_no_order_and_no_text_is_said(tmp_path):
+    with shardio.DatasetWriter(tmp_path / "ds", {"v": "float32[3]"}) as out:
+        out.write({"v": [1, 2, 3]})
+    for wrong, words in ((Search(sort="v"), "has no order"), (Search(text="x"), "no feature holds text")):
+        with pytest.raises(ValueError, match=words):
+            Pages(tmp_path / "ds").records(asked=wrong)
+
+
+@pytest.mark.filterwarnings("ignore:records are read:UserWarning")
+def test_conditions_made_of_a_chart_find_what_the_chart_counts(tmp_path):
+    schema = {
+        "n": "int64",
+        "x": "float32",
+        "label": shardio.Feature("int64", classes=["a'", "b"]),
+        "t": "text",
+    }
+    rng = np.random.default_rng(1)
+    with shardio.DatasetWriter(tmp_path / "ds", schema) as out:
+        for k in range(200):
+            out.write({"n": k % 5, "x": rng.normal(), "label": k % 2, "t": f"it's {k % 3}"})
+    pages = Pages(tmp_path / "ds")
+    features = {each["name"]: each for each in pages.statistics(sample=2000)["features"]}
+    for name in ("n", "label", "t"):
+        for (_, number), value in zip(features[name]["top"], features[name]["literals"], strict=True):
+            assert pages.records(asked=Search(where=f'"{name}" = {value}'))["total"] == number
+    chart = features["x"]["histogram"]
+    low, high = chart["edges"][0], chart["edges"][-1]
+    assert pages.records(asked=Search(where=f"x >= {low} AND x <= {high}"))["total"] == 200
+
+
+def test_an_image_has_all_its_pixels(tmp_path):
+    pixels = np.random.default_rng(2).integers(0, 256, (90, 3000, 3), np.uint8)
+    with shardio.DatasetWriter(tmp_path / "ds", {"image": "uint8[90,3000,3]"}) as out:
+        out.write({"image": pixels})
+    found = Pages(tmp_path / "ds").media(position=0, path=["image"], edge=0)
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(found.data))), pixels)
 
 
 def test_a_step_of_a_run_is_what_the_run_saw(tmp_path):

@@ -191,27 +191,27 @@ def test_a_condition_ends_with_the_page_that_asked_and_hinders_no_other(tmp_path
             out.write({"id": "ab" * 10_000})
     shardio.build_table(tmp_path / "ds", ["id"], workers=1)
     pages = Pages(tmp_path / "ds")
-    permits = range(_pages._CONDITIONS)
+    permits = range(_pages._SEARCHES)
     with serving(pages) as browser, contextlib.ExitStack() as leaving:
         query = urllib.parse.urlencode({"where": "levenshtein(id, reverse(id)) > 3"})
         clients = []
         for _ in permits:
             client = http.client.HTTPConnection("127.0.0.1", browser.port)
             leaving.callback(client.close)
-            client.request("GET", f"/api/filter?{query}", headers={"X-Shardio-Token": TOKEN})
+            client.request("GET", f"/api/records?{query}", headers={"X-Shardio-Token": TOKEN})
             clients.append(client)
-        while pages._filtering.acquire(blocking=False):
-            pages._filtering.release()
+        while pages._searching.acquire(blocking=False):
+            pages._searching.release()
             time.sleep(0.01)
         assert browser.get("summary").json == pages.summary()
-        more = browser.get("filter", where="id = 'x'")
+        more = browser.get("records", where="id = 'x'")
         assert (more.status, "try again when one has ended" in more.json["error"]) == (400, True)
         for client in clients:
             client.close()
-        assert all(pages._filtering.acquire(timeout=30) for _ in permits)
+        assert all(pages._searching.acquire(timeout=30) for _ in permits)
         for _ in permits:
-            pages._filtering.release()
-        assert browser.get("filter", where="id = 'x'").json["found"] == 0
+            pages._searching.release()
+        assert browser.get("records", where="id = 'x'").json["total"] == 0
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,10 @@ def test_a_condition_ends_with_the_page_that_asked_and_hinders_no_other(tmp_path
         ("media", {"position": 0, "path": '["nothing"]'}, 400, "nothing"),
         ("media", {"position": 0, "path": "{}"}, 400, "JSON list"),
         ("content", {"position": 0, "path": '["about"]'}, 400, "not bytes"),
-        ("find", {"key": "x"}, 404, "no index of keys"),
-        ("filter", {"where": "label ="}, 400, "label"),
+        ("records", {"key": "x"}, 404, "no index of keys"),
+        ("records", {"where": "label ="}, 400, "label"),
+        ("records", {"sort": "song"}, 400, "no order"),
+        ("statistics", {"where": "label ="}, 400, "label"),
         ("nothing", {}, 400, "no page"),
     ],
 )

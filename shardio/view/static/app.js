@@ -5,7 +5,7 @@
 const token = new URLSearchParams(location.search).get("token") || "";
 const TABS = [
   ["overview", "Overview"], ["records", "Records"], ["statistics", "Statistics"], ["shards", "Shards"],
-  ["versions", "Versions"], ["find", "Find"], ["audit", "Audit"], ["damage", "Damage"],
+  ["versions", "Versions"], ["audit", "Audit"], ["damage", "Damage"],
 ];
 const SVG = "http://www.w3.org/2000/svg";
 const main = document.getElementById("main");
@@ -13,6 +13,7 @@ let summary = null; // of the version that is shown
 let running = null; // aborts the requests of the page that is left
 let blobs = []; // object URLs of the page that is shown
 let pager = null; // what the arrow keys do on this page
+let back = "#/records"; // the records that were looked at before a record
 
 // ------------------------------------------------------------------------------------------ elements
 
@@ -68,9 +69,19 @@ function facts(pairs) {
 
 function table(head, rows, right = []) {
   const side = (k) => (right.includes(k) ? "right" : null);
-  return el("div", { class: "scroll" }, el("table", {},
+  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": head.join(", ") }, el("table", {},
     el("thead", {}, el("tr", {}, head.map((name, k) => el("th", { class: side(k) }, name)))),
     el("tbody", {}, rows.map((row) => el("tr", {}, row.map((each, k) => el("td", { class: side(k) }, each)))))));
+}
+
+const FOLDED = 24; // features that a page shows until all are asked for
+
+function folded(items, noun, draw, most = FOLDED) {
+  const more = items.length - most;
+  if (more <= 0) return draw(items);
+  const made = el("div", {}, draw(items.slice(0, most)),
+    el("button", { type: "button", click: () => made.replaceWith(draw(items)) }, `show ${plural(more, `more ${noun}`)}`));
+  return made;
 }
 
 function errorBox(error, small, position) {
@@ -161,13 +172,24 @@ function address(page, parameters) {
 const go = (page, parameters) => { location.hash = address(page, parameters); };
 const which = () => ({ version: here().version || summary.version, split: here().split || summary.shown_split });
 
+// What was asked of Records; addresses hold all of it, so that each state can be kept as a bookmark.
+const ASKED = ["where", "text", "key", "feature", "sort", "descending"];
+const SHOWN = ["count", "as", "columns", "heads"];
+const asked = () => Object.fromEntries(ASKED.map((name) => [name, here()[name]]));
+const state = (changes) => ({ ...asked(), ...Object.fromEntries(SHOWN.map((name) => [name, here()[name]])), ...changes });
+const search = (changes) => go("records", state({ start: null, ...changes }));
+const narrowed = (condition) => { const where = here().where; return where ? `(${where}) AND ${condition}` : condition; };
+const isColumn = (name) => summary.columns.includes(name);
+const inSql = (name) => `"${name.replaceAll('"', '""')}"`;
+
 function replace(...children) {
-  main.replaceChildren(...children.flat().filter(Boolean));
+  const title = (TABS.find(([name]) => name === here().page) || ["", ""])[1];
+  main.replaceChildren(...(title ? [el("h1", { class: "unseen" }, title)] : []), ...children.flat().filter(Boolean));
 }
 
 // ------------------------------------------------------------------------------------------ charts
 
-function histogramChart(data, unit, format = short) {
+function histogramChart(data, unit, format = short, name = null) {
   if (!data) return el("p", { class: "quiet" }, "nothing to count");
   if (data.whole && format === short) format = exact;
   const most = Math.max(...data.counts);
@@ -175,6 +197,13 @@ function histogramChart(data, unit, format = short) {
     const high = most ? (100 * n) / most : 0;
     const bar = svg("rect", { x: k, y: 100 - high, width: 0.9, height: n ? Math.max(high, 1) : 0 });
     const last = data.whole ? format(data.edges[k]) : `${format(data.edges[k])} to ${format(data.edges[k + 1])}`;
+    if (name !== null && isColumn(name)) {
+      // The last bar holds its upper end.
+      const column = inSql(name), low = exactly(data.edges[k]), high = exactly(data.edges[k + 1]);
+      const condition = data.whole ? `${column} = ${low}` : `${column} >= ${low} AND ${column} ${k + 1 < data.counts.length ? "<" : "<="} ${high}`;
+      bar.addEventListener("click", () => search({ where: narrowed(condition) }));
+      bar.classList.add("link");
+    }
     bar.append(svg("title", {}, `${last}${unit ? ` ${unit}` : ""}: ${count(n)}`));
     return bar;
   });
@@ -188,12 +217,17 @@ function histogramChart(data, unit, format = short) {
       data.counts.length > 1 ? el("span", {}, format(lastEdge)) : null));
 }
 
-function barList(pairs) {
+const exactly = (edge) => String(edge).replaceAll(",", "");
+
+function barList(each, pairs = each.top) {
   const most = Math.max(1, ...pairs.map((pair) => pair[1]));
-  return el("div", { class: "bars" }, pairs.flatMap(([name, n]) => {
+  const links = each.literals && isColumn(each.name);
+  return el("div", { class: "bars" }, pairs.flatMap(([name, n], k) => {
     const inside = el("i");
     inside.style.width = `${(100 * n) / most}%`;
-    return [el("span", { class: "name", title: name }, name || "(empty)"), el("span", { class: "track" }, inside), el("span", { class: "mono" }, count(n))];
+    const condition = links ? narrowed(`${inSql(each.name)} = ${each.literals[k]}`) : null;
+    const made = links ? el("a", { class: "name", title: condition, href: address("records", state({ start: null, where: condition })) }, name || "(empty)") : el("span", { class: "name", title: name }, name || "(empty)");
+    return [made, el("span", { class: "track" }, inside), el("span", { class: "mono" }, count(n))];
   }));
 }
 
@@ -238,7 +272,7 @@ function drawCell(each, record, full) {
     case "image": return drawImage(each, record, full, `${each.format} ${each.size ? each.size.join(" x ") + ", " : ""}${size(each.bytes)}`);
     case "audio": return drawAudio(each, record);
     case "array": return drawArray(each, record, full);
-    case "bytes": return el("div", {}, el("span", { class: "quiet" }, `${size(each.bytes)} `), el("span", { class: "numbers mono" }, each.hex), full ? download(each, record) : null);
+    case "bytes": return el("div", {}, el("span", { class: "quiet" }, `${size(each.bytes)} `), el("span", { class: "numbers mono", tabindex: full ? 0 : null }, each.hex), full ? download(each, record) : null);
     case "list": return drawMany(each, each.items.map((item) => drawCell(item, record, full)));
     case "map": return drawMany(each, each.items.map(([name, item]) => el("div", {}, el("b", { class: "small" }, `${name} `), drawCell(item, record, full))));
     default: return el("span", {}, String(each.kind));
@@ -247,7 +281,7 @@ function drawCell(each, record, full) {
 
 function drawText(each, record, full) {
   const more = each.characters > each.text.length;
-  return el("div", {}, el("div", { class: each.kind === "json" ? "cell-text mono" : "cell-text" }, each.text, more ? " ..." : ""),
+  return el("div", {}, el("div", { class: each.kind === "json" ? "cell-text mono" : "cell-text", tabindex: full ? 0 : null }, each.text, more ? " ..." : ""),
     full || more ? el("span", { class: "quiet small" }, plural(each.characters, "character"), each.encoded ? " of UTF-8 in bytes" : "") : null,
     full && each.path ? el("span", {}, " ", download(each, record)) : null);
 }
@@ -257,9 +291,21 @@ function drawMany(each, items) {
   return el("div", { class: "items" }, items, more > 0 ? el("span", { class: "quiet small" }, `and ${count(more)} more`) : null, each.count ? null : el("span", { class: "quiet" }, "empty"));
 }
 
-function drawImage(each, record, full, text) {
+async function showOriginal(each, record, text) {
+  const place = document.getElementById("original"), dialog = document.getElementById("picture");
+  place.replaceChildren(el("p", { class: "quiet" }, "Reading ..."));
+  dialog.showModal();
+  try {
+    const src = await blob("media", { ...which(), position: record.position, path: JSON.stringify(each.path), edge: 0 });
+    place.replaceChildren(el("img", { src, alt: text }), el("p", { class: "small" }, `record ${count(record.position)}, ${text} `, download(each, record)));
+  } catch (error) { show(place, error); }
+}
+
+function drawImage(each, record, full, text, zoom = true) {
   const image = el("img", { class: each.kind === "array" ? "cell-image pixels" : "cell-image", alt: text, title: text });
-  const holder = el("div", {}, image, full ? el("div", { class: "quiet small" }, text, " ", download(each, record)) : null);
+  const open = (event) => { event.stopPropagation(); showOriginal(each, record, text); };
+  const holder = el("div", {}, zoom ? el("button", { type: "button", class: "plain", "aria-label": `${text}: all pixels`, click: open }, image) : image,
+    full ? el("div", { class: "quiet small" }, text, " ", download(each, record)) : null);
   return whenSeen(holder, async () => {
     try {
       image.src = await blob("media", { ...which(), position: record.position, path: JSON.stringify(each.path), edge: full ? 1600 : 320 });
@@ -293,7 +339,7 @@ function drawArray(each, record, full) {
   const more = total > each.numbers.length ? " ..." : "";
   return el("div", {}, picture,
     el("div", { class: "small" }, el("span", { class: "mono" }, about), el("span", { class: "quiet" }, range, each.plane ? `, plane [${each.plane.join(",")}] shown` : "")),
-    full || !picture || each.spark ? el("span", { class: "numbers mono" }, each.numbers.join(" "), more) : null,
+    full || !picture || each.spark ? el("span", { class: "numbers mono", tabindex: full ? 0 : null }, each.numbers.join(" "), more) : null,
     full ? download(each, record, ".npy") : null);
 }
 
@@ -305,13 +351,33 @@ function download(each, record, suffix = "") {
   } }, `save${suffix ? ` ${suffix}` : ""}`);
 }
 
-const COLUMNS = 12; // features of a table until all are asked for
+const COLUMNS = 12; // features of a table until others are chosen
 
-function recordTable(records, all = false) {
-  const every = [];
-  for (const record of records) for (const [name] of record.cells || []) if (!every.includes(name)) every.push(name);
-  const names = all ? every : every.slice(0, COLUMNS);
-  const folded = every.length - names.length;
+function namesOf(records) {
+  const schema = (summary.schema || []).map((row) => row.name);
+  const seen = new Set(records.flatMap((record) => (record.cells || []).map(([name]) => name)));
+  return [...schema.filter((name) => seen.has(name)), ...[...seen].filter((name) => !schema.includes(name))];
+}
+
+function chosenNames(every) {
+  try {
+    const chosen = JSON.parse(here().columns || "null");
+    if (Array.isArray(chosen)) return every.filter((name) => chosen.includes(name));
+  } catch { /* an address that was typed: all columns are shown */ }
+  return every.slice(0, COLUMNS);
+}
+
+function recordTable(records, { names = null, heads = null } = {}) {
+  const every = namesOf(records);
+  names = names || every.slice(0, COLUMNS);
+  const head = (name) => {
+    const sorted = heads && here().sort === name, down = Boolean(here().descending);
+    const title = name || "value";
+    const sort = () => search(sorted ? (down ? { sort: null, descending: null } : { descending: 1 }) : { sort: name, descending: null });
+    return el("th", { scope: "col", "data-name": name, "aria-sort": sorted ? (down ? "descending" : "ascending") : null },
+      heads && isColumn(name) ? el("button", { type: "button", class: "plain", click: sort, title: `sort by ${title}` }, title, sorted ? (down ? " \u25bc" : " \u25b2") : "") : title,
+      heads && heads !== "off" ? el("div", { class: "head" }) : null);
+  };
   const row = (record) => {
     const cells = new Map(record.cells || []);
     const link = el("a", { href: address("record", { position: record.position }) }, count(record.position));
@@ -321,11 +387,19 @@ function recordTable(records, all = false) {
     else for (const name of names) made.append(el("td", { "data-label": name || "value" }, cells.has(name) ? drawCell(cells.get(name), record, false) : ""));
     return made;
   };
-  const more = folded ? el("button", { type: "button", click: () => made.replaceWith(recordTable(records, true)) }, `show ${plural(folded, "more feature")}`) : null;
-  const made = el("div", { class: "card scroll", tabindex: 0, role: "region", "aria-label": "records" }, more, el("table", { class: "records" },
-    el("thead", {}, el("tr", {}, el("th", {}, "position"), names.map((name) => el("th", {}, name || "value")))),
+  return el("div", { class: `card scroll${heads ? " tall" : ""}`, tabindex: 0, role: "region", "aria-label": "table of records" }, el("table", { class: "records" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "position"), names.map(head))),
     el("tbody", {}, records.map(row))));
-  return made;
+}
+
+function fillHeads(place, features) {
+  for (const each of features) {
+    const head = [...place.querySelectorAll("th[data-name]")].find((th) => th.dataset.name === each.name);
+    if (!head || !head.querySelector(".head")) continue;
+    const data = each.histogram || each.lengths;
+    head.querySelector(".head").replaceChildren(each.top && (!data || each.distinct <= 5) ? barList(each, each.top.slice(0, 5))
+      : data ? histogramChart(data, each.histogram ? each.of || "" : each.lengths_of, short, each.histogram && !each.of ? each.name : null) : "");
+  }
 }
 
 function imageOf(record) {
@@ -342,7 +416,7 @@ function recordGallery(records) {
     const words = (record.cells || []).filter(([, each]) => each.kind === "number" || each.kind === "text").slice(0, 2)
       .map(([name, each]) => (each.class !== undefined ? each.class : each.kind === "number" ? `${name} ${each.text}` : each.text)).join(" \u00b7 ");
     return el("a", { href: address("record", { position: record.position }) },
-      image ? drawImage(image[1], record, false, image[0]) : el("div", { class: "about quiet" }, record.error ? "damaged" : "no image"),
+      image ? drawImage(image[1], record, false, image[0] || "image", false) : el("div", { class: "about quiet" }, record.error ? "damaged" : "no image"),
       el("div", { class: "about", title: words }, el("span", { class: "mono quiet" }, `${count(record.position)} `), words));
   }));
 }
@@ -380,7 +454,7 @@ const pages = {
           : el("p", { class: "quiet" }, "no split: nothing was written")),
         shape),
       schema ? card(`Schema (${summary.encoding})`, schemaTable(schema)) : seen,
-      Object.keys(summary.metadata).length ? card("Metadata", el("pre", {}, JSON.stringify(summary.metadata, null, 2))) : null,
+      Object.keys(summary.metadata).length ? card("Metadata", el("pre", { tabindex: 0 }, JSON.stringify(summary.metadata, null, 2))) : null,
       splits.length ? el("h2", {}, `First records of ${split}`) : null, first);
     const parts = [];
     if (split) {
@@ -396,33 +470,55 @@ const pages = {
 
   async records() {
     const at = here();
+    back = location.hash;
     const rows = Number(at.count) || 20;
-    const found = at.positions ? await get("records", { ...which(), positions: at.positions, count: 100 })
-      : await get("records", { ...which(), start: at.start || 0, count: rows });
-    const images = found.records.some(imageOf);
-    const asGallery = images && at.as === "gallery";
-    const kept = { count: at.count, as: at.as };
+    const out = el("div", {}, el("p", { class: "quiet" }, "Reading ..."));
+    replace(searchForm(), out);
+    const question = { ...which(), ...asked() };
+    let found;
+    try {
+      found = at.positions ? await get("records", { ...which(), positions: at.positions, count: rows })
+        : await get("records", { ...question, start: at.start || 0, count: rows });
+    } catch (error) {
+      show(out, error); // below the form, so that what was typed can be mended
+      return;
+    }
     const first = found.start, last = first + found.records.length, total = found.total;
-    const previous = () => first > 0 && go("records", { ...kept, start: Math.max(0, first - rows) });
-    const next = () => last < total && go("records", { ...kept, start: last });
+    const turn = (start) => go("records", state({ start }));
+    const change = (name, value) => go("records", state({ start: name === "count" ? first : null, [name]: value }));
+    const previous = () => first > 0 && turn(Math.max(0, first - rows));
+    const next = () => last < total && turn(last);
     pager = { previous, next };
-    replace(
+    const every = namesOf(found.records), names = chosenNames(every);
+    const heads = at.heads || (summary.is_local ? "on" : "off");
+    const gallery = at.as === "grid";
+    const select = (label, name, options, value) => el("select", { "aria-label": label, change: (event) => change(name, event.target.value) },
+      options.map(([key, text]) => el("option", { value: key, selected: String(key) === String(value) }, text)));
+    const isSearch = total < found.all || Object.values(asked()).some(Boolean);
+    out.replaceChildren(
       el("div", { class: "tools" },
-        el("button", { type: "button", click: previous, disabled: first <= 0 }, "\u2190"),
-        el("button", { type: "button", click: next, disabled: last >= total }, "\u2192"),
-        el("span", { class: "quiet" }, total ? `${count(first)} to ${count(last - 1)} of ${count(total)}` : "no records"),
+        el("button", { type: "button", click: previous, disabled: first <= 0, "aria-label": "page before" }, "\u2190"),
+        el("button", { type: "button", click: next, disabled: last >= total, "aria-label": "next page" }, "\u2192"),
+        el("span", { class: "quiet", id: "range" }, total ? `${count(first)} to ${count(last - 1)} of ${count(total)}${isSearch ? ` found, of ${count(found.all)}` : ""}` : isSearch ? `nothing found, of ${count(found.all)}` : "no records"),
         el("span", { class: "space" }), jump(total),
-        images ? el("button", { type: "button", click: () => go("records", { ...kept, start: first, positions: at.positions, as: asGallery ? null : "gallery" }) }, asGallery ? "table" : "gallery") : null,
-        el("select", { "aria-label": "records a page", change: (event) => go("records", { ...kept, start: first, count: event.target.value }) },
-          [20, 50, 100].map((n) => el("option", { value: n, selected: n === rows }, `${n} a page`)))),
-      found.records.length ? (asGallery ? recordGallery(found.records) : recordTable(found.records)) : null);
+        summary.columns.length ? select("sort by", "sort", [["", "not sorted"], ...summary.columns.map((name) => [name, `by ${name}`])], at.sort || "") : null,
+        every.length > 1 ? columnPicker(every, names) : null,
+        el("button", { type: "button", click: () => go("records", state({ start: first, as: gallery ? null : "grid" })) }, gallery ? "table" : "grid"),
+        gallery ? null : el("button", { type: "button", class: "wide", "aria-pressed": heads === "on" ? "true" : "false", click: () => go("records", state({ start: first, heads: heads === "on" ? "off" : "on" })) }, "histograms"),
+        select("records a page", "count", [20, 50, 100, 200, 500, 1000].map((n) => [n, `${count(n)} a page`]), rows),
+        el("button", { type: "button", id: "python", click: () => showPython(found.python) }, "copy Python")),
+      found.records.length ? (gallery ? recordGallery(found.records) : recordTable(found.records, { names, heads })) : "");
+    if (gallery || heads !== "on" || !found.records.length || at.positions) return;
+    try { fillHeads(out, (await get("statistics", { ...question, sample: 256 })).features); } catch (error) {
+      if (error.name !== "AbortError") out.prepend(errorBox(error));
+    }
   },
 
   async record() {
     const position = Number(here().position || 0);
     const found = await get("record", { ...which(), position });
     const move = (to) => to >= 0 && to < found.total && go("record", { position: to });
-    pager = { previous: () => move(found.position - 1), next: () => move(found.position + 1), back: () => go("records", { start: Math.max(0, found.position - (found.position % 20)) }) };
+    pager = { previous: () => move(found.position - 1), next: () => move(found.position + 1), back: () => { location.hash = back; } };
     const features = (found.cells || []).map(([name, each]) => {
       const known = (summary.schema || []).find((row) => row.name === name);
       return el("div", { class: "feature full" }, el("div", { class: "name" }, el("b", {}, name || "value"),
@@ -434,7 +530,7 @@ const pages = {
         el("button", { type: "button", click: pager.next, disabled: found.position >= found.total - 1 }, "\u2192"),
         el("h1", { class: "nowrap" }, `Record ${count(found.position)}`), el("span", { class: "quiet" }, `of ${count(found.total)}`), el("span", { class: "space" }), jump(found.total, "record")),
       found.error ? errorBox(new Refused(found.error)) : null,
-      features.length ? card(null, features) : null,
+      features.length ? card(null, folded(features, "feature", (some) => el("div", {}, some))) : null,
       card("Where it is", facts([
         ["shard", found.shard ? el("code", {}, found.shard) : null], ["row", found.row === undefined ? null : count(found.row)],
         ["url", found.url ? el("code", {}, found.url) : null],
@@ -455,15 +551,14 @@ const pages = {
         el("select", { "aria-label": "records in the sample", change: (event) => go("statistics", { sample: event.target.value }) },
           [64, 256, 1024, 2048].map((n) => el("option", { value: n, selected: n === sample }, `sample ${count(n)}`)))),
       found.unreadable ? el("div", {}, el("p", {}, `${plural(found.unreadable, "record")} of the sample could not be read:`), found.errors.map((each) => errorBox(new Refused(each.error)))) : null,
-      el("div", { class: "columns" },
-        card("Bytes of a record", histogramChart(found.record_bytes, "bytes", size)),
-        found.features.map((each) => card(null,
+      card("Bytes of a record", histogramChart(found.record_bytes, "bytes", size)),
+        folded(found.features, "feature", (some) => el("div", { class: "columns" }, some.map((each) => card(null,
           el("div", { class: "name" }, el("b", {}, each.name || "value"), " ", each.type ? el("code", { class: "quiet" }, each.type) : null,
             each.missing ? el("span", { class: "tag bad" }, `missing in ${count(each.missing)}`) : null),
           facts(each.facts),
-          each.top ? el("div", {}, el("p", { class: "quiet small" }, each.distinct > each.top.length ? `the ${each.top.length} most frequent of ${count(each.distinct)}` : ""), barList(each.top)) : null,
-          each.histogram ? histogramChart(each.histogram, each.of || "") : null,
-          each.lengths ? histogramChart(each.lengths, each.lengths_of, each.lengths_of === "bytes" ? size : short) : null))));
+          each.top ? el("div", {}, el("p", { class: "quiet small" }, each.distinct > each.top.length ? `the ${each.top.length} most frequent of ${count(each.distinct)}` : ""), barList(each)) : null,
+          each.histogram ? histogramChart(each.histogram, each.of || "", short, each.of ? null : each.name) : null,
+          each.lengths ? histogramChart(each.lengths, each.lengths_of, each.lengths_of === "bytes" ? size : short) : null)))));
   },
 
   async shards() {
@@ -500,35 +595,6 @@ const pages = {
         each.expired ? el("span", { class: "quiet" }, `${each.version} (expired)`) : el("a", { href: address("overview", { version: each.version }) }, String(each.version)),
         moment(each.created_ms), `${each.operation}${each.restored_version ? ` of ${each.restored_version}` : ""}`, count(each.records), count(each.shards), size(each.stored_bytes), each.tags.map((name) => el("span", { class: "tag" }, name))]), [3, 4, 5])),
       found.earlier ? el("a", { href: address("versions", { before: found.versions[found.versions.length - 1].version }) }, "earlier versions") : null);
-  },
-
-  async find() {
-    const at = here();
-    const out = el("div", {});
-    const keys = Object.keys(summary.keys);
-    const key = el("input", { type: "search", placeholder: "key", value: at.key || "", "aria-label": "key", id: "find-key" });
-    const feature = el("select", { "aria-label": "feature of the key" }, keys.map((name) => el("option", { value: name, selected: name === at.feature }, name)));
-    const where = el("input", { type: "search", placeholder: "label = 3 AND caption_length < 50", value: at.where || "", "aria-label": "condition in SQL", id: "find-where", size: 44 });
-    replace(
-      el("div", { class: "grid" },
-        card("Go to a position", jump(summary.splits[which().split] ? summary.splits[which().split].records : 0, "record")),
-        card("Find by key", keys.length ? el("form", { class: "tools", submit: (event) => { event.preventDefault(); go("find", { key: key.value, feature: feature.value }); } }, feature, key, el("button", {}, "find"))
-          : el("p", { class: "quiet" }, "There is no index of keys. ", el("code", {}, "shardio keys URL --feature NAME"), " makes one.")),
-        card("Filter", summary.schema ? el("form", { class: "tools", submit: (event) => { event.preventDefault(); go("find", { where: where.value }); } }, where, el("button", {}, "filter"),
-          el("p", { class: "quiet small" }, summary.table.length ? `The table holds ${summary.table.join(", ")}.` : "There is no table of small features: records are read, where they are few."))
-          : el("p", { class: "quiet" }, "Conditions need a schema, and this dataset has none."))),
-      out);
-    if (at.key === undefined && !at.where) return;
-    out.replaceChildren(el("p", { class: "quiet" }, "Looking ..."));
-    try {
-      const found = at.where ? await get("filter", { ...which(), where: at.where }) : await get("find", { ...which(), key: at.key, feature: at.feature });
-      const shown = found.positions.slice(0, 50);
-      const records = shown.length ? (await get("records", { ...which(), positions: shown.join(","), count: 50 })).records : [];
-      out.replaceChildren(el("p", {}, `${plural(found.found, "record")} found${found.found > records.length ? `, the first ${records.length} are shown` : ""}`), records.length ? recordTable(records) : "");
-    } catch (error) {
-      // Below the form, so that what was typed can be mended.
-      show(out, error);
-    }
   },
 
   async audit() {
@@ -596,16 +662,16 @@ async function watch(own) {
 }
 
 function schemaTable(schema) {
-  return table(["feature", "type", "about"], schema.map((row) => [el("b", {}, row.name), el("code", {}, row.type), el("span", {},
+  return folded(schema, "feature", (some) => table(["feature", "type", "about"], some.map((row) => [el("b", {}, row.name), el("code", {}, row.type), el("span", {},
     row.optional ? el("span", { class: "tag" }, "optional") : null,
     row.classes ? el("span", { class: "quiet" }, `${plural(row.classes.length, "class").replace(/classs$/, "classes")}: ${row.classes.slice(0, 12).join(", ")}${row.classes.length > 12 ? ", ..." : ""} `) : null,
-    row.stored_name !== row.name ? el("span", { class: "quiet" }, `stored as ${row.stored_name} `) : null, row.description)]));
+    row.stored_name !== row.name ? el("span", { class: "quiet" }, `stored as ${row.stored_name} `) : null, row.description)])));
 }
 
 function seenTable(seen) {
   if (!seen) return el("p", { class: "quiet" }, "No schema, and the first records are no Examples: they are shown as text or bytes.");
   return el("div", {}, el("p", { class: "quiet" }, `The first ${plural(seen.records, "record")} are tf.train.${seen.encoding === "sequence_example" ? "SequenceExample" : "Example"}s; a schema that fits so far:`),
-    table(["feature", "type", "notes"], seen.features.map((row) => [el("b", {}, row.name), el("code", {}, row.type || "-"), row.notes.join("; ")])));
+    folded(seen.features, "feature", (some) => table(["feature", "type", "notes"], some.map((row) => [el("b", {}, row.name), el("code", {}, row.type || "-"), row.notes.join("; ")]))));
 }
 
 function shardFacts(found) {
@@ -633,7 +699,43 @@ function hexDump(hex) {
     const text = pairs.map((pair) => { const code = parseInt(pair, 16); return code >= 32 && code < 127 ? String.fromCharCode(code) : "."; }).join("");
     lines.push(`${(k / 2).toString(16).padStart(6, "0")}  ${pairs.join(" ").padEnd(47)}  ${text}`);
   }
-  return el("pre", { class: "hex mono" }, lines.join("\n"));
+  return el("pre", { class: "hex mono", tabindex: 0 }, lines.join("\n"));
+}
+
+function searchForm() {
+  const at = here();
+  const field = (name, label, hint) => el("input", { type: "search", name, placeholder: hint, value: at[name] || "", "aria-label": label, title: label, id: `find-${name}` });
+  const keys = Object.keys(summary.keys);
+  const feature = keys.length > 1 ? el("select", { name: "feature", "aria-label": "feature of the key" }, keys.map((name) => el("option", { value: name, selected: name === at.feature }, name))) : null;
+  const parts = [
+    summary.schema ? field("where", "condition in SQL", "label = 3 AND n < 50") : null,
+    (summary.schema || []).some((row) => row.type === "text") ? field("text", "text to look for", "text") : null,
+    keys.length ? field("key", `key, by ${keys.join(" or ")}`, `key (${keys[0]})`) : null];
+  if (!parts.some(Boolean)) return null;
+  return el("form", { class: "tools", role: "search", submit: (event) => { event.preventDefault(); search(Object.fromEntries(new FormData(event.target))); } },
+    parts, feature, el("button", { class: "main" }, "filter"), ASKED.some((name) => at[name]) ? el("a", { href: address("records", state({ ...Object.fromEntries(ASKED.map((name) => [name, null])), start: null })) }, "show all") : null);
+}
+
+function columnPicker(every, names) {
+  const choose = (event) => {
+    event.preventDefault();
+    const chosen = new FormData(event.target).getAll("column");
+    go("records", state({ start: here().start, columns: chosen.length && chosen.length < every.length ? JSON.stringify(chosen) : chosen.length ? JSON.stringify(every) : null }));
+  };
+  const box = (name) => el("label", {}, el("input", { type: "checkbox", name: "column", value: name, checked: names.includes(name) }), " ", name || "value");
+  const all = (event) => { for (const each of event.target.form.elements) if (each.name === "column") each.checked = event.target.checked; };
+  return el("details", { class: "picker" }, el("summary", {}, `columns ${count(names.length)} of ${count(every.length)}`),
+    el("form", { submit: choose }, el("label", {}, el("input", { type: "checkbox", checked: names.length === every.length, change: all }), " all"),
+      el("div", { class: "choices", tabindex: 0, role: "group", "aria-label": "columns" }, every.map(box)), el("button", { class: "main" }, "show")));
+}
+
+function showPython(code) {
+  const copy = async (event) => {
+    try { await navigator.clipboard.writeText(code); event.target.textContent = "copied"; } catch { getSelection().selectAllChildren(place.querySelector("pre")); event.target.textContent = "selected: press Ctrl-C"; }
+  };
+  const place = document.getElementById("original");
+  place.replaceChildren(el("pre", { class: "mono", tabindex: 0 }, code), el("button", { type: "button", class: "main", click: copy }, "copy"));
+  document.getElementById("picture").showModal();
 }
 
 function jump(total, page) {
@@ -642,7 +744,7 @@ function jump(total, page) {
     event.preventDefault();
     if (input.value === "") return;
     const target = Number(input.value);
-    if (page === "record") go("record", { position: target }); else go("records", { start: target, count: here().count, as: here().as });
+    if (page === "record") go("record", { position: target }); else go("records", state({ start: target }));
   } }, input, el("button", {}, "go"));
 }
 
@@ -674,6 +776,7 @@ async function route() {
   for (const made of blobs) URL.revokeObjectURL(made);
   blobs = [];
   pager = null;
+  for (const dialog of document.querySelectorAll("dialog")) dialog.close();
   const at = here();
   const tabs = document.getElementById("tabs");
   const current = at.page === "record" ? "records" : at.page;
@@ -727,7 +830,7 @@ addEventListener("keydown", (event) => {
   }
   else if (event.key === "Escape" && pager && pager.back) pager.back();
   else if (event.key === "?") document.getElementById("help").showModal();
-  else if (event.key === "/") { event.preventDefault(); go("find"); setTimeout(() => (document.getElementById("find-key") || document.getElementById("find-where") || main).focus(), 50); }
+  else if (event.key === "/") { event.preventDefault(); if (here().page !== "records") go("records"); setTimeout(() => (document.getElementById("find-where") || document.getElementById("find-key") || main).focus(), 50); }
   else if (event.key === "g") {
     event.preventDefault();
     const input = document.querySelector("input.jump");

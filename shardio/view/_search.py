@@ -1,0 +1,157 @@
+"""Which records of a split are shown, and in which order: by a key, a condition in SQL, text, a column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardio.codecs import need_pyarrow
+from shardio.reader import choose_columns, table_refusal, take_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shardio.metadata import Feature, Schema
+    from shardio.reader import DatasetReader
+
+    Selection = Any
+
+_SCANNED = 64 << 20  # stored bytes that a search may read where there is no table
+_SORTED = 10_000_000  # values that are held to be sorted
+
+
+class Search(NamedTuple):
+    """What a page asks for; every record in storage order unless told.
+
+    Attributes:
+        where: a condition in SQL.
+        text: that one of the text features contains, in upper or lower case.
+        key: of records with an index of keys.
+        feature: of the key; "" for the first one.
+        sort: feature, or `<feature>_length`, by which records are sorted; what is missing comes last.
+        descending: the greatest first.
+    """
+
+    where: str = ""
+    text: str = ""
+    key: str = ""
+    feature: str = ""
+    sort: str = ""
+    descending: bool = False
+
+    def conditions(self, schema: Schema | None) -> list[str]:
+        """Return the conditions in SQL that records have to meet."""
+        return [each for each in (self.where, _contains(schema, self.text)) if each.strip()]
+
+
+def is_column(feature: Feature) -> bool:
+    """Tell whether conditions and sorting can use the values of a feature."""
+    return not feature.shape and feature.kind in ("number", "text") and not feature.type.startswith("complex")
+
+
+def literal(value: Any) -> str:
+    """Return a number or text as SQL writes it."""
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
+
+
+def _contains(schema: Schema | None, text: str) -> str:
+    if not text:
+        return ""
+    names = [name for name, each in (schema or {}).items() if each.kind == "text" and not each.shape]
+    if not names:
+        raise ValueError(
+            "no feature holds text that could be searched: the schema has no feature of type text"
+        )
+    quoted = ('"' + name.replace('"', '""') + '"' for name in names)
+    return " OR ".join(f"contains(lower({name}), lower({literal(text)}))" for name in quoted)
+
+
+def search(reader: DatasetReader, asked: Search, look: Callable[[Any], None]) -> Selection:
+    """Return the positions of the records that are asked for, in their order.
+
+    Args:
+        reader: of the split, which decodes.
+        asked: what is asked for.
+        look: is called while records are read; what it raises ends the search.
+
+    Raises:
+        ValueError: not a condition, no such column; or the search would read too much.
+    """
+    conditions = asked.conditions(reader.schema)
+    if conditions or asked.sort:
+        _check_size(reader)
+    if asked.key:
+        reader = reader.select(_with_key(reader, asked))
+    for condition in conditions:
+        reader = reader.filter(condition, progress=look)
+    return _sorted(reader, asked) if asked.sort else reader.selection
+
+
+def _check_size(reader: DatasetReader) -> None:
+    without = reader.num_shards - len(reader.table_files())
+    if without and reader.num_bytes > _SCANNED:
+        message = (
+            f"{without:,} of {reader.num_shards:,} shards have no table of small features, and this search "
+            "would read all of their records; make tables first: shardio table URL --features NAME"
+        )
+        raise ValueError(message)
+
+
+def _with_key(reader: DatasetReader, asked: Search) -> NDArray[np.int64]:
+    kinds = reader.key_features
+    name = asked.feature or next(iter(kinds), "")
+    typed: str | bytes | int = asked.key
+    if name in kinds and kinds[name] == "bytes":
+        typed = asked.key.encode()
+    elif name in kinds and kinds[name] != "text":
+        try:
+            typed = int(asked.key)
+        except ValueError:
+            message = f"the keys {name!r} are integers ({kinds[name]}), found {asked.key!r}"
+            raise ValueError(message) from None
+    return reader.find_all(typed, feature=asked.feature or None)
+
+
+def _sorted(reader: DatasetReader, asked: Search) -> NDArray[np.int64]:
+    pa = need_pyarrow("sorting")
+    import pyarrow.compute as pc
+
+    (column,) = choose_columns(reader.schema, [asked.sort], what="sorting")
+    refusal = table_refusal(column)
+    if refusal is not None or not (column.derived or is_column(column.feature)):
+        message = f"{asked.sort!r} is {column.feature.short}, which has no order: sort by a number or a text"
+        raise ValueError(message)
+    if len(reader) > _SORTED:
+        message = f"{len(reader):,} records are too many to sort; filter to {_SORTED:,} first"
+        raise ValueError(message)
+    values = reader.to_arrow([asked.sort])[asked.sort]
+    values = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
+    way = "descending" if asked.descending else "ascending"
+    order = pc.sort_indices(pa.table({"by": values}), sort_keys=[("by", way)])
+    return take_at(reader.selection, order.to_numpy().astype("int64"))
+
+
+def python(opening: str, asked: Search, schema: Schema | None, *, start: int, stop: int) -> str:
+    """Return code that finds the same records.
+
+    Args:
+        opening: the arguments of `shardio.open`.
+        asked: what was asked for.
+        schema: of the dataset.
+        start, stop: which of the records that were found are shown.
+    """
+    lines = ["import shardio", "", f"ds = shardio.open({opening})"]
+    if asked.key:
+        feature = f", feature={asked.feature!r}" if asked.feature else ""
+        lines.append(f"ds = ds.select(ds.find_all({asked.key!r}{feature}))")
+    lines += [f"ds = ds.filter({condition!r})" for condition in asked.conditions(schema)]
+    if asked.sort:
+        way = ", ascending=False" if asked.descending else ""
+        lines += [
+            f"frame = ds.to_pandas([{asked.sort!r}], positions=True)",
+            f'frame = frame.sort_values({asked.sort!r}{way}, kind="stable")',
+            'ds = ds.select(frame["_position"])',
+        ]
+    return "\n".join([*lines, f"records = ds[{start}:{stop}]", ""])
