@@ -222,7 +222,7 @@ def measure_lists(folder: Path, records: int) -> dict[str, float]:
     }
 
 
-def lists_of(view: memoryview, begins: Any, ends: Any, spans: list[tuple[int, int]]) -> kernels.RecordLists:
+def lists_of(view: memoryview, begins: Any, ends: Any, spans: list[tuple[int, int]]) -> kernels.MappedRecords:
     """Return what cuts a shard whose blocks hold the records `first .. last - 1` each."""
     import numpy as np
 
@@ -231,16 +231,15 @@ def lists_of(view: memoryview, begins: Any, ends: Any, spans: list[tuple[int, in
     stops = [(ends[first:last] - begins[first]).astype(np.uint32) for first, last in spans]
     sizes = np.array([part[-1] for part in stops], np.uint32)
     bases = begins[[first for first, _ in spans]].astype(np.int64)
-    columns = kernels.LookupColumns(
-        np.concatenate(stops),
+    index = kernels.ShardIndex(
         (bases + sizes).astype(np.uint64),
         np.array([last for _, last in spans], np.uint64),
         sizes,
         np.array([kernels.crc32c(part) for part in stops], np.uint32),
+        frame_stops=np.concatenate(stops),
+        block_crcs=kernels.crc32c_many(view, bases, bases + sizes),
     )
-    return kernels.RecordLists(
-        view, columns, kernels.crc32c_many(view, bases, bases + sizes), bytearray(len(spans))
-    )
+    return kernels.MappedRecords(view, index, bytearray(len(spans)), alone=False)
 
 
 # -- peers, in an interpreter of their own

@@ -17,8 +17,6 @@ from shardio.kernels._arguments import (
     Check,
     FoundFrames,
     Frames,
-    LookupColumns,
-    RecordChecksums,
     Scan,
 )
 from shardio.kernels._checksums import crc32c, mask_crc
@@ -42,14 +40,15 @@ else:
 
         IMPLEMENTATION, MISSING = "reference", ()
 
+OpenBlock = _chosen.OpenBlock
 FrameBuffer = _chosen.FrameBuffer
-FrameRuns = _chosen.FrameRuns
-RecordLists = _chosen.RecordLists
-RecordLookup = _chosen.RecordLookup
+MappedRecords = _chosen.MappedRecords
+ShardIndex = _chosen.ShardIndex
 argsort_words = _chosen.argsort_words
 check_frames = _chosen.check_frames
 crc32c_joined = _chosen.crc32c_joined
 crc32c_many = _chosen.crc32c_many
+cut_frames = _chosen.cut_frames
 deal_frames = _chosen.deal_frames
 encode_example = _chosen.encode_example
 encode_examples = _chosen.encode_examples
@@ -67,7 +66,6 @@ permute = _chosen.permute
 resize_image = _chosen.resize_image
 scan_frames = _chosen.scan_frames
 shuffle_ranges = _chosen.shuffle_ranges
-slice_frames = _chosen.slice_frames
 slice_records = _chosen.slice_records
 slice_rows = _chosen.slice_rows
 take_frames = _chosen.take_frames
@@ -81,26 +79,25 @@ __all__ = [
     "FeatureRequest",
     "FoundFrames",
     "FrameBuffer",
-    "FrameRuns",
     "Frames",
     "Interleaved",
     "Interleaving",
     "InterleavingState",
     "Kind",
-    "LookupColumns",
+    "MappedRecords",
     "Mismatch",
     "Network",
+    "OpenBlock",
     "Parsed",
-    "RecordChecksums",
-    "RecordLists",
-    "RecordLookup",
     "Records",
     "Scan",
+    "ShardIndex",
     "argsort_words",
     "check_frames",
     "crc32c",
     "crc32c_joined",
     "crc32c_many",
+    "cut_frames",
     "deal_frames",
     "encode_example",
     "encode_examples",
@@ -121,7 +118,6 @@ __all__ = [
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
-    "slice_frames",
     "slice_records",
     "slice_rows",
     "take_frames",

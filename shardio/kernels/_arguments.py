@@ -61,37 +61,6 @@ class Frames(NamedTuple):
     crc32c: int
 
 
-class RecordChecksums(NamedTuple):
-    """What an index says of the payloads of records.
-
-    Attributes:
-        checksums: uint32[rows], masked CRC-32C of each payload.
-        block_crcs: uint32[blocks], CRC-32C of each block's part of them.
-    """
-
-    checksums: NDArray[np.uint32]
-    block_crcs: NDArray[np.uint32]
-
-
-class LookupColumns(NamedTuple):
-    """The columns of an index that find a record.
-
-    Attributes:
-        frame_stops: uint32[rows], end of each frame in its block.
-        block_stops, block_row_stops: uint64[blocks], bytes and rows in each block and all before it.
-        block_sizes: uint32[blocks], bytes of each block.
-        frame_crcs: uint32[blocks], CRC-32C of each block's part of `frame_stops`.
-        records: checksums of the records, or None where the index has none.
-    """
-
-    frame_stops: NDArray[np.uint32]
-    block_stops: NDArray[np.uint64]
-    block_row_stops: NDArray[np.uint64]
-    block_sizes: NDArray[np.uint32]
-    frame_crcs: NDArray[np.uint32]
-    records: RecordChecksums | None = None
-
-
 class FoundFrames(NamedTuple):
     """Where the frames of some rows are in a file, and what to read of it.
 
@@ -109,22 +78,29 @@ class FoundFrames(NamedTuple):
     ends: NDArray[np.int64]
 
 
-def as_lookup(columns: LookupColumns, seen: bytearray) -> LookupColumns:
-    """Check that the columns of an index have lengths that fit each other.
+def as_index(blocks: int, by_block: Sequence[Any], by_row: Sequence[Any]) -> int:
+    """Check that the columns of an index have lengths that fit each other, and return its number of rows.
+
+    Args:
+        blocks: how many it has.
+        by_block: columns of one value a block, None where there is none; the first is the rows in each and
+            all before it.
+        by_row: those of one value a row.
 
     Raises:
         ValueError: they have not.
     """
-    rows, blocks = columns.frame_stops.size, len(seen)
-    lengths = [column.size for column in columns[1:5]]
-    if columns.records is not None:
-        lengths.append(columns.records.block_crcs.size)
-        if columns.records.checksums.size != rows:
-            lengths.append(-1)
-    if set(lengths) != {blocks} or (int(columns.block_row_stops[-1]) if blocks else 0) != rows:
+    rows = int(by_block[0][-1]) if len(by_block[0]) else 0
+    lengths = [[column.size for column in columns if column is not None] for columns in (by_block, by_row)]
+    if set(lengths[0]) != {blocks} or not set(lengths[1]) <= {rows}:
         message = f"columns: expected {rows} rows in {blocks} blocks, found lengths {lengths}"
         raise ValueError(message)
-    return columns
+    return rows
+
+
+def no_block(number: int, blocks: int) -> IndexError:
+    """Say that there is no such block."""
+    return IndexError(f"block {number} is out of range: there are {blocks}")
 
 
 def no_row(row: int, rows: int) -> IndexError:
@@ -415,17 +391,6 @@ def as_box(box: ArrayLike | None, source: NDArray[np.uint8]) -> NDArray[np.float
     left, top, right, bottom = found.tolist()
     if not (0 <= left < right <= width and 0 <= top < bottom <= height):
         message = f"box {tuple(found.tolist())} must be within an image of {width} x {height} pixels"
-        raise ValueError(message)
-    return found
-
-
-def as_block_crcs(crcs: NDArray[np.uint32] | None, blocks: int) -> NDArray[np.uint32]:
-    """Turn the checksums of blocks into an array of one a block; empty where there are none."""
-    if crcs is None:
-        return np.empty(0, np.uint32)
-    found = np.ascontiguousarray(crcs, np.uint32)
-    if found.shape != (blocks,):
-        message = f"crcs: expected an array of {blocks}, one value for each block, found shape {found.shape}"
         raise ValueError(message)
     return found
 

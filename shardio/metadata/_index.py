@@ -486,37 +486,6 @@ def _least_frame(framing: Framing) -> int:
     return {Framing.TFRECORD: 16, Framing.RAW: 0}.get(framing, 1)
 
 
-def frames_fit(index: IndexHead, blocks: NDArray[np.int64], part: NDArray[np.uint32]) -> bool:
-    """Tell whether the parts of `frame_stop` of some blocks are right, all in a few calls.
-
-    The same rules as `check_frames_part`, which says what is wrong.
-
-    Args:
-        index: the head of the index.
-        blocks: int64, numbers of blocks.
-        part: their parts of `frame_stop`, one after another.
-    """
-    rows = index.rows_of_blocks(blocks)
-    stops_at = np.cumsum(rows)
-    if len(part) != int(rows.sum()):
-        return False
-    crcs = kernels.crc32c_many(part, 4 * (stops_at - rows), 4 * stops_at)
-    if not np.array_equal(crcs, index.block_frames_crc32c[blocks]):
-        return False
-    if not len(part):
-        return True
-    stops = part.astype(np.int64)
-    sizes = stops.copy()
-    sizes[1:] -= stops[:-1]
-    filled = rows > 0
-    heads = (stops_at - rows)[filled]
-    sizes[heads] = stops[heads]
-    ends = index.block_decoded_bytes[blocks[filled]]
-    return int(sizes.min()) >= _least_frame(index.framing) and np.array_equal(
-        stops[stops_at[filled] - 1], ends
-    )
-
-
 def check_frames_part(
     index: IndexHead, block: int, part: NDArray[np.uint32], *, url: str | None = None
 ) -> None:

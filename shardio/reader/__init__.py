@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardio.reader._blocks import FetchedFrames, Span
+from shardio.reader._blocks import FetchedFrames, FetchedRun
 from shardio.reader._columns import (
     TABLE_ADVICE,
     ChosenColumn,
@@ -22,7 +22,6 @@ from shardio.reader._columns import (
     with_features,
 )
 from shardio.reader._damage import QUARANTINE_FILE, Damage, SkipCorrupt
-from shardio.reader._files import StoredFrames, advise_frames, read_frames, read_records
 from shardio.reader._find import (
     check_key_feature,
     check_key_index,
@@ -36,6 +35,7 @@ from shardio.reader._find import (
 from shardio.reader._foreign import value_codec
 from shardio.reader._huggingface import HF_METADATA, hf_feature, hf_json, without_names
 from shardio.reader._join import JoinedReader, JoinedSource, as_stored, join, right_digest
+from shardio.reader._mapped import StoredFrames, advise_frames, read_frames, read_records
 from shardio.reader._open import (
     SequentialShard,
     ShardReader,
@@ -62,6 +62,7 @@ __all__ = [
     "DatasetReader",
     "DatasetSource",
     "FetchedFrames",
+    "FetchedRun",
     "JoinedReader",
     "JoinedSource",
     "Location",
@@ -75,7 +76,6 @@ __all__ = [
     "ShardReader",
     "ShardSource",
     "SkipCorrupt",
-    "Span",
     "StoredFrames",
     "advise_frames",
     "arrow_batches",

@@ -135,7 +135,7 @@ class BlockRun:
         if deleted is not None:
             self.records -= int(np.diff(np.searchsorted(deleted, self._rows))[0])
         self._deleted = deleted
-        self._wait = shard.begin_run(blocks)
+        self._wait = None if shard.cuts else shard.begin([blocks])
 
     def payloads(self) -> list[bytes]:
         """Return the payloads, when they are there.
@@ -144,18 +144,41 @@ class BlockRun:
             CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, with its address.
             StorageError: the environment failed.
         """
+        found = self._shard.records(self._live_rows()) if self._wait is None else None
+        if found is not None or self._wait is None:
+            return found or []
+        (run,) = self._wait()
         if self._deleted is None:
-            return self._shard.payloads(self._blocks, self._rows, self._wait())
-        return kernels.slice_records(*self.placed())
+            return run.payloads(*self._rows)
+        rows = self._live_rows()
+        return [payload for block in run for payload in block.take(_rows_in(block, rows))]
 
-    def placed(self) -> Placed:
+    def placed(self) -> list[Placed]:
         """Return where the payloads are, when they are there; errors are those of `payloads`."""
-        span = self._shard.span(self._blocks, self._wait())
+        rows = self._live_rows()
+        direct = self._shard.direct(rows) if self._wait is None else None
+        if direct is not None or self._wait is None:
+            return [] if direct is None else [direct]
+        (run,) = self._wait()
+        found = []
+        for block in run:
+            starts, stops = block.places(*self._rows)
+            if self._deleted is not None:
+                first = max(block.first_row, self._rows[0])
+                own = _rows_in(block, rows) - first
+                starts, stops = starts[own], stops[own]
+            found.append((block.buffer, starts, stops))
+        return found
+
+    def _live_rows(self) -> NDArray[np.int64]:
         rows = np.arange(*self._rows)
-        if self._deleted is not None:
-            rows = np.setdiff1d(rows, self._deleted, assume_unique=True)
-        items = slice(None) if len(rows) == len(span) else rows - span.first_row
-        return span.buffer, span.starts[items], span.stops[items]
+        return rows if self._deleted is None else np.setdiff1d(rows, self._deleted, assume_unique=True)
+
+
+def _rows_in(block: kernels.OpenBlock, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return those of ascending rows that are in a block."""
+    low, high = np.searchsorted(rows, [block.first_row, block.first_row + len(block)]).tolist()
+    return rows[low:high]
 
 
 class _FailedRun(BlockRun):
@@ -168,7 +191,7 @@ class _FailedRun(BlockRun):
     def payloads(self) -> list[bytes]:
         raise self._error
 
-    def placed(self) -> Placed:
+    def placed(self) -> list[Placed]:
         raise self._error
 
 
@@ -269,15 +292,15 @@ def iterate_placed(source: ShardSource, selection: range, size: int) -> Iterator
     pieces: list[Placed] = []
     held = 0
     for run in iterate_runs(source, selection):
-        buffer, starts, stops = run.placed()
-        at = 0
-        while held + len(starts) - at >= size:
-            stop = at + size - held
-            yield _in_one_buffer([*pieces, (buffer, starts[at:stop], stops[at:stop])])
-            pieces, held, at = [], 0, stop
-        if at < len(starts):
-            pieces.append((buffer, starts[at:], stops[at:]))
-            held += len(starts) - at
+        for buffer, starts, stops in run.placed():
+            at = 0
+            while held + len(starts) - at >= size:
+                stop = at + size - held
+                yield _in_one_buffer([*pieces, (buffer, starts[at:stop], stops[at:stop])])
+                pieces, held, at = [], 0, stop
+            if at < len(starts):
+                pieces.append((buffer, starts[at:], stops[at:]))
+                held += len(starts) - at
     if pieces:
         yield _in_one_buffer(pieces)
 

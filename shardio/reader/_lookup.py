@@ -177,10 +177,10 @@ def _begin_rows(
     for k, end in _runs_of(sizes, _MOST_BYTES, _MOST_BLOCKS):
         part = needed[k:end]
         decoded = int(sizes[end - 1]) - (int(sizes[k - 1]) if k else 0)
-        firsts = np.searchsorted(blocks, part, side="left")
-        lasts = np.searchsorted(blocks, part, side="right")
-        own = rows[firsts[0] : lasts[-1]]
-        yield len(own), len(part), decoded, shard.begin_rows(part, own, lasts - firsts)
+        own = rows[
+            np.searchsorted(blocks, part[0], side="left") : np.searchsorted(blocks, part[-1], side="right")
+        ]
+        yield len(own), len(part), decoded, shard.begin_rows(own)
 
 
 def _runs_of(ends: NDArray[np.int64], most_bytes: int, most: int | None = None) -> Iterator[tuple[int, int]]:

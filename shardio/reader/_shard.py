@@ -1,50 +1,37 @@
-"""One open shard: its index and its bytes, every block checked when it is first touched.
+"""One open shard: its index, its bytes, and the ways to read rows of it.
 
 Promise: no payload leaves this module unless the stored bytes of its block matched their CRC-32C and its part
-of `frame_stop` matched its own.  A block of a mapped file is checked once and remembered with one bit; bytes
-that were read are checked each time they are read; what is decoded for lookups is kept within a bound.
+of `frame_stop` matched its own, or its frame alone the checksum that the index holds of it.  A block of a
+mapped file is checked once and remembered with one byte; bytes that were read are checked each time they are
+read; what is decoded for lookups is kept within a bound.
 """
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from shardio import kernels
-from shardio.errors import CorruptBlockError, FormatError, NotFoundError, StorageError
-from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
-from shardio.metadata import INDEX_ADVICE, frames_fit, records_fit
-from shardio.reader._blocks import (
-    BlockLookup,
-    BlockVerifier,
-    DecodedBlock,
-    Decoder,
-    FetchedFrames,
-    Span,
-    layout,
-)
+from shardio.errors import FormatError, NotFoundError, StorageError
+from shardio.format import Compression, Framing
+from shardio.metadata import INDEX_ADVICE, records_fit
+from shardio.reader._blocks import BlockReader, FetchedFrames, shard_index
 from shardio.reader._files import (
     REFUSED,
     BlockFetcher,
-    Fetched,
-    MappedLists,
-    MappedRows,
     RefusedError,
-    RowsToCopy,
-    StoredFrames,
     cut_short,
     decoded_file,
-    frame_parts,
     gone,
     map_data,
     map_frames,
     map_records,
     wrong_size,
 )
+from shardio.reader._mapped import MappedRows, RowsToCopy, StoredFrames, populate
 from shardio.storage import ChangedObjectError, ShortReadError, begin_together
 
 if TYPE_CHECKING:
@@ -53,20 +40,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.errors import ShardioError
-    from shardio.format import Buffer, Limits
+    from shardio.format import Limits
     from shardio.metadata import IndexHead
-    from shardio.reader._blocks import DecodedBlocks
+    from shardio.reader._blocks import DecodedBlocks, FetchedRun
     from shardio.reader._files import KnownEnd
     from shardio.reader._options import ReadStats
     from shardio.storage import BlockCache, DataFile
 
-# The part of `frame_stop` and the stored bytes of a run of blocks; None of what is mapped.
-FetchedRun: TypeAlias = tuple[Fetched | None, Fetched | None]
-
 # Bytes between two records that cost less than another request: the heads of one and of its answer take more.
 _GAP = 512
 _OVERHEAD = 5  # beyond that, a fifth of what is wanted may be fetched besides
-_Decoded = TypeVar("_Decoded")
 _TRIES = 2  # requests for the checksums of a shard's records: blocks are read whole where they are damaged
 
 
@@ -111,31 +94,22 @@ class OpenShard:
         known_ends: tuple[KnownEnd, KnownEnd] | None = None,
         check_expired: Callable[[], None] = lambda: None,
     ) -> None:
-        self.key = key
-        self.head = head
-        self.index = index
-        self.data = data
-        self.verify = verify
+        self.key, self.head, self.index, self.data = key, head, index, data
         self._stats = stats
-        self._block_stop = memoryview(head.block_stop)
         self._row_stop = memoryview(head.block_row_stop)
-        self._checks = BlockVerifier(head, key=key, data_url=data.url, index_url=index.url)
-        self._decoder = Decoder(head, self._checks, limits, verify=verify)
         self._seen = bytearray(head.blocks)  # 1 once a block was compared, for as long as it stays mapped
         self._refused = partial(_data_refused, data, head, key, adopted=adopted, check_expired=check_expired)
         self._index_refused = partial(_index_refused, index, head, key, check_expired=check_expired)
-        source = decoded_file(data, head, limits, stats)
-        self._data = BlockFetcher(
-            source,
-            head.block_bounds,
-            partial(_data_name, head),
-            cache,
-            stats,
-            self._refused,
-            checksummed=verify,
-            known_end=None if known_ends is None else known_ends[0],
-        )
-        self._frames = BlockFetcher(
+        column = map_frames(index, head)
+        mapped = map_data(data, head, key, adopted=adopted)
+        self.mapped = mapped is not None and column is not None
+        framed = head.framing is Framing.TFRECORD
+        plain = framed and head.compression is Compression.NONE
+        # The checksums of records, where lookups compare records alone.
+        own = map_records(index, head) if plain and self.mapped and verify and alone else None
+        self._own_records = own
+        self._held = None if frames is None else np.frombuffer(frames, "<u4").view(np.uint32)
+        fetch_frames = BlockFetcher(
             index,
             head.frame_stop_bounds,
             partial(_frames_name, head),
@@ -145,60 +119,62 @@ class OpenShard:
             held=frames,
             known_end=None if known_ends is None else known_ends[1],
         )
-        self._frame_stop = map_frames(index, head)
-        self._mapped = map_data(data, head, key, adopted=adopted)
-        self._plain = self._mapped is not None and head.compression is Compression.NONE
-        self._tfrecord = head.framing is Framing.TFRECORD
-        # The checksums of records, where this shard is mapped and lookups compare records alone.
-        self._mapped_records = map_records(index, head) if self._plain and verify and alone else None
-        self._lookup = self._make_lookup()
-        compressed = head.compression is not Compression.NONE and self._tfrecord
+        self._data = BlockFetcher(
+            decoded_file(data, head, limits, stats),
+            head.block_bounds,
+            partial(_data_name, head),
+            cache,
+            stats,
+            self._refused,
+            checksummed=verify,
+            known_end=None if known_ends is None else known_ends[0],
+        )
+        found = self._held if column is None else column
+        opens = shard_index(head, found, own, limits, verify=verify)
+        self._blocks = BlockReader(
+            key,
+            head,
+            opens,
+            (data.url, index.url),
+            limits,
+            stats,
+            mapped=mapped,
+            column=found,
+            data=None if mapped is not None else self._data,
+            frames=None if column is not None else fetch_frames,
+            verify=verify,
+        )
+        self._records: kernels.MappedRecords | None = None
+        self._copies: MappedRows | None = None
+        if plain and mapped is not None and column is not None:
+            self._records = kernels.MappedRecords(mapped, opens, self._seen, alone=own is not None)
+            self._copies = MappedRows(
+                head,
+                data,
+                column,
+                self._seen,
+                self._records,
+                self._blocks,
+                self._refused,
+                own,
+                verify=verify,
+            )
         # Blocks are worth keeping where one holds several records.
+        compressed = framed and head.compression is not Compression.NONE
         self._kept = kept if compressed and head.rows > head.blocks else None
-        self._block_lookup = self._make_block_lookup(limits) if compressed else None
         # Of a shard that is fetched: once the checksums of its records are here, frames are fetched alone.
-        self._held = np.frombuffer(frames, "<u4").view(np.uint32) if frames is not None else None
-        self._records: NDArray[np.uint32] | None = None
+        self._fetched_records: NDArray[np.uint32] | None = None
         self._tries = _TRIES
         self._alone = (
             self._held is not None
-            and self._mapped is None
+            and mapped is None
             and head.block_records_crc32c is not None
             and verify
             and alone
             and cache is None
         )
-
-    @cached_property
-    def _lists(self) -> MappedLists:
-        assert self._mapped is not None  # noqa: S101 - for the type checker
-        # The checksums of records are left out: whole blocks are compared.
-        columns = self._columns(None)
-        return MappedLists(
-            self.head, self._mapped, columns, self._seen, verify=self.verify, stats=self._stats
-        )
-
-    @cached_property
-    def _copies(self) -> MappedRows | None:
-        if self._mapped is None or self._frame_stop is None or not self._plain or not self._tfrecord:
-            return None
-        # As for lookups: without the checksums of records whole blocks are compared, unless none is.
-        records = self._mapped_records
-        runs = None
-        if records is not None or not self.verify:
-            runs = kernels.FrameRuns(self._columns(records), self.head.stored_bytes)
-        return MappedRows(
-            self.head,
-            self.data,
-            self._frame_stop,
-            self._seen,
-            self._checks,
-            self._refused,
-            runs,
-            records,
-            verify=self.verify,
-            stats=self._stats,
-        )
+        self.keeps_frames = framed and not head.gaps and not head.stream and self._records is None
+        self._ranged = mapped is None and head.compression is Compression.NONE and cache is None and verify
 
     @property
     def rows(self) -> int:
@@ -206,9 +182,9 @@ class OpenShard:
         return self.head.rows
 
     @property
-    def mapped(self) -> bool:
-        """Whether reading a block of it is a look into memory."""
-        return self._mapped is not None and self._frame_stop is not None
+    def cuts(self) -> bool:
+        """Whether `lists` cuts payloads out of mapped blocks."""
+        return self._records is not None
 
     def begin_copy(self, rows: NDArray[np.int64]) -> RowsToCopy | None:
         """Find rows of a mapped shard to copy, int64 ascending; None where they must be read or decoded.
@@ -236,57 +212,22 @@ class OpenShard:
             self.data.let_pages_go()
         self.index.let_pages_go()
 
-    def _make_lookup(self) -> kernels.RecordLookup | None:
-        """Return what finds records of a mapped shard without compression; None for any other."""
-        if self._mapped is None or self._frame_stop is None or not self._plain or not self._tfrecord:
-            return None
-        return kernels.RecordLookup(self._mapped, self._columns(self._mapped_records), self._seen)
-
-    def _columns(self, records: NDArray[np.uint32] | None) -> kernels.LookupColumns:
-        """Return the columns of a mapped index, given those of its checksums of records that are compared."""
-        assert self._frame_stop is not None  # noqa: S101 - for the type checker
-        head, checks = self.head, None
-        if records is not None and head.block_records_crc32c is not None:
-            checks = kernels.RecordChecksums(records, head.block_records_crc32c)
-        return kernels.LookupColumns(
-            self._frame_stop,
-            head.block_stop,
-            head.block_row_stop,
-            head.block_decoded_bytes,
-            head.block_frames_crc32c,
-            checks,
-        )
-
-    def _make_block_lookup(self, limits: Limits) -> BlockLookup | None:
-        """Return what finds records of a mapped shard of compressed blocks; None for any other."""
-        if self._mapped is None or self._frame_stop is None:
-            return None
-        return BlockLookup(
-            self.head,
-            self._mapped,
-            self._frame_stop,
-            limits,
-            self._stats,
-            verify=self.verify,
-            kept=self._kept,
-        )
-
     def record(self, row: int) -> bytes:
         """Return one payload, compared with its own checksum or with that of its block."""
-        if self._lookup is not None:
-            found = self._lookup.record(row)
-            return found if found is not None else self._record_by_block(row)
-        if self._block_lookup is not None:
-            found = self._block_lookup.record(row)
-            if found is not None:
-                return found
-        elif self._kept is not None:
-            return self._record_of_kept(row, self._kept)
-        rows = np.array([row])
-        alone = self.frames_alone(rows)
-        if alone is not None:
-            return self.begin_alone(rows, *alone)()[0]
-        return self.begin_rows(self.blocks_of(rows), rows, np.array([1]))()[0]
+        if self._records is not None:
+            found = self._records.record(row)
+            return found if found is not None else self._record_by_block(row, self._records)
+        if self._fetched_records is not None or self._alone:
+            rows = np.array([row])
+            alone = self.frames_alone(rows)
+            return (self.begin_rows(rows) if alone is None else self.begin_alone(rows, *alone))()[0]
+        number = bisect_right(self._row_stop, row)
+        block = None if self._kept is None else self._kept.get(self.head.head_sha256, number)
+        if block is None:
+            block = self._blocks.load(number)
+            if self._kept is not None:
+                self._kept.keep(self.head.head_sha256, number, block)
+        return block.payload(row)
 
     def records(self, rows: NDArray[np.int64]) -> list[bytes] | None:
         """Return some payloads of a mapped shard, in the order given; None where they are read or decoded.
@@ -294,40 +235,34 @@ class OpenShard:
         Raises:
             CorruptBlockError, FormatError: one of them, or its part of the index, is damaged.
         """
-        if self._block_lookup is not None:
-            return self._block_lookup.records(rows)
-        if self._lookup is None:
+        if self._records is None:
             return None
-        found = self._lookup.records(rows)
-        if found is None and self._mapped_records is None:
-            # Blocks are compared first, those of all rows in a few calls.
-            self._check_mapped(self.blocks_of(rows))
-            found = self._lookup.records(rows)
+        found = self._records.records(rows)
+        if found is None and self._own_records is None:
+            # Blocks are compared first, those of all rows in one call.
+            self._compare(rows)
+            found = self._records.records(rows)
         return [self.record(row) for row in rows.tolist()] if found is None else found
 
-    def _record_of_kept(self, row: int, kept: DecodedBlocks) -> bytes:
-        """Return a payload of a compressed shard that is not mapped; no request where its block is kept."""
-        number = bisect_right(self._row_stop, row)
-        block = kept.get(self.head.head_sha256, number)
-        if block is None:
-            block = DecodedBlock.of(self.load(number, number + 1))
-            kept.keep(self.head.head_sha256, number, block)
-        return block.payload(row)
+    def _compare(self, rows: NDArray[np.int64]) -> None:
+        """Compare the blocks of rows of a mapped shard, where they were not compared before."""
+        assert self._records is not None  # noqa: S101 - for the type checker
+        before = self._records.opened
+        wrong = self._records.compare(self.blocks_of(rows))
+        self._stats.blocks_opened += self._records.opened - before
+        if wrong >= 0:
+            self._blocks.load(wrong)  # says what is wrong
 
-    def _record_by_block(self, row: int) -> bytes:
+    def _record_by_block(self, row: int, records: kernels.MappedRecords) -> bytes:
         """Return a payload after all of its block was compared, or say what is wrong."""
-        assert self._lookup is not None  # noqa: S101 - for the type checker
-        block = np.array([bisect_right(self._row_stop, row)])
-        self._check_mapped(block)
-        head = self.head
-        records = self._mapped_records
-        if records is not None and not records_fit(
-            head, block, records[slice(*head.block_rows(int(block[0])))]
-        ):
+        self._compare(np.array([row]))
+        block, head = np.array([bisect_right(self._row_stop, row)]), self.head
+        own = self._own_records
+        if own is not None and not records_fit(head, block, own[slice(*head.block_rows(int(block[0])))]):
             # It is the block's own bytes that were right.
             self._seen[int(block[0])] = 0
             raise self._wrong_records(int(block[0]))
-        found = self._lookup.record(row)
+        found = records.record(row)
         if found is None:
             what = "a mapped shard or its index changed while it was read"
             raise FormatError(what, url=self.data.url, shard=self.key, row=row)
@@ -358,7 +293,7 @@ class OpenShard:
             Starts and stops of the frames in the stored object, int64.
         """
         held = self._held
-        if self._records is None or held is None:
+        if self._fetched_records is None or held is None:
             return None
         head = self.head
         blocks = self.blocks_of(rows)
@@ -376,7 +311,7 @@ class OpenShard:
             rows: int64, ascending.
             starts, stops: of their frames, as `frames_alone` returns them.
         """  # noqa: D205 - one thought
-        records = self._records
+        records = self._fetched_records
         assert records is not None  # noqa: S101 - for the type checker
         wait = self.data.begin_read(starts, stops, checksummed=True, gap=_gap_of(starts, stops))
 
@@ -386,23 +321,20 @@ class OpenShard:
             except REFUSED as error:
                 raise self._refused(error) from error
             self._stats.bytes_read += int((stops - starts).sum())
-            wanted = records[rows].tolist()
-            found = [_payload(frame, crc) for frame, crc in zip(frames, wanted, strict=True)]
-            right = [payload for payload in found if payload is not None]
-            if len(right) == len(found):
-                return right
-            self._stats.refetched += 1
-            needed, counts = np.unique(self.blocks_of(rows), return_counts=True)
-            return self.begin_rows(needed, rows, counts)()
+            found = kernels.cut_frames(frames, records[rows])
+            if found is None:
+                self._stats.refetched += 1
+                found = self.begin_rows(rows)()
+            return found
 
         return finish
 
     def _begin_records(self) -> Callable[[], None]:
         """Send the request for the checksums of all records, where frames may be fetched alone afterwards."""
-        if not self._alone or self._records is not None or not self._tries:
+        if not self._alone or self._fetched_records is not None or not self._tries:
             return lambda: None
         self._tries -= 1
-        head, held = self.head, self._held
+        head = self.head
         start = head.record_crc_offset
         wait = self.index.begin_read([start], [start + 4 * head.rows], checksummed=True)
 
@@ -417,12 +349,14 @@ class OpenShard:
             found = np.frombuffer(data, "<u4").view(np.uint32)
             blocks = np.arange(head.blocks)
             # What is not right may have been hurt on its way: it is asked for once more, later.
-            if held is not None and frames_fit(head, blocks, held) and records_fit(head, blocks, found):
-                self._records = found
+            if self._held_right and records_fit(head, blocks, found):
+                self._fetched_records = found
 
         return keep
 
-    def direct(self, rows: NDArray[np.int64]) -> tuple[Buffer, NDArray[np.int64], NDArray[np.int64]] | None:
+    def direct(
+        self, rows: NDArray[np.int64]
+    ) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64]] | None:
         """Return where payloads are in the mapped shard, or None where they must be read or decoded.
 
         Rows are int64, in any order; returned are the map and the payloads' starts and stops in it, int64.
@@ -430,17 +364,17 @@ class OpenShard:
         Raises:
             CorruptBlockError, FormatError: a block touched for the first time is damaged.
         """
-        if self._frame_stop is None or not self._plain or not self._tfrecord:
+        if self._records is None:
             return None
-        assert self._mapped is not None  # noqa: S101 - for the type checker
-        head = self.head
-        blocks = self.blocks_of(rows)
-        self._check_mapped(blocks)
-        bases = head.starts_of_blocks(blocks)
-        firsts = np.where(blocks > 0, head.block_row_stop[blocks - 1], 0).astype(np.int64)
-        starts = np.where(rows > firsts, self._frame_stop[rows - 1], 0) + bases
-        stops = self._frame_stop[rows] + bases
-        return self._mapped, starts + TFRECORD_HEAD, stops - TFRECORD_TAIL
+        assert self._blocks.mapped is not None  # noqa: S101 - for the type checker
+        found = self._records.places(rows)
+        if found is None:
+            self._compare(rows)
+            found = self._records.places(rows)
+        if found is None:
+            what = "a mapped shard or its index changed while it was read"
+            raise FormatError(what, url=self.data.url, shard=self.key)
+        return self._blocks.mapped, found[0], found[1]
 
     def blocks_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the block of each row, int64."""
@@ -452,15 +386,10 @@ class OpenShard:
         """  # noqa: D205 - one thought
         block = bisect_right(self._row_stop, row)
         first = self.head.block_rows(block)[0]
-        frames = self._frame_part((block, block + 1), None)
+        frames = self._blocks.frames_of(block)
         base = self.head.block_bounds(block)[0] if self.head.compression is Compression.NONE else 0
         start = int(frames[row - first - 1]) if row > first else 0
         return base + start, base + int(frames[row - first])
-
-    @property
-    def cuts(self) -> bool:
-        """Whether `lists` cuts payloads out of mapped blocks."""
-        return self.mapped and self._plain and self._tfrecord
 
     def lists(self, row: int, ends: Iterable[int]) -> Iterator[list[bytes]]:
         """Yield the payloads of consecutive rows of a shard that `cuts`.
@@ -472,77 +401,37 @@ class OpenShard:
         Raises:
             CorruptBlockError, FormatError: damage, with its address.
         """
-        ready = row
-        lists = self._lists
+        records, mapped = self._records, self._blocks.mapped
+        assert records is not None  # noqa: S101 - for the type checker
+        assert mapped is not None  # noqa: S101 - for the type checker
+        ready, populates = row, True
         for end in ends:
-            while ready < end:
-                ready = lists.populate(ready)
-            found = lists.take(row, end)
-            # Where a block is not right, it is read as others are, which says what is wrong.
-            yield self._loaded(row, end) if found is None else found
+            while populates and ready < end:
+                ready, populates = populate(mapped, self.head, self._seen, ready)
+            before = records.opened
+            found = records.take(row, end)
+            self._stats.blocks_opened += records.opened - before
+            if found is None:
+                # Compared one by one, the block that is not right says what is wrong.
+                found = self.load(*self._blocks_around(row, end)).payloads(row, end)
+            yield found
             # Not held while the next list is made: its memory is still in the processor's cache.
             del found
             row = end
 
-    def _loaded(self, row: int, stop: int) -> list[bytes]:
-        first, last = self.blocks_of(np.array([row, stop - 1])).tolist()
-        run = first, last + 1
-        return self.payloads(run, (row, stop), self.begin_run(run)())
+    def load(self, first: int, stop: int) -> FetchedRun:
+        """Return the blocks `first .. stop - 1`; raises what `begin` says."""
+        (run,) = self.begin([(first, stop)])()
+        return run
 
-    def load(self, first: int, stop: int) -> Span:
-        """Return the blocks `first .. stop - 1`, checked and decoded; raises what `begin` says."""
-        run = first, stop
-        return self.span(run, self.begin_run(run)())
-
-    def begin(self, runs: Sequence[tuple[int, int]]) -> Callable[[], list[Span]]:
-        """Send the requests that runs of blocks need; return what waits for them, checks and decodes.
+    def begin(self, runs: Sequence[tuple[int, int]]) -> Callable[[], list[FetchedRun]]:
+        """Send the requests that runs `[first, stop)` of blocks need; return what waits for them.
 
         Raises:
-            CorruptBlockError, FormatError, StaleIndexError, StorageError: with shard, row and bytes.
+            CorruptBlockError, FormatError, StaleIndexError, NotFoundError, StorageError: with shard, row and
+                bytes; when waited for, or when blocks are opened.
         """
-        wait = self._begin(runs)
-        return lambda: [self._open(*each) for each in zip(runs, *wait(), strict=True)]
-
-    def begin_run(self, run: tuple[int, int]) -> Callable[[], FetchedRun]:
-        """Send the requests of a run of blocks; return what waits for what `span` and `payloads` take."""
-        wait = self._begin([run])
-
-        def finish() -> FetchedRun:
-            (frames,), (stored,) = wait()
-            return frames, stored
-
-        return finish
-
-    def span(self, run: tuple[int, int], fetched: FetchedRun) -> Span:
-        """Check and decode a run of blocks, and find its payloads; raises what `begin` says."""
-        return self._open(run, *fetched)
-
-    def payloads(self, run: tuple[int, int], rows: tuple[int, int], fetched: FetchedRun) -> list[bytes]:
-        """Check and decode a run of blocks, and return the payloads of those of its rows that are wanted.
-
-        Args:
-            run: `[first, stop)` of blocks.
-            rows: `[first, stop)`; there may be others on both sides.
-            fetched: of the run.
-
-        Raises:
-            CorruptBlockError, FormatError, StaleIndexError, StorageError: with shard, row and bytes.
-        """
-        frames, stored = fetched
-        if self.keeps_frames:
-            part = self._frame_part(run, frames)
-            found = self._decode(run, stored, lambda data: self._decoder.payloads(run, part, data, rows))
-            if found is not None:
-                return found
-        span = self._open(run, frames, stored)
-        wanted = slice(max(rows[0] - span.first_row, 0), max(rows[1] - span.first_row, 0))
-        return kernels.slice_records(span.buffer, span.starts[wanted], span.stops[wanted])
-
-    @property
-    def keeps_frames(self) -> bool:
-        """Whether blocks are fetched or decoded by themselves, and are runs of frames then."""
-        head = self.head
-        return self._tfrecord and not head.gaps and not head.stream and not self._plain
+        return self._blocks.begin(runs)
 
     def decoded_bytes_of(self, first_row: int, stop_row: int) -> int:
         """Return the decoded bytes of the blocks that consecutive rows are in."""
@@ -560,26 +449,45 @@ class OpenShard:
 
         None where they must be decoded, too, or need not be compared, or a cache may have them.
         """
-        if not self._held_right or self._mapped is not None or self.head.compression is not Compression.NONE:
+        if not self._ranged or not self._held_right:
             return None
-        return self._data.range_of(self._blocks_around(first_row, stop_row))
+        first, stop = self._blocks_around(first_row, stop_row)
+        return self.data, self.head.block_bounds(first)[0], self.head.block_bounds(stop - 1)[1]
 
     def frames_in(self, first_row: int, stop_row: int, data: memoryview) -> FetchedFrames:
         """Return the frames of rows in the range that `range_of_frames` says; they are to be compared."""
-        head = self.head
+        head, held = self.head, self._held
+        assert held is not None  # noqa: S101 - for the type checker
         run = self._blocks_around(first_row, stop_row)
         self._stats.bytes_read += len(data)
         self._stats.blocks_opened += run[1] - run[0]
-        part = self._held_part(run)
-        bases, counts = layout(head, *run)
+        first, stop = head.block_rows(run[0])[0], head.block_rows(run[1] - 1)[1]
+        blocks = np.arange(*run)
+        bases = head.starts_of_blocks(blocks)
         # They fill their blocks, so that each begins where the one before stops.
-        edges = np.zeros(part.size + 1, np.uint32)
-        np.add(part, np.repeat(bases - bases[0], counts), out=edges[1:], casting="unsafe")
-        first = head.block_rows(run[0])[0]
+        edges = np.zeros(stop - first + 1, np.uint32)
+        shift = np.repeat(bases - bases[0], head.rows_of_blocks(blocks))
+        np.add(held[first:stop], shift, out=edges[1:], casting="unsafe")
         edges = edges[first_row - first : stop_row - first + 1]
         stops = head.block_stop[slice(*run)].astype(np.int64) - bases[0]
         again = partial(self._frames_again, run, edges)
         return FetchedFrames(data, edges, stops, head.block_crc32c[slice(*run)], again)
+
+    def _frames_again(self, run: tuple[int, int], edges: NDArray[np.uint32]) -> FetchedFrames:
+        blocks = self._blocks
+        data = blocks.again(self._data, run).data
+        base = self.head.block_bounds(run[0])[0]
+        for number in range(*run):
+            blocks.open(number, data, self.head.block_bounds(number)[0] - base)
+        return FetchedFrames(data, edges)
+
+    @cached_property
+    def _held_right(self) -> bool:
+        """Whether the ends of all frames came with the head, and are right.
+
+        Where they are not, each part is compared when it is used, and damage told where it matters.
+        """
+        return self._held is not None and self._blocks.index.has_right_frames()
 
     def begin_frames(self, runs: Sequence[tuple[int, int]]) -> Callable[[], list[list[FetchedFrames]]]:
         """Send the requests for runs `[first, stop)` of rows of a shard that `keeps_frames`.
@@ -590,188 +498,34 @@ class OpenShard:
         Raises:
             CorruptBlockError, FormatError, StaleIndexError, StorageError: with shard, row and bytes.
         """
-        if self._mapped is not None and self._frame_stop is not None:
-            return partial(self._mapped_frames, self._mapped, self._frame_stop, runs)
-        around = [self._blocks_around(*run) for run in runs]
-        if self._held_right:
-            wait_data = self._data.begin(around)
-            return lambda: [
-                self._open_frames(each, run, self._held_part(each), stored)
-                for each, run, stored in zip(around, runs, wait_data(), strict=True)
-            ]
-        wait = self._begin(around)
+        wait = self.begin([self._blocks_around(*run) for run in runs])
+        return lambda: [blocks.frames(*run) for run, blocks in zip(runs, wait(), strict=True)]
 
-        def finish() -> list[list[FetchedFrames]]:
-            return [
-                self._open_frames(each, run, self._frame_part(each, frames), stored)
-                for each, run, frames, stored in zip(around, runs, *wait(), strict=True)
-            ]
-
-        return finish
-
-    def _mapped_frames(
-        self, mapped: memoryview, frame_stop: NDArray[np.uint32], runs: Sequence[tuple[int, int]]
-    ) -> list[list[FetchedFrames]]:
-        """Check and decode the blocks of runs of rows of a mapped shard, and find their frames."""
-        around = [self._blocks_around(*run) for run in runs]
-        blocks = np.concatenate([np.arange(*each) for each in around])
-        part = frame_parts(self.head, frame_stop, blocks)
-        self._checks.frames(blocks, part)
-        decoded = self._decoder.blocks(blocks, mapped, self.head.starts_of_blocks(blocks))
-        self._stats.blocks_opened += blocks.size
-        return decoded.frames(part, runs, around)
-
-    @cached_property
-    def _held_right(self) -> bool:
-        """Whether the ends of all frames came with the head, and are right.
-
-        Where they are not, each part is compared when it is used, and damage told where it matters.
-        """
-        return self._held is not None and frames_fit(self.head, np.arange(self.head.blocks), self._held)
-
-    def _held_part(self, run: tuple[int, int]) -> NDArray[np.uint32]:
-        assert self._held is not None  # noqa: S101 - for the type checker
-        return self._held[self.head.block_rows(run[0])[0] : self.head.block_rows(run[1] - 1)[1]]
-
-    def _open_frames(
-        self, run: tuple[int, int], rows: tuple[int, int], part: NDArray[np.uint32], stored: Fetched | None
-    ) -> list[FetchedFrames]:
-        """Check and decode a run of blocks, and find the frames of some of its rows."""
-        blocks = np.arange(*run)
-        starts = self.head.starts_of_blocks(blocks)
-        if stored is None:
-            assert self._mapped is not None  # noqa: S101 - for the type checker
-            decoded = self._decoder.blocks(blocks, self._mapped, starts)
-        else:
-            starts -= starts[0]
-            try:
-                decoded = self._decoder.blocks(blocks, stored.data, starts)
-            except CorruptBlockError:
-                stored = self._again(self._data, run)
-                decoded = self._decoder.blocks(blocks, stored.data, starts)
-            self._data.keep(run, stored)
-        self._stats.blocks_opened += blocks.size
-        return decoded.frames(part, [rows], [run])[0]
-
-    def _frames_again(self, run: tuple[int, int], edges: NDArray[np.uint32]) -> FetchedFrames:
-        stored = self._again(self._data, run)
-        blocks = np.arange(*run)
-        starts = self.head.starts_of_blocks(blocks)
-        self._checks.stored(blocks, stored.data, starts - starts[0])
-        return FetchedFrames(stored.data, edges)
-
-    def begin_rows(
-        self, blocks: NDArray[np.int64], rows: NDArray[np.int64], counts: NDArray[np.int64]
-    ) -> Callable[[], list[bytes]]:
-        """Begin the lookup of ascending rows, `counts[i]` of them in block `blocks[i]`, also ascending."""
-        runs = [(block, block + 1) for block in blocks.tolist()]
-        wait, keep_records = self._begin(runs), self._begin_records()
+    def begin_rows(self, rows: NDArray[np.int64]) -> Callable[[], list[bytes]]:
+        """Send the requests that the lookup of rows, int64 ascending, needs; return what waits for them."""
+        blocks = self.blocks_of(rows)
+        firsts = np.flatnonzero(np.append(True, blocks[1:] != blocks[:-1]))
+        wait, keep_records = (
+            self.begin([(each, each + 1) for each in blocks[firsts].tolist()]),
+            self._begin_records(),
+        )
 
         def finish() -> list[bytes]:
             keep_records()
-            fetched = wait()
-            payloads = _take_rows(self, blocks, fetched, rows, counts)
-            if payloads is None:
-                spans = zip(runs, *fetched, np.split(rows, np.cumsum(counts)[:-1]), strict=True)
-                return [payload for *run, own in spans for payload in self._open(*run).take(own)]
-            self._stats.blocks_opened += len(runs)
-            for run, frames, stored in zip(runs, *fetched, strict=True):
-                self._frames.keep(run, frames)
-                self._data.keep(run, stored)
-            return payloads
+            found: list[bytes] = []
+            low = 0
+            for run, stop in zip(wait(), [*firsts[1:].tolist(), len(rows)], strict=True):
+                for block in run:
+                    found += block.take(rows[low:stop])
+                low = stop
+            return found
 
         return finish
 
-    def _begin(self, runs: Sequence[tuple[int, int]]) -> Callable[[], tuple[list[Any], list[Any]]]:
-        wait_frames = self._frames.begin(runs) if self._frame_stop is None else None
-        wait_data = self._data.begin(runs) if self._mapped is None else None
-        nothing = [None] * len(runs)
-        return lambda: (
-            wait_frames() if wait_frames is not None else nothing,
-            wait_data() if wait_data is not None else nothing,
-        )
-
     def close(self) -> None:
-        """Release the handles; spans that were handed out stay valid."""
+        """Release the handles; blocks that were handed out stay valid."""
         self.index.close()
         self.data.close()
-
-    def _frame_part(self, run: tuple[int, int], fetched: Fetched | None) -> NDArray[np.uint32]:
-        """Return a run's part of `frame_stop`, checked; damage on the way is fetched once more."""
-        first, stop = run
-        if self._frame_stop is not None:
-            part = self._frame_stop[self.head.block_rows(first)[0] : self.head.block_rows(stop - 1)[1]]
-            if not self._plain or self._seen.find(0, first, stop) >= 0:
-                self._checks.frames(np.arange(first, stop), part)
-            return part
-        fetched = fetched or self._frames.begin([run])()[0]
-        try:
-            part = np.frombuffer(fetched.data, "<u4").view(np.uint32)
-            self._checks.frames(np.arange(first, stop), part)
-        except FormatError:
-            fetched = self._again(self._frames, run)
-            part = np.frombuffer(fetched.data, "<u4").view(np.uint32)
-            self._checks.frames(np.arange(first, stop), part)
-        self._frames.keep(run, fetched)
-        return part
-
-    def _again(self, fetcher: BlockFetcher, run: tuple[int, int]) -> Fetched:
-        """Fetch from the source, past every cache: the bytes may have been hurt on their way only."""
-        self._stats.refetched += 1
-        return fetcher.begin([run], cached=False)()[0]
-
-    def _check_mapped(self, blocks: NDArray[np.int64]) -> None:
-        """Compare those of some blocks of a mapped, uncompressed shard that were not compared before."""
-        assert self._mapped is not None  # noqa: S101 - for the type checker
-        assert self._frame_stop is not None  # noqa: S101 - for the type checker
-        fresh = blocks[np.frombuffer(self._seen, np.uint8)[blocks] == 0]
-        if not len(fresh):
-            return
-        # Not np.unique: it loads numpy.ma, a tenth of a second before the first record.
-        fresh.sort()
-        fresh = fresh[np.append(True, fresh[1:] != fresh[:-1])]
-        self._checks.frames(fresh, frame_parts(self.head, self._frame_stop, fresh))
-        if self.verify:
-            self._checks.stored(fresh, self._mapped, self.head.starts_of_blocks(fresh))
-        self._stats.blocks_opened += len(fresh)
-        np.frombuffer(self._seen, np.uint8)[fresh] = 1
-
-    def _open(self, run: tuple[int, int], frames: Fetched | None, stored: Fetched | None) -> Span:
-        """Check and decode a run of blocks, and find its payloads."""
-        if stored is None and self._plain and self._frame_stop is not None:
-            self._check_mapped(np.arange(*run))
-        part = self._frame_part(run, frames)
-        if stored is None and self._plain:
-            return self._open_mapped(run, part)
-        return self._decode(run, stored, partial(self._decoder.decode, run, part))
-
-    def _open_mapped(self, run: tuple[int, int], part: NDArray[np.uint32]) -> Span:
-        first, stop = run
-        head = self.head
-        assert self._mapped is not None  # noqa: S101 - for the type checker
-        if self._frame_stop is None and self.verify:
-            blocks = np.arange(first, stop)
-            self._checks.stored(blocks, self._mapped, head.starts_of_blocks(blocks))
-        # All spans of a mapped shard are views of one buffer: gathering from many holds few.
-        bases, rows = layout(head, first, stop)
-        return Span.cut(head.framing, self._mapped, head.block_rows(first)[0], part, rows, bases)
-
-    def _decode(
-        self, run: tuple[int, int], stored: Fetched | None, decode: Callable[[memoryview], _Decoded]
-    ) -> _Decoded:
-        """Return what is made of the stored bytes of a run; damaged ones are fetched again."""
-        self._stats.blocks_opened += run[1] - run[0]
-        if stored is None:
-            assert self._mapped is not None  # noqa: S101 - for the type checker
-            bounds = self.head.block_bounds
-            return decode(self._mapped[bounds(run[0])[0] : bounds(run[1] - 1)[1]])
-        try:
-            found = decode(stored.data)
-        except CorruptBlockError:
-            stored = self._again(self._data, run)
-            found = decode(stored.data)
-        self._data.keep(run, stored)
-        return found
 
 
 class RowRun(NamedTuple):
@@ -863,61 +617,3 @@ def _gap_of(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> int:
     # A gap as wide as one that is too much stays a gap, too.
     narrow = gaps[:most] if most == gaps.size else gaps[: np.searchsorted(gaps, gaps[most])]
     return max(_GAP, int(narrow[-1])) if narrow.size else _GAP
-
-
-_FRAME_HEAD = struct.Struct("<QI")
-
-
-def _payload(frame: memoryview, crc: int) -> bytes | None:
-    """Return the payload of a frame; None where it is not right, or not the one that the index means."""
-    length, length_crc = _FRAME_HEAD.unpack_from(frame)
-    end = TFRECORD_HEAD + length
-    if end + TFRECORD_TAIL != len(frame) or frame[end:] != crc.to_bytes(4, "little"):
-        return None
-    payload = bytes(frame[TFRECORD_HEAD:end])
-    right = (
-        kernels.mask_crc(kernels.crc32c(frame[:8])) == length_crc
-        and kernels.mask_crc(kernels.crc32c(payload)) == crc
-    )
-    return payload if right else None
-
-
-def _take_rows(
-    shard: OpenShard,
-    blocks: NDArray[np.int64],
-    fetched: tuple[Sequence[Fetched | None], Sequence[Fetched | None]],
-    rows: NDArray[np.int64],
-    counts: NDArray[np.int64],
-) -> list[bytes] | None:
-    """Return rows of many blocks that are far apart, or None where these are not plain or something is wrong.
-
-    What `OpenShard` does for one run of blocks at a time costs a dozen NumPy calls, which is much for a block
-    of which one record is wanted; here all of them are checked and cut in a few calls.  The same rules hold,
-    and whatever does not pass them is left to `OpenShard`, which fetches once more and says what is wrong.
-
-    Args:
-        shard: that they are in.
-        blocks: int64, numbers of the blocks, ascending.
-        fetched: of each block, its part of `frame_stop` and its stored bytes.
-        rows: int64, ascending.
-        counts: int64[blocks], how many of the rows are in each.
-    """
-    head = shard.head
-    frames = [each for each in fetched[0] if each is not None]
-    stored = [each.data for each in fetched[1] if each is not None]
-    plain = head.compression is Compression.NONE and head.framing is Framing.TFRECORD
-    if not plain or head.stream or len(frames) != len(blocks) or len(stored) != len(blocks):
-        return None
-    part = np.frombuffer(b"".join([each.data for each in frames]), "<u4")
-    if not frames_fit(head, blocks, part):
-        return None
-    if shard.verify and [kernels.crc32c(data) for data in stored] != head.block_crc32c[blocks].tolist():
-        return None
-    sizes = head.rows_of_blocks(blocks)
-    firsts = head.block_row_stop[blocks].astype(np.int64) - sizes
-    own = np.repeat(np.arange(len(blocks)), counts)
-    at = (np.cumsum(sizes) - sizes)[own] + rows - firsts[own]
-    starts = np.where(rows > firsts[own], part[at - 1], 0).astype(np.int64) + TFRECORD_HEAD
-    stops = part[at].astype(np.int64) - TFRECORD_TAIL
-    places = zip(own.tolist(), starts.tolist(), stops.tolist(), strict=True)
-    return [bytes(stored[block][start:stop]) for block, start, stop in places]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from shardio.format import Buffer
     from shardio.order import Pieces
-    from shardio.reader import Damage, FetchedFrames, OpenShard, ShardPool, Span
+    from shardio.reader import Damage, FetchedFrames, FetchedRun, OpenShard, ShardPool
     from shardio.storage import NamedFile
     from shardio.streaming._components import Component
 
@@ -490,7 +490,7 @@ def _loaded(
         for piece, frames in enumerate(fetched):
             loading.take_fetched(piece, frames)
         return loading
-    waiting: list[tuple[int, Callable[[], list[Span]] | None]] = []
+    waiting: list[tuple[int, Callable[[], list[FetchedRun]] | None]] = []
     numbers = list(dict.fromkeys(pieces.shards.tolist()))
     with SkipCorrupt(skips=damage.skips):
         component.source.pool.prepare(numbers)
@@ -752,21 +752,23 @@ class _Loading:
             for piece in own:
                 self.finish(piece, self.begin(piece))
 
-    def begin(self, piece: int) -> Callable[[], list[Span]] | None:
+    def begin(self, piece: int) -> Callable[[], list[FetchedRun]] | None:
         """Send the requests of a piece and return what waits for them; None where that failed already."""
         with SkipCorrupt(skips=self._damage.skips):
             shard = self._component.source.pool.get(self._shards[piece])
             return shard.begin(_runs(shard, self._rows[piece]))
         return None
 
-    def finish(self, piece: int, wait: Callable[[], list[Span]] | None) -> None:
+    def finish(self, piece: int, wait: Callable[[], list[FetchedRun]] | None) -> None:
         """Wait for a piece; where it is damaged and that may be, take the blocks that are not."""
         rows, at = self._rows[piece], self._at(piece)
         with _Remembered(self._component.source.pool, self._shards[piece], self._damage):
             if wait is not None:
-                for span in wait():
-                    low, high = np.searchsorted(rows, [span.first_row, span.first_row + len(span)]).tolist()
-                    self._take(at[low:high], rows[low:high], span)
+                for block in itertools.chain.from_iterable(wait()):
+                    low, high = np.searchsorted(
+                        rows, [block.first_row, block.first_row + len(block)]
+                    ).tolist()
+                    self._take(at[low:high], rows[low:high], block)
                 return
         self._salvage(self._shards[piece], rows, at)
 
@@ -802,7 +804,8 @@ class _Loading:
         for own, places in zip(np.split(rows, cuts), np.split(at, cuts), strict=True):
             block = int(shard.blocks_of(own[:1])[0])
             with SkipCorrupt() as skipped:
-                self._take(places, own, shard.load(block, block + 1))
+                for each in shard.load(block, block + 1):
+                    self._take(places, own, each)
             if skipped.error is not None:
                 self._damage.note(skipped.error, self._component.source, shard.key, own)
             if isinstance(skipped.error, NotFoundError):
@@ -814,9 +817,10 @@ class _Loading:
         stop = self._ends[piece]
         return np.arange(stop - len(self._rows[piece]), stop)
 
-    def _take(self, at: NDArray[np.int64], rows: NDArray[np.int64], span: Span) -> None:
-        items = rows - span.first_row
-        self._place(at, span.buffer, span.starts[items], span.stops[items])
+    def _take(self, at: NDArray[np.int64], rows: NDArray[np.int64], block: kernels.OpenBlock) -> None:
+        starts, stops = block.places(block.first_row, block.first_row + len(block))
+        items = rows - block.first_row
+        self._place(at, block.buffer, starts[items], stops[items])
 
     def _place(
         self, at: NDArray[np.int64], buffer: Buffer, starts: NDArray[np.int64], stops: NDArray[np.int64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import crc32c
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardio.kernels import LookupColumns
+from shardio.errors import CorruptBlockError
 from tests.format.plain import frame
 from tests.kernels.differential import IMPLEMENTATIONS
 
@@ -42,8 +43,8 @@ class Shard:
     def lists(self, kernels: Any, *, verify: bool = True, fresh: bool = True) -> Any:
         if fresh:
             self.seen = bytearray(len(self.seen))
-        columns = LookupColumns(**self.columns)
-        return kernels.RecordLists(bytes(self.stored), columns, self.crcs if verify else None, self.seen)
+        index = kernels.ShardIndex(**self.columns, block_crcs=self.crcs if verify else None)
+        return kernels.MappedRecords(bytes(self.stored), index, self.seen, alone=False)
 
 
 @given(st.lists(st.lists(st.binary(max_size=40), max_size=5), min_size=1, max_size=5).filter(any), st.data())
@@ -150,34 +151,157 @@ def test_what_is_not_there_is_said(kernels) -> None:
     for name in COLUMNS:
         short = shard.columns | {name: shard.columns[name][1:]}
         with pytest.raises(ValueError, match="columns"):
-            kernels.RecordLists(shard.stored, LookupColumns(**short), shard.crcs, shard.seen)
-    with pytest.raises(ValueError, match="one value for each block"):
-        kernels.RecordLists(shard.stored, LookupColumns(**shard.columns), shard.crcs[1:], shard.seen)
+            kernels.ShardIndex(**short, block_crcs=shard.crcs)
+    with pytest.raises(ValueError, match="columns"):
+        kernels.ShardIndex(**shard.columns, block_crcs=shard.crcs[1:])
+    with pytest.raises(IndexError, match="block 4"):
+        kernels.MappedRecords(shard.stored, kernels.ShardIndex(**shard.columns), bytearray(4), alone=False)
 
 
-@given(st.lists(st.binary(max_size=40), max_size=8), st.integers(0, 9), st.binary(max_size=5))
-def test_frames_that_follow_one_another_are_cut(payloads, skip, behind) -> None:
+def opened(kernels: Any, shard: Shard, number: int, *, whole: bool, verify: bool = True) -> Any:
+    """Open a block with the index's part of it, or with one that comes with it, somewhere in a buffer."""
+    columns = dict(shard.columns)
+    stops = columns.pop("frame_stops")
+    first, last = shard.edges[number : number + 2]
+    crcs = shard.crcs if verify else None
+    begin = int(columns["block_stops"][number - 1]) if number else 0
+    stop = int(columns["block_stops"][number])
+    if whole:
+        index = kernels.ShardIndex(**columns, frame_stops=stops, block_crcs=crcs)
+        return index.open_block(number, bytes(shard.stored), begin)
+    index = kernels.ShardIndex(**columns, block_crcs=crcs, decode=lambda stored, size: bytes(stored))
+    buffer = memoryview(b"before" + shard.stored[begin:stop] + b"behind")
+    return index.open_block(number, buffer, 6, memoryview(stops[first:last].tobytes()))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_block_is_opened_and_cut(kernels, whole) -> None:
+    shard = Shard()
+    for number, (first, last) in enumerate(itertools.pairwise(shard.edges)):
+        block = opened(kernels, shard, number, whole=whole)
+        assert (len(block), block.first_row) == (last - first, first)
+        wanted = shard.records[first:last]
+        assert block.payloads(0, len(shard.records)) == wanted
+        assert block.payloads(first + 1, last - 1) == wanted[1:-1]
+        assert block.payloads(last, first) == []
+        rows = np.arange(first, last)[::-1]
+        assert block.take(rows) == wanted[::-1]
+        assert [block.payload(row) for row in rows.tolist()] == wanted[::-1]
+        starts, stops = block.places(0, 100).tolist()
+        found = [bytes(block.buffer[a:b]) for a, b in zip(starts, stops, strict=True)]
+        assert found == wanted
+        frames = np.diff(block.edges.astype(int)).tolist()
+        assert frames == [len(record) + 16 for record in wanted]
+        for row in (first - 1, last):
+            with pytest.raises(IndexError, match="out of range"):
+                block.payload(row)
+            with pytest.raises(IndexError, match="out of range"):
+                block.take([row])
+    for number in (-1, len(BLOCKS)):
+        with pytest.raises(IndexError, match="block"):
+            kernels.ShardIndex(**shard.columns).open_block(number, b"")
+
+
+def test_the_ends_of_all_frames_are_compared(kernels) -> None:
+    shard = Shard()
+    columns = dict(shard.columns)
+    assert kernels.ShardIndex(**columns).has_right_frames()
+    for name in ("frame_stops", *COLUMNS):
+        for item in range(columns[name].size):
+            columns[name][item] ^= 1
+            # Bytes of a block without records may be any.
+            empty = name == "block_sizes" and not BLOCKS[item]
+            assert kernels.ShardIndex(**columns).has_right_frames() == empty
+            columns[name][item] ^= 1
+    del columns["frame_stops"]
+    assert not kernels.ShardIndex(**columns).has_right_frames()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_block_with_a_flipped_bit_is_not_opened(kernels, whole) -> None:
+    shard = Shard()
+    starts = np.cumsum([0, *shard.columns["block_sizes"].tolist()])
+    for bit in range(0, 8 * len(shard.stored), 61):
+        shard.stored[bit // 8] ^= 1 << bit % 8
+        block = int(np.searchsorted(starts, bit // 8, "right")) - 1
+        assert opened(kernels, shard, block, whole=whole) is None
+        assert opened(kernels, shard, block, whole=whole, verify=False) is not None
+        shard.stored[bit // 8] ^= 1 << bit % 8
+    for bit in range(32 * len(shard.records)):
+        shard.columns["frame_stops"][bit // 32] ^= 1 << bit % 32
+        block = int(np.searchsorted(shard.edges, bit // 32, "right")) - 1
+        assert opened(kernels, shard, block, whole=whole, verify=False) is None
+        shard.columns["frame_stops"][bit // 32] ^= 1 << bit % 32
+
+
+def test_a_block_is_in_its_buffer_and_fills_it(kernels) -> None:
+    """No combination of what is given reaches outside of the buffer."""
+    shard = Shard([[b"one", b"two"]])
+    columns = dict(shard.columns)
+    index = kernels.ShardIndex(**columns)
+    for buffer, start in ((bytes(shard.stored), 1), (bytes(shard.stored), -1), (b"", 0), (b"", 1 << 62)):
+        assert index.open_block(0, buffer, start) is None
+    for part in (b"", bytes(4), bytes(12), b"bytes"):
+        assert index.open_block(0, bytes(shard.stored), 0, part) is None
+    for wrong in ([19, 37], [19, 39], [15, 38], [38, 38], [23, 22], [2**32 - 1, 38]):
+        bad = np.array(wrong, np.uint32)
+        crc = np.array([crc32c.crc32c(bad.tobytes())], np.uint32)
+        one = kernels.ShardIndex(**columns | {"frame_stops": bad, "frame_crcs": crc})
+        assert one.open_block(0, bytes(shard.stored)) is None
+    del columns["frame_stops"]
+    assert kernels.ShardIndex(**columns).open_block(0, bytes(shard.stored)) is None
+
+
+def test_what_decodes_to_another_size_is_not_opened(kernels) -> None:
+    shard = Shard([[b"one", b"two"], []])
+    for size in (37, 39):
+        index = kernels.ShardIndex(**shard.columns, decode=lambda stored, _, size=size: bytes(size))
+        assert index.open_block(0, bytes(shard.stored)) is None
+        assert len(index.open_block(1, bytes(shard.stored), 38)) == 0, "of no record nothing is decoded"
+
+    def refuse(stored: Any, size: int) -> Any:
+        raise CorruptBlockError(f"{len(stored)} bytes for {size}")
+
+    with pytest.raises(CorruptBlockError, match="38 bytes for 38"):
+        kernels.ShardIndex(**shard.columns, decode=refuse).open_block(0, memoryview(shard.stored))
+
+
+def test_lines_are_cut_before_their_endings(kernels) -> None:
+    lines = [b"one\n", b"two\r\n", b"\n", b"\r\n", b"\r", b"last\r"]
+    stops = np.cumsum([len(line) for line in lines], dtype=np.uint32)
+    index = kernels.ShardIndex(
+        np.array([stops[-1]], np.uint64),
+        np.array([len(lines)], np.uint64),
+        stops[-1:],
+        np.array([crc32c.crc32c(stops.tobytes())], np.uint32),
+        frame_stops=stops,
+        bounds=(0, -1, 1),
+    )
+    block = index.open_block(0, b"".join(lines))
+    assert block.payloads(0, 6) == [b"one", b"two", b"", b"", b"\r", b"last\r"]
+    starts, stops = block.places(1, 3).tolist()
+    assert (starts, stops) == ([4, 9], [7, 9])
+
+
+@given(st.lists(st.binary(max_size=40), max_size=8), st.data())
+def test_frames_that_lie_apart_are_cut(payloads, data) -> None:
     frames = [frame(payload) for payload in payloads]
-    stops = np.cumsum([len(each) for each in frames], dtype=np.int64)
-    begin = int(stops[skip - 1]) if 0 < skip <= len(frames) else 0
+    crcs = np.array([int.from_bytes(each[-4:], "little") for each in frames], np.uint32)
+    change = data.draw(st.none() | st.tuples(st.integers(0, 7), st.integers(0, 60), st.integers(1, 255)))
+    wrong = False
+    if change is not None and change[0] < len(frames) and change[1] < len(frames[change[0]]):
+        changed = bytearray(frames[change[0]])
+        changed[change[1]] ^= change[2]
+        frames[change[0]], wrong = bytes(changed), True
     for kernels in IMPLEMENTATIONS:
-        for table in (stops, stops.astype(np.uint32), stops.tolist()):
-            whole = kernels.slice_frames(b"".join([*frames, behind]), table)
-            assert whole == payloads
-            if skip <= len(frames):
-                rest = kernels.slice_frames(memoryview(b"".join(frames)), table[skip:], begin)
-                assert rest == payloads[skip:]
-
-
-@pytest.mark.parametrize(
-    ("stops", "begin"),
-    [([15], 0), ([16, 31], 0), ([16, 8], 0), ([65], 0), ([-1], 0), ([16], -1), ([16], 1), ([2**63 - 1], 0),
-     ([-(2**63)], 0), ([16], 2**63 - 1), ([32], -(2**63))],
-)  # fmt: skip
-def test_what_is_no_frame_is_not_cut(kernels, stops, begin) -> None:
-    """No combination of stops reaches outside of the buffer."""
-    assert kernels.slice_frames(bytes(64), stops, begin) is None
-    assert kernels.slice_frames(b"", [16]) is None
-    assert kernels.slice_frames(b"", []) == []
-    with pytest.raises(TypeError, match="stops"):
-        kernels.slice_frames(bytes(64), [16.5])
+        assert kernels.cut_frames([memoryview(each) for each in frames], crcs) == (
+            None if wrong else payloads
+        )
+        assert kernels.cut_frames([bytes(15)], np.zeros(1, np.uint32)) is None
+        if len(payloads) > 1 and not wrong:
+            assert kernels.cut_frames(frames[::-1], crcs) == (
+                payloads if payloads == payloads[::-1] else None
+            )
+        if not wrong:
+            with pytest.raises(ValueError, match=r"\w"):
+                kernels.cut_frames(frames, np.append(crcs, np.uint32(0)))

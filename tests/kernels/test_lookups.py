@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardio.kernels import LookupColumns, RecordChecksums, crc32c
+from shardio.kernels import crc32c
 from tests.format.plain import frame
 from tests.kernels.differential import IMPLEMENTATIONS
 
@@ -31,15 +31,13 @@ def made(kernels: Any, *, checksums: bool = True) -> tuple[bytearray, dict[str, 
         "frame_crcs": np.array([crc32c(part) for part in ends], np.uint32),
     }
     records = {
-        "checksums": np.concatenate(tails),
-        "block_crcs": np.array([crc32c(part) for part in tails], np.uint32),
+        "record_crcs": np.concatenate(tails),
+        "block_record_crcs": np.array([crc32c(part) for part in tails], np.uint32),
     }
 
     def lookup(seen: bytearray | None = None) -> Any:
-        wanted = RecordChecksums(**records) if checksums else None
-        return kernels.RecordLookup(
-            bytes(shard), LookupColumns(**columns, records=wanted), seen or bytearray(3)
-        )
+        index = kernels.ShardIndex(**columns, **(records if checksums else {}))
+        return kernels.MappedRecords(bytes(shard), index, seen or bytearray(3), alone=checksums)
 
     return shard, {**columns, **records}, lookup
 
@@ -76,15 +74,16 @@ def test_a_batch_of_many_bytes(kernels) -> None:
     payload = bytes(range(256)) * 300
     whole = frame(payload)
     ends, tail = np.array([len(whole)], np.uint32), np.frombuffer(whole[-4:], np.uint32)
-    columns = LookupColumns(
-        np.tile(ends, 40),
+    index = kernels.ShardIndex(
         np.arange(1, 41, dtype=np.uint64) * len(whole),
         np.arange(1, 41, dtype=np.uint64),
         np.tile(ends, 40),
         np.full(40, crc32c(ends), np.uint32),
-        RecordChecksums(np.tile(tail, 40), np.full(40, crc32c(tail), np.uint32)),
+        frame_stops=np.tile(ends, 40),
+        record_crcs=np.tile(tail, 40),
+        block_record_crcs=np.full(40, crc32c(tail), np.uint32),
     )
-    one = kernels.RecordLookup(whole * 40, columns, bytearray(40))
+    one = kernels.MappedRecords(whole * 40, index, bytearray(40), alone=True)
     assert one.records(range(39, -1, -1)) == [payload] * 40
 
 
@@ -118,14 +117,14 @@ def test_a_swapped_record_is_found(kernels) -> None:
 
 
 def test_a_damaged_index_is_never_believed(kernels) -> None:
-    for name in ("frame_stops", "checksums", "frame_crcs", "block_crcs"):
+    for name in ("frame_stops", "record_crcs", "frame_crcs", "block_record_crcs"):
         for bit in (0, 7, 31):
             _, columns, lookup = made(kernels)
             for item in range(columns[name].size):
                 columns[name][item] ^= np.uint32(1 << bit)
                 one = lookup()
                 assert all(one.record(row) in (None, RECORDS[row]) for row in range(6))
-                block = item if name.endswith("crcs") else (item > 2) + (item > 3)
+                block = item if columns[name].size == 3 else (item > 2) + (item > 3)
                 first = [0, 3, 4][block]
                 assert one.record(first) is None
                 columns[name][item] ^= np.uint32(1 << bit)
@@ -143,9 +142,36 @@ def test_an_index_that_changes_while_it_is_mapped_leads_nowhere(kernels, stop) -
 
 def test_columns_that_do_not_fit_each_other_are_refused() -> None:
     for kernels in IMPLEMENTATIONS:
-        for name in ("frame_stops", "block_sizes", "checksums", "block_crcs"):
+        for name in ("frame_stops", "block_sizes", "record_crcs", "block_record_crcs"):
             _, columns, _ = made(kernels)
             columns[name] = columns[name][:-1]
-            records = RecordChecksums(columns.pop("checksums"), columns.pop("block_crcs"))
             with pytest.raises(ValueError, match="expected"):
-                kernels.RecordLookup(bytes(400), LookupColumns(**columns, records=records), bytearray(3))
+                kernels.ShardIndex(**columns)
+
+
+def test_blocks_are_compared_once(kernels) -> None:
+    shard, _, lookup = made(kernels)
+    seen = bytearray(3)
+    one = lookup(seen)
+    assert one.places([3]) is None, "the block was not compared"
+    assert one.compare([2, 0, 2]) == -1
+    assert (list(seen), one.opened) == ([1, 0, 1], 2)
+    starts, stops = one.places([5, 0, 4]).tolist()
+    found = [bytes(shard[a:b]) for a, b in zip(starts, stops, strict=True)]
+    assert found == [RECORDS[5], RECORDS[0], RECORDS[4]]
+    with pytest.raises(IndexError, match="out of range"):
+        one.places([6])
+    with pytest.raises(IndexError, match="block 3"):
+        one.compare([3])
+
+
+def test_the_first_block_that_is_not_right_is_named(kernels) -> None:
+    shard, columns, _ = made(kernels)
+    crcs = np.zeros(3, np.uint32)
+    crcs[1] = crc32c(bytes(shard[56:272]))
+    for name in ("record_crcs", "block_record_crcs"):
+        del columns[name]
+    one = kernels.MappedRecords(
+        bytes(shard), kernels.ShardIndex(**columns, block_crcs=crcs), bytearray(3), alone=False
+    )
+    assert [one.compare([1, 2, 0]), one.compare([1]), one.compare([0])] == [2, -1, 0]

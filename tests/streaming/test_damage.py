@@ -440,6 +440,28 @@ def test_damage_under_an_interleaved_plan(monkeypatch, url, threads, compression
 
 
 @THREADS
+@pytest.mark.parametrize("row", [0, 70, 299])
+def test_a_damaged_end_of_a_frame_is_told(monkeypatch, url, threads, row):
+    """P5: where the index came whole with its head, too, and its frames are dealt without looking again."""
+    fetched(monkeypatch)
+    write(url, [300])
+    ds = shardio.open(url, mmap=False)
+    (index,) = Path(url).rglob("*.shardidx")
+    data = bytearray(index.read_bytes())
+    data[ds.source.pool.get(0).head.frame_stop_offset + 4 * row] ^= 1
+    index.write_bytes(data)
+
+    def together(ranges):
+        waiting = [file.begin_read([start], [stop]) for file, start, stop in ranges]
+        return lambda: [each()[0] for each in waiting]
+
+    monkeypatch.setattr("shardio.reader._shard.begin_together", together)
+    shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
+    with pytest.raises(FormatError, match="the index of block"):
+        list(shardio.stream(shardio.open(url, mmap=False), plan=shape, global_batch=10, num_threads=threads))
+
+
+@THREADS
 def test_what_was_hurt_on_its_way_comes_again(monkeypatch, url, threads):
     fetched(monkeypatch)
     write(url, [300])

@@ -24,10 +24,10 @@ if not all(map(_is_built, _MODULES)):
     raise ImportError(message)
 
 from shardio.kernels._compiled._blocks import (  # noqa: E402 (after the question whether they are there)
-    FrameRuns,
-    RecordLists,
-    RecordLookup,
-    slice_frames,
+    MappedRecords,
+    OpenBlock,
+    ShardIndex,
+    cut_frames,
     take_frames,
 )
 from shardio.kernels._compiled._encode import (  # noqa: E402 (the same)
@@ -75,13 +75,14 @@ else:
 
 __all__ = [
     "FrameBuffer",
-    "FrameRuns",
-    "RecordLists",
-    "RecordLookup",
+    "MappedRecords",
+    "OpenBlock",
+    "ShardIndex",
     "argsort_words",
     "check_frames",
     "crc32c_joined",
     "crc32c_many",
+    "cut_frames",
     "deal_frames",
     "encode_example",
     "encode_examples",
@@ -99,7 +100,6 @@ __all__ = [
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
-    "slice_frames",
     "slice_records",
     "slice_rows",
     "take_frames",

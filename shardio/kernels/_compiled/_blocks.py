@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Records of one shard by its index, in order, at random and in runs of a file: see `_reference`.
+"""Blocks and records of one shard by its index: see `_reference`.
 
-A block is compared with its checksum and cut while it is still in the processor's cache: that is why both are
-one class. Cutting a record is work for the processor and not for the memory, so the next block is asked for
-meanwhile.
+A mapped block is compared with its checksum and cut while it is still in the processor's cache. Cutting a
+record is work for the processor and not for the memory, so the next block is asked for meanwhile.
 """
 
 from __future__ import annotations
 
 import cython
 import numpy as np
+from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.cpython.list import PyList_New, PyList_SET_ITEM
 from cython.cimports.cpython.ref import Py_INCREF
@@ -21,6 +21,7 @@ from cython.cimports.shardio.kernels._compiled._columns import (
     block_of,
     frame_fits,
     index_fits,
+    part_fits,
 )
 from cython.cimports.shardio.kernels._compiled._crc import shardio_crc, shardio_crc_begin, shardio_crc_on
 from cython.cimports.shardio.kernels._compiled._memory import keep_at_hand
@@ -28,12 +29,12 @@ from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
 from shardio.kernels._arguments import (
     FoundFrames,
-    as_block_crcs,
     as_bytes,
     as_frame_bounds,
-    as_lookup,
+    as_index,
     as_offsets,
     as_out,
+    no_block,
     no_row,
 )
 
@@ -52,52 +53,249 @@ MOST = cython.declare(int64_t, 4 << 20)
 AHEAD = cython.declare(cython.Py_ssize_t, 4)  # how many records ahead memory is asked for
 
 Table = cython.typedef(cython.pointer(cython.const[Columns]))
+Ends = cython.typedef(cython.pointer(uint32_t))
 
 
 @cython.final
 @cython.cclass
-class IndexColumns:
-    """Pointers to the columns of an index; keeps alive what they point to.
-
-    Args:
-        columns: of the index of a shard without compression. They are not copied.
-        blocks: how many it has.
-        size: bytes of the shard.
-
-    Raises:
-        ValueError: the columns have other types, or lengths that do not fit each other.
-    """
-
+class ShardIndex:
     table: Columns
     _held: object
+    _decode: object
+    _head: int64_t
+    _tail: int64_t
 
-    def __init__(self, columns, blocks, size):
+    def __init__(
+        self,
+        block_stops,
+        block_row_stops,
+        block_sizes,
+        frame_crcs,
+        *,
+        frame_stops=None,
+        record_crcs=None,
+        block_record_crcs=None,
+        block_crcs=None,
+        bounds=(12, 4, 16),
+        decode=None,
+    ):
+        blocks: cython.Py_ssize_t = len(block_stops)
         compared = bytearray(blocks)
-        columns = as_lookup(columns, compared)
+        by_block = (block_row_stops, block_sizes, frame_crcs, block_record_crcs, block_crcs)
+        self.table.rows = as_index(blocks, by_block, (frame_stops, record_crcs))
+        self.table.blocks = blocks
+        self._head, self._tail, self.table.least = bounds
+        self._decode = decode
+        self._held = (block_stops, by_block, frame_stops, record_crcs, compared)
         # Typed views, so that what is pointed to has the type that the loops expect.
-        frames: cython.const[uint32_t][::1] = columns.frame_stops
-        stops: cython.const[uint64_t][::1] = columns.block_stops
-        row_stops: cython.const[uint64_t][::1] = columns.block_row_stops
-        sizes: cython.const[uint32_t][::1] = columns.block_sizes
-        frame_crcs: cython.const[uint32_t][::1] = columns.frame_crcs
-        crcs: cython.const[uint32_t][::1]
-        block_crcs: cython.const[uint32_t][::1]
+        wide: cython.const[uint64_t][::1] = block_stops
+        self.table.stops = cython.address(wide[0])
+        wide = block_row_stops
+        self.table.row_stops = cython.address(wide[0])
+        column: cython.const[uint32_t][::1] = block_sizes
+        self.table.sizes = cython.address(column[0])
+        column = frame_crcs
+        self.table.frame_crcs = cython.address(column[0])
         flags: cython.uchar[::1] = compared
-        self._held = (columns, compared)
-        self.table.rows = frames.shape[0]
-        self.table.blocks = stops.shape[0]
-        self.table.size = size
-        self.table.frame_stops = cython.address(frames[0])
-        self.table.stops = cython.address(stops[0])
-        self.table.row_stops = cython.address(row_stops[0])
-        self.table.sizes = cython.address(sizes[0])
-        self.table.frame_crcs = cython.address(frame_crcs[0])
         self.table.compared = cython.address(flags[0])
-        if columns.records is not None:
-            crcs = columns.records.checksums
-            block_crcs = columns.records.block_crcs
-            self.table.crcs = cython.address(crcs[0])
-            self.table.block_crcs = cython.address(block_crcs[0])
+        if frame_stops is not None:
+            column = frame_stops
+            self.table.frame_stops = cython.address(column[0])
+        if record_crcs is not None and block_record_crcs is not None:
+            column = record_crcs
+            self.table.crcs = cython.address(column[0])
+            column = block_record_crcs
+            self.table.record_crcs = cython.address(column[0])
+        if block_crcs is not None:
+            column = block_crcs
+            self.table.block_crcs = cython.address(column[0])
+
+    def has_right_frames(self):
+        table: Table = cython.address(self.table)
+        block: cython.Py_ssize_t
+        first: int64_t = 0
+        right: cython.bint = table.frame_stops != cython.NULL
+        for block in range(table.blocks if right else 0):
+            rows: int64_t = table.row_stops[block] - first
+            if rows < 0 or first > table.rows - rows:
+                return False
+            right = right and part_fits(table, block, table.frame_stops + first, rows)
+            first += rows
+        return right
+
+    def open_block(self, number: cython.Py_ssize_t, buffer, start: int64_t = 0, frames=None):
+        table: Table = cython.address(self.table)
+        if number < 0 or number >= table.blocks:
+            raise no_block(number, table.blocks)
+        size: int64_t = table.stops[number] - (table.stops[number - 1] if number else 0)
+        first: int64_t = table.row_stops[number - 1] if number else 0
+        rows: int64_t = table.row_stops[number] - first
+        if rows < 0 or first < 0 or first > table.rows - rows:
+            return None
+        # Copied before they are compared: the index may be mapped, and then change under our feet.
+        edges = PyBytes_FromStringAndSize(cython.NULL, 4 * (rows + 1))
+        ends: Ends = cython.cast(Ends, PyBytes_AS_STRING(edges))
+        ends[0] = 0
+        if frames is None:
+            if table.frame_stops == cython.NULL:
+                return None
+            memcpy(ends + 1, table.frame_stops + first, 4 * rows)
+        elif not _copy_part(frames, ends + 1, 4 * rows):
+            return None
+        if not part_fits(table, number, ends + 1, rows):
+            return None
+        block: OpenBlock = _block(buffer)
+        if size < 0 or start < 0 or start > block.size - size:
+            return None
+        if table.block_crcs != cython.NULL and not _stored_fits(
+            block.data + start, size, table.block_crcs[number]
+        ):
+            return None
+        if self._decode is not None:
+            # Of a gap nothing is decoded: it may be damage that was left out.
+            decoded = self._decode(block.buffer[start : start + size], table.sizes[number]) if rows else b""
+            block = _block(decoded)
+            start, size = 0, block.size
+        if rows and size != table.sizes[number]:
+            return None
+        block.first_row, block.rows, block.base = first, rows, start
+        block.head, block.tail = self._head, self._tail
+        block.held, block.ends = edges, ends
+        return block
+
+
+@cython.cfunc
+def _copy_part(frames, out: Ends, size: int64_t) -> cython.bint:
+    part: OpenBlock = _block(frames)
+    if part.size == size:
+        memcpy(out, part.data, size)
+    return part.size == size
+
+
+@cython.cfunc
+@cython.inline
+def _stored_fits(data: Bytes, size: int64_t, expected: uint32_t) -> cython.bint:
+    crc: uint32_t
+    if size > LARGE_BLOCK:
+        with cython.nogil:
+            crc = shardio_crc(0, data, size)
+    else:
+        crc = shardio_crc(0, data, size)
+    return crc == expected
+
+
+@cython.final
+@cython.cclass
+class OpenBlock:
+    buffer = cython.declare(object, visibility="readonly")
+    first_row = cython.declare(int64_t, visibility="readonly")
+    base = cython.declare(int64_t, visibility="readonly")
+    rows: int64_t
+    head: int64_t
+    tail: int64_t
+    data: Bytes
+    size: int64_t
+    ends: Ends
+    held: object
+
+    def __len__(self):
+        return self.rows
+
+    @property
+    def nbytes(self):
+        return self.size + 4 * (self.rows + 1)
+
+    @property
+    def edges(self):
+        return np.frombuffer(self.held, np.uint32)
+
+    @cython.cfunc
+    @cython.inline
+    def _stop(self, k: int64_t) -> int64_t:
+        """Return where a payload stops; that of a line does before its ending, if it has one."""
+        stop: int64_t = self.base + self.ends[k + 1]
+        if self.tail >= 0:
+            return stop - self.tail
+        size: int64_t = self.ends[k + 1] - self.ends[k]
+        if size and self.data[stop - 1] == 10:
+            return stop - (2 if size > 1 and self.data[stop - 2] == 13 else 1)
+        return stop
+
+    @cython.cfunc
+    @cython.inline
+    def _payload(self, k: int64_t):
+        start: int64_t = self.base + self.ends[k] + self.head
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.data + start), self._stop(k) - start)
+
+    def payload(self, row: int64_t):
+        k: int64_t = row - self.first_row
+        if k < 0 or k >= self.rows:
+            raise no_row(row, self.first_row + self.rows)
+        return self._payload(k)
+
+    def payloads(self, first: int64_t, stop: int64_t):
+        low: int64_t = max(first - self.first_row, 0)
+        high: int64_t = min(stop - self.first_row, self.rows)
+        found: list = PyList_New(max(high - low, 0))
+        k: int64_t
+        for k in range(low, high):
+            record = self._payload(k)
+            # The list takes a reference of its own, and every place of it is filled once.
+            Py_INCREF(record)
+            PyList_SET_ITEM(found, k - low, record)
+        return found
+
+    def take(self, rows):
+        wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
+        found: list = []
+        k: cython.Py_ssize_t
+        for k in range(wanted.shape[0]):
+            if wanted[k] < self.first_row or wanted[k] >= self.first_row + self.rows:
+                raise no_row(wanted[k], self.first_row + self.rows)
+            found.append(self._payload(wanted[k] - self.first_row))
+        return found
+
+    def places(self, first: int64_t, stop: int64_t):
+        low: int64_t = max(first - self.first_row, 0)
+        high: int64_t = min(stop - self.first_row, self.rows)
+        count: int64_t = max(high - low, 0)
+        found = np.empty((2, count), np.int64)
+        out: int64_t[:, ::1] = found
+        k: int64_t
+        for k in range(count):
+            out[0, k] = self.base + self.ends[low + k] + self.head
+            out[1, k] = self._stop(low + k)
+        return found
+
+
+@cython.cfunc
+def _block(buffer):
+    """Return a block that holds a buffer, and nothing yet of what is in it."""
+    view: Py_buffer
+    PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
+    block: OpenBlock = OpenBlock.__new__(OpenBlock)
+    block.buffer = buffer
+    block.data = cython.cast(Bytes, view.buf)
+    block.size = view.len
+    # As NumPy does: a memoryview that is looked into could not go with a circle of references.
+    PyBuffer_Release(cython.address(view))
+    return block
+
+
+def cut_frames(frames, crcs):
+    expected: cython.const[uint32_t][::1] = np.ascontiguousarray(crcs, np.uint32)
+    count: cython.Py_ssize_t = len(frames)
+    if expected.shape[0] != count:
+        as_frame_bounds(range(count), range(count), crcs, 0)
+    found: list = []
+    k: cython.Py_ssize_t
+    for k in range(count):
+        frame: OpenBlock = _block(frames[k])
+        length: int64_t = frame.size - FRAME
+        if length < 0 or not frame_fits(frame.data, frame.data + HEAD, length, expected[k]):
+            return None
+        found.append(PyBytes_FromStringAndSize(cython.cast(cython.p_char, frame.data + HEAD), length))
+    return found
 
 
 @cython.cfunc
@@ -110,45 +308,29 @@ def _put(records: list, place: cython.Py_ssize_t, frame: Bytes, size: int64_t):
     PyList_SET_ITEM(records, place, record)
 
 
-def slice_frames(buffer, stops, begin: int64_t = 0):
-    data: cython.const[cython.uchar][::1] = as_bytes(buffer)
-    ends: cython.const[int64_t][::1] = as_offsets(stops, "stops")
-    size: int64_t = data.shape[0]
-    count: cython.Py_ssize_t = ends.shape[0]
-    start: int64_t = begin
-    stop: int64_t
-    row: cython.Py_ssize_t
-    records: list = PyList_New(count)
-    for row in range(count):
-        stop = ends[row]
-        if start < 0 or stop > size or stop < FRAME or start > stop - FRAME:
-            return None
-        _put(records, row, cython.address(data[0]) + start, stop - start)
-        start = stop
-    return records
-
-
 @cython.final
 @cython.cclass
-class RecordLists:
+class MappedRecords:
     opened = cython.declare(cython.Py_ssize_t, visibility="readonly")
     _data: cython.const[cython.uchar][::1]
-    _columns: IndexColumns
-    _crcs: cython.const[uint32_t][::1]
-    _verify: cython.bint
+    _index: ShardIndex
     _seen: cython.uchar[::1]
+    _alone: cython.bint
+    _size: int64_t
 
-    def __init__(self, buffer, columns, crcs, seen):
+    def __init__(self, buffer, index: ShardIndex, seen, *, alone):
         data = as_bytes(buffer)
+        if len(seen) != index.table.blocks or index.table.frame_stops == cython.NULL:
+            raise no_block(len(seen), index.table.blocks)
         self._data = data
-        self._columns = IndexColumns(columns, len(seen), data.size)
-        self._verify = crcs is not None
-        self._crcs = as_block_crcs(crcs, len(seen))
+        self._index = index
         self._seen = seen
+        self._alone = alone
+        self._size = data.size
         self.opened = 0
 
     def take(self, first: cython.Py_ssize_t, stop: cython.Py_ssize_t):
-        table: Table = cython.address(self._columns.table)
+        table: Table = cython.address(self._index.table)
         if first < 0 or stop > table.rows:
             raise no_row(first if first < 0 else stop - 1, table.rows)
         if stop <= first:
@@ -176,6 +358,202 @@ class RecordLists:
             row = last
         return records
 
+    def compare(self, blocks):
+        table: Table = cython.address(self._index.table)
+        wanted: cython.const[int64_t][::1] = as_offsets(blocks, "blocks")
+        k: cython.Py_ssize_t
+        right: cython.bint
+        for k in range(wanted.shape[0]):
+            if wanted[k] < 0 or wanted[k] >= table.blocks:
+                raise no_block(wanted[k], table.blocks)
+            if not self._seen[wanted[k]]:
+                with cython.nogil:
+                    right = self._compare(table, wanted[k])
+                if not right:
+                    return wanted[k]
+                self._seen[wanted[k]] = 1
+                self.opened += 1
+        return -1
+
+    def places(self, rows):
+        table: Table = cython.address(self._index.table)
+        wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
+        found = np.empty((2, wanted.shape[0]), np.int64)
+        out: int64_t[:, ::1] = found
+        k: cython.Py_ssize_t
+        whole: cython.int
+        for k in range(wanted.shape[0]):
+            if wanted[k] < 0 or wanted[k] >= table.rows:
+                raise no_row(wanted[k], table.rows)
+            whole = self._find(wanted[k], cython.address(out[0, k]), cython.address(out[1, k]))
+            if whole != 1:
+                return None
+            out[0, k] += HEAD
+            out[1, k] += out[0, k]
+        return found
+
+    def record(self, row: cython.Py_ssize_t):
+        table: Table = cython.address(self._index.table)
+        if row < 0 or row >= table.rows:
+            raise no_row(row, table.rows)
+        start: int64_t = 0
+        length: int64_t = 0
+        whole: cython.int = self._find(row, cython.address(start), cython.address(length))
+        if whole < 0:
+            return None
+        right: cython.bint = True
+        frame: Bytes = cython.cast(Bytes, cython.address(self._data[0])) + start
+        if not whole:
+            if length > LARGE:
+                with cython.nogil:
+                    right = frame_fits(frame, frame + HEAD, length, table.crcs[row])
+            else:
+                right = frame_fits(frame, frame + HEAD, length, table.crcs[row])
+        if not right:
+            return None
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, frame + HEAD), length)
+
+    def records(self, rows):
+        wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
+        count: cython.Py_ssize_t = wanted.shape[0]
+        table: Table = cython.address(self._index.table)
+        k: cython.Py_ssize_t
+        for k in range(count):
+            if wanted[k] < 0 or wanted[k] >= table.rows:
+                raise no_row(wanted[k], table.rows)
+        if not count:
+            return []
+        places = np.empty((4, count), np.int64)
+        found: int64_t[:, ::1] = places
+        total: int64_t
+        with cython.nogil:
+            total = self._locate(wanted, found)
+        if total < 0:
+            return None
+        if LEAST <= total <= MOST:
+            keep_at_hand(total)
+        records: list = PyList_New(count)
+        for k in range(count):
+            record = PyBytes_FromStringAndSize(cython.NULL, found[1, k])
+            found[3, k] = cython.cast(int64_t, PyBytes_AS_STRING(record))
+            # The list takes a reference of its own, and every place of it is filled once.
+            Py_INCREF(record)
+            PyList_SET_ITEM(records, k, record)
+        right: cython.bint
+        # Nothing else knows the new objects yet, so they are filled without the interpreter's lock.
+        with cython.nogil:
+            right = self._take_all(wanted, found)
+        return records if right else None
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _locate(self, rows: cython.const[int64_t][::1], found: int64_t[:, ::1]) -> int64_t:
+        """Fill starts of frames, lengths of payloads, whether they were compared; return all bytes, or -1."""
+        k: cython.Py_ssize_t
+        total: int64_t = 0
+        for k in range(rows.shape[0]):
+            found[2, k] = self._find(rows[k], cython.address(found[0, k]), cython.address(found[1, k]))
+            if found[2, k] < 0:
+                return -1
+            total += found[1, k]
+        return total
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _take_all(self, rows: cython.const[int64_t][::1], found: int64_t[:, ::1]) -> cython.bint:
+        """Copy payloads to where they go; what was not compared is compared as it was copied."""
+        table: Table = cython.address(self._index.table)
+        data: Bytes = cython.cast(Bytes, cython.address(self._data[0]))
+        count: cython.Py_ssize_t = rows.shape[0]
+        k: cython.Py_ssize_t
+        to: cython.p_uchar
+        for k in range(count):
+            if k + AHEAD < count:
+                SHARDIO_PREFETCH(data + found[0, k + AHEAD])
+                SHARDIO_PREFETCH(data + found[0, k + AHEAD] + 64)
+            to = cython.cast(cython.p_uchar, found[3, k])
+            memcpy(to, data + found[0, k] + HEAD, found[1, k])
+            if not found[2, k] and not frame_fits(data + found[0, k], to, found[1, k], table.crcs[rows[k]]):
+                return False
+        return True
+
+    def find(self, rows, near: int64_t):
+        wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
+        count: cython.Py_ssize_t = wanted.shape[0]
+        if not count:
+            return None
+        found = np.empty((2, count), np.int64)
+        runs = np.empty((3, count), np.int64)
+        places: int64_t[:, ::1] = found
+        bounds: int64_t[:, ::1] = runs
+        many: cython.Py_ssize_t
+        with cython.nogil:
+            many = self._find_runs(wanted, near, places, bounds)
+        if many < 0:
+            return None
+        return FoundFrames(found[0], found[1], runs[0, :many], runs[1, :many], runs[2, :many])
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _find_runs(
+        self,
+        rows: cython.const[int64_t][::1],
+        near: int64_t,
+        places: int64_t[:, ::1],
+        bounds: int64_t[:, ::1],
+    ) -> cython.Py_ssize_t:
+        """Fill places and lengths, and first row, begin and end of runs; return how many runs, or -1."""
+        table: Table = cython.address(self._index.table)
+        count: cython.Py_ssize_t = rows.shape[0]
+        k: cython.Py_ssize_t
+        runs: cython.Py_ssize_t = 0
+        block: cython.Py_ssize_t = -1
+        row: int64_t
+        first: int64_t = 0
+        last: int64_t = -1  # row at which the block ends
+        base: int64_t = 0
+        start: int64_t
+        stop: int64_t
+        end: int64_t = 0  # of the frame before
+        shift: int64_t = 0  # from a place in the file to one in what is read
+        total: int64_t = 0
+        before: int64_t = -1
+        for k in range(count):
+            row = rows[k]
+            if row <= before or row >= table.rows:
+                return -1
+            before = row
+            if row >= last:
+                block = block_of(table, row, block + 1)
+                if block >= table.blocks or not index_fits(table, block, self._size, self._alone):
+                    return -1
+                base = table.stops[block - 1] if block else 0
+                first = table.row_stops[block - 1] if block else 0
+                last = table.row_stops[block]
+                # A map may change under our feet, and then hold anything.
+                if base < 0 or base > self._size or last > table.rows:
+                    return -1
+            start = base + (cython.cast(int64_t, table.frame_stops[row - 1]) if row > first else 0)
+            stop = base + cython.cast(int64_t, table.frame_stops[row])
+            if stop - start < FRAME or stop > self._size or start < end:
+                return -1
+            if not runs or start > end + near:
+                if runs:
+                    bounds[2, runs - 1] = end
+                    total += end - bounds[1, runs - 1]
+                bounds[0, runs] = k
+                bounds[1, runs] = start
+                shift = total - start
+                runs += 1
+            places[0, k] = start + shift
+            places[1, k] = stop - start - FRAME
+            end = stop
+        bounds[2, runs - 1] = end
+        return runs
+
     @cython.cfunc
     def _open(
         self,
@@ -188,11 +566,11 @@ class RecordLists:
     ) -> cython.bint:
         """Compare a block while it is cut as `_cut` does; the list of one that is not right is dropped."""
         right: cython.bint
-        if not self._verify or table.sizes[block] > LARGE_BLOCK:
+        if table.block_crcs == cython.NULL or table.sizes[block] > LARGE_BLOCK:
             with cython.nogil:
                 right = self._compare(table, block)
             return right and self._cut(table, block, row, last, before, records)
-        if not index_fits(table, block):
+        if not index_fits(table, block, self._size, False):
             return False
         base: int64_t = table.stops[block - 1] if block else 0
         at: int64_t = base
@@ -217,7 +595,7 @@ class RecordLists:
                 _put(records, row - before, data + start, stop - start)
                 start = stop
                 row += 1
-        return row == last and crc == self._crcs[block]
+        return row == last and crc == table.block_crcs[block]
 
     @cython.cfunc
     @cython.nogil
@@ -225,9 +603,10 @@ class RecordLists:
     def _compare(self, table: Table, block: cython.Py_ssize_t) -> cython.bint:
         """Tell whether a block and its part of the index are right."""
         base: int64_t = table.stops[block - 1] if block else 0
-        return index_fits(table, block) and (
-            not self._verify
-            or shardio_crc(0, cython.address(self._data[0]) + base, table.sizes[block]) == self._crcs[block]
+        return index_fits(table, block, self._size, False) and (
+            table.block_crcs == cython.NULL
+            or shardio_crc(0, cython.address(self._data[0]) + base, table.sizes[block])
+            == table.block_crcs[block]
         )
 
     @cython.cfunc
@@ -246,241 +625,43 @@ class RecordLists:
         stop: int64_t
         data: Bytes = cython.address(self._data[0])
         # A map may change under our feet, and then hold anything.
-        if base < 0 or base > table.size:
+        if base < 0 or base > self._size:
             return False
         start = base
         if row > (cython.cast(cython.Py_ssize_t, table.row_stops[block - 1]) if block else 0):
             start += table.frame_stops[row - 1]
         while row < last:
             stop = base + table.frame_stops[row]
-            if stop - start < FRAME or stop > table.size:
+            if stop - start < FRAME or stop > self._size:
                 return False
             _put(records, row - before, data + start, stop - start)
             start = stop
             row += 1
         return True
 
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _find(
-    table: Table,
-    seen: cython.pointer[cython.const[cython.uchar]],
-    row: int64_t,
-    start: cython.pointer[int64_t],
-    length: cython.pointer[int64_t],
-) -> cython.int:
-    """Find the frame of a row and the length of its payload; return 1 where it was compared, 0, or -1."""
-    block: cython.Py_ssize_t = block_of(table, row, 0)
-    if block >= table.blocks:
-        return -1
-    base: int64_t = table.stops[block - 1] if block else 0
-    first: int64_t = table.row_stops[block - 1] if block else 0
-    whole: cython.bint = seen[block] != 0
-    if not whole and (table.crcs == cython.NULL or not index_fits(table, block)):
-        return -1
-    # A map may change under our feet, and then hold anything.
-    if base < 0 or base > table.size:
-        return -1
-    start[0] = base + (cython.cast(int64_t, table.frame_stops[row - 1]) if row > first else 0)
-    stop: int64_t = base + cython.cast(int64_t, table.frame_stops[row])
-    length[0] = stop - start[0] - FRAME
-    return whole if length[0] >= 0 and stop <= table.size else -1
-
-
-@cython.final
-@cython.cclass
-class RecordLookup:
-    _data: cython.const[cython.uchar][::1]
-    _columns: IndexColumns
-    _seen: cython.uchar[::1]
-
-    def __init__(self, buffer, columns, seen):
-        data = as_bytes(buffer)
-        self._data = data
-        self._columns = IndexColumns(columns, len(seen), data.size)
-        self._seen = seen
-
-    def record(self, row: cython.Py_ssize_t):
-        table: Table = cython.address(self._columns.table)
-        if row < 0 or row >= table.rows:
-            raise no_row(row, table.rows)
-        start: int64_t = 0
-        length: int64_t = 0
-        whole: cython.int = _find(
-            table, cython.address(self._seen[0]), row, cython.address(start), cython.address(length)
-        )
-        if whole < 0:
-            return None
-        right: cython.bint = True
-        frame: Bytes = cython.cast(Bytes, cython.address(self._data[0])) + start
-        if not whole:
-            if length > LARGE:
-                with cython.nogil:
-                    right = frame_fits(frame, frame + HEAD, length, table.crcs[row])
-            else:
-                right = frame_fits(frame, frame + HEAD, length, table.crcs[row])
-        if not right:
-            return None
-        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, frame + HEAD), length)
-
-    def records(self, rows):
-        wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
-        count: cython.Py_ssize_t = wanted.shape[0]
-        table: Table = cython.address(self._columns.table)
-        k: cython.Py_ssize_t
-        for k in range(count):
-            if wanted[k] < 0 or wanted[k] >= table.rows:
-                raise no_row(wanted[k], table.rows)
-        if not count:
-            return []
-        places = np.empty((4, count), np.int64)
-        found: int64_t[:, ::1] = places
-        total: int64_t
-        with cython.nogil:
-            total = self._find_all(wanted, found)
-        if total < 0:
-            return None
-        if LEAST <= total <= MOST:
-            keep_at_hand(total)
-        records: list = PyList_New(count)
-        for k in range(count):
-            record = PyBytes_FromStringAndSize(cython.NULL, found[1, k])
-            found[3, k] = cython.cast(int64_t, PyBytes_AS_STRING(record))
-            # The list takes a reference of its own, and every place of it is filled once.
-            Py_INCREF(record)
-            PyList_SET_ITEM(records, k, record)
-        right: cython.bint
-        # Nothing else knows the new objects yet, so they are filled without the interpreter's lock.
-        with cython.nogil:
-            right = self._take_all(wanted, found)
-        return records if right else None
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _find_all(self, rows: cython.const[int64_t][::1], found: int64_t[:, ::1]) -> int64_t:
-        """Fill starts of frames, lengths of payloads, whether they were compared; return all bytes, or -1."""
-        table: Table = cython.address(self._columns.table)
-        k: cython.Py_ssize_t
-        total: int64_t = 0
-        for k in range(rows.shape[0]):
-            found[2, k] = _find(
-                table,
-                cython.address(self._seen[0]),
-                rows[k],
-                cython.address(found[0, k]),
-                cython.address(found[1, k]),
-            )
-            if found[2, k] < 0:
-                return -1
-            total += found[1, k]
-        return total
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _take_all(self, rows: cython.const[int64_t][::1], found: int64_t[:, ::1]) -> cython.bint:
-        """Copy payloads to where they go; what was not compared is compared as it was copied."""
-        table: Table = cython.address(self._columns.table)
-        data: Bytes = cython.cast(Bytes, cython.address(self._data[0]))
-        count: cython.Py_ssize_t = rows.shape[0]
-        k: cython.Py_ssize_t
-        to: cython.p_uchar
-        for k in range(count):
-            if k + AHEAD < count:
-                SHARDIO_PREFETCH(data + found[0, k + AHEAD])
-                SHARDIO_PREFETCH(data + found[0, k + AHEAD] + 64)
-            to = cython.cast(cython.p_uchar, found[3, k])
-            memcpy(to, data + found[0, k] + HEAD, found[1, k])
-            if not found[2, k] and not frame_fits(data + found[0, k], to, found[1, k], table.crcs[rows[k]]):
-                return False
-        return True
-
-
-@cython.final
-@cython.cclass
-class FrameRuns:
-    _columns: IndexColumns
-
-    def __init__(self, columns, size):
-        self._columns = IndexColumns(columns, len(columns.block_stops), size)
-
-    def find(self, rows, near: int64_t):
-        wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
-        count: cython.Py_ssize_t = wanted.shape[0]
-        if not count:
-            return None
-        found = np.empty((2, count), np.int64)
-        runs = np.empty((3, count), np.int64)
-        places: int64_t[:, ::1] = found
-        bounds: int64_t[:, ::1] = runs
-        many: cython.Py_ssize_t
-        with cython.nogil:
-            many = self._find(wanted, near, places, bounds)
-        if many < 0:
-            return None
-        return FoundFrames(found[0], found[1], runs[0, :many], runs[1, :many], runs[2, :many])
-
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def _find(
-        self,
-        rows: cython.const[int64_t][::1],
-        near: int64_t,
-        places: int64_t[:, ::1],
-        bounds: int64_t[:, ::1],
-    ) -> cython.Py_ssize_t:
-        """Fill places and lengths, and first row, begin and end of runs; return how many runs, or -1."""
-        table: Table = cython.address(self._columns.table)
-        count: cython.Py_ssize_t = rows.shape[0]
-        k: cython.Py_ssize_t
-        runs: cython.Py_ssize_t = 0
-        block: cython.Py_ssize_t = -1
-        row: int64_t
-        first: int64_t = 0
-        last: int64_t = -1  # row at which the block ends
-        base: int64_t = 0
-        start: int64_t
-        stop: int64_t
-        end: int64_t = 0  # of the frame before
-        shift: int64_t = 0  # from a place in the file to one in what is read
-        total: int64_t = 0
-        before: int64_t = -1
-        for k in range(count):
-            row = rows[k]
-            if row <= before or row >= table.rows:
-                return -1
-            before = row
-            if row >= last:
-                block = block_of(table, row, block + 1)
-                if block >= table.blocks or not index_fits(table, block):
-                    return -1
-                base = table.stops[block - 1] if block else 0
-                first = table.row_stops[block - 1] if block else 0
-                last = table.row_stops[block]
-                # A map may change under our feet, and then hold anything.
-                if base < 0 or base > table.size or last > table.rows:
-                    return -1
-            start = base + (cython.cast(int64_t, table.frame_stops[row - 1]) if row > first else 0)
-            stop = base + cython.cast(int64_t, table.frame_stops[row])
-            if stop - start < FRAME or stop > table.size or start < end:
-                return -1
-            if not runs or start > end + near:
-                if runs:
-                    bounds[2, runs - 1] = end
-                    total += end - bounds[1, runs - 1]
-                bounds[0, runs] = k
-                bounds[1, runs] = start
-                shift = total - start
-                runs += 1
-            places[0, k] = start + shift
-            places[1, k] = stop - start - FRAME
-            end = stop
-        bounds[2, runs - 1] = end
-        return runs
+        self, row: int64_t, start: cython.pointer[int64_t], length: cython.pointer[int64_t]
+    ) -> cython.int:
+        """Find the frame of a row and the length of its payload; return 1 where it was compared, 0, or -1."""
+        table: Table = cython.address(self._index.table)
+        block: cython.Py_ssize_t = block_of(table, row, 0)
+        if block >= table.blocks:
+            return -1
+        base: int64_t = table.stops[block - 1] if block else 0
+        first: int64_t = table.row_stops[block - 1] if block else 0
+        whole: cython.bint = self._seen[block] != 0
+        if not whole and not (self._alone and index_fits(table, block, self._size, True)):
+            return -1
+        # A map may change under our feet, and then hold anything.
+        if base < 0 or base > self._size:
+            return -1
+        start[0] = base + (cython.cast(int64_t, table.frame_stops[row - 1]) if row > first else 0)
+        stop: int64_t = base + cython.cast(int64_t, table.frame_stops[row])
+        length[0] = stop - start[0] - FRAME
+        return whole if length[0] >= 0 and stop <= self._size else -1
 
 
 @cython.cfunc

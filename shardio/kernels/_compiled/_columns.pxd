@@ -6,19 +6,20 @@ from shardio.kernels._compiled._crc cimport shardio_crc, shardio_mask
 
 ctypedef const unsigned char* Bytes
 
-# The columns of the index of one shard of TFRECORD frames without compression.
+# The columns of the index of one shard.
 ctypedef struct Columns:
     int64_t rows
     Py_ssize_t blocks
-    int64_t size                  # bytes of the shard
-    const uint32_t* frame_stops   # by row
+    int64_t least                 # bytes of a frame
+    const uint32_t* frame_stops   # by row; NULL where those of a block come with it
     const uint32_t* crcs          # by row, masked; NULL where the index has none
     const uint64_t* stops         # by block
     const uint64_t* row_stops
     const uint32_t* sizes
     const uint32_t* frame_crcs
-    const uint32_t* block_crcs    # of `crcs`
-    unsigned char* compared       # 1 once `index_fits` was true
+    const uint32_t* record_crcs   # of `crcs`
+    const uint32_t* block_crcs    # of stored bytes; NULL where they are not compared
+    unsigned char* compared       # 1 once the block's part of `frame_stops` was right, 2 once that of `crcs` was
 
 # The block that a row is in, not before `low`; the number of blocks where it is in none.
 cdef inline Py_ssize_t block_of(const Columns* columns, int64_t row, Py_ssize_t low) noexcept nogil:
@@ -34,29 +35,37 @@ cdef inline Py_ssize_t block_of(const Columns* columns, int64_t row, Py_ssize_t 
             low = middle + 1
     return low
 
-# Whether the index's part of a block is what its head means, and says of frames that they fill the block.
-cdef inline bint index_fits(const Columns* columns, Py_ssize_t block) noexcept nogil:
-    cdef int64_t base, first, last, size, row, before = 0
-    if columns.compared[block]:
+# Whether the ends of a block's frames are those that the head of the index means, and fill the block.
+cdef inline bint part_fits(const Columns* columns, Py_ssize_t block, const uint32_t* ends, int64_t rows) noexcept nogil:
+    cdef int64_t row, before = 0
+    if shardio_crc(0, <Bytes> ends, 4 * rows) != columns.frame_crcs[block]:
+        return False
+    for row in range(rows):
+        if ends[row] < before + columns.least:
+            return False
+        before = ends[row]
+    return before == columns.sizes[block] or not rows
+
+# Whether the index's part of a block is right, with the checksums of its records where these are wanted, and the block is
+# in a shard of so many bytes.
+cdef inline bint index_fits(const Columns* columns, Py_ssize_t block, int64_t shard, bint records) noexcept nogil:
+    cdef int64_t base, first, last
+    cdef unsigned char wanted = 3 if records else 1
+    if columns.compared[block] & wanted == wanted:
         return True
     base = columns.stops[block - 1] if block else 0
     first = columns.row_stops[block - 1] if block else 0
     last = columns.row_stops[block]
-    size = columns.sizes[block]
-    if first < 0 or last <= first or last > columns.rows or base < 0 or base > columns.size - size:
+    if first < 0 or last <= first or last > columns.rows or base < 0 or base > shard - <int64_t> columns.sizes[block]:
         return False
-    if shardio_crc(0, <Bytes> (columns.frame_stops + first), 4 * (last - first)) != columns.frame_crcs[block]:
+    if not part_fits(columns, block, columns.frame_stops + first, last - first):
         return False
-    if columns.crcs != NULL:
-        if shardio_crc(0, <Bytes> (columns.crcs + first), 4 * (last - first)) != columns.block_crcs[block]:
-            return False
-    for row in range(first, last):
-        if columns.frame_stops[row] < before + 16:
-            return False
-        before = columns.frame_stops[row]
-    if before != size:
+    if records and (
+        columns.crcs == NULL
+        or shardio_crc(0, <Bytes> (columns.crcs + first), 4 * (last - first)) != columns.record_crcs[block]
+    ):
         return False
-    columns.compared[block] = 1
+    columns.compared[block] |= wanted
     return True
 
 # Whether a frame is right whose head, payload and tail may lie apart, and the payload the one that the index means.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardio.kernels._reference._blocks import RecordLists, slice_frames
+from shardio.kernels._reference._blocks import MappedRecords, OpenBlock, ShardIndex, cut_frames, take_frames
 from shardio.kernels._reference._encode import (
     encode_example,
     encode_examples,
@@ -18,10 +18,8 @@ from shardio.kernels._reference._frames import (
     scan_frames,
 )
 from shardio.kernels._reference._images import resize_image
-from shardio.kernels._reference._lookups import RecordLookup
 from shardio.kernels._reference._orders import argsort_words, interleave, permute, shuffle_ranges
 from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
-from shardio.kernels._reference._runs import FrameRuns, take_frames
 from shardio.kernels._reference._slices import (
     deal_frames,
     gather,
@@ -35,13 +33,14 @@ from shardio.kernels._reference._slices import (
 
 __all__ = [
     "FrameBuffer",
-    "FrameRuns",
-    "RecordLists",
-    "RecordLookup",
+    "MappedRecords",
+    "OpenBlock",
+    "ShardIndex",
     "argsort_words",
     "check_frames",
     "crc32c_joined",
     "crc32c_many",
+    "cut_frames",
     "deal_frames",
     "encode_example",
     "encode_examples",
@@ -60,7 +59,6 @@ __all__ = [
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
-    "slice_frames",
     "slice_records",
     "slice_rows",
     "take_frames",

@@ -1,110 +1,463 @@
-"""Records of one mapped shard in order, by blocks that are compared with their checksums: the reference."""
+"""Blocks and records of one shard by its index, compared before they are returned: the reference."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from shardio.kernels._arguments import as_block_crcs, as_bytes, as_lookup, as_offsets, no_row
+import numpy as np
+
+from shardio.kernels._arguments import (
+    FoundFrames,
+    as_bytes,
+    as_frame_bounds,
+    as_index,
+    as_offsets,
+    as_out,
+    no_block,
+    no_row,
+)
 from shardio.kernels._checksums import crc32c
-from shardio.kernels._reference._columns import index_fits
+from shardio.kernels._reference._frames import check_frames
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
-    from shardio.kernels._arguments import LookupColumns
 
+class ShardIndex:
+    """The columns of the index of one shard, and what makes its blocks true; safe to share among threads.
 
-def slice_frames(buffer: Any, stops: ArrayLike, begin: int = 0) -> list[bytes] | None:
-    """Return the payloads of TFRECORD frames that follow one another in a buffer; it is not compared.
-
-    Args:
-        buffer: bytes.
-        stops: integers [n], where each frame ends.
-        begin: where the first one begins.
-
-    Returns:
-        None where a frame is shorter than its head and its end, or leaves the buffer.
-    """
-    data, found = as_bytes(buffer), []
-    for start, stop in pairwise([begin, *as_offsets(stops, "stops").tolist()]):
-        if start < 0 or stop - start < 16 or stop > data.size:
-            return None
-        found.append(data[start + 12 : stop - 4].tobytes())
-    return found
-
-
-class RecordLists:
-    """Cuts consecutive payloads of TFRECORD frames out of one buffer; safe to share among threads.
-
-    Of a block that was not compared before, the index's part and then all bytes are compared with their
-    checksums, once.
+    They are not copied, and may be a map of a file: what is used of them is compared before.
 
     Args:
-        buffer: the shard; its blocks are not compressed.
-        columns: of its index. They and the buffer are not copied.
-        crcs: uint32[blocks], CRC-32C of each block, or None where that is not compared.
-        seen: one byte a block, not 0 once all of it was compared; written here, and others write it, too.
-
-    Attributes:
-        opened: how many blocks were compared here.
+        block_stops, block_row_stops: uint64[blocks], stored bytes and rows in each block and all before it.
+        block_sizes: uint32[blocks], decoded bytes of each block.
+        frame_crcs: uint32[blocks], CRC-32C of each block's part of `frame_stops`.
+        frame_stops: uint32[rows], end of each frame in its block; None where a block's part comes with it.
+        record_crcs: uint32[rows], masked CRC-32C of each payload; None where the index has none.
+        block_record_crcs: uint32[blocks], CRC-32C of each block's part of them.
+        block_crcs: uint32[blocks], CRC-32C of stored bytes; None where these are not compared.
+        bounds: bytes of a frame before its payload and behind it (-1 for the end of a line, if it has one),
+            and the least of a whole frame.
+        decode: from a block's stored bytes and its size to its decoded bytes; None where these are the same.
 
     Raises:
         ValueError: lengths do not fit each other.
     """
 
-    def __init__(
-        self, buffer: Any, columns: LookupColumns, crcs: NDArray[np.uint32] | None, seen: bytearray
+    def __init__(  # noqa: PLR0913 - columns of one table
+        self,
+        block_stops: NDArray[np.uint64],
+        block_row_stops: NDArray[np.uint64],
+        block_sizes: NDArray[np.uint32],
+        frame_crcs: NDArray[np.uint32],
+        *,
+        frame_stops: NDArray[np.uint32] | None = None,
+        record_crcs: NDArray[np.uint32] | None = None,
+        block_record_crcs: NDArray[np.uint32] | None = None,
+        block_crcs: NDArray[np.uint32] | None = None,
+        bounds: tuple[int, int, int] = (12, 4, 16),
+        decode: Callable[[Any, int], Any] | None = None,
     ) -> None:
+        by_block = (block_row_stops, block_sizes, frame_crcs, block_record_crcs, block_crcs)
+        self.rows = as_index(len(block_stops), by_block, (frame_stops, record_crcs))
+        self.block_stops, self.block_row_stops, self.block_sizes = block_stops, block_row_stops, block_sizes
+        self.frame_crcs, self.frame_stops = frame_crcs, frame_stops
+        self.record_crcs, self.block_record_crcs = record_crcs, block_record_crcs
+        self.block_crcs = block_crcs
+        self.head, self.tail, self.least = bounds
+        self._decode = decode
+        self._compared = bytearray(len(block_stops))
+
+    def open_block(self, number: int, buffer: Any, start: int = 0, frames: Any = None) -> OpenBlock | None:
+        """Return a block, decoded; None where it, or its part of the index, is not what the head says.
+
+        Args:
+            number: of the block.
+            buffer: that its stored bytes are in.
+            start: where they begin there.
+            frames: its part of `frame_stops`; None for that of the index.
+
+        Raises:
+            IndexError: there is no such block.
+            CorruptBlockError, StorageError: what `decode` raises.
+        """
+        if not 0 <= number < len(self.block_stops):
+            raise no_block(number, len(self.block_stops))
+        base, stop = edges_of(self.block_stops, number)
+        first, last = edges_of(self.block_row_stops, number)
+        if frames is None and self.frame_stops is not None:
+            frames = self.frame_stops[first:last].copy()
+        if frames is None or as_bytes(frames).size != 4 * (last - first):
+            return None
+        ends = np.frombuffer(frames, np.uint32).astype(np.int64)
+        size, view = stop - base, memoryview(as_bytes(buffer))
+        if not self.part_fits(number, ends) or size < 0 or not 0 <= start <= len(view) - size:
+            return None
+        if self.block_crcs is not None and crc32c(view[start : start + size]) != self.block_crcs[number]:
+            return None
+        decoded_size = int(self.block_sizes[number])
+        if self._decode is not None:
+            # Of a gap nothing is decoded: it may be damage that was left out.
+            stored = memoryview(buffer)[start : start + size]
+            buffer = self._decode(stored, decoded_size) if ends.size else b""
+            start, size = 0, len(buffer)
+        if ends.size and size != decoded_size:
+            return None
+        return OpenBlock(self, buffer, start, first, ends)
+
+    def has_right_frames(self) -> bool:
+        """Tell whether the ends of all frames are here, and are those that the head means."""
+        parts = [edges_of(self.block_row_stops, number) for number in range(len(self.block_stops))]
+        return self.frame_stops is not None and all(
+            self.part_fits(number, self.frame_stops[first:stop].astype(np.int64))
+            for number, (first, stop) in enumerate(parts)
+        )
+
+    def part_fits(self, number: int, ends: NDArray[np.int64]) -> bool:
+        """Tell whether ends of a block's frames are those that the head means, and fill the block."""
+        if crc32c(ends.astype(np.uint32)) != self.frame_crcs[number]:
+            return False
+        return not ends.size or bool(
+            np.diff(ends, prepend=0).min() >= self.least and ends[-1] == self.block_sizes[number]
+        )
+
+    def fits(self, number: int, shard: int, *, records: bool) -> bool:
+        """Tell whether a block's part of the index is right, and the block is in a shard of so many bytes.
+
+        Args:
+            number: of the block, which has rows.
+            shard: bytes of the shard.
+            records: whether checksums of the records are wanted, too.
+        """
+        wanted = 3 if records else 1
+        if self._compared[number] & wanted == wanted:
+            return True
+        base, _ = edges_of(self.block_stops, number)
+        first, last = edges_of(self.block_row_stops, number)
+        if self.frame_stops is None or first >= last or base + int(self.block_sizes[number]) > shard:
+            return False
+        if not self.part_fits(number, self.frame_stops[first:last].astype(np.int64)):
+            return False
+        if records and (
+            self.record_crcs is None
+            or self.block_record_crcs is None
+            or crc32c(self.record_crcs[first:last]) != self.block_record_crcs[number]
+        ):
+            return False
+        self._compared[number] |= wanted
+        return True
+
+
+class OpenBlock:
+    """A block that was compared and decoded, of the rows from `first_row` on.
+
+    Attributes:
+        buffer: that its decoded bytes are in.
+        base: where they begin there.
+        first_row: number of its first row in the shard.
+        edges: uint32[rows + 1], where each frame begins in the decoded bytes, and where the last one stops.
+    """
+
+    def __init__(
+        self, index: ShardIndex, buffer: Any, base: int, first_row: int, ends: NDArray[np.int64]
+    ) -> None:
+        self.buffer, self.base, self.first_row = buffer, base, first_row
+        self.edges = np.append(np.uint32(0), ends.astype(np.uint32))
+        self._index = index
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.edges) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes, with its buffer."""
+        return len(self.buffer) + 4 * (len(self) + 1)
+
+    def payload(self, row: int) -> bytes:
+        """Return the payload of a row of the shard.
+
+        Raises:
+            IndexError: it is not in this block.
+        """
+        return self.take(np.array([row]))[0]
+
+    def payloads(self, first: int, stop: int) -> list[bytes]:
+        """Return the payloads of those of the rows `first .. stop - 1` that are in this block."""
+        return self.take(np.arange(max(first, self.first_row), min(stop, self.first_row + len(self))))
+
+    def take(self, rows: ArrayLike) -> list[bytes]:
+        """Return the payloads of some rows of the shard, in the order given.
+
+        Raises:
+            IndexError: one of them is not in this block.
+        """
+        view, found = memoryview(self.buffer), []
+        for row in as_offsets(rows, "rows").tolist():
+            if not self.first_row <= row < self.first_row + len(self):
+                raise no_row(row, self.first_row + len(self))
+            (start,), (stop,) = self.places(row, row + 1).tolist()
+            found.append(bytes(view[start:stop]))
+        return found
+
+    def places(self, first: int, stop: int) -> NDArray[np.int64]:
+        """Return where the payloads of those of the rows `first .. stop - 1` that are in this block are.
+
+        Returns:
+            int64[2, rows], starts and stops in `buffer`.
+        """
+        low, high = max(first - self.first_row, 0), min(stop - self.first_row, len(self))
+        edges = self.edges[low : max(low, high) + 1].astype(np.int64) + self.base
+        starts, stops, tail = edges[:-1] + self._index.head, edges[1:].copy(), self._index.tail
+        if tail >= 0:
+            return np.stack([starts, stops - tail])
+        view = memoryview(self.buffer)
+        for k, (begin, end) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+            line = bytes(view[max(begin, end - 2) : end])
+            stops[k] -= 2 if line == b"\r\n" else line.endswith(b"\n")
+        return np.stack([starts, stops])
+
+
+class MappedRecords:
+    """Records of one mapped shard of TFRECORD frames without compression; safe to share among threads.
+
+    A block is compared as a whole, once; or the index's part of it is, once, and each frame whenever it is
+    read: its length, both of its checksums, and that its payload's is the one that the index holds, so that a
+    frame that was swapped with another is found.
+
+    Args:
+        buffer: the shard. It is not copied.
+        index: of the shard, with `frame_stops`.
+        seen: one byte a block, not 0 once all of it was compared; written here, and others write it, too.
+        alone: frames may be compared by the index's checksums of the records.
+
+    Attributes:
+        opened: how many blocks were compared here.
+    """
+
+    def __init__(self, buffer: Any, index: ShardIndex, seen: bytearray, *, alone: bool) -> None:
+        if len(seen) != len(index.block_stops) or index.frame_stops is None:
+            raise no_block(len(seen), len(index.block_stops))
         self._data = as_bytes(buffer)
-        self._columns = as_lookup(columns, seen)
-        self._verify = crcs is not None
-        self._crcs = as_block_crcs(crcs, len(seen))
+        self._index = index
+        self._frame_stops = index.frame_stops
         self._seen = seen
+        self._alone = alone
         self.opened = 0
 
     def take(self, first: int, stop: int) -> list[bytes] | None:
         """Return the payloads of the rows `first .. stop - 1`; None where one of their blocks is not right.
 
-        The caller finds out what is wrong.
+        Blocks that were not compared before are. The caller finds out what is wrong.
 
         Raises:
             IndexError: one of the rows is not there.
         """
-        columns = self._columns
-        rows = len(columns.frame_stops)
-        if first < 0 or stop > rows:
-            raise no_row(first if first < 0 else stop - 1, rows)
-        found: list[bytes] = []
-        row = first
-        while row < stop:
-            block = bisect_right(columns.block_row_stops, row)
-            payloads = self._cut(block, row, min(stop, int(columns.block_row_stops[block])))
-            if payloads is None:
+        if first < 0 or stop > self._index.rows:
+            raise no_row(first if first < 0 else stop - 1, self._index.rows)
+        rows = np.arange(first, stop)
+        if self.compare(self._blocks_of(rows)) >= 0:
+            return None
+        return self.records(rows)
+
+    def compare(self, blocks: ArrayLike) -> int:
+        """Compare blocks, where they were not compared before; return the first that is not right, or -1.
+
+        Raises:
+            IndexError: one of them is not there.
+        """
+        block: int
+        for block in as_offsets(blocks, "blocks").tolist():
+            if not 0 <= block < len(self._seen):
+                raise no_block(block, len(self._seen))
+            if not self._seen[block]:
+                base, stop = edges_of(self._index.block_stops, block)
+                crcs = self._index.block_crcs
+                if not self._index.fits(block, self._data.size, records=False):
+                    return block
+                if crcs is not None and crc32c(self._data[base:stop]) != crcs[block]:
+                    return block
+                self._seen[block] = 1
+                self.opened += 1
+        return -1
+
+    def places(self, rows: ArrayLike) -> NDArray[np.int64] | None:
+        """Return where payloads of rows are, int64[2, rows]; None where a block of them was not compared.
+
+        Raises:
+            IndexError: one of the rows is not there.
+        """
+        wanted = self._rows(rows)
+        if not all(self._seen[block] for block in self._blocks_of(wanted).tolist()):
+            return None
+        found = [self._bounds(row) for row in wanted.tolist()]
+        if None in found:
+            return None
+        starts, stops = np.array(found, np.int64).reshape(-1, 2).T
+        return np.stack([starts + 12, stops - 4])
+
+    def record(self, row: int) -> bytes | None:
+        """Return one payload; None where it was not compared and cannot be, or is not right.
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        found = self.records([row])
+        return None if found is None else found[0]
+
+    def records(self, rows: ArrayLike) -> list[bytes] | None:
+        """Return the payloads of some rows, in the order given; None where `record` returns None for any.
+
+        Raises:
+            IndexError: one of them is not there.
+        """
+        found = []
+        for row in self._rows(rows).tolist():
+            frame = self._find(row)
+            if frame is None:
                 return None
-            found += payloads
-            row += len(payloads)
+            found.append(self._data[frame[0] + 12 : frame[1] - 4].tobytes())
         return found
 
-    def _cut(self, block: int, row: int, last: int) -> list[bytes] | None:
-        """Return the payloads of the rows `row .. last - 1` of a block; None where it is not right."""
-        columns, size = self._columns, self._data.size
-        base = int(columns.block_stops[block - 1]) if block else 0
-        if not self._seen[block]:
-            if not index_fits(columns, block, size):
+    def find(self, rows: ArrayLike, near: int) -> FoundFrames | None:
+        """Return where rows are; None where they do not ascend, or their part of the index is not right.
+
+        Args:
+            rows: int64, each greater than the one before.
+            near: bytes that may be between two frames that are read by one call.
+        """
+        wanted, index = as_offsets(rows, "rows"), self._index
+        if not wanted.size or wanted[0] < 0 or wanted[-1] >= index.rows or (wanted[1:] <= wanted[:-1]).any():
+            return None
+        for block in dict.fromkeys(self._blocks_of(wanted).tolist()):
+            if not index.fits(block, self._data.size, records=self._alone):
                 return None
-            stored = self._data[base : base + int(columns.block_sizes[block])]
-            if self._verify and crc32c(stored) != self._crcs[block]:
-                return None
-            self._seen[block] = 1
-            self.opened += 1
-        head = int(columns.block_row_stops[block - 1]) if block else 0
-        ends = [
-            int(columns.frame_stops[row - 1]) if row > head else 0,
-            *columns.frame_stops[row:last].tolist(),
-        ]
+        found = [self._bounds(row) for row in wanted.tolist()]
+        if None in found:
+            return None
+        starts, stops = np.array(found, np.int64).reshape(-1, 2).T
+        if (starts[1:] < stops[:-1]).any():
+            return None
+        first = np.flatnonzero(np.append(True, starts[1:] > stops[:-1] + near))
+        begins, ends = starts[first], stops[np.append(first[1:], wanted.size) - 1]
+        run = np.repeat(np.arange(first.size), np.diff(np.append(first, wanted.size)))
+        before = np.cumsum(ends - begins) - (ends - begins)
+        return FoundFrames(starts - (begins - before)[run], stops - starts - 16, first, begins, ends)
+
+    def _rows(self, rows: ArrayLike) -> NDArray[np.int64]:
+        wanted = as_offsets(rows, "rows")
+        for row in wanted[(wanted < 0) | (wanted >= self._index.rows)].tolist():
+            raise no_row(row, self._index.rows)
+        return wanted
+
+    def _blocks_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.searchsorted(self._index.block_row_stops, rows.astype(np.uint64), side="right")
+
+    def _find(self, row: int) -> tuple[int, int] | None:
+        """Return where the frame of a row is; None where it is not right, or not compared and cannot be."""
+        block = bisect_right(self._index.block_row_stops, row)
+        whole = bool(self._seen[block])
+        if not whole and not (self._alone and self._index.fits(block, self._data.size, records=True)):
+            return None
+        frame = self._bounds(row)
+        if frame is None or whole or self._index.record_crcs is None:
+            return frame
+        crcs = self._index.record_crcs[row : row + 1]
+        size = np.array([frame[1] - frame[0] - 16])
+        return frame if frames_fit(self._data, np.array([frame[0]]), size, crcs) else None
+
+    def _bounds(self, row: int) -> tuple[int, int] | None:
+        """Return where the frame of a row is; None where it is not in the shard."""
+        block = bisect_right(self._index.block_row_stops, row)
+        if block >= len(self._seen):
+            return None
+        base, _ = edges_of(self._index.block_stops, block)
+        first, _ = edges_of(self._index.block_row_stops, block)
+        start = base + (int(self._frame_stops[row - 1]) if row > first else 0)
+        stop = base + int(self._frame_stops[row])
         # A map may change under our feet, and then hold anything.
-        start, *stops = [base + end for end in ends]
-        return slice_frames(self._data, stops, start)
+        return (start, stop) if stop - start >= 16 and stop <= self._data.size else None
+
+
+def edges_of(stops: NDArray[np.uint64], block: int) -> tuple[int, int]:
+    """Return where a block begins and stops, given where each stops."""
+    return int(stops[block - 1]) if block else 0, int(stops[block])
+
+
+def frames_fit(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    crcs: NDArray[np.uint32],
+) -> bool:
+    """Tell whether frames in a buffer are right, and their payloads those that the index means.
+
+    Args:
+        data: the buffer.
+        starts, lengths: int64[n], of the frames and of their payloads.
+        crcs: uint32[n], masked CRC-32C of each payload.
+    """
+    if check_frames(data, starts, starts + lengths + 16) >= 0:
+        return False
+    tails = (starts + lengths + 12)[:, None] + np.arange(4)
+    return bool((data[tails].view("<u4")[:, 0] == crcs).all())
+
+
+def cut_frames(frames: Sequence[Any], crcs: NDArray[np.uint32]) -> list[bytes] | None:
+    """Return the payloads of frames; None where one is not right, or its payload not the one that is meant.
+
+    Args:
+        frames: the bytes of each.
+        crcs: uint32[n], masked CRC-32C of each payload.
+
+    Raises:
+        ValueError: there are not as many checksums as frames.
+    """
+    found = []
+    for frame, crc in zip(frames, np.asarray(crcs, np.uint32)[:, None], strict=True):
+        data = as_bytes(frame)
+        if data.size < 16 or not frames_fit(data, np.array([0]), np.array([data.size - 16]), crc):
+            return None
+        found.append(data[12:-4].tobytes())
+    return found
+
+
+def take_frames(
+    buffer: Any,
+    starts: ArrayLike,
+    lengths: ArrayLike,
+    crcs: NDArray[np.uint32] | None,
+    out: NDArray[np.uint8],
+) -> bool:
+    """Compare frames, and copy their payloads one after another to `out`, which they fill.
+
+    `out` may be memory of the buffer, if no payload goes to where a frame is that comes after it.
+
+    Args:
+        buffer: any contiguous buffer.
+        starts: int64[n], where frames begin in it.
+        lengths: int64[n], bytes of their payloads.
+        crcs: uint32[n], masked CRC-32C of each payload; None where nothing is to be compared.
+        out: writable uint8.
+
+    Returns:
+        False where a frame has another length, or one of its checksums, or that of its payload, is another;
+        `out` then holds anything.
+
+    Raises:
+        IndexError: a frame leaves the buffer.
+        ValueError: `out` has another size, or there are not as many checksums as frames.
+    """
+    data = as_bytes(buffer)
+    first, sizes = as_frame_bounds(starts, lengths, crcs, data.size)
+    filled = as_out(out, int(sizes.sum()))
+    if crcs is not None and not frames_fit(data, first, sizes, crcs):
+        return False
+    view = memoryview(data)
+    payloads = zip((first + 12).tolist(), (first + sizes + 12).tolist(), strict=True)
+    parts = [bytes(view[start:stop]) for start, stop in payloads]
+    filled[:] = np.frombuffer(b"".join(parts), np.uint8)
+    return True
