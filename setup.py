@@ -54,4 +54,13 @@ def packages() -> list[str]:
     return [f"shardio_{name}" if name.split(".")[0] == "indexer" else name for name in found]
 
 
-setup(packages=packages(), ext_modules=extensions())
+def urls() -> dict[str, str]:
+    """Return the addresses of site and repository as the variables of the release say them; see CONTRIBUTING.md."""
+    site, repository = (os.environ.get(name, "").rstrip("/") for name in ("SITE_URL", "REPO_URL"))
+    found = {"Documentation": site, "Source": repository}
+    if repository:
+        found |= {"Issues": f"{repository}/issues", "Changelog": f"{repository}/blob/main/CHANGELOG.md"}
+    return {name: url for name, url in found.items() if url}
+
+
+setup(packages=packages(), ext_modules=extensions(), project_urls=urls())
