@@ -54,6 +54,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     storage_options: Mapping[str, Any] | None = None,
     into_options: Mapping[str, Any] | None = None,
     workers: int | None = None,
+    dry_run: bool = False,
     progress: bool | Callable[[AdoptProgress], None] = False,
 ) -> AdoptReport:
     r"""Make shards that others wrote a dataset, where they are, without changing a byte of them.
@@ -82,6 +83,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         storage_options: of the shards, as in fsspec.
         into_options: of `into`; None for the same where it is the same kind of storage.
         workers: processes of the pool.
+        dry_run: change nothing, only say which shards would be adopted, and where; no shard is read.
         progress: True for a bar on a terminal and lines in a log, or a function of an `AdoptProgress`.
 
     Returns:
@@ -132,6 +134,8 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     work.plan(splits)
     if not (search.shards or work.missing):
         raise nothing
+    if dry_run:
+        return work.foretell()
     with displayed(progress, "index") as show:
         work.index(executor, workers, show)
     return work.commit()
@@ -227,6 +231,40 @@ class _Adoption:
                 self._shards.append(shard)
             else:
                 self._stale.append(shard.url)
+
+    def foretell(self) -> AdoptReport:
+        """Return what is known before a shard is read."""
+        changed = sum(shard.url in self._changed for shard in self._shards)
+        return AdoptReport(
+            url=self._target.place.url,
+            version=None if self._base is None else self._base.number,
+            digest="" if self._base is None else self._base.digest,
+            adopted=len(self._shards) - changed,
+            known=len(self._kept),
+            updated=changed,
+            shards=self._shards_by_split(),
+            stored_bytes=sum(shard.size for shard in self._shards)
+            + sum(entry.stored_bytes for entry in self._kept),
+            **self._left(),
+            notes=tuple(self._notes),
+            dry_run=True,
+        )
+
+    def _shards_by_split(self) -> dict[str, int]:
+        found = Counter(shard.split for shard in self._shards)
+        found.update(entry.split for entry in self._kept)
+        return dict(sorted(found.items()))
+
+    def _left(self) -> dict[str, Any]:
+        """Return the part of a report that says what is not in the dataset, or no longer."""
+        missing = tuple(sorted(self.missing))
+        return {
+            "refused": tuple(self._refused),
+            "stale": tuple(self._stale),
+            "missing": () if self._drop_missing else missing,
+            "dropped": missing if self._drop_missing else (),
+            "ignored": tuple(self._ignored),
+        }
 
     def _must_renew(self, entry: ShardEntry) -> bool:
         """Tell, where changed shards are to be indexed again, whether a shard's index is damaged or gone."""
@@ -349,7 +387,6 @@ class _Adoption:
             seen.update(outcome.notes)
         notes = [*self._notes, *(f"{what}: {count}" for what, count in sorted(seen.items()))]
         manifest = version.manifest if version is not None else None
-        missing = tuple(sorted(self.missing))
         return AdoptReport(
             url=self._target.place.url,
             version=version.number if version is not None else None,
@@ -358,22 +395,19 @@ class _Adoption:
             adopted=len(good) - updated,
             known=len(self._kept),
             updated=updated,
+            shards=dict(sorted(Counter(entry.split for entry in entries).items())),
             records=sum(entry.rows for entry in entries),
             stored_bytes=sum(outcome.shard.size for outcome in good)
             + sum(entry.stored_bytes for entry in self._kept),
             splits={total.name: total.rows for total in manifest.splits} if manifest is not None else {},
             schema=manifest.schema if manifest is not None else None,
             inference=resolved.report,
-            refused=tuple(self._refused),
-            stale=tuple(self._stale),
-            missing=() if self._drop_missing else missing,
-            dropped=missing if self._drop_missing else (),
+            **self._left(),
             skipped=tuple(
                 BadRecord(outcome.shard.url, gap.reason, start=gap.start, stop=gap.stop)
                 for outcome in good
                 for gap in outcome.skipped
             ),
-            ignored=tuple(self._ignored),
             notes=tuple(notes),
         )
 

@@ -63,7 +63,8 @@ class AdoptReport(Report):
         adopted: shards that became part of the dataset now.
         known: shards that were part of it before, unchanged.
         updated: shards that had changed and were indexed again.
-        records, stored_bytes: of the shards adopted, known and updated.
+        shards: the shards adopted, known and updated, by split.
+        records, stored_bytes: of these shards; no records in a dry run, which reads none.
         splits: records of each split of the version, by name.
         schema: of the dataset, or None where records are bytes.
         inference: what the schema rests on, where it was inferred.
@@ -75,6 +76,8 @@ class AdoptReport(Report):
         ignored: URLs of files that were found and not adopted: no shards by their names or first bytes, or of
             no split.
         notes: what deserves attention.
+        dry_run: no shard was read, and nothing written: `adopted` and `updated` are what would be tried,
+            `version` the one that is there.
     """
 
     _computed: ClassVar[tuple[str, ...]] = ("ok", "encoding")
@@ -86,6 +89,7 @@ class AdoptReport(Report):
     adopted: int = 0
     known: int = 0
     updated: int = 0
+    shards: Mapping[str, int] = field(default_factory=dict)
     records: int = 0
     stored_bytes: int = 0
     splits: Mapping[str, int] = field(default_factory=dict)
@@ -98,11 +102,13 @@ class AdoptReport(Report):
     skipped: tuple[BadRecord, ...] = ()
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    dry_run: bool = False
 
     @property
     def ok(self) -> bool:
         """Whether the dataset is what was found: nothing refused, changed or gone."""
-        return self.version is not None and not (self.refused or self.stale or self.missing)
+        done = self.dry_run or self.version is not None
+        return done and not (self.refused or self.stale or self.missing)
 
     @property
     def encoding(self) -> str | None:

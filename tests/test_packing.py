@@ -322,7 +322,7 @@ def test_the_command_packs_and_lists_what_it_left_out(texts, tmp_path, capsys):
         str(tmp_path / "rows"),
         "--length",
         "8",
-        "--feature",
+        "--features",
         "tokens",
         "--quiet",
     ]

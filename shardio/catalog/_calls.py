@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from shardio.arguments import checked_options
 from shardio.catalog._catalog import Catalog, Version
 from shardio.catalog._gc import GcReport, collect_garbage
-from shardio.catalog._sessions import commit_session
+from shardio.catalog._sessions import commit_session, session_shards
 from shardio.errors import NotFoundError
 from shardio.storage import connect
 
@@ -18,6 +18,30 @@ if TYPE_CHECKING:
     from shardio.progress import CountProgress
 
 
+@overload
+def commit(
+    url: str | Path,
+    *,
+    session: str,
+    tasks: int,
+    mode: str | None = None,
+    dry_run: Literal[False] = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Version: ...
+
+
+@overload
+def commit(
+    url: str | Path,
+    *,
+    session: str,
+    tasks: int,
+    mode: str | None = None,
+    dry_run: Literal[True],
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, int]: ...
+
+
 @checked_options
 def commit(
     url: str | Path,
@@ -25,8 +49,9 @@ def commit(
     session: str,
     tasks: int,
     mode: str | None = None,
+    dry_run: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-) -> Version:
+) -> Version | dict[str, int]:
     """Make the tasks `0 .. tasks - 1` of a session one new version: the last step of a job array.
 
     Calling it again is harmless: a session that was merged with the same content is a success.
@@ -37,14 +62,22 @@ def commit(
             commit=False)`.
         tasks: how many tasks there are.
         mode: "create", "append" or "overwrite"; None for what the writers were given.
+        dry_run: commit nothing, only find out whether all tasks have ended.
         storage_options: as in fsspec.
+
+    Returns:
+        The new version. In a dry run the records of each split that the tasks have written.
 
     Raises:
         NotFoundError: names the tasks that have not ended.
         CommitConflictError: merged before with other content, or another commit is in the way.
         CommitOutcomeUnknownError: no answer came back; nothing was deleted, call it again.
     """
-    return commit_session(Catalog(connect(url, storage_options=storage_options)), session, tasks, mode=mode)
+    catalog = Catalog(connect(url, storage_options=storage_options))
+    if dry_run:
+        written = session_shards(catalog, session, tasks).totals()
+        return {name: total.rows for name, total in written.items()}
+    return commit_session(catalog, session, tasks, mode=mode)
 
 
 @checked_options

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
@@ -36,7 +37,7 @@ from shardio.parallel import Encoded, Note, check_shuffle, write_dataset
 from shardio.reader import open as open_dataset
 from shardio.reports import Report
 from shardio.storage import connect
-from shardio.writer import LayoutOptions, check_writer_options, encoder
+from shardio.writer import LayoutOptions, check_writer_options, encoder, foretell_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -102,6 +103,15 @@ class _Splitter:
             # The source follows the patterns.
             split = None
         return cls(split if shares is None else dict(shares), seed)
+
+    def sizes(self, pieces: Sequence[Piece]) -> dict[str, int]:
+        """Return about how many bytes of the source go to each split."""
+        found: Counter[str] = Counter()
+        for piece in pieces:
+            found[piece.split] += piece.size
+        if isinstance(self.wanted, Mapping):
+            return {name: round(share * found.total()) for name, share in self.wanted.items()}
+        return dict(sorted(found.items())) if self.wanted is None else {self.wanted: found.total()}
 
     def __call__(self, where: str, split: str) -> str:
         """Return the split of the record that came from `where`."""
@@ -282,13 +292,15 @@ class ConvertReport(Report):
 
     Attributes:
         source, kind: what was converted.
-        url, version, digest: what it became.
-        records: by split.
+        url, version, digest: what it became; version and digest are None in a dry run.
+        records: by split; none in a dry run, which reads a part of the source only.
+        source_bytes: by split, about what is read of the source for it.
         schema: of the records, or None where they are bytes.
         skipped: what was left out, with `on_error="skip"`; empty otherwise.
         ignored: names of files in the source that were not part of it.
         notes: what deserves attention, such as features of TFRecords that no schema can hold, whose
             payloads are kept, and hidden members of tar files.
+        dry_run: nothing was written.
     """
 
     _computed: ClassVar[tuple[str, ...]] = ("encoding",)
@@ -296,13 +308,15 @@ class ConvertReport(Report):
     source: str
     kind: str
     url: str
-    version: int
-    digest: str
+    version: int | None
+    digest: str | None
     records: Mapping[str, int]
+    source_bytes: Mapping[str, int]
     schema: Schema | None
     skipped: Sequence[BadRecord] = ()
     ignored: Sequence[str] = ()
     notes: Sequence[str] = ()
+    dry_run: bool = False
 
     @property
     def encoding(self) -> str | None:
@@ -374,6 +388,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     mode: str = "create",
     metadata: Mapping[str, Any] | None = None,
     session: str | None = None,
+    dry_run: bool = False,
     progress: bool | Callable[[Progress], None] = False,
     spool_dir: str | Path | None = None,
     source_options: Mapping[str, Any] | None = None,
@@ -419,6 +434,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         mode: "create", "append" or "overwrite".
         metadata: free metadata, besides what the source gives.
         session: your own id of this write, by which a rerun after a failure continues.
+        dry_run: write nothing, only say what it would be: the kind, the splits, the schema as far as it is
+            inferred, and what is left out before reading.
         progress: True for a bar on a terminal and lines in a log, or a function of a
             `shardio.parallel.Progress`.
         spool_dir: folder for shards under construction, as in `write_dataset`.
@@ -490,6 +507,11 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         raise error if base is None else error.located(url=str(url)) from error.__cause__
     check_keys(opened, resolved, schema)
     notes = [*notes, *notes_on_keys(opened, resolved, pieces)]
+    sizes = splitter.sizes(pieces)
+    if dry_run:
+        single = writer.get("single_writer", False)
+        foretell_write(str(url), mode, session, storage_options, single_writer=single)
+        return _report_of(_shown(source), str(url), opened, resolved, notes, bad, sizes, None)
     worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema), names, numbers)
     small = opened.in_memory or sum(piece.size for piece in pieces) < _SMALL
     if workers is None and executor is None and small:
@@ -500,7 +522,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         progress=progress, storage_options=storage_options, spool_dir=spool_dir,
         metadata={**_free_metadata(opened, mode), **dict(metadata or {})}, **writer,
     )  # fmt: skip
-    return _report_of(_shown(source), str(url), opened, resolved, notes, bad, report)
+    return _report_of(_shown(source), str(url), opened, resolved, notes, bad, sizes, report)
 
 
 def _check_place(pieces: Sequence[Piece], url: str, storage_options: Mapping[str, Any] | None) -> None:
@@ -591,19 +613,22 @@ def _report_of(
     schema: Schema | None,
     notes: Sequence[str],
     bad: Sequence[BadRecord],
-    report: WriteReport,
+    sizes: Mapping[str, int],
+    report: WriteReport | None,
 ) -> ConvertReport:
     return ConvertReport(
         source=place,
         kind=source.kind,
         url=url,
-        version=report.version,
-        digest=report.digest,
-        records=dict(report.records),
+        version=None if report is None else report.version,
+        digest=None if report is None else report.digest,
+        records={} if report is None else dict(report.records),
+        source_bytes=sizes,
         schema=schema,
-        skipped=[*bad, *report.skipped],
+        skipped=[*bad, *(() if report is None else report.skipped)],
         ignored=list(source.ignored()),
-        notes=[*notes, *report.notes, *source.notes()],
+        notes=[*notes, *(() if report is None else report.notes), *source.notes()],
+        dry_run=report is None,
     )
 
 

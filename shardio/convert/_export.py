@@ -17,6 +17,7 @@ from shardio.convert._targets import (
     ParquetWriter,
     TfRecordWriter,
     WebDatasetWriter,
+    empty_target,
 )
 from shardio.errors import (
     BadRecord,
@@ -62,11 +63,12 @@ class ExportReport(Report):
         url, version, digest: the dataset, as it was read.
         target, kind: what was made of it.
         records: by split.
-        files: names below the target, in the order in which they were made.
+        files: names below the target, in the order in which they were made; none in a dry run.
         skipped: records that were left out, with `on_error="skip"`: damaged ones, and those that the kind
             cannot hold.
         notes: what is not in the files although every record is, such as features beside an image, or is
             there under another name.
+        dry_run: nothing was written; `records` are those that would be read.
     """
 
     url: str
@@ -78,6 +80,7 @@ class ExportReport(Report):
     files: list[str]
     skipped: list[BadRecord]
     notes: list[str]
+    dry_run: bool = False
 
 
 @checked_options
@@ -95,6 +98,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
+    dry_run: bool = False,
     progress: bool | Callable[[CountProgress], None] = False,
 ) -> ExportReport:
     r"""Export a dataset to files of another kind, in the order of its records, in bounded memory.
@@ -114,6 +118,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
             listed in the report, as also for a reader that skips them.
         storage_options, target_options: of the dataset's and the target's filesystem, as in fsspec.
         allow_roots: as in `shardio.open`.
+        dry_run: write nothing, only say which records the files would hold, and what not.
         progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
 
     Raises:
@@ -149,6 +154,14 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     form.check(schema, compression)
     encode = None if form.decode or copied else _payload_of(schema, whole)
     parts = _parts(as_stored(whole, payloads=True) if copied else values)
+    older = whole.source.version.manifest.schemas if copied else ()
+    found = (whole.source.url if isinstance(url, DatasetReader) else str(url), whole.version, whole.digest)
+    if dry_run:
+        empty_target(url_text(target), target_options)
+        records = {name: len(reader) for name, (reader, _) in parts.items()}
+        return ExportReport(
+            *found, str(target), kind, records, [], [], form.notes(schema, older), dry_run=True
+        )
     records = dict.fromkeys(parts, 0)
     done = 0
     split_of: dict[str, str] = {}
@@ -180,9 +193,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         files = list(output.names)
         if show is not None:
             show(CountProgress(done, len(whole)))
-    older = whole.source.version.manifest.schemas if copied else ()
     notes = form.notes(schema, older) + _split_notes(split_of, form)
-    found = (whole.source.url if isinstance(url, DatasetReader) else str(url), whole.version, whole.digest)
     return ExportReport(*found, str(target), kind, records, files, skipped or [], notes)
 
 

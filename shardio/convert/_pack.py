@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
@@ -11,7 +12,7 @@ from shardio.progress import CountProgress, displayed
 from shardio.reader import open as open_dataset
 from shardio.reports import Report
 from shardio.storage import url_text
-from shardio.writer import DatasetWriter, check_writer_options
+from shardio.writer import DatasetWriter, check_writer_options, foretell_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,17 +31,19 @@ class PackDatasetReport(Report):
 
     Attributes:
         source: the dataset of documents, as it was read.
-        url, version, digest: the dataset of rows.
+        url, version, digest: the dataset of rows; version and digest are None in a dry run.
         splits: what was packed of each split.
+        dry_run: all documents were read and packed, and nothing was written.
     """
 
     _computed: ClassVar[tuple[str, ...]] = ("records",)
 
     source: str
     url: str
-    version: int
-    digest: str
+    version: int | None
+    digest: str | None
     splits: Mapping[str, PackReport]
+    dry_run: bool = False
 
     @property
     def records(self) -> Mapping[str, int]:
@@ -58,6 +61,7 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
     on_error: Literal["raise", "skip"] = "raise",
     pad: Any = 0,
     mode: str = "create",
+    dry_run: bool = False,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | Callable[[CountProgress], None] = False,
@@ -75,6 +79,7 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
         on_error: about documents that are too long or empty: "raise", or "skip": left out, counted and listed
             in the report.
         mode: "create", "append" or "overwrite".
+        dry_run: write nothing, only read the documents and say how they would be packed.
         allow_roots: of the source, as in `shardio.open`.
         storage_options: of both datasets, as in fsspec.
         progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
@@ -122,12 +127,20 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
                 if show is not None and (done % _EVERY == 0 or done == total):
                     show(CountProgress(done, total, "documents"))
 
-        with DatasetWriter(url, schema=schema, mode=mode, storage_options=storage_options, **writer) as out:
+        def packed_rows() -> Iterator[tuple[str, Any]]:
             for name, reader in readers.items():
                 rows = pack(counted(reader), length, **options)
                 reports[name] = rows.report
-                for row in rows:
-                    out.write(row, split=name)
+                yield from ((name, row) for row in rows)
+
+        if dry_run:
+            single = writer.get("single_writer", False)
+            foretell_write(url_text(url), mode, None, storage_options, single_writer=single)
+            collections.deque(packed_rows(), maxlen=0)
+            return PackDatasetReport(url_text(source), url_text(url), None, None, reports, dry_run=True)
+        with DatasetWriter(url, schema=schema, mode=mode, storage_options=storage_options, **writer) as out:
+            for name, row in packed_rows():
+                out.write(row, split=name)
     assert out.version is not None  # noqa: S101 - it has committed
     assert out.digest is not None  # noqa: S101
     return PackDatasetReport(url_text(source), url_text(url), out.version, out.digest, reports)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardio.metadata import Feature, Schema
+    from shardio.storage import Store
 
 _TOGETHER = 256
 _TOGETHER_BYTES = 8 << 20
@@ -77,6 +78,22 @@ _STARTS = {b"GI": ".gif", b"BM": ".bmp", b"P5": ".pgm", b"P6": ".ppm"}
 _HELD = ("path", "label")
 
 
+def empty_target(target: str, storage_options: Mapping[str, object] | None = None) -> Store:
+    """Return the place of an export, where nothing may be.
+
+    Raises:
+        CommitConflictError: there is something already.
+        StorageError: the place cannot be written.
+    """
+    store = connect(target, storage_options=storage_options)
+    if store.read_only:
+        raise StorageError(f"this place cannot be written: {store.read_only_reason}", url=store.url)
+    if next(iter(store.list()), None) is not None:
+        advice = "export to a new place"
+        raise CommitConflictError("there is something here already", url=store.url, advice=advice)
+    return store
+
+
 class AtomicOutput:
     """The files of one export; they appear when the block is left normally, or none does.
 
@@ -94,13 +111,8 @@ class AtomicOutput:
     """
 
     def __init__(self, target: str, storage_options: Mapping[str, object] | None = None) -> None:
-        self._store = connect(target, storage_options=storage_options)
+        self._store = empty_target(target, storage_options)
         self.url = self._store.url
-        if self._store.read_only:
-            raise StorageError(f"this place cannot be written: {self._store.read_only_reason}", url=self.url)
-        if next(iter(self._store.list()), None) is not None:
-            advice = "export to a new place"
-            raise CommitConflictError("there is something here already", url=self.url, advice=advice)
         self._local = self._store.is_local
         parent = str(Path(self.url).parent) if self._local else None
         try:

@@ -151,6 +151,24 @@ def is_codec(schema: object) -> bool:
     return isinstance(schema, RecordCodec)
 
 
+def foretell_write(
+    url: str,
+    mode: str,
+    session: str | None,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    single_writer: bool,
+) -> None:
+    """Refuse what a writer of these options would refuse before its first record; writes nothing.
+
+    Raises:
+        ValueError, CommitConflictError, StorageError: as `DatasetWriter`.
+    """
+    check_options(mode, session, 0, commit=True, shard_bytes=1)
+    catalog = catalog_to_write(url, storage_options, single_writer=single_writer)
+    check_mode(catalog, catalog.latest(), mode, session or "", storage_options)
+
+
 def check_mode(
     catalog: Catalog,
     base: Version | None,

@@ -11,6 +11,7 @@ import pytest
 import shardio
 import shardio.progress
 from shardio.cli._commands import all_commands
+from shardio.storage import BlockCache, CacheOptions
 from tests.cli.conftest import Run
 
 # What is typed behind the command, by the command: it has something to do in `dataset`.
@@ -28,9 +29,15 @@ CHANGES: dict[str, list[list[str]]] = {
     "gc": [["URL", "--expire", "2"]],
 }  # fmt: skip
 LINES = [[name, *words] for name, several in CHANGES.items() for words in several]
-# What makes a dataset, or adds to it, has no dry run: nothing of what is there goes or is read otherwise.
-# A cache does not count: it is not a dataset.
-ADDS = {"convert", "pack", "export", "adopt", "commit", "cache"}
+# What makes something new, or empties a cache; `prepared` makes what they need.
+ADDS: dict[str, list[str]] = {
+    "convert": ["lines.jsonl", "made"],
+    "pack": ["documents", "made", "--length", "4"],
+    "export": ["documents", "made", "--kind", "jsonl"],
+    "adopt": ["lines.jsonl", "--into", "made"],
+    "commit": ["made", "--session", "s", "--tasks", "1"],
+    "cache": ["clear", "cache"],
+}
 READS = {"info", "head", "get", "view", "plan", "bench", "audit", "verify", "log", "diff", "completion"}
 # Nothing changes before this is said, and --dry-run need not be.
 TOLD = {"gc", "repair"}
@@ -59,7 +66,63 @@ def placed(line: list[str], url: Path) -> list[str]:
 
 
 def test_every_command_that_changes_is_held_to_the_law() -> None:
-    assert set(all_commands()) - READS - ADDS == set(CHANGES)
+    assert set(all_commands()) - READS - set(ADDS) == set(CHANGES)
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of lines and a dataset of documents, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines.jsonl").write_text('{"n": 1, "name": "wren"}\n' * 5)
+    with shardio.DatasetWriter(tmp_path / "documents", {"tokens": "int32[?]"}) as out:
+        for n in range(6):
+            out.write({"tokens": range(n % 3 + 1)}, split="test" if n == 5 else "train")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ADDS)
+def test_what_would_be_made_is_foretold_and_made(run: Run, prepared: Path, name: str) -> None:
+    """A dry run stores nothing, says so, and ends as the real one does; the real one then does its work."""
+    if name == "commit":
+        with shardio.DatasetWriter(prepared / "made", session="s", task=0, commit=False) as out:
+            out.write(b"one")
+    if name == "cache":
+        block = CacheOptions(prepared / "cache", max_bytes=1 << 20)
+        BlockCache(block).put("key", b"block")
+    before = state(prepared)
+    dry = run(name, *ADDS[name], "--dry-run", "--quiet")
+    assert (dry.code, dry.err) == (0, "")
+    assert "nothing was changed; without --dry-run it is done" in dry.out or "would remove" in dry.out
+    document = run(name, *ADDS[name], "--dry-run", "--json").document
+    assert document["dry_run"] is True
+    assert state(prepared) == before
+    done = run(name, *ADDS[name], "--json")
+    assert (done.code, done.document["dry_run"]) == (0, False), done
+    assert state(prepared) != before
+    same = {"convert": "schema", "pack": "records", "export": "records", "adopt": "shards"}.get(name)
+    if same is not None:
+        assert document[same] == done.document[same] != {}
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["convert", "lines.jsonl", "documents"], "there is a dataset already"),
+        (["pack", "documents", "documents", "--length", "4"], "there is a dataset already"),
+        (["export", "documents", "documents", "--kind", "jsonl"], "there is something here already"),
+        (["commit", "documents", "--session", "s", "--tasks", "2"], "missing tasks 0-1"),
+        (["adopt", "none/", "--into", "made"], "no such file or folder"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_real_one_would(
+    run: Run, prepared: Path, words: list[str], found: str
+) -> None:
+    before = state(prepared)
+    assert found in run(*words, "--dry-run").err
+    dry, real = run(*words, "--dry-run", "--json"), run(*words, "--json")
+    assert (dry.code, dry.err) == (real.code, real.err)
+    assert dry.code == 3
+    assert state(prepared) == before
 
 
 @pytest.mark.parametrize("line", LINES, ids=" ".join)

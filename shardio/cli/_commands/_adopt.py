@@ -11,7 +11,7 @@ import click
 
 from shardio.cli._command import Command, Option, flag
 from shardio.cli._console import CLEAN, DAMAGE
-from shardio.cli._describe import feature_lines
+from shardio.cli._describe import DRY_RUN, feature_lines
 from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
 
@@ -48,6 +48,8 @@ def _export(given: Given, console: Console) -> int:
 
     if len(given.urls) != 1:
         raise ValueError("--export takes one dataset")
+    if given.dry_run:
+        raise ValueError("--export writes small files beside the shards and has no --dry-run: leave one out")
     written = given.call(export_indexes, url=given.urls[0], form=given.export)
     if console.json:
         console.document({"written": written})
@@ -70,7 +72,7 @@ def _print(report: AdoptReport, console: Console) -> None:
                 "restore it, or take it out of the dataset with --drop-missing"
             ),
         ),
-        (report.dropped, lambda url: f"dropped: {url} was no longer there"),
+        (report.dropped, lambda url: f"{'would drop' if report.dry_run else 'dropped'}: {url} is gone"),
         (
             report.skipped,
             lambda part: f"left out: {part.where} bytes [{part.start}, {part.stop}): {part.reason}",
@@ -87,12 +89,12 @@ def _print(report: AdoptReport, console: Console) -> None:
         console.note(f"{files} found and not adopted: {shown}")
     for note in report.notes:
         console.note(note)
-    counts = [f"{count(report.adopted)} adopted"]
+    counts = [f"{count(report.adopted)} {'to adopt' if report.dry_run else 'adopted'}"]
     counts += [
         f"{count(number)} {what}"
         for number, what in (
             (report.known, "known"),
-            (report.updated, "updated"),
+            (report.updated, "to index again" if report.dry_run else "updated"),
             (len(report.refused), "refused"),
             (len(report.stale), "stale"),
             (len(report.missing), "missing"),
@@ -100,6 +102,11 @@ def _print(report: AdoptReport, console: Console) -> None:
         )
         if number
     ]
+    if report.dry_run:
+        shards_of = ", ".join(f"{name} {count(shards)}" for name, shards in report.shards.items())
+        console.line(f"{report.url}: {', '.join(counts)}, {size(report.stored_bytes)} ({shards_of})")
+        console.line(DRY_RUN)
+        return
     if report.version is None:
         console.line(f"{report.url}: {', '.join(counts)}; there is no dataset")
         return

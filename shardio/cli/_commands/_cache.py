@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import Argument, Command, PlaceParam
+from shardio.cli._command import Argument, Command, PlaceParam, flag
 from shardio.cli._console import CLEAN
 from shardio.display import plural, size
 
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 def _run(given: Given, console: Console) -> int:
     from shardio.storage import BlockCache, CacheOptions
 
-    removed = BlockCache(CacheOptions(given.dir, max_bytes=1)).clear()
+    cache = BlockCache(CacheOptions(given.dir, max_bytes=1))
+    removed = cache.usage() if given.dry_run else cache.clear()
     if console.json:
-        console.document({"folder": removed.folder, "blocks": removed.entries, "bytes": removed.num_bytes})
+        facts = {"folder": removed.folder, "blocks": removed.entries, "bytes": removed.num_bytes}
+        console.document({**facts, "dry_run": given.dry_run})
     else:
         what = f"{plural(removed.entries, 'block')}, {size(removed.num_bytes)}"
-        console.line(f"removed {what} from {removed.folder}")
+        console.line(f"{'would remove' if given.dry_run else 'removed'} {what} from {removed.folder}")
     return CLEAN
 
 
@@ -37,6 +39,7 @@ COMMAND = Command(
         Argument(
             ["dir"], metavar="DIR", type=PlaceParam(), help="folder of the cache, as in CacheOptions(dir)"
         ),
+        flag("--dry-run", "remove nothing; say what would be removed"),
     ),
     run=_run,
     examples={"shardio cache clear /scratch/blocks": "the folder that CacheOptions was given"},

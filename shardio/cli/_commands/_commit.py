@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import Command
 from shardio.cli._console import CLEAN
+from shardio.cli._describe import DRY_RUN
 from shardio.cli._signature import Takes
 from shardio.display import plural
 
@@ -17,11 +18,19 @@ if TYPE_CHECKING:
 def _run(given: Given, console: Console) -> int:
     import shardio
 
+    if given.dry_run:
+        found: Any = given.call(shardio.commit)
+        if console.json:
+            console.document({"url": given.url, "records": found, "dry_run": True})
+            return CLEAN
+        total = plural(sum(found.values()), "record")
+        console.line(f"session {given.session} is complete, {total}; {DRY_RUN}")
+        return CLEAN
     version = given.call(shardio.commit)
     records = {split.name: split.rows for split in version.manifest.splits}
     if console.json:
         facts = {"url": given.url, "version": version.number, "digest": version.digest}
-        console.document({**facts, "records": records})
+        console.document({**facts, "records": records, "dry_run": False})
         return CLEAN
     total = plural(sum(records.values()), "record")
     console.line(f"{given.url} is at version {version.number}, {total} ({version.digest})")

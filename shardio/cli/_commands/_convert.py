@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from shardio.cli._command import Command, Option, Value
 from shardio.cli._console import CLEAN, DAMAGE
-from shardio.cli._describe import feature_lines
+from shardio.cli._describe import DRY_RUN, feature_lines
 from shardio.cli._signature import Takes
 from shardio.cli._values import function_of
-from shardio.display import plural
+from shardio.display import plural, size
 
 if TYPE_CHECKING:
     from shardio.cli._console import Console
@@ -28,6 +28,13 @@ def _run(given: Given, console: Console) -> int:
         console.note(
             f"{plural(len(report.ignored), 'file')} not converted, of another kind or split: {shown}"
         )
+    if report.dry_run:
+        parts = ", ".join(f"{name} {size(amount)}" for name, amount in report.source_bytes.items())
+        console.line(f"would convert {size(sum(report.source_bytes.values()))} of {report.kind} ({parts})")
+        for line in feature_lines(report.schema):
+            console.line(line)
+        console.line(DRY_RUN)
+        return DAMAGE if report.skipped else CLEAN
     total = plural(sum(report.records.values()), "record")
     parts = ", ".join(f"{name} {rows:,}" for name, rows in sorted(report.records.items()))
     console.line(f"{given.url} is at version {report.version}: {total} from {report.kind} ({parts})")

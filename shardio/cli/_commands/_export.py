@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardio.cli._command import Command
 from shardio.cli._console import CLEAN, DAMAGE
+from shardio.cli._describe import DRY_RUN
 from shardio.cli._signature import Takes
 from shardio.display import plural
 
@@ -22,6 +23,9 @@ def _run(given: Given, console: Console) -> int:
     if console.skipped(report):
         return DAMAGE if report.skipped else CLEAN
     total = plural(sum(report.records.values()), "record")
+    if report.dry_run:
+        console.line(f"would export {total} of version {report.version} to {report.target}; {DRY_RUN}")
+        return CLEAN
     console.line(
         f"{report.target}: {total} of version {report.version} in {plural(len(report.files), 'file')}"
     )

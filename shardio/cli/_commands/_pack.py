@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardio.cli._command import Command
 from shardio.cli._console import CLEAN, DAMAGE
+from shardio.cli._describe import DRY_RUN
 from shardio.cli._signature import Takes
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def _run(given: Given, console: Console) -> int:
     for name, each in report.splits.items():
         for bad in each.skipped:
             console.line(f"left out: split {name}, {bad.where}: {console.in_flags(bad.reason)}")
-    console.line(f"{report.url} is at version {report.version}")
+    done = f"is at version {report.version}" if not report.dry_run else f"would hold these; {DRY_RUN}"
+    console.line(f"{report.url} {done}")
     for name, each in report.splits.items():
         console.line(f"  {name}: {each}")
     return DAMAGE if skipped else CLEAN
