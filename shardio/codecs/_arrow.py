@@ -70,15 +70,32 @@ def arrow_array(column: Any, feature: Feature) -> Any:
         offsets = (column.offsets - column.offsets[0]).astype(np.int32)
         inside = values[int(column.offsets[0]) : int(column.offsets[-1])]
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(inside)).cast(kind)
-    if not feature.shape and feature.type != "bfloat16":
-        return pa.array(column, kind)
-    return pa.array([_plain(value, feature) for value in column], kind)
+    return pa.array(column, kind) if feature.dtype is None else _rows_of_numbers(column, feature).cast(kind)
 
 
-def _plain(value: Any, feature: Feature) -> Any:
-    if feature.type == "bfloat16" and value is not None:
-        value = _widened(np.asarray(value))
-    return value.tolist() if isinstance(value, np.ndarray) and value.ndim != 1 else value
+def _rows_of_numbers(column: Any, feature: Feature) -> Any:
+    """Return arrays, numbers and None as an Arrow array.
+
+    Never as Python's floats, which are doubles: a signalling NaN of 32 bits would become a quiet one.
+    """
+    import pyarrow as pa
+
+    missing = np.array([value is None for value in column], np.bool_)
+    empty = np.zeros([size or 0 for size in feature.shape], feature.dtype)
+    rows = [empty if value is None else np.asarray(value, feature.dtype) for value in column]
+    flat = np.concatenate([empty.reshape(-1)[:0], *(row.reshape(-1) for row in rows)])
+    sizes = np.array([row.shape for row in rows], np.int64).reshape(len(rows), len(feature.shape))
+    values = _widened(flat) if feature.type == "bfloat16" else flat
+    found = pa.array(values, mask=None if feature.shape else missing)
+    for level, size in reversed([*enumerate(feature.shape)]):
+        mask = pa.array(missing) if level == 0 and missing.any() else None
+        if size is not None:
+            found = pa.FixedSizeListArray.from_arrays(found, size, mask=mask)
+            continue
+        offsets = np.zeros(int(sizes[:, :level].prod(axis=1).sum()) + 1, np.int64)
+        np.cumsum(np.repeat(sizes[:, level], sizes[:, :level].prod(axis=1)), out=offsets[1:])
+        found = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), found, mask=mask)
+    return found
 
 
 def _widened(bits: Any) -> Any:

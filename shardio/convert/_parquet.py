@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -475,15 +476,40 @@ def _values(column: Any, feature: Feature) -> list[Any]:
         column = column.cast(plain)
     if feature.kind == "json" and pa.types.is_string(plain):
         return [None if value is None else _JsonText(value) for value in column.to_pylist()]
-    if (pa.types.is_integer(plain) or pa.types.is_floating(plain)) and not column.null_count:
-        return list(column.to_numpy(zero_copy_only=False))
-    if pa.types.is_floating(plain):
-        dtype = plain.to_pandas_dtype()
-        return [None if value is None else dtype(value) for value in column.to_pylist()]
-    values: list[Any] = column.to_pylist()
+    rows = _arrays(column) if feature.kind == "number" else None
+    values: list[Any] = column.to_pylist() if rows is None else list(rows)
     if tensor is not None:
         return [None if value is None else np.reshape(value, tensor) for value in values]
     return values
+
+
+def _arrays(column: Any) -> Any:
+    """Return numbers and lists of them as NumPy's, with every bit: an array, or a list with None for nulls.
+
+    None where a list lacks an item, holds something else, or lists of several lengths: these are documents.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind, there = column.type, column.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        numbers = (column if there.all() else column.fill_null(0)).to_numpy(zero_copy_only=False)
+        return numbers if there.all() else [n if ok else None for n, ok in zip(numbers, there, strict=True)]
+    fixed = pa.types.is_fixed_size_list(kind)
+    if not (fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return None
+    inner = _arrays(column.flatten())
+    if inner is None or (isinstance(inner, list) and any(item is None for item in inner)):
+        return None
+    if fixed and there.all() and isinstance(inner, np.ndarray):
+        return inner.reshape(len(column), kind.list_size, *inner.shape[1:])
+    ends = np.cumsum(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)).tolist()
+    rows = [inner[start:stop] for start, stop in pairwise([0, *ends])]
+    if isinstance(inner, list):
+        if any(len({each.shape for each in row}) > 1 for row in rows):
+            return None
+        rows = [np.stack(row) if row else row for row in rows]
+    return [row if valid else None for row, valid in zip(rows, there.tolist(), strict=True)]
 
 
 def arrow_field(name: str, feature: Feature) -> Any:
@@ -582,8 +608,8 @@ class _ArrowRows(ForeignSource):
             if name in schema and schema[name].kind == "json":
                 if isinstance(item, _JsonText):
                     fitted[name] = _document(name, item)
-                elif isinstance(item, np.generic):
-                    fitted[name] = item.item()
+                elif isinstance(item, np.generic | np.ndarray):
+                    fitted[name] = item.tolist()
         for name, feature in schema.items():
             # Where records without a label have that of a class, -1 is refused.
             none = feature.classes is not None and feature.optional and not feature.shape

@@ -44,6 +44,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, cast
 import numpy as np
 
 from shardio import kernels
+from shardio.codecs import arrow_array
 from shardio.convert._images import IMAGE_ENDINGS
 from shardio.convert._parquet import arrow_field, arrow_schema
 from shardio.errors import CommitConflictError, SchemaError, StorageError, UnsafeNameError
@@ -700,7 +701,11 @@ class ParquetWriter(NumberedFiles):
             self._file = pyarrow.parquet.ParquetWriter(
                 self.next_path(), arrow_schema(self.schema), compression=self.compression or "snappy"
             )
-        columns = [pa.array([row[field.name] for row in self._rows], field.type) for field in fields]
+        columns = []
+        for field, feature in zip(fields, self.schema.values(), strict=True):
+            values = [row[field.name] for row in self._rows]
+            number = feature.kind == "number"
+            columns.append(arrow_array(values, feature) if number else pa.array(values, field.type))
         self._file.write_table(pa.Table.from_arrays(columns, schema=arrow_schema(self.schema)))
         size = self._rows_bytes
         self._rows, self._rows_bytes = [], 0
@@ -719,8 +724,8 @@ def _cell(value: Any, name: str, feature: Feature) -> Any:
     if feature.kind == "json":
         # A list of documents stays one document, as it is one value; so does the null of a required one.
         return json_text(value)
-    if feature.kind == "number" and (feature.type == "bfloat16" or np.ndim(value) > 1):
-        return as_lists(value, name, feature)
+    if feature.kind == "number" and np.size(value) == 0:
+        as_lists(value, name, feature)  # refuses sizes that lists cannot tell
     return feature.fit(value, name)[0] if feature.kind == "tensor" else value
 
 

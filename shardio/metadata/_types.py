@@ -192,9 +192,13 @@ def fit_numbers(value: object, type_name: str, shape: Shape | None) -> npt.NDArr
 
 def shape_fits(shape: Shape | None, found: Sequence[int | None]) -> bool:
     """Tell whether sizes are those of a shape, in which None is any size; None is any shape."""
-    return shape is None or (
-        len(shape) == len(found)
-        and all(want in (None, have) for want, have in zip(shape, found, strict=True))
+    return (
+        shape is None
+        or shape == found
+        or (
+            len(shape) == len(found)
+            and all(want in (None, have) for want, have in zip(shape, found, strict=True))
+        )
     )
 
 
