@@ -19,12 +19,14 @@ from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._order import Order, Source, audit, make_order
 from shardio.order._permutation import Permutation
 from shardio.order._plan import (
+    RUN_BYTES,
     SHUFFLE_BYTES,
     Budget,
     Plan,
     decoded_memory,
     default_plan,
     default_plans,
+    reads_whole,
     windowed_plans,
 )
 from shardio.order._report import (
@@ -40,11 +42,21 @@ from shardio.order._report import (
 from shardio.order._schedule import Change, Lanes, Schedule, StepGroup, StepShare, rank_slice
 from shardio.order._sizes import ShardSizes
 from shardio.order._state import Identity, seal_state
-from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows, remaining_rows, select_rows
+from shardio.order._windows import (
+    Pieces,
+    RowLocations,
+    Rows,
+    Window,
+    Windows,
+    join_pieces,
+    remaining_rows,
+    select_rows,
+)
 
 __all__ = [
     "NEAR",
     "PRICES",
+    "RUN_BYTES",
     "SHUFFLE_BYTES",
     "Budget",
     "Change",
@@ -76,12 +88,14 @@ __all__ = [
     "decoded_memory",
     "default_plan",
     "default_plans",
+    "join_pieces",
     "make_order",
     "mixing_warning",
     "process_memory",
     "rank_slice",
     "reading_of",
     "reads_alone",
+    "reads_whole",
     "record_generator",
     "remaining_rows",
     "report",

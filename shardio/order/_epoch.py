@@ -74,6 +74,10 @@ class BaseEpoch(ABC):
         """Return when each row of windows comes, 0 first; None where they are fetched whole in any case."""
         return None
 
+    def windows_at(self, source: int, cycle: int, positions: Array) -> Windows | None:  # noqa: ARG002
+        """Return the window that holds each of some positions; None where windows are not runs of them."""
+        return None
+
     @abstractmethod
     def positions(self, parts: Array) -> Array:
         """Return the positions of the records in `parts`, one part after another.
@@ -217,10 +221,6 @@ class Epoch(BaseEpoch):
         places += np.concatenate(found)
         return places
 
-    def together(self, source: int, rows: int) -> int:  # noqa: ARG002 - windows are large, and end one by one
-        """Return how many windows one call should fetch, if it is to fetch so many rows."""
-        return 1
-
     def positions(self, parts: Array) -> Array:
         """Return the positions of the records in `parts`, one part after another.
 
@@ -252,7 +252,8 @@ class Epoch(BaseEpoch):
         lanes, numbers = np.array(found, np.int64).reshape(-1, 2).T
         source, cycle = np.full_like(lanes, self._source), np.full_like(lanes, self._cycle)
         rows = np.array(sizes, np.int64)
-        windows = Windows(source, cycle, lanes, numbers, lanes, rows, np.full_like(lanes, -1))
+        nowhere, begin = np.full_like(lanes, -1), np.zeros_like(lanes)
+        windows = Windows(source, cycle, lanes, numbers, lanes, rows, nowhere, begin)
         return RowLocations(windows, which, np.concatenate([np.zeros(0, np.int64), *local]).astype(np.int64))
 
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:

@@ -72,6 +72,7 @@ class InterleavedEpoch(BaseEpoch):
             network=order.network,
         )
         self._shape = shape._replace(moved=self._shifts(shape))
+        self._chunk_places = np.argsort(order.table).take if order.table.size else order.inverse
         self._held = self._nothing_held()
         self._holding = threading.Lock()
 
@@ -140,10 +141,6 @@ class InterleavedEpoch(BaseEpoch):
         edges = edges[(edges > 0) & (edges < self.sizes.total_rows)]
         return self.window_count() + int(np.count_nonzero(edges % self.plan.chunk_rows % self.plan.window))
 
-    def together(self, source: int, rows: int) -> int:  # noqa: ARG002 - there is one source
-        """Return how many windows one call should fetch, if it is to fetch so many rows."""
-        return max(1, rows // self.plan.window)
-
     def positions(self, parts: Array) -> Array:
         """Return the positions of the records in `parts`, one part after another.
 
@@ -158,10 +155,36 @@ class InterleavedEpoch(BaseEpoch):
     def locate(self, parts: Array) -> RowLocations:
         """Return where the records of `parts` are in the windows that hold them, in the order of need."""
         found = self._find(parts)
-        lane = found.strand // self.plan.interleave
-        source, cycle = same_number(self._source, lane.size), same_number(self._cycle, lane.size)
-        windows = Windows(source, cycle, lane, found.first, found.strand, found.lengths, found.position)
-        return RowLocations(windows, found.window, found.row)
+        return RowLocations(
+            self._windows(found.strand, found.first, found.lengths, found.position), found.window, found.row
+        )
+
+    def _windows(self, strand: Array, first: Array, rows: Array, position: Array) -> Windows:
+        """Return windows, given the strand, the first place, the rows and the first position of each."""
+        shape = self._shape
+        begin = first - shape.starts[strand] - shape.moved[strand]
+        # What is before the place that a strand begins with comes last.
+        begin += np.where(begin < 0, shape.rows[strand], 0)
+        begin += self._cycle * int(shape.rows.max(initial=0))
+        source, cycle = same_number(self._source, strand.size), same_number(self._cycle, strand.size)
+        return Windows(source, cycle, strand // shape.strands, first, strand, rows, position, begin)
+
+    def windows_at(self, source: int, cycle: int, positions: Array) -> Windows:  # noqa: ARG002 - there is one
+        """Return the window that holds each of some positions."""
+        shape, m, w = self._shape, self._shape.chunk_rows, self._shape.window
+        number, within = np.divmod(positions, m)
+        chunk = self._chunk_places(number) if shape.shuffled else number
+        base = chunk * m - np.where(chunk > shape.short, shape.gap, 0) * (shape.gap > 0)
+        place = base + within
+        strand = np.searchsorted(shape.starts, place, side="right") - 1
+        start = shape.starts[strand]
+        middle, stop = start + shape.moved[strand], start + shape.rows[strand]
+        before = place < middle
+        # As in `kernels.interleave`.
+        low = np.maximum(base + within // w * w, np.where(before, start, middle))
+        ends = base + np.where(chunk == shape.short, m - shape.gap, m)
+        high = np.minimum(np.minimum(base + (within // w + 1) * w, ends), np.where(before, middle, stop))
+        return self._windows(strand, low, high - low, positions - (place - low))
 
     def row_order(self, windows: Windows) -> Array:
         """Return when each row of windows comes in its window, 0 first: int64, one window after another."""

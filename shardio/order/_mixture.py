@@ -231,10 +231,6 @@ class MixedEpoch:
         """Return which rows of which shards records of a source are, one piece each."""
         return self._epochs[source][0].record_pieces(source, positions)
 
-    def together(self, source: int, rows: int) -> int:
-        """Return how many windows of a source one call should fetch, if it is to fetch so many rows."""
-        return self._epochs[source][0].together(source, rows)
-
     def rows(self, parts: Array) -> Rows:
         """Return the records of `parts`, int64 [n, 3] of (lane, start, stop), one part after another."""
         sources, places, lanes = self._interleaved(parts)
@@ -261,6 +257,10 @@ class MixedEpoch:
                 windows.append(found.windows)
                 before += len(found.windows)
         return RowLocations(Windows.joined(windows), which, local)
+
+    def windows_at(self, source: int, cycle: int, positions: Array) -> Windows | None:
+        """Return the window of a source and cycle that holds each position; see `BaseEpoch`."""
+        return self._epoch(source, cycle).windows_at(source, cycle, positions)
 
     def row_order(self, windows: Windows) -> Array | None:
         """Return when each row of windows of one source and cycle comes; see `BaseEpoch`."""

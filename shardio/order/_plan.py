@@ -38,6 +38,9 @@ _LIMITS = {
 _LOCAL_CHUNK = 32 << 10
 _MOST_CHUNK = 5 << 18
 _LEAST_CHUNK = 256 << 10
+# From a bucket one request brings neighbours of a window that are needed soon, until it has so many stored
+# bytes: the blocks at both its ends are a thirtieth of that.
+RUN_BYTES = 2 << 20
 _ONE_CHUNK = 1 << 34
 # Of compressed local files, where a chunk costs no request: the blocks at its two ends are decoded by two
 # chunks. So many blocks are smaller than what a bucket needs, and fewer bytes hold as many chunks.
@@ -510,6 +513,11 @@ def _lanes(asked: _Asked, *, most: int, classes: int, shuffle: bool = True) -> t
         ):
             workers *= 2
     return ranks, workers
+
+
+def reads_whole(plan: Plan, sizes: ShardSizes) -> bool:
+    """Return whether the windows of an interleaved plan hold about all rows of a dataset at once."""
+    return 3 * plan.lanes * plan.interleave * plan.window >= 2 * sizes.total_rows
 
 
 def _divisors(value: int) -> int:

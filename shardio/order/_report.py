@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shardio.order._mixing import Mixing, measured_mixing
-from shardio.order._plan import ROW_BYTES
+from shardio.order._plan import ROW_BYTES, RUN_BYTES, reads_whole
 from shardio.order._schedule import Schedule, rank_slice
 from shardio.order._windows import remaining_rows, select_rows
 from shardio.reports import Report
@@ -65,8 +65,9 @@ class PlanReport(Report):
         records, steps, chunks: of the epoch; for mixtures the chunks of one pass over every source.
         windows: windows read in the whole epoch, its last steps aside.
         open_windows: windows that the fullest process holds at a time.
-        requests: range requests for data of all processes in an epoch, if each run of rows of a window is
-            one; each comes with one for its part of the index.
+        requests: range requests for data of all processes in an epoch, at most: of a dataset that fits in its
+            windows one for each run of neighbours, else one for each run of rows of a window, of which a few
+            come together; and as many for parts of the index at most.
         requests_per_step: the same for one global batch.
         request_bytes: mean stored bytes of one request.
         copies: how many processes fetch a chunk, on average over lanes: 1 where ranks and workers divide the
@@ -83,7 +84,8 @@ class PlanReport(Report):
             beginning of an epoch.
         resume_batch_bytes, resume_batch_requests: the same after a resume in the middle of an epoch.
         resume_bytes: what it reads by then and afterwards of the windows that are open there, on average: of
-            mapped files what was not delivered yet, from elsewhere also what is between.
+            mapped files what was not delivered yet, from elsewhere also what is between; from a bucket up to
+            three sixteenths of the windows more, which had come early.
         step_bytes: stored bytes that all ranks read for a step, on average.
         request_dollars: what all requests of an epoch cost, those to indexes too, at the prices
             `PRICES`.
@@ -158,6 +160,7 @@ def _loads(
     *,
     mapped: bool,
     by_block: bool,
+    readers: int | None,
 ) -> list[_Load]:
     period = 1 if order.mixture is None else order.mixture.period
     counts: Sequence[int] = (1,) if order.mixture is None else order.mixture.counts
@@ -170,6 +173,10 @@ def _loads(
         windows = epoch.window_count()
         window_rows = min(plan.window, -(-int(epoch.lane_lengths.max(initial=0)) // (plan.interleave or 1)))
         pieces = epoch.piece_count()
+        if readers and plan.interleaved and reads_whole(plan, sizes):
+            # Neighbours of one process come by one request; those of others are between.
+            joined = max(sizes.total_stored_bytes / RUN_BYTES, epoch.chunks * (1 - 1 / readers))
+            pieces = min(pieces, math.ceil(joined) + int(np.count_nonzero(sizes.rows)))
         blocks = max(1, sizes.total_blocks)
         # Of n rows in a block, n - 1 ends are not the block's: a seam there has the block fetched twice.
         inside = (pieces - int(np.count_nonzero(sizes.rows))) * max(0.0, 1 - blocks / rows) * by_block
@@ -456,7 +463,8 @@ def report(
     if world_size > global_batch:
         msg = f"world_size {world_size} is larger than global_batch {global_batch}: a rank would get no row"
         raise ValueError(msg)
-    loads = _loads(order, schedule, read, mapped=mapped, by_block=by_block)
+    readers = None if local or mapped else world_size * max(1, workers)
+    loads = _loads(order, schedule, read, mapped=mapped, by_block=by_block, readers=readers)
     before = partial(before_a_batch, mapped=mapped, by_block=by_block, read=read)
     makers = max(1, workers)
     worker_copies = makers // math.gcd(order.workers, makers)

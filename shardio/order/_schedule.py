@@ -33,9 +33,6 @@ class Lanes(Protocol):
     def record_pieces(self, source: int, positions: Array) -> Pieces:
         """Return which rows of which shards records of a source are, one piece each."""
 
-    def together(self, source: int, rows: int) -> int:
-        """Return how many windows of a source one call should fetch, if it is to fetch so many rows."""
-
     def rows(self, parts: Array) -> Rows:
         """Return the records of the parts, one part after another."""
 
@@ -46,6 +43,12 @@ class Lanes(Protocol):
         """Return when each row of windows of one source and cycle comes in its window, 0 first.
 
         One window after another, rows as their pieces give them; None where windows are fetched whole.
+        """
+
+    def windows_at(self, source: int, cycle: int, positions: Array) -> Windows | None:
+        """Return the window that holds each of some positions of a source.
+
+        None where windows are not runs of positions.
         """
 
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:

@@ -47,9 +47,11 @@ class Windows(Sequence[Window]):
             one window in use at a time.
         rows: int64 [n], how many rows it has.
         position: int64 [n], of its first row where they all follow it in storage order; else -1.
+        begin: int64 [n], the round, counted over cycles, in which its reader comes to it; 0 where position is
+            -1.
     """
 
-    __slots__ = ("cycle", "lane", "number", "position", "reader", "rows", "source")
+    __slots__ = ("begin", "cycle", "lane", "number", "position", "reader", "rows", "source")
 
     def __init__(
         self,
@@ -60,9 +62,10 @@ class Windows(Sequence[Window]):
         reader: Array,
         rows: Array,
         position: Array,
+        begin: Array,
     ) -> None:
         self.source, self.cycle, self.lane, self.number, self.reader = source, cycle, lane, number, reader
-        self.rows, self.position = rows, position
+        self.rows, self.position, self.begin = rows, position, begin
 
     def __len__(self) -> int:
         return int(self.number.size)
@@ -91,7 +94,7 @@ class Windows(Sequence[Window]):
         )
 
 
-_COLUMNS = ("source", "cycle", "lane", "number", "reader", "rows", "position")
+_COLUMNS = ("source", "cycle", "lane", "number", "reader", "rows", "position", "begin")
 
 
 class RowLocations(NamedTuple):
@@ -176,6 +179,14 @@ def lane_edges(rows: int, lanes: int) -> Array:
     q, r = divmod(rows, lanes)
     number = np.arange(lanes + 1, dtype=np.int64)
     return number * q + np.minimum(number, r)
+
+
+def join_pieces(pieces: Pieces) -> Pieces:
+    """Return pieces as runs: those of one shard that follow one another are one."""
+    shards, starts, stops = pieces
+    apart = (shards[1:] != shards[:-1]) | (starts[1:] != stops[:-1])
+    heads = np.append(True, apart)[: shards.size]
+    return Pieces(shards[heads], starts[heads], stops[np.append(apart, True)[: shards.size]])
 
 
 def runs_of_positions(sizes: ShardSizes, starts: Array, counts: Array) -> Pieces:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 # Bytes of `frame_stop` that come with the head: 16,384 records.
 _FRAMES_AT_ONCE = 64 << 10
+# Where all of a shard are read: as many times more, if those of all shards are few enough to be held.
+_TIMES_WHERE_ALL = 128
+_FRAMES_OF_ALL = 16 << 20
 # So many times a reader that skips damage does without what a bucket does not have, and asks again.
 _ASK_AGAIN = 64
 _GONE_ADVICE = (
@@ -63,6 +66,7 @@ def _begin_head(
     limits: Limits,
     stats: ReadStats,
     *,
+    frames: int,
     mapped: bool = True,
 ) -> Callable[[], _OpenIndex]:
     """Send the one request for the head of an index; return what waits for it and checks it.
@@ -89,7 +93,7 @@ def _begin_head(
     if cached is not None:
         return lambda: _opened_index(index, cached, entry, limits)
     frames_bytes = 4 * entry.rows
-    length = entry.index_head_bytes + (frames_bytes if frames_bytes <= _FRAMES_AT_ONCE else 0)
+    length = entry.index_head_bytes + (frames_bytes if frames_bytes <= frames else 0)
     wait = index.begin_read([0], [length])
 
     def received() -> memoryview:
@@ -171,13 +175,15 @@ class _Opening:
     Args:
         pool: that keeps the shard.
         number: of the shard.
+        streamed: all of it is read.
 
     Attributes:
         pid: the process that it is opened in.
     """
 
-    def __init__(self, pool: ShardPool, number: int) -> None:
+    def __init__(self, pool: ShardPool, number: int, *, streamed: bool) -> None:
         self.pid = os.getpid()
+        self._streamed = streamed
         self._pool = pool
         self._number = number
         self._lock = threading.Lock()
@@ -189,7 +195,7 @@ class _Opening:
         """Send the request, if none was sent."""
         with self._lock:
             if self._wait is None and self._shard is None and self._error is None:
-                self._wait = self._pool.begin_index(self._number)
+                self._wait = self._pool.begin_index(self._number, streamed=self._streamed)
 
     def finish(self) -> OpenShard:
         """Return the shard, opened.
@@ -252,6 +258,7 @@ class ShardPool:
         # Readers that skip damage read it again: what is left out must not depend on what was read before.
         keeps = options.decoded_bytes > 0 and options.on_error == "raise"
         self._kept = DecodedBlocks(options.decoded_bytes) if keeps else None
+        self._few_frames = 4 * int(table.rows.sum()) <= _FRAMES_OF_ALL
         self._open: dict[int, OpenShard] = {}
         self._opening: dict[int, _Opening] = {}
         self._deleted: dict[int, NDArray[np.int64]] = {}
@@ -391,8 +398,10 @@ class ShardPool:
         opened = self.begin_index(number)()
         return opened.file, opened.head
 
-    def prepare(self, numbers: Iterable[int]) -> None:
+    def prepare(self, numbers: Iterable[int], *, streamed: bool = False) -> None:
         """Open several shards, at most `capacity`; the heads of their indexes are fetched together.
+
+        With the heads come the ends of frames, where all of each shard are read (`streamed`).
 
         On a local disk that saves nothing: shards are opened one by one when they are read. So are those that
         were refused before.
@@ -407,10 +416,10 @@ class ShardPool:
                 with contextlib.suppress(KeyError):
                     self._open[number] = self._open.pop(number)
         missing = [number for number in wanted if number not in self._open and not self._is_refused(number)]
-        if len(missing) < 2:
+        if len(missing) < (1 if streamed else 2):
             return
         self._make_room(len(missing))
-        waiting = [self._opening_of(number) for number in missing]
+        waiting = [self._opening_of(number, streamed=streamed) for number in missing]
         for opening in waiting:
             opening.begin()
         failed: ShardioError | None = None
@@ -426,19 +435,19 @@ class ShardPool:
                 # The error holds this frame, which must not hold it.
                 del failed
 
-    def _opening_of(self, number: int) -> _Opening:
+    def _opening_of(self, number: int, *, streamed: bool = False) -> _Opening:
         """Return what opens a shard: what another thread has begun, if there is one."""
         opening = self._opening.get(number)
         # The thread that began it, and the one that its answer would come from, are not in a forked child.
         if opening is None or opening.pid != os.getpid():
-            new = _Opening(self, number)
+            new = _Opening(self, number, streamed=streamed)
             if opening is None:
                 opening = self._opening.setdefault(number, new)
             else:
                 opening = self._opening[number] = new
         return opening
 
-    def begin_index(self, number: int) -> Callable[[], _OpenIndex]:
+    def begin_index(self, number: int, *, streamed: bool = False) -> Callable[[], _OpenIndex]:
         """Send the request for the head of a shard's index; return what waits for it and checks it."""
         return _begin_head(
             self._stores[0],
@@ -446,6 +455,7 @@ class ShardPool:
             self._cache_of(0),
             self._limits,
             self._stats,
+            frames=_FRAMES_AT_ONCE * (_TIMES_WHERE_ALL if streamed and self._few_frames else 1),
             mapped=self._options.mmap,
         )
 

@@ -22,27 +22,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio.order import (
+    RUN_BYTES,
     Budget,
     SourceReading,
     StepGroup,
     check_memory,
     decoded_memory,
     process_memory,
+    rank_slice,
     reading_of,
     reads_alone,
-    remaining_rows,
-    select_rows,
+    reads_whole,
 )
 from shardio.reader import JoinedSource
 from shardio.streaming._batches import PlannedSteps, RowIdentities
+from shardio.streaming._held import HeldWindows, Neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from typing import TypeAlias
 
-    from numpy.typing import NDArray
-
-    from shardio.order import Lanes, Order, Pieces, Schedule, ShardSizes, Windows
+    from shardio.order import Lanes, Order, Plan, Schedule, ShardSizes
     from shardio.streaming._batches import Batch, BatchBuilder, PendingWindow
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
@@ -78,18 +78,16 @@ _GROUP_ROWS_BY_VALUE = 256
 _READ_BYTES = 2 << 20
 # Windows that hold no records are found together up to so many rows, each of which takes 32 bytes.
 _UNREAD_ROWS = 16_384
-# Windows whose rows are copied or decoded are held in so many parts; what finds the rows of a part costs more
-# than small records take.
-_PARTS = 4
+# Windows of records this large are held in parts; what finds the rows of a part costs more than smaller ones
+# take.
 _PART_ROW_BYTES = 512
 _LOCAL_PART_ROW_BYTES = 1024
+# Of what windows may hold, what neighbours that come with them may.
+_EARLY_SHARE = 3 / 16
 # Windows and batches of two steps this large would take more than a process may hold.
 _LARGE_STEP_BYTES = 128 << 20
-_FOREVER = 1 << 62
 # Records of the first batch that one call fetches from a bucket, all at once.
 _FIRST_ROWS = 64
-# The number of a window is below this, so that it and the cycle make one number.
-_CYCLES = 1 << 41
 # Threads that fetch from a network, where most of the time is waiting: each has a group under way.
 _IO_THREADS = 4
 _MOST_IO_THREADS = 16
@@ -119,6 +117,7 @@ class PipelineOptions:
         exact: of each source, whether rows that are apart are fetched as cheaply as those between them, too.
         in_parts: of each source, whether its windows are fetched in parts, which are freed one by one.
         sizes: of each source, its shards.
+        neighbours: of each source, which windows come with others; None for none.
     """
 
     rank: int
@@ -139,6 +138,7 @@ class PipelineOptions:
     exact: tuple[bool, ...] = ()
     in_parts: tuple[bool, ...] = ()
     sizes: tuple[ShardSizes, ...] = ()
+    neighbours: tuple[Neighbours | None, ...] = ()
 
     @classmethod
     def of(  # noqa: PLR0913 - made in one place
@@ -198,6 +198,11 @@ class PipelineOptions:
         fetch_bytes = group_bytes if mapped or not local else min(group_bytes, _READ_BYTES)
         if unread:
             fetch_bytes = int(_UNREAD_ROWS * row_bytes)
+        in_parts = tuple(
+            plan.interleaved and not component.source.is_mapped and row_bytes >= least
+            for plan, component in zip(order.plans, components, strict=True)
+        )
+        place = rank, world_size, max(1, workers)
         return cls(
             rank=rank,
             world_size=world_size,
@@ -219,11 +224,37 @@ class PipelineOptions:
             records_first=reads_alone(order.plans) and not mapped,
             sizes=tuple(sizes),
             exact=tuple(component.source.is_mapped and component.is_slice for component in components),
-            in_parts=tuple(
-                plan.interleaved and not component.source.is_mapped and row_bytes >= least
-                for plan, component in zip(order.plans, components, strict=True)
+            in_parts=in_parts,
+            neighbours=tuple(
+                None if local or unread else _neighbours(plan, each, global_batch, *place, in_parts=parts)
+                for plan, each, parts in zip(order.plans, sizes, in_parts, strict=True)
             ),
         )
+
+
+def _neighbours(
+    plan: Plan,
+    sizes: ShardSizes,
+    global_batch: int,
+    rank: int,
+    world_size: int,
+    workers: int,
+    *,
+    in_parts: bool,
+) -> Neighbours | None:
+    """Return which windows of a source in a bucket come with others to one process."""
+    if not plan.interleaved or plan.workers % workers:
+        return None  # else a lane is read by several
+    start, stop = rank_slice(global_batch, rank, world_size)
+    share = global_batch // plan.ranks
+    own = np.zeros(plan.ranks, bool)
+    own[-(-start // share) : stop // share] = True
+    rows = sizes.total_rows
+    # Windows in parts are half delivered on average: the rest is for neighbours, and for what is on its way.
+    room = plan.lanes * plan.interleave * plan.window * _EARLY_SHARE if in_parts else 0
+    room = int((rows if reads_whole(plan, sizes) else room) * own.mean() / workers)
+    run_rows = int(RUN_BYTES * rows / max(1, sizes.total_stored_bytes))
+    return Neighbours(plan.chunk_rows, run_rows, room, rows, np.tile(own, plan.workers))
 
 
 def _ahead_bytes(components: Sequence[Component]) -> int:
@@ -384,7 +415,7 @@ class _Planner:
         # What is large is ahead while it is built, and a group more would be held for nothing.
         least = 1 if group_bytes <= _AHEAD_BYTES else 0
         self._ahead = max(least, min(_MOST_GROUPS, ahead))
-        self._windows = _HeldWindows(
+        self._windows = HeldWindows(
             schedule.lanes,
             load,
             options.row_bytes,
@@ -392,6 +423,7 @@ class _Planner:
             begun=schedule.step > 0,
             exact=options.exact,
             in_parts=options.in_parts,
+            neighbours=options.neighbours,
         )
         self._load = load
         self._records_first = options.records_first
@@ -430,7 +462,13 @@ class _Planner:
             if self._reads_alone(group):
                 return [self._plan_records(group, submit)]
         planned = _plan(
-            self._schedule.lanes, group, self._windows, submit, with_identities=self._options.identities
+            self._schedule.lanes,
+            group,
+            self._windows,
+            submit,
+            with_identities=self._options.identities,
+            # The first batch waits for its own windows only.
+            alone=self._in_tail(group) or group.steps[0] == self._steps[0],
         )
         return planned.split(self._built_steps)
 
@@ -698,317 +736,16 @@ def _run_here(function: Callable[..., Any], *args: Any) -> Future[Any]:
     return future
 
 
-class _Held:
-    """What was fetched of one source, and is in use: for each reader of its lanes the latest window."""
-
-    def __init__(self, readers: int) -> None:
-        self.window = np.full(readers, -1, np.int64)
-        self.fetch = np.full(readers, -1, np.int64)  # number of the fetch that it came with
-        self.base = np.zeros(readers, np.int64)  # its first row in what was fetched
-        self.latest = np.zeros(readers, np.int64)  # of windows that come together, the place of its last one
-
-
-class _WindowPart:
-    """What a part of a fetch will be; lighter than a future, of which the whole fetch has one.
-
-    Args:
-        task: puts the parts of the fetch where they belong.
-        slot: what this part is put into.
-    """
-
-    __slots__ = ("_slot", "_task")
-
-    def __init__(self, task: Future[None], slot: list[WindowData]) -> None:
-        self._task, self._slot = task, slot
-
-    def result(self) -> WindowData:
-        """Wait for the fetch, raise what it raised, or return the part."""
-        # Future's own way to look takes a lock, and each part is wanted by a dozen groups.
-        if not self._slot:
-            self._task.result()
-        return self._slot[0]
-
-
-def _fill(slots: Sequence[list[WindowData]], load: Load, *args: Any) -> None:
-    for slot, data in zip(slots, load(*args), strict=True):
-        slot.append(data)
-
-
-class _HeldWindows:
-    """The windows of a pass that are held: the latest one of each reader, as what was fetched together.
-
-    A lane is read forward, so older windows live as long as their groups. Of a source whose windows are cut
-    into parts, each part lives until all of its rows are planned: a window that is half delivered takes
-    little more than half of its memory.
-
-    Args:
-        lanes: of the epoch.
-        load: as of `Pipeline`.
-        row_bytes: mean decoded bytes of a row.
-        fetch_bytes: decoded bytes of what one call fetches.
-        begun: the pass begins in the middle of an epoch, and so of windows: of those that it finds open it
-            fetches what is still to be delivered.
-        exact, in_parts: as of `PipelineOptions`.
-    """
-
-    def __init__(
-        self,
-        lanes: Lanes,
-        load: Load,
-        row_bytes: float,
-        fetch_bytes: int,
-        *,
-        begun: bool = False,
-        exact: Sequence[bool] = (),
-        in_parts: Sequence[bool] = (),
-    ) -> None:
-        self._lanes = lanes
-        self._load = load
-        self._fetch_rows = max(1, int(fetch_bytes / row_bytes))
-        self._held = [_Held(readers) for readers in lanes.readers]
-        # By number of a fetch: how many readers hold a window of it. Numbers are used again.
-        self._used = np.zeros(0, np.int64)
-        self._numbers: set[int] = set()
-        self._free: list[int] = []
-        # By number of a fetch and of its part: what it is, and how many of its rows are to be planned.
-        self._parts: list[PendingWindow | None] = []
-        self._left = np.zeros(0, np.int64)
-        self._begun, self._exact, self._in_parts = begun, exact, in_parts
-        # By number of a fetch that is a part of its windows, or cut into parts: of each of their rows, its
-        # number in its part times the number of parts, plus that of the part; -1 where it was left out.
-        self._codes: dict[int, NDArray[np.int32]] = {}
-
-    def plan(
-        self, group: StepGroup, submit: Callable[..., Future[Any]]
-    ) -> tuple[list[PendingWindow], NDArray[np.int64], NDArray[np.int64]]:
-        """Return what holds the rows of a group: futures, and for each row its future and row in that.
-
-        What is not held yet is fetched by what `submit` makes of a call.
-        """
-        windows, window, row = self._lanes.locate(group.parts)
-        fetch = np.empty(len(windows), np.int64)
-        base = np.empty(len(windows), np.int64)
-        key = windows.cycle * _CYCLES + windows.number
-        for source, held in enumerate(self._held):
-            own = np.flatnonzero(windows.source == source)
-            reader = windows.reader[own]
-            fetch[own], base[own] = held.fetch[reader], held.base[reader]
-            other = held.window[reader] != key[own]
-            if self._codes:
-                other |= self._lacking(np.where(other, -1, fetch[own]), base[own], own, window, row)
-            fresh = own[other]
-            if not fresh.size:
-                continue
-            entered = self._begun and bool((held.fetch[windows.reader[fresh]] < 0).any())
-            for some in self._cut(windows, fresh):
-                pieces, counts = self._lanes.many_pieces(windows.take(some))
-                part = self._to_come(windows.take(some), some, window, row) if entered else None
-                base[some] = np.cumsum(counts) - counts
-                if part is not None:
-                    pieces, number = select_rows(pieces, part, exact=self._exact[source])
-                    fetch[some] = own_number = self._number([submit(self._load, source, pieces)])
-                    self._codes[own_number] = np.where(number < 0, -1, number * _PARTS).astype(np.int32)
-                elif self._in_parts and self._in_parts[source]:
-                    fetch[some] = self._begin_parts(source, windows.take(some), pieces, submit)
-                else:
-                    fetch[some] = self._number([submit(self._load, source, pieces)])
-            self._hold(held, windows.reader[fresh], key[fresh], fetch[fresh], base[fresh])
-        spot, place = self._spots(fetch[window], base[window] + row)
-        counts = np.bincount(spot, minlength=len(self._parts))
-        needed = np.flatnonzero(counts)
-        found = [self._part(each) for each in needed.tolist()]
-        # Parts and numbers are given up only here: what this group uses may have been freed for what it
-        # uses later.
-        self._left -= counts
-        for each in needed[self._left[needed] <= 0].tolist():
-            self._parts[each] = None
-        self._give_up()
-        number = np.cumsum(counts > 0) - 1
-        return found, number[spot], place
-
-    def _part(self, spot: int) -> PendingWindow:
-        part = self._parts[spot]
-        if part is None:
-            # Left out, it would give the rows of this group the numbers of other parts: wrong records.
-            message = f"part {spot % _PARTS} of fetch {spot // _PARTS} was freed before its last row"
-            raise AssertionError(message)
-        return part
-
-    def _begin_parts(
-        self, source: int, windows: Windows, pieces: Pieces, submit: Callable[..., Future[Any]]
-    ) -> int:
-        """Submit what fetches windows in parts, those rows together that are delivered together.
-
-        Returns:
-            The number of the fetch.
-        """
-        when, counts = self._lanes.row_order(windows), windows.rows
-        assert when is not None  # noqa: S101 - for the type checker; a source in parts is interleaved
-        part = when * _PARTS // np.repeat(counts, counts)
-        sizes = np.bincount(part, minlength=_PARTS)
-        order = np.argsort(part, kind="stable")
-        code = np.empty(part.size, np.int32)
-        code[order] = (np.arange(part.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)) * _PARTS
-        # Some parts of very small windows are empty.
-        numbers = np.cumsum(sizes > 0) - 1
-        part, sizes = numbers[part], sizes[sizes > 0]
-        slots: list[list[WindowData]] = [[] for _ in range(sizes.size)]
-        task = submit(_fill, slots, self._load, source, pieces, part)
-        number = self._number([_WindowPart(task, slot) for slot in slots], sizes)
-        self._codes[number] = code + part.astype(np.int32)
-        return number
-
-    def _spots(
-        self, fetch: NDArray[np.int64], place: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the number of the part that each row is in, in `_parts`, and its own number in that part.
-
-        Args:
-            fetch: int64 [rows], the fetch that each row came with; -1 for none.
-            place: int64 [rows], its number there.
-
-        Returns:
-            The number of a part is -1 where the row was left out, or its fetch is -1.
-        """
-        spot, found = np.where(fetch < 0, -1, fetch * _PARTS), place
-        if not self._codes:
-            return spot, found
-        begins = np.full(self._used.size + 1, -1, np.int64)  # the last entry is that of no fetch
-        numbers = np.array([each for each in np.unique(fetch).tolist() if each in self._codes], np.int64)
-        if not numbers.size:
-            return spot, found
-        codes = [self._codes[each] for each in numbers.tolist()]
-        sizes = np.array([each.size for each in codes])
-        begins[numbers] = np.cumsum(sizes) - sizes
-        coded = np.flatnonzero(begins[fetch] >= 0)
-        code = np.concatenate(codes)[begins[fetch[coded]] + place[coded]]
-        found = place.copy()
-        spot[coded] = np.where(code < 0, -1, spot[coded] + code % _PARTS)
-        found[coded] = code // _PARTS
-        return spot, found
-
-    def _to_come(
-        self, windows: Windows, some: NDArray[np.int64], window: NDArray[np.int64], row: NDArray[np.int64]
-    ) -> NDArray[np.bool_] | None:
-        """Return which rows of some windows are to be delivered yet, None where that is all of them.
-
-        Args:
-            windows: these windows.
-            some: their numbers in the group.
-            window, row: of each row of the group, its window's number there and its own in the window.
-        """
-        order = self._lanes.row_order(windows)
-        if order is None:
-            return None
-        part = remaining_rows(order, windows.rows, some, window, row)
-        return None if part.all() else part
-
-    def _lacking(
-        self,
-        fetch: NDArray[np.int64],
-        base: NDArray[np.int64],
-        own: NDArray[np.int64],
-        window: NDArray[np.int64],
-        row: NDArray[np.int64],
-    ) -> NDArray[np.bool_]:
-        """Return for which windows of a source (`own`) rows are not held any more that this group wants.
-
-        They had been delivered: the padding of the last step begins the epoch again.
-        """
-        number = np.full(int(window.max(initial=-1)) + 1, -1)
-        number[own] = np.arange(own.size)
-        which = number[window]
-        wanted = np.flatnonzero(which >= 0)
-        wanted = wanted[fetch[which[wanted]] >= 0]
-        at = which[wanted]
-        spot, _ = self._spots(fetch[at], base[at] + row[wanted])
-        lacking = np.zeros(own.size, bool)
-        lacking[at[(spot < 0) | (self._left[spot] <= 0)]] = True
-        return lacking
-
-    def _cut(self, windows: Windows, fresh: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return lists of windows that one call fetches: of one source and cycle, in storage order."""
-        cycles = windows.cycle[fresh]
-        runs = np.split(fresh, np.flatnonzero(np.diff(cycles)) + 1)
-        many = self._lanes.together(int(windows.source[fresh[0]]), self._fetch_rows)
-        # They are all needed by one group, so what comes first is nothing to it. Groups of a step or two more
-        # or less than one call fetches are fetched by one: memory for windows of one size is used again.
-        runs = [run[np.argsort(windows.position[run], kind="stable")] for run in runs]
-        if self._in_parts and self._in_parts[int(windows.source[fresh[0]])]:
-            # A part lives as long as the longest window in it: at a start they are of many lengths.
-            runs = [run[np.argsort(windows.rows[run], kind="stable")] for run in runs]
-        return [part for run in runs for part in np.array_split(run, max(1, round(len(run) / many)))]
-
-    def _number(self, parts: Sequence[PendingWindow], rows: NDArray[np.int64] | None = None) -> int:
-        """Return a number for a fetch.
-
-        Args:
-            parts: what it is.
-            rows: int64 [parts], how many each has; None for one that lives as long as it is held.
-        """
-        if not self._free:
-            first = self._used.size
-            more = max(64, first)
-            self._used = np.concatenate([self._used, np.zeros(more, np.int64)])
-            self._left = np.concatenate([self._left, np.zeros(more * _PARTS, np.int64)])
-            self._parts += [None] * (more * _PARTS)
-            self._free = list(range(first, first + more))[::-1]
-        number = self._free.pop()
-        self._numbers.add(number)
-        at = number * _PARTS
-        self._parts[at : at + len(parts)] = parts
-        self._left[at : at + len(parts)] = _FOREVER if rows is None else rows
-        return number
-
-    def _hold(
-        self,
-        held: _Held,
-        reader: NDArray[np.int64],
-        key: NDArray[np.int64],
-        fetch: NDArray[np.int64],
-        base: NDArray[np.int64],
-    ) -> None:
-        # Windows come in the order in which they are used: of several of one reader the last is kept.
-        places = np.arange(len(reader))
-        held.latest[reader] = places
-        last = held.latest[reader] == places
-        latest, number = reader[last], fetch[last]
-        self._let_go(held, latest)
-        held.window[latest], held.fetch[latest], held.base[latest] = key[last], number, base[last]
-        self._used += np.bincount(number, minlength=len(self._used))
-
-    def _let_go(self, held: _Held, readers: NDArray[np.int64]) -> None:
-        old = held.fetch[readers]
-        self._used -= np.bincount(old[old >= 0], minlength=len(self._used))
-        held.window[readers] = held.fetch[readers] = -1
-
-    def _give_up(self) -> None:
-        """Forget the fetches of which no reader holds a window."""
-        for number in [each for each in self._numbers if not self._used[each]]:
-            at = number * _PARTS
-            self._parts[at : at + _PARTS] = [None] * _PARTS
-            self._left[at : at + _PARTS] = 0
-            self._codes.pop(number, None)
-            self._numbers.remove(number)
-            self._free.append(number)
-
-    def let_go_before(self, lane: int) -> None:
-        """Let go of the windows of the lanes before one."""
-        for held in self._held:
-            readers = len(held.window) // len(self._lanes.lane_lengths)
-            self._let_go(held, np.flatnonzero(held.fetch[: lane * readers] >= 0))
-        self._give_up()
-
-
 def _plan(
     lanes: Lanes,
     group: StepGroup,
-    windows: _HeldWindows,
+    windows: HeldWindows,
     submit: Callable[..., Future[WindowData]],
     *,
     with_identities: bool,
+    alone: bool = True,
 ) -> PlannedSteps:
-    found = windows.plan(group, submit)
+    found = windows.plan(group, submit, alone=alone)
     identities = None
     if with_identities:
         identities = RowIdentities(*(column[group.order] for column in lanes.rows(group.parts)))
@@ -1027,4 +764,4 @@ def plan_template(lanes: Lanes, load: Load) -> PlannedSteps:
     parts = np.array([[lane, 0, count]])
     group = StepGroup([0], np.array([0, count]), [count], parts, np.arange(count))
 
-    return _plan(lanes, group, _HeldWindows(lanes, load, 1.0, 1), _run_here, with_identities=True)
+    return _plan(lanes, group, HeldWindows(lanes, load, 1.0, 1), _run_here, with_identities=True)

@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import mmap
 import threading
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -139,43 +140,61 @@ class Memory:
     def __init__(self, *, mapped: bool, most: int | None = None) -> None:
         self._is_mapped = mapped
         self._keeps = most
-        # By a number, in the order in which they were given back; and the sizes of those in use. No lock: the
-        # collector may give one back in the middle of anything.
-        self._free: dict[int, NDArray[np.uint8]] = {}
-        self._used: dict[int, int] = {}
-        self._most = 0
+        self._lock = threading.Lock()
+        # What was given back, which the collector may do in the middle of anything, and so without the lock.
+        self._back: deque[NDArray[np.uint8]] = deque()
+        # By size, which are few; and how many bytes are kept, in use, and were in use at most.
+        self._free: dict[int, list[NDArray[np.uint8]]] = {}
+        self._kept = self._used = self._most = 0
 
     def take(self, size: int) -> LeasedMemory:
         """Return memory of at least so many bytes, and at most an eighth more, or 64 KiB.
 
         Of mapped memory up to twice as much, where more would have to be asked for than was once in use.
         """
-        free = [(len(each), key) for key, each in list(self._free.items())]
-        used = sum(list(self._used.values()))
-        room = self._most - used - sum([many for many, _ in free])
-        most = size + (size if room < size and self._is_mapped else max(size // 8, _LEAST_MEMORY))
-        fits = [(many, key) for many, key in free if size <= many <= most]
-        memory = self._free.pop(min(fits)[1], None) if fits else None
-        if memory is None:  # or another thread was faster
-            # A little more than is wanted now, so that it does for what is wanted later.
-            step = max(_LEAST_MEMORY, 1 << max(0, size.bit_length() - 5))
-            size = -(-size // step) * step
-            memory = _mapped(size) if self._is_mapped else np.empty(size, np.uint8)
-        self._used[id(memory)] = len(memory)
-        used += len(memory)
-        self._most = max(self._most, used)
-        room = self._most - used
-        for key, each in reversed(list(self._free.items())):
-            room -= len(each)
-            if room < 0:
-                self._free.pop(key, None)
+        with self._lock:
+            self._take_back()
+            room = self._most - self._used - self._kept
+            most = size + (size if room < size and self._is_mapped else max(size // 8, _LEAST_MEMORY))
+            fits = min((many for many in self._free if size <= many <= most), default=None)
+            if fits is None:
+                # A little more than is wanted now, so that it does for what is wanted later.
+                step = max(_LEAST_MEMORY, 1 << max(0, size.bit_length() - 5))
+                fits = -(-size // step) * step
+                memory = None
+            else:
+                memory = self._pop(fits)
+            self._used += fits
+            self._most = max(self._most, self._used)
+            while self._used + self._kept > self._most:
+                self._pop(next(iter(self._free)))
+        if memory is None:
+            memory = _mapped(fits) if self._is_mapped else np.empty(fits, np.uint8)
         return LeasedMemory(self, memory)
+
+    def _pop(self, size: int) -> NDArray[np.uint8]:
+        memory = self._free[size].pop()
+        if not self._free[size]:
+            del self._free[size]
+        self._kept -= size
+        return memory
+
+    def _take_back(self) -> None:
+        while self._back:
+            memory = self._back.popleft()
+            self._used -= len(memory)
+            if self._keeps is None or self._kept + len(memory) <= self._keeps:
+                self._free.setdefault(len(memory), []).append(memory)
+                self._kept += len(memory)
 
     def give_back(self, memory: NDArray[np.uint8]) -> None:
         """Keep memory that nothing refers to any more."""
-        if self._keeps is None or len(memory) + sum(map(len, list(self._free.values()))) <= self._keeps:
-            self._free[id(memory)] = memory
-        self._used.pop(id(memory), None)
+        self._back.append(memory)
+        if self._lock.acquire(blocking=False):  # else who has it may be this thread; it is kept later
+            try:
+                self._take_back()
+            finally:
+                self._lock.release()
 
 
 class LeasedMemory:
@@ -346,7 +365,7 @@ def _fetched(component: Component, pieces: Pieces, damage: Damage) -> list[list[
     pool = component.source.pool
     numbers = pieces.shards.tolist()
     with SkipCorrupt(skips=damage.skips):
-        pool.prepare(numbers)
+        pool.prepare(numbers, streamed=True)
     found: list[list[FetchedFrames] | None] = [None] * len(numbers)
     wanted: list[int] = []
     runs: list[RowRun] = []
@@ -493,7 +512,7 @@ def _loaded(
     waiting: list[tuple[int, Callable[[], list[FetchedRun]] | None]] = []
     numbers = list(dict.fromkeys(pieces.shards.tolist()))
     with SkipCorrupt(skips=damage.skips):
-        component.source.pool.prepare(numbers)
+        component.source.pool.prepare(numbers, streamed=True)
     for number in numbers:
         own = np.flatnonzero(pieces.shards == number).tolist()
         if component.source.pool.is_local(number):

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardio.order import Mixture, Plan
+from shardio.order import InterleavedEpoch, Mixture, Plan
 from tests.order.cases import random_sizes
 from tests.order.shapes import mixed_order, order_of, window_pieces
 
@@ -107,3 +107,37 @@ def test_steps_of_the_tail_are_found_though_the_batch_changes_in_it():
         group = changed.group(steps)
         found = changed.lanes.rows(group.parts).positions[group.order]
         assert found.tolist() == np.concatenate(wanted).tolist()
+
+
+@settings(
+    max_examples=max(30, settings().max_examples // 5), deadline=None, suppress_health_check=list(HealthCheck)
+)
+@given(st.randoms(use_true_random=False))
+def test_the_window_at_a_position_is_the_one_that_holds_it(rnd):
+    """Every window of all lanes, found by its rows; and it begins in the round of its first row."""
+    sizes = random_sizes(rnd, rnd.randint(1, 5), 300)
+    if not sizes.total_rows:
+        return
+    m = rnd.randint(1, 50)
+    plan = Plan(
+        ranks=rnd.randint(1, 3), workers=rnd.randint(1, 2), chunk_rows=m, interleave=rnd.randint(1, 9),
+        window=rnd.randint(1, m),
+    )  # fmt: skip
+    epoch = InterleavedEpoch(sizes, plan, seed=1, shuffle=rnd.random() < 0.8, cycle=rnd.randint(0, 1))
+    lanes = np.arange(plan.lanes)
+    windows = epoch.locate(np.stack([lanes, np.zeros_like(lanes), epoch.lane_lengths], axis=1)).windows
+    place = np.repeat(np.arange(len(windows)), windows.rows)
+    positions = np.concatenate(
+        [np.arange(p, p + n) for p, n in zip(windows.position, windows.rows, strict=True)]
+    )
+    assert sorted(positions.tolist()) == list(range(sizes.total_rows))
+    found, wanted = epoch.windows_at(0, 0, positions), windows.take(place)
+    for name in ("lane", "number", "reader", "rows", "position", "begin"):
+        assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
+    # Each reader comes to its windows one after another, the first one in its first round.
+    order = np.lexsort((windows.begin, windows.reader))
+    ends = (windows.begin + windows.rows)[order]
+    new = np.append(True, np.diff(windows.reader[order]) != 0)
+    first = windows.begin[order][new]
+    assert (first == first[0]).all()
+    assert (windows.begin[order][1:][~new[1:]] == ends[:-1][~new[1:]]).all()

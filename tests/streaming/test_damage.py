@@ -479,7 +479,7 @@ def test_what_was_hurt_on_its_way_comes_again(monkeypatch, url, threads):
     monkeypatch.setattr(BlockFetcher, "begin", hurting)
     stream = shardio.stream(ds, plan=shape, global_batch=10, num_threads=threads)
     assert sorted(flat(batch["n"].tolist() for batch in stream)) == list(range(300))
-    assert ds.stats["refetched"] == 1
+    assert ds.stats["refetched"] == len(begun[1])
 
 
 @THREADS

@@ -356,8 +356,9 @@ def test_what_was_delivered_of_a_window_is_let_go(monkeypatch, large, threads):
     ]
     assert sorted(seen) == sorted(large)
     assert 4000 - 20 <= counted.rows <= 4000  # none twice; the first batch came alone
-    # Half of a part of each open window more, those that one group begins, and what is made beside them.
-    assert counted.peak <= (0.5 + 1 / 8 + 0.1) * 2000 * 1024 + (1 << 17) * (1 + (threads + 1) / 4)
+    # Half of a part of each open window more, neighbours that came early, those that one group begins, and
+    # what is made beside them.
+    assert counted.peak <= (0.5 + 1 / 16 + 3 / 16 + 0.1) * 2000 * 1024 + (1 << 17) * (1 + (threads + 1) / 4)
     gc.collect()
     assert counted.alive == 0
 
@@ -391,11 +392,12 @@ def test_windows_in_parts_give_what_whole_ones_do(monkeypatch, large, remainder,
 def test_a_part_that_was_let_go_too_early_is_an_error(monkeypatch, large):
     """Rows are numbered by the parts of their group: one that is not there must not shift the others."""
     monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
-    from shardio.streaming._pipeline import _HeldWindows, _Planner
+    from shardio.streaming._held import HeldWindows
+    from shardio.streaming._pipeline import _Planner
 
     monkeypatch.setattr(_Planner, "_reads_alone", lambda self, group: False)
     # The padding of the last step is of parts that were freed, and this says which are to come again.
-    monkeypatch.setattr(_HeldWindows, "_lacking", lambda self, fetch, base, own, window, row: own < 0)
+    monkeypatch.setattr(HeldWindows, "_lacking", lambda self, fetch, base, own, window, row: own < 0)
     shape = Plan(ranks=1, workers=1, chunk_rows=1000, interleave=4, window=1000)
     stream = shardio.stream(large[:3990], global_batch=64, plan=shape, remainder="pad", num_threads=0)
     with pytest.raises(AssertionError, match="was freed before its last row"):
@@ -629,6 +631,7 @@ def test_windows_of_one_fetch_are_of_like_length(monkeypatch, fetched_url):
     monkeypatch.setattr(_stream, "load_parts", noting)
     monkeypatch.setattr("shardio.streaming._pipeline._Planner._reads_alone", lambda self, group: False)
     monkeypatch.setattr("shardio.streaming._pipeline._GROUP_BYTES", 300 << 10)
+    monkeypatch.setattr("shardio.streaming._pipeline._neighbours", lambda *_, **__: None)
     ds = shardio.open(fetched_url, mmap=False)
     stream = shardio.stream(ds, global_batch=20, plan=_PARTED, num_threads=0)
     next(iter(stream))

@@ -1,0 +1,153 @@
+"""What an epoch from a bucket asks for, counted at the server: neighbours come by one request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import shardio
+from shardio.order import Plan
+from shardio.streaming._held import HeldWindows
+from tests.servers import s3
+from tests.servers.faults import FaultServer, fault_server
+
+SIZE, ROWS, BLOCK = 600, 12_000, 4096
+RUN = 256 << 10
+# Chunks of 48 KB: a lane of the first reads six, one in each strand; one of the second about five.
+WHOLE = Plan(ranks=4, workers=1, chunk_rows=80, interleave=37, window=80)
+PART = Plan(ranks=4, workers=1, chunk_rows=80, interleave=8, window=80)
+
+
+class Asked(NamedTuple):
+    """Requests for data, and bytes of them, as multiples of what the records take."""
+
+    requests: int
+    bytes: float
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
+    folder: Path = tmp_path_factory.mktemp("bucket")
+    random = np.random.default_rng(1)
+    with shardio.DatasetWriter(folder / "d", shard_bytes=3 << 20, block_bytes=BLOCK) as out:
+        for number in range(ROWS):
+            out.write(number.to_bytes(4, "little") + random.bytes(SIZE - 4))
+    with fault_server() as running:
+        running.load(folder / "d", "/bucket/d")
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardio.streaming._pipeline.RUN_BYTES", RUN)
+
+
+def epoch(server: FaultServer, plan: Plan, *, step: int = 0, **options: object) -> tuple[list[int], Asked]:
+    """Return the numbers of the records of an epoch, and what was asked for."""
+    ds = shardio.open("s3://bucket/d", storage_options=s3.options_for(server.url), engine="obstore")
+    stream = shardio.stream(ds, global_batch=16, seed=3, plan=plan, remainder="keep", **options)
+    stream.go_to(step)
+    server.log.clear()
+    found = [int.from_bytes(each[:4], "little") for batch in stream for each in batch["payload"]]
+    ranges = [r.range for r, _ in server.log if not r.path.endswith(".shardidx") and "/data/" in r.path]
+    return found, Asked(
+        len(ranges), sum(stop - start for start, stop in filter(None, ranges)) / (ROWS * SIZE)
+    )
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_dataset_that_fits_in_its_windows_is_fetched_once(server: FaultServer, threads: int) -> None:
+    """It took three requests for each chunk, and each had the blocks at both its ends."""
+    found, asked = epoch(server, WHOLE, num_threads=threads)
+    assert sorted(found) == list(range(ROWS))
+    runs = ROWS * SIZE / RUN
+    assert asked.requests <= 1.5 * runs + 16 + 4  # the first batch by the record, and the ends of shards
+    assert asked.bytes <= 1.08 + 16 * BLOCK / (ROWS * SIZE)
+
+
+@pytest.mark.parametrize("part_bytes", [512, 1 << 20])
+def test_neighbours_that_are_needed_soon_come_together(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch, part_bytes: int
+) -> None:
+    """As far as there is room: where windows are held whole there is none."""
+    monkeypatch.setattr("shardio.streaming._pipeline._PART_ROW_BYTES", part_bytes)
+    most, keep = [0], HeldWindows._keep_early
+
+    def noting(self: HeldWindows, held: object, *rest: object) -> None:
+        keep(self, held, *rest)
+        most.append(held.early_rows)
+
+    monkeypatch.setattr(HeldWindows, "_keep_early", noting)
+    found, asked = epoch(server, PART, num_threads=0)
+    monkeypatch.setattr("shardio.streaming._pipeline._neighbours", lambda *_, **__: None)
+    plain, alone = epoch(server, PART, num_threads=0)
+    assert found == plain
+    room = 4 * 8 * 80 * 3 // 16 if part_bytes == 512 else 0
+    assert max(most) <= room
+    if room:
+        assert max(most) > 0.5 * room
+        assert asked.requests < 0.85 * alone.requests
+        assert asked.bytes < alone.bytes - 0.015
+    else:
+        assert asked.requests <= alone.requests
+
+
+@pytest.mark.filterwarnings("ignore:global_batch=16 gives 3 ranks")
+@pytest.mark.parametrize("plan", [WHOLE, PART])
+@pytest.mark.parametrize("step", [1, 333])
+def test_what_comes_early_changes_no_order(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch, plan: Plan, step: int
+) -> None:
+    """From the middle of an epoch too, and where ranks share a batch unevenly, or workers their lanes."""
+
+    def delivered() -> list[list[int]]:
+        found = [epoch(server, plan, step=step, num_threads=0, rank=r, world_size=3)[0] for r in range(3)]
+        return [*found, epoch(server, plan, step=step, num_threads=2)[0]]
+
+    early = delivered()
+    monkeypatch.setattr("shardio.streaming._pipeline._neighbours", lambda *_, **__: None)
+    assert early == delivered()
+
+
+@pytest.mark.parametrize("plan", [WHOLE, PART])
+def test_passes_of_a_mixture_are_apart(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch, plan: Plan
+) -> None:
+    """What comes early belongs to a source and to one pass over it."""
+
+    def delivered() -> list[list[bytes]]:
+        options = {"storage_options": s3.options_for(server.url), "engine": "obstore"}
+        readers = [shardio.open("s3://bucket/d", **options)[first:] for first in (0, 9000)]
+        mixed = shardio.mix([(each, 0.5) for each in readers], stop="all")
+        stream = shardio.stream(mixed, global_batch=16, seed=3, plan=[plan, PART], num_threads=0)
+        return [batch["payload"] for batch in stream]
+
+    early = delivered()
+    monkeypatch.setattr("shardio.streaming._pipeline._neighbours", lambda *_, **__: None)
+    assert early == delivered()
+
+
+def test_ranks_together_fetch_little_more_than_one(server: FaultServer) -> None:
+    """Neighbours of another rank are not fetched: each chunk comes once, with the blocks at its ends."""
+    found, total = [], 0.0
+    for rank in range(4):
+        rows, asked = epoch(server, WHOLE, num_threads=0, rank=rank, world_size=4)
+        found += rows
+        total += asked.bytes
+    assert sorted(found) == list(range(ROWS))
+    assert total <= 1.03 + 4096 / (80 * SIZE) * 1.5 + 16 * BLOCK / (ROWS * SIZE)
+
+
+def test_an_epoch_in_storage_order_has_no_seams(server: FaultServer) -> None:
+    """Chunks of a window that follow one another are one request, and no block comes twice."""
+    ds = shardio.open("s3://bucket/d", storage_options=s3.options_for(server.url), engine="obstore")
+    server.log.clear()
+    stream = shardio.stream(ds, global_batch=16, shuffle=False, num_threads=0)
+    assert sum(len(batch["payload"]) for batch in stream) == ROWS
+    sizes = [r.range[1] - r.range[0] for r, _ in server.log if r.range and "/data/" in r.path]
+    assert len(sizes) <= 2 * 3  # the head of an index, and a shard
+    assert sum(sizes) <= 1.05 * ROWS * SIZE
