@@ -13,7 +13,6 @@ from shardio.format._blocks import (
     Block,
     BlockBuilder,
     check_block,
-    open_block,
 )
 from shardio.format._compression import (
     ZSTD_HEAD,
@@ -86,7 +85,6 @@ __all__ = [
     "is_blank_line",
     "is_tar_header",
     "iterate_payloads",
-    "open_block",
     "parse_json",
     "payload_bounds",
     "read_member",

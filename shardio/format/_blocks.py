@@ -1,8 +1,8 @@
 """Blocks: runs of whole frames, the unit of compression, checksum and I/O.
 
-Bytes in, values out: a `BlockBuilder` turns payloads into blocks, `open_block` turns the stored bytes of a
-block back into decoded bytes after their checksum was compared.  Where blocks are cut depends on the payloads
-and the target alone, so the same records give the same shard.
+Bytes in, values out: a `BlockBuilder` turns payloads into blocks, `check_block` compares stored bytes with
+their checksum, and `decompress` decodes them.  Where blocks are cut depends on the payloads and the target
+alone, so the same records give the same shard.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardio import kernels
 from shardio.errors import CorruptBlockError
-from shardio.format._compression import Compression, Compressor, decompress
+from shardio.format._compression import Compression, Compressor
 from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.format._limits import DEFAULT_LIMITS
 
@@ -127,20 +127,3 @@ def check_block(stored: Buffer, crc32c: int) -> None:
             found=f"{found:#010x}",
             advice=f"it was damaged or replaced: {DAMAGE_ADVICE}",
         )
-
-
-def open_block(
-    stored: Buffer,
-    compression: Compression,
-    *,
-    crc32c: int | None,
-    decoded_bytes: int,
-    limits: Limits = DEFAULT_LIMITS,
-) -> Buffer:
-    """Return the decoded bytes of a block whose stored bytes match their checksum.
-
-    `crc32c` is None where the caller has checked the block before, or was told not to (`verify=False`).
-    """
-    if crc32c is not None:
-        check_block(stored, crc32c)
-    return decompress(stored, compression, decoded_bytes, limits=limits)

@@ -28,7 +28,7 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
-from shardio.format import DEFAULT_LIMITS, Compression, Framing, RecordCrc, check_block, open_block
+from shardio.format import DEFAULT_LIMITS, Compression, Framing, RecordCrc, check_block, decompress
 from shardio.lifecycle._repair_report import Repaired
 from shardio.maintenance import UNREADABLE, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import (
@@ -416,8 +416,7 @@ class _ShardRepair:
         try:
             stored = data.read(start, stop)
             check_block(stored, int(head.block_crc32c[block]))
-            size = int(head.block_decoded_bytes[block])
-            decoded = open_block(stored, head.compression, crc32c=None, decoded_bytes=size)
+            decoded = decompress(stored, head.compression, int(head.block_decoded_bytes[block]))
             part = kernels.scan_frames(decoded).frame_stops.astype(np.uint32)
             check_frames_part(head, block, part)
         except _WRONG:

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, ShardioError
-from shardio.format import Compression, Framing, RecordCrc, check_block, open_block, parse_json
+from shardio.format import Compression, Framing, RecordCrc, check_block, decompress, parse_json
 from shardio.maintenance._findings import UNREADABLE, Finding
 from shardio.maintenance._sequential import checksum_error, size_error
 from shardio.maintenance._stored_bytes import FAILED, StoredBytes, read_ahead, runs
@@ -265,9 +265,7 @@ class _BlockWalk:
             return None, sound  # a gap: bytes of no record
         size = int(head.block_decoded_bytes[block])
         try:
-            return open_block(
-                stored, self._compression, crc32c=None, decoded_bytes=size, limits=self.limits
-            ), sound
+            return decompress(stored, self._compression, size, limits=self.limits), sound
         except CorruptBlockError as error:
             # Damaged bytes do not decode, and that is not another finding.
             if sound:

@@ -159,7 +159,7 @@ class Fetched(NamedTuple):
 
 
 class KnownEnd:
-    """Where a file was found to be cut, so that it is not asked each time for what is behind.
+    """Where a file was found to be cut, or to be gone, so that it is not asked each time for what is behind.
 
     Args:
         times: so many reads are refused before one asks again, since the file may have come back.
@@ -170,14 +170,20 @@ class KnownEnd:
         self._found: tuple[int, ShardioError, int] | None = None
 
     def remember(self, end: int, error: ShardioError) -> None:
-        """Refuse reads beyond a place with an error, some times."""
+        """Refuse reads beyond a place with an error, some times; all of them beyond -1."""
         self._found = end, error, self._times
+
+    def refuses(self, stop: int) -> bool:
+        """Whether a read up to `stop` is refused."""
+        found = self._found
+        return found is not None and stop > found[0]
 
     def refusal(self, stop: int) -> ShardioError | None:
         """Return the error of a read up to `stop`; None where the file is to be asked."""
-        if self._found is None or stop <= self._found[0]:
+        found = self._found  # once: another thread may change it
+        if found is None or stop <= found[0]:
             return None
-        end, error, left = self._found
+        end, error, left = found
         self._found = (end, error, left - 1) if left > 1 else None
         # A copy: threads that raise one error at once would write into each other's traceback.
         return error.located().with_traceback(None)

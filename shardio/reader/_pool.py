@@ -262,7 +262,6 @@ class ShardPool:
         self._open: dict[int, OpenShard] = {}
         self._opening: dict[int, _Opening] = {}
         self._deleted: dict[int, NDArray[np.int64]] = {}
-        self._refused: dict[int, tuple[int, ShardioError]] = {}
         self._known_ends: dict[int, tuple[KnownEnd, KnownEnd]] = {}
         descriptor_users.add(self)
 
@@ -291,7 +290,7 @@ class ShardPool:
         Of a shard that was cut what is left may be read: where it ends is remembered by what reads it.
         """
         if self._remembers(number):
-            self._refused[number] = (_ASK_AGAIN, error)
+            self._known_ends_of(number)[0].remember(-1, error)
             self._open.pop(number, None)
 
     def remember_missing(self, number: int, error: ShardioError) -> None:
@@ -302,17 +301,14 @@ class ShardPool:
     def _remembers(self, number: int) -> bool:
         return self._options.on_error != "raise" and not self.is_local(number)
 
-    def _known_ends_of(self, number: int) -> tuple[KnownEnd, KnownEnd] | None:
-        if not self._remembers(number):
-            return None
+    def _known_ends_of(self, number: int) -> tuple[KnownEnd, KnownEnd]:
+        """Return where a shard and its index were found to end; before its beginning where all is refused."""
         return self._known_ends.setdefault(number, (KnownEnd(_ASK_AGAIN), KnownEnd(_ASK_AGAIN)))
 
     def _raise_remembered(self, number: int) -> None:
-        times, error = self._refused.get(number, (0, None))
-        if error is not None and times:
-            self._refused[number] = (times - 1, error)
-            # A copy: threads that raise one error at once would write into each other's traceback.
-            raise error.located().with_traceback(None)
+        error = self._known_ends_of(number)[0].refusal(0) if number in self._known_ends else None
+        if error is not None:
+            raise error
 
     @property
     def capacity(self) -> int:
@@ -469,7 +465,7 @@ class ShardPool:
             self._opening.pop(number, None)
 
     def _is_refused(self, number: int) -> bool:
-        return self._refused.get(number, (0,))[0] > 0
+        return number in self._known_ends and self._known_ends_of(number)[0].refuses(0)
 
     def _cache_of(self, root: int) -> BlockCache | None:
         # What is on local disk needs no copy there.
@@ -503,6 +499,6 @@ class ShardPool:
             cache=self._cache_of(entry.root),
             alone=self._options.on_error == "raise",
             kept=self._kept,
-            known_ends=self._known_ends_of(number),
+            known_ends=self._known_ends_of(number) if self._remembers(number) else None,
             check_expired=self.check_expired,
         )
