@@ -75,6 +75,7 @@ class World:
         self.objects: dict[str, tuple[bytes, int]] = {}
         self.ever: dict[str, bytes] = {}  # whatever was there once, the hint aside
         self.calls: list[Call] = []
+        self.effects: list[tuple[str, str]] = []  # in the order in which they took place
         self.switched: dict[tuple[int, int], tuple[int, float]] = {}
         self.clients: list[Client] = []
         self.by_thread: dict[int, Client] = {}
@@ -94,10 +95,12 @@ class World:
 
     def write(self, key: str, data: bytes) -> None:
         self._stored += 1
+        self.effects.append(("write", key))
         self.objects[key] = (data, self._stored)
         self.ever.setdefault(key, data)
 
     def remove(self, key: str) -> bool:
+        self.effects.append(("remove", key))
         return self.objects.pop(key, None) is not None
 
     # Turns
