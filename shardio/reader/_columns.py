@@ -11,7 +11,7 @@ import copy
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from shardio.metadata import (
 )
 from shardio.reader._source import DatasetSource, ShardSource
 from shardio.reader._subset import count_below, is_ascending, take
+
+SourceT = TypeVar("SourceT", bound=ShardSource)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -154,9 +156,7 @@ def table_refusal(column: ChosenColumn) -> str | None:
     return None
 
 
-def with_features(
-    source: ShardSource, features: Sequence[str] | None, *, values: bool = False
-) -> ShardSource:
+def with_features(source: SourceT, features: Sequence[str] | None, *, values: bool = False) -> SourceT:
     """Return the same open shards, of which other features are decoded, and damage is raised.
 
     Args:

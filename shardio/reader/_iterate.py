@@ -128,7 +128,7 @@ class BlockRun:
         deleted: NDArray[np.int64] | None,
     ) -> None:
         self.number = number
-        self._shard, self._blocks = shard, blocks
+        self._shard = shard
         first, last = shard.head.block_rows(blocks[0])[0], shard.head.block_rows(blocks[1] - 1)[1]
         self._rows = max(first_row, first), min(stop_row, last)
         self.records = self._rows[1] - self._rows[0]

@@ -323,8 +323,7 @@ def as_stored(
 
 def _with_values(source: DatasetSource) -> DatasetSource:
     if not isinstance(source, JoinedSource):
-        values: Any = with_features(source, None, values=True)
-        return values  # type: ignore[no-any-return]
+        return with_features(source, None, values=True)
     left, right = _with_values(source.left), as_stored(source.right)
     options = replace(source.options, decode=True)
     return _rejoined(left, right, source.base, source.index, source.names, source.on, options)
