@@ -96,7 +96,7 @@ def steps(state: State, without: frozenset[str] = frozenset()) -> Iterator[tuple
         if len(chain) + 1 == number:
             yield f"late {manifest.by}", state._replace(chain=(*chain, manifest), late=rest)
         elif len(chain) >= number:
-            yield f"late {manifest.by}, in vain", state._replace(late=rest)
+            yield f"late {manifest.by}, without effect", state._replace(late=rest)
     for i, process in enumerate(state.processes):
         if process.at in {"done", "refused", "dead"}:
             continue
