@@ -55,7 +55,7 @@ def packages() -> list[str]:
 
 
 def urls() -> dict[str, str]:
-    """Return the addresses of site and repository as the variables of the release say them; see CONTRIBUTING.md."""
+    """Return the addresses of site and repository that the variables of a release say: see CONTRIBUTING."""
     site, repository = (os.environ.get(name, "").rstrip("/") for name in ("SITE_URL", "REPO_URL"))
     found = {"Documentation": site, "Source": repository}
     if repository:
