@@ -174,6 +174,7 @@ protos: $(BUILD)/pbenv/.stamp  ## generate shardio/v1 from protos/
 
 docs: $(BUILD)/docs/.stamp $(BUILD)/typing/shardio_indexer  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BUILD)/docs/bin/mkdocs build --strict
+	.ci/check-site site
 
 $(BUILD)/docs/.stamp: pyproject.toml constraints.txt
 	@echo "installing what the documentation needs into $(BUILD)/docs"
