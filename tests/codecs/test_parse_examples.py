@@ -229,3 +229,24 @@ def test_shapes_that_hold_nothing(dtype, shape):
     full = codecs.encode_example({"x": {"int64": 1, "float32": 0.5, "bytes": b"x"}[dtype]})
     with pytest.raises(SchemaError, match="'x'"):
         codecs.parse_examples([full], {"x": optional})
+
+
+def test_padding_keeps_the_sign_of_a_zero():
+    """As TensorFlow 2.21 does in a fresh process; after a call with 0.0 it takes that for -0.0."""
+    records = [codecs.encode_example({"x": np.ones(n, np.float32)}) for n in (2, 1, 0)]
+    asked = {"x": codecs.FixedLenSequence((), "float32", allow_missing=True, default=-0.0)}
+    found = codecs.parse_examples(records, asked)["x"]
+    assert np.signbit(found).tolist() == [[False, False], [False, True], [True, True]]
+
+
+def test_columns_of_no_records_come_in_the_same_order():
+    asked = {
+        "b": codecs.FixedLen((), "float32"),
+        "a": codecs.VarLen("int64"),
+        "c": codecs.Ragged("int64"),
+        "A": codecs.FixedLen((2,), "int64"),
+    }
+    record = codecs.encode_example({"b": 1.0, "A": [1, 2]})
+    assert (
+        list(codecs.parse_examples([], asked)) == list(codecs.parse_examples([record], asked)) == list(asked)
+    )

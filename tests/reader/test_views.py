@@ -382,3 +382,22 @@ class TestShown:
         for shard in tmp_path.rglob("*.tfrecord"):
             shard.write_bytes(b"x" * shard.stat().st_size)
         assert "cannot be read" in shardio.open(url)._repr_html_()
+
+
+@pytest.mark.filterwarnings("ignore:.*no shard has a table")
+def test_a_split_whose_records_were_deleted_has_the_same_columns(tmp_path) -> None:
+    schema = {"z": "int64", "a": "text", "m": "float32[2]", "b": "int32[?]", "t": "tensor"}
+    with shardio.DatasetWriter(tmp_path / "ds", schema=schema) as out:
+        for split in ("train", "val"):
+            out.write({"z": 1, "a": "x", "m": [1, 2], "b": [1], "t": np.ones(2)}, split=split)
+    shardio.delete(tmp_path / "ds", [0], split="val")
+    for split in ("train", "val"):
+        found = shardio.open(tmp_path / "ds", split)
+        assert len(found) == (split == "train")
+        orders = [
+            found.column_names,
+            found.read_batch([]),
+            found.to_arrow().column_names,
+            found.to_pandas().columns,
+        ]
+        assert [list(order) for order in orders] == [list(schema)] * 4
