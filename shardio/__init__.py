@@ -56,8 +56,10 @@ if TYPE_CHECKING:
     from shardio.lifecycle import tag as tag
     from shardio.lifecycle import tags as tags
     from shardio.lifecycle import untag as untag
+    from shardio.maintenance import FillReport as FillReport
     from shardio.maintenance import Finding as Finding
     from shardio.maintenance import VerifyReport as VerifyReport
+    from shardio.maintenance import fill_cache as fill_cache
     from shardio.maintenance import verify as verify
     from shardio.metadata import Feature as Feature
     from shardio.metadata import Schema as Schema
@@ -107,7 +109,7 @@ _OFFERED = {
         "SchemaReport TableReport build_keys build_table compact delete diff remove_split "
         "rename_split repair restore set_schema tag tags untag"
     ),
-    "shardio.maintenance": "Finding VerifyReport verify",
+    "shardio.maintenance": "FillReport Finding VerifyReport fill_cache verify",
     "shardio.metadata": "Feature Schema",
     "shardio.order": "Permutation Plan",
     "shardio.packing": "PackReport PackedRows pack pack_columns unpack",

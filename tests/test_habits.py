@@ -21,7 +21,7 @@ import shardio_indexer
 # Word by word: how an option of that name reads in every public function, method and constructor that has it,
 # its default included; where it may be left out in some and must be given in others, both forms.
 WORDS = {
-    "cache": {"CacheOptions | None = None"},
+    "cache": {"CacheOptions", "CacheOptions | None = None"},
     "digest": {"str", "str | None = None"},
     "dry_run": {"bool = False", "bool = True"},  # what removes or repairs shows first what it would do
     "engine": {"str | None = None"},

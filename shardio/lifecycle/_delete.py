@@ -23,6 +23,7 @@ from shardio.storage import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Executor
     from pathlib import Path
 
     from numpy.typing import ArrayLike, NDArray
@@ -46,6 +47,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     erase: bool = False,
     drop_tags: bool = False,
     cache: CacheOptions | None = None,
+    executor: Executor | None = None,
     dry_run: bool = False,
     progress: bool | Callable[[Any], None] = False,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
@@ -73,6 +75,8 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         erase: remove the records for good, for takedowns.
         drop_tags: with `erase`, drop the tags of versions that hold the records; else these are refused.
         cache: with `erase`, a cache of blocks on local disk that is emptied.
+        executor: with `erase`, any `concurrent.futures.Executor` that rewrites the shards; None for this
+            process.
         dry_run: change nothing, only say what would be deleted.
         progress: True for a display on stderr, or a function of how far it has come: `done` and `total`,
             records that `where` has looked at, and with `erase` then those whose shards are rewritten.
@@ -134,13 +138,15 @@ def delete(  # noqa: PLR0913 - the options are the public contract
                 drop_tags=drop_tags,
                 dry_run=dry_run,
                 cache=cache,
+                executor=executor,
                 progress=progress,
                 allow_roots=allow_roots,
                 storage_options=storage_options,
             )
         )
-    if drop_tags or cache is not None:
-        raise ValueError("drop_tags= and cache= are for erase=True: other deletions keep every version")
+    if drop_tags or cache is not None or executor is not None:
+        what = "drop_tags=, cache= and executor= are for erase=True: other deletions keep every version"
+        raise ValueError(what)
     change = _Deletion(catalog, targets, read.number, strict=positions is not None)
     number = None
     if dry_run or not targets:

@@ -20,6 +20,7 @@ from shardio.storage import BlockCache, CacheOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Executor
 
     from numpy.typing import NDArray
 
@@ -57,6 +58,7 @@ def erase(  # noqa: PLR0913 - those of `delete`
     drop_tags: bool,
     dry_run: bool,
     cache: CacheOptions | None,
+    executor: Executor | None,
     progress: bool | Callable[[Any], None],
     allow_roots: Mapping[str, Mapping[str, Any]] | None,
     storage_options: Mapping[str, Any] | None,
@@ -71,6 +73,7 @@ def erase(  # noqa: PLR0913 - those of `delete`
         drop_tags: tags of versions that hold them may go.
         dry_run: change nothing.
         cache: of blocks on local disk, to be emptied.
+        executor: where shards are rewritten; None for this process.
         progress: shows how many records were looked at.
         storage_options: of the dataset's filesystem, for the processes that write.
     """
@@ -90,7 +93,8 @@ def erase(  # noqa: PLR0913 - those of `delete`
                 groups,
                 storage_options=storage_options,
                 allow_roots=allow_roots,
-                workers=1,
+                executor=executor,
+                workers=None if executor else 1,
                 show=show,
             )
         rewriting = Rewriting(catalog, latest, groups, written)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from shardio.maintenance._fill import FillReport, fill_cache
 from shardio.maintenance._findings import UNREADABLE, Finding, Survey, VerifyProgress, VerifyReport
 from shardio.maintenance._indexed import check_indexed
 from shardio.maintenance._verify import check_keys, check_listed, verify
 
 __all__ = [
     "UNREADABLE",
+    "FillReport",
     "Finding",
     "Survey",
     "VerifyProgress",
@@ -15,5 +17,6 @@ __all__ = [
     "check_indexed",
     "check_keys",
     "check_listed",
+    "fill_cache",
     "verify",
 ]

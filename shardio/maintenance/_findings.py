@@ -164,6 +164,11 @@ class Survey:
                     Finding(kind="skipped", message=what, url=url, shard=shard, start=start, stop=stop)
                 )
 
+    def add_counts(self, other: Survey) -> None:
+        """Add the records that another survey has counted."""
+        self.good_records += other.good_records
+        self.undecodable_records += other.undecodable_records
+
     def advance(self, size: int) -> None:
         """Count stored bytes that were looked at."""
         # Bytes after the end of a shard, or a second look, must not carry the count past its end.

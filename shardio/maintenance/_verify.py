@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from shardio.maintenance._indexed import check_indexed
 from shardio.maintenance._sequential import check_listed_bytes, check_records
 from shardio.maintenance._values import ValueCheck, value_check
 from shardio.metadata import ShardTable, manifest_key, parse_deletions, parse_head, usual_index_key
+from shardio.parallel import JobRunner, LostJob
 from shardio.progress import displayed
 from shardio.reader import (
     TABLE_ADVICE,
@@ -43,13 +45,14 @@ from shardio.storage import ShortReadError, connect, connect_folder, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from concurrent.futures import Executor
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from shardio.format import Limits
     from shardio.maintenance._findings import VerifyProgress
-    from shardio.metadata import IndexHead, ShardEntry
+    from shardio.metadata import IndexHead, Schema, ShardEntry
     from shardio.storage import DataFile, Store
 
 _REPAIR = "`shardio repair --mirror` restores it from a copy of the dataset"
@@ -70,6 +73,7 @@ def verify(  # noqa: PLR0913 - the options are the public contract
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     progress: bool | Callable[[VerifyProgress], None] = False,
     limits: Limits | None = None,
+    executor: Executor | None = None,
 ) -> VerifyReport:
     """Check a version of a dataset, or a single shard, and list everything that is wrong.
 
@@ -90,6 +94,8 @@ def verify(  # noqa: PLR0913 - the options are the public contract
         progress: True for a bar on a terminal and lines in a log, or a function, called with a
             `VerifyProgress` every few megabytes.
         limits: upper bounds for sizes that files claim, a `Limits`; None for those of the format.
+        executor: any `concurrent.futures.Executor` that looks at the shards of a dataset; None for this
+            process.
 
     Returns:
         The report; damage is in it and is not raised.
@@ -121,7 +127,9 @@ def verify(  # noqa: PLR0913 - the options are the public contract
     )
     name = url_text(url)
     with displayed(progress, "verify") as show:
-        return _verify(Survey(show), name, options, (version, digest), split, decode=decode)
+        return _verify(
+            Survey(show), name, options, (version, digest), split, decode=decode, executor=executor
+        )
 
 
 def _verify(
@@ -132,6 +140,7 @@ def _verify(
     split: str | None,
     *,
     decode: bool,
+    executor: Executor | None,
 ) -> VerifyReport:
     version, digest = pin
     reading: dict[str, Any] = {"storage_options": options.storage_options, "engine": options.engine}
@@ -142,7 +151,9 @@ def _verify(
     except _WRONG:
         alone = False  # the latest manifest of a dataset is damaged; what is wrong is found again below
     if not alone:
-        return _verify_dataset(survey, connect(name, **reading), options, pin, split, decode=decode)
+        return _verify_dataset(
+            survey, connect(name, **reading), options, pin, split, decode=decode, executor=executor
+        )
     if (split, version, digest) != (None, None, None):
         message = f"{name} is a single shard: it has no split, version or digest to choose"
         raise ValueError(message)
@@ -160,12 +171,15 @@ def _verify_dataset(
     split: str | None,
     *,
     decode: bool,
+    executor: Executor | None,
 ) -> VerifyReport:
     limits = options.limits or DEFAULT_LIMITS
     catalog = Catalog(store, limits=limits)
 
     def check(version: Version) -> VerifyReport:
-        report = _check_version(survey.again(), catalog, version, options, split, decode=decode)
+        report = _check_version(
+            survey.again(), catalog, version, options, split, decode=decode, executor=executor
+        )
         if report.findings:
             # What garbage collection took meanwhile is not damage.
             catalog.check_expired(version)
@@ -188,6 +202,7 @@ def _check_version(
     split: str | None,
     *,
     decode: bool,
+    executor: Executor | None,
 ) -> VerifyReport:
     store = catalog.store
     names = [total.name for total in version.manifest.splits]
@@ -201,14 +216,12 @@ def _check_version(
     if split is not None:
         table = table.of_split(split)
     stores = root_stores(store, version.manifest.roots, table, options)
-    source = ShardSource(store.url, table, stores, options, version.manifest.schema)
     survey.total_bytes = int(table.stored_bytes.sum())
-    done = 0
-    with value_check(survey, source.schema) if decode else nullcontext() as values:
-        for number, entry in enumerate(table):
-            check_listed(survey, source, store, number, entry, values)
-            done += entry.stored_bytes
-            survey.set_done(done)
+    check = _ShardCheck(store.url, options, version.manifest.roots, version.manifest.schema, decode)
+    if executor is None:
+        check.look(survey, ShardSource(store.url, table, stores, options, version.manifest.schema), store)
+    else:
+        _check_elsewhere(survey, check, table, executor)
     return VerifyReport(
         url=store.url,
         version=version.number,
@@ -221,6 +234,59 @@ def _check_version(
         findings=tuple(survey.findings),
         skipped=tuple(survey.skipped),
     )
+
+
+@dataclass(frozen=True)
+class _ShardCheck:
+    """Looks at shards; travels to workers."""
+
+    url: str
+    options: ReadOptions
+    roots: Mapping[int, str]
+    schema: Schema | None
+    decode: bool
+
+    def look(self, survey: Survey, source: ShardSource, store: Store) -> None:
+        """Check the shards of a source one after another."""
+        done = 0
+        with value_check(survey, self.schema) if self.decode else nullcontext() as values:
+            for number, entry in enumerate(source.table):
+                check_listed(survey, source, store, number, entry, values)
+                done += entry.stored_bytes
+                survey.set_done(done)
+
+    def __call__(self, job: tuple[int, ShardEntry]) -> Survey:
+        """Return what is found in one shard."""
+        table, survey = ShardTable.from_entries([job[1]]), Survey()
+        store = connect(self.url, storage_options=self.options.storage_options, engine=self.options.engine)
+        stores = root_stores(store, self.roots, table, self.options)
+        survey.total_bytes = job[1].stored_bytes
+        self.look(survey, ShardSource(self.url, table, stores, self.options, self.schema), store)
+        return survey
+
+
+def _check_elsewhere(survey: Survey, check: _ShardCheck, table: ShardTable, executor: Executor) -> None:
+    """Check shards where an executor runs them; a shard whose worker was lost too often was not looked at."""
+    found: dict[int, Survey] = {}
+    done = 0
+    runner: JobRunner[tuple[int, ShardEntry], Survey] = JobRunner(check, executor=executor)
+    with contextlib.closing(runner.run(enumerate(table))) as jobs:
+        for (number, entry), result in jobs:
+            if isinstance(result, LostJob):
+                part = Survey()
+                what = f"a worker was lost {result.tries} times while it looked at this shard"
+                lost = StorageError(what, found=str(result.error) or type(result.error).__name__)
+                part.note(UNREADABLE, lost, url=check.url, shard=entry.key)
+            else:
+                part = result
+            if part.findings or part.skipped:
+                found[number] = part
+            survey.add_counts(part)
+            done += entry.stored_bytes
+            survey.set_done(done)
+    for number in sorted(found):
+        survey.findings += found[number].findings
+        survey.skipped += found[number].skipped
 
 
 def _check_sessions(survey: Survey, catalog: Catalog, version: Version) -> None:

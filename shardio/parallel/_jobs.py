@@ -26,17 +26,13 @@ _TRIES = 3
 # Jobs under way on an executor that does not say how many workers it has.
 _MOST_AHEAD = 1024
 _REDRAW = 1.0
-# What engines call a worker that is gone; none of them is imported for it.
+# What engines call a worker that is gone, by their package; none of them is imported for it. Functions raise
+# errors of the same names: `torch.OutOfMemoryError` is one of a function that failed.
 _LOSSES = {
-    "CancelledError",  # concurrent.futures, asyncio
-    "FutureCancelledError",  # Dask
-    "FuturesCancelledError",
-    "KilledWorker",
-    "CommClosedError",
-    "WorkerCrashedError",  # Ray
-    "NodeDiedError",
-    "OutOfMemoryError",
-    "ObjectLostError",
+    "asyncio": {"CancelledError"},
+    "concurrent": {"CancelledError"},
+    "distributed": {"CommClosedError", "FutureCancelledError", "FuturesCancelledError", "KilledWorker"},
+    "ray": {"NodeDiedError", "ObjectLostError", "OutOfMemoryError", "WorkerCrashedError"},
 }
 
 
@@ -279,4 +275,5 @@ def _workers_of(executor: Executor | None) -> int | None:
 
 def _is_loss(error: BaseException) -> bool:
     """Tell whether a worker was lost, as each engine says it, rather than its function failed."""
-    return any(kind.__name__ in _LOSSES for kind in type(error).__mro__)
+    kinds = type(error).__mro__
+    return any(kind.__name__ in _LOSSES.get(kind.__module__.partition(".")[0], ()) for kind in kinds)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import io
 import logging
 import os
 import re
@@ -34,6 +35,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import crc32c
 
+from shardio.storage._local import locked
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -41,6 +44,8 @@ _log = logging.getLogger("shardio")
 _FOLDER = "shardio-blocks-2"
 _ENTRY = re.compile(r"[0-9a-f]{62}\.block")
 _HALF = re.compile(r"\.shardio-half-([0-9a-f]{16})-(\d+)-[0-9a-f]{16}")
+_LOCK = re.compile(r"\.shardio-lock-[0-9a-f]{2}")
+_PATIENCE = 600.0  # seconds that a process waits for another one that fetches the same
 _MAGIC = b"SHRDBLK2"
 _FIXED = struct.Struct("<8sIII")  # magic, CRC-32C, bytes of the head, blocks
 _BLOCK = struct.Struct("<IIQ")  # length of the name, CRC-32C, length
@@ -225,6 +230,25 @@ class BlockCache:
             self._pause = _SKIPPED
             self._warn(error)
 
+    @contextlib.contextmanager
+    def alone_with(self, name: str) -> Iterator[None]:
+        """Hold off other processes of this machine that want to store the same; ends with this process.
+
+        Lookups wait for nothing. Where the disk has no locks, or the other process hangs for minutes, this
+        goes on without one: then some blocks may be fetched twice.
+        """
+        with contextlib.ExitStack() as held:
+            try:
+                os.makedirs(self._root, mode=0o700, exist_ok=True)
+                digest = hashlib.sha256(name.encode()).hexdigest()[:2]
+                path = os.path.join(self._root, f".shardio-lock-{digest}")
+                file = held.enter_context(io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb+"))
+            except OSError as error:
+                self._warn(error)
+            else:
+                held.enter_context(locked(file, _PATIENCE))
+            yield
+
     def usage(self) -> CacheUsage:
         """Count what is in the cache."""
         found = list(self._entries())
@@ -234,6 +258,10 @@ class BlockCache:
         """Remove all entries, and what killed writers left; return how many entries it removed."""
         removed = [entry.size for entry in self._entries() if _is_ours(entry.path) and _remove(entry.path)]
         self._remove_halves(all_of_them=True)
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._root) as entries:
+            for lock in [entry.path for entry in entries if _LOCK.fullmatch(entry.name)]:
+                with contextlib.suppress(OSError):
+                    os.unlink(lock)
         for folder in (*self._folders(), self._root):
             # Not empty where another program keeps something in it.
             with contextlib.suppress(OSError):

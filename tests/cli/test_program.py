@@ -188,7 +188,7 @@ def test_messages_of_every_command_name_its_flags(name: str, text: str, shown: s
         ["log", "x", "-n", "0"],
         ["gc", "x", "--keep"],
         ["verify", "x", "--version", "new version"],
-        ["cache", "fill", "x"],
+        ["cache", "burn", "x"],
     ],
     ids=" ".join,
 )

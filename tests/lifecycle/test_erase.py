@@ -7,6 +7,7 @@ import io
 import itertools
 import shutil
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -126,7 +127,8 @@ def test_tables_and_indexes_of_keys_go_too(tmp_path):
     assert len(holding(url)) == 2, "a shard and a table"
     with pytest.raises(ValueError, match="n, of_whom"):
         shardio.delete(url, keys=[17], erase=True)
-    report = shardio.delete(url, keys=[17], feature="n", erase=True)
+    with ThreadPoolExecutor(2) as executor:
+        report = shardio.delete(url, keys=[17], feature="n", erase=True, executor=executor)
     assert {*report.pending_gc} == holding(url)
     shardio.gc(url, dry_run=False)
     assert holding(url) == set()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import shardio
 from shardio.errors import NotFoundError, StorageError, UnsupportedVersionError
 from shardio.maintenance import VerifyProgress
 from shardio.metadata import parse_head
+from shardio.parallel import InlineExecutor
 from shardio.storage import LocalStore
 from tests.maintenance.made import delete_rows, flip, index_of, make_dataset, payloads, rewrite, shards
 
@@ -56,6 +59,25 @@ def test_every_finding_is_listed_in_order(dataset: Path) -> None:
         by_shard.setdefault(finding.shard, []).append(finding.start or 0)
     assert all(starts == sorted(starts) for starts in by_shard.values())
     assert shardio.verify(dataset) == report
+    with ProcessPoolExecutor(2, get_context("spawn")) as executor:
+        assert shardio.verify(dataset, executor=executor) == report, "wherever it is looked at"
+
+
+def test_a_shard_whose_worker_is_always_lost_was_not_looked_at(dataset: Path) -> None:
+    class Losing(InlineExecutor):
+        def submit(self, fn, /, job):
+            if job[0] != 1:
+                return super().submit(fn, job)
+            future: Future = Future()
+            future.set_exception(CancelledError())
+            return future
+
+    report = shardio.verify(dataset, executor=Losing())
+    (finding,) = report.findings
+    assert finding.kind == "unreadable"
+    assert "a worker was lost 3 times" in finding.message
+    assert finding.shard in {f"data/{path.name}" for path in shards(dataset)}
+    assert not report.damaged
 
 
 def test_damaged_records_of_an_uncompressed_block_are_named_each(tmp_path: Path) -> None:

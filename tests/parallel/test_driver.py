@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
+import torch
+from distributed import KilledWorker
 
 import shardio
 from shardio.errors import NotFoundError, StorageError
@@ -15,8 +18,7 @@ from tests.parallel import jobs
 WRITE = functools.partial(shardio.write_dataset, schema=jobs.SCHEMA)
 
 
-class KilledWorker(Exception):  # noqa: N818 - the name that Dask gives it
-    """What an engine says of a task whose worker was lost."""
+GONE = KilledWorker("task", SimpleNamespace(address="tcp://worker"), 3)
 
 
 def numbers(url) -> list[int]:
@@ -43,7 +45,7 @@ class Losing(ThreadPoolExecutor):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("loss", [KilledWorker("gone"), CancelledError()])
+@pytest.mark.parametrize("loss", [GONE, CancelledError()])
 def test_a_lost_task_is_run_again(tmp_path, loss, after) -> None:
     """Lost tasks are retried, also those that had done their work: it counts once."""
     with Losing(None, loss, loss, None, loss, after=after) as executor:
@@ -52,12 +54,21 @@ def test_a_lost_task_is_run_again(tmp_path, loss, after) -> None:
     assert numbers(tmp_path / "ds") == list(range(100))
 
 
+def test_an_error_that_is_named_like_a_loss_is_one_of_the_function(tmp_path) -> None:
+    """Memory that an accelerator does not have fails the function: it is not run again, its error is told."""
+    with (
+        Losing(None, torch.OutOfMemoryError("CUDA out of memory")) as executor,
+        pytest.raises(torch.OutOfMemoryError, match="CUDA"),
+    ):
+        WRITE(tmp_path / "ds", range(100), jobs.number, executor=executor, tasks=4)
+
+
 def test_a_task_lost_too_often_ends_the_write(tmp_path) -> None:
     class Cursed(Losing):
         def submit(self, fn, /, part):
             if part.task == 2:
                 future: Future = Future()
-                future.set_exception(KilledWorker("gone"))
+                future.set_exception(GONE)
                 return future
             return super().submit(fn, part)
 
