@@ -22,7 +22,7 @@ def _run(given: Given, console: Console) -> int:
 
     if given.action == "fill":
         return _fill(given, console)
-    cache = BlockCache(CacheOptions(given.place, max_bytes=1))
+    cache = BlockCache(CacheOptions(given.target, max_bytes=1))
     removed = cache.usage() if given.dry_run else cache.clear()
     if console.json:
         facts = {"folder": removed.folder, "blocks": removed.entries, "bytes": removed.num_bytes}
@@ -39,7 +39,7 @@ def _fill(given: Given, console: Console) -> int:
     folder = given.dir or str(Path.home() / ".cache" / "shardio")
     cache = shardio.CacheOptions(folder, given.max_bytes)
     with console.progress("fill") as progress:
-        report = given.at(given.place).call(shardio.fill_cache, cache=cache, progress=progress)
+        report = given.at(given.target).call(shardio.fill_cache, cache=cache, progress=progress)
     if console.json:
         console.document({**report.to_dict(), "dir": folder})
         return CLEAN
@@ -64,7 +64,7 @@ COMMAND = Command(
             help="fill: read a dataset into it; clear: remove every block",
         ),
         Argument(
-            ["place"], metavar="URL|DIR", type=PlaceParam(),
+            ["target"], metavar="URL|DIR", type=PlaceParam(),
             help="fill: the dataset; clear: folder of the cache, as in CacheOptions(dir)",
         ),
         Option(["--dir"], metavar="DIR", help="fill: folder of the cache (default: ~/.cache/shardio)"),
