@@ -43,6 +43,8 @@ _BOUNDS = {
     Framing.LINES: (0, -1, 1),
     Framing.TAR_SAMPLE: (0, 0, 1),
 }
+# So many times what is damaged is fetched again: it may have been hurt on its way only, also twice.
+REFETCHES = 2
 _NO_STOPS, _NO_CRCS = np.zeros(0, np.int64), np.zeros(0, np.uint32)
 
 
@@ -211,9 +213,10 @@ class BlockReader:
         if self.column is None and self.frames is not None:
             part = self.frames.begin([run])()[0].data
         wrong = self.wrong_frames(number, part)
-        if wrong is not None and self.frames is not None:
-            part = self.again(self.frames, run).data
-            wrong = self.wrong_frames(number, part)
+        for _ in range(REFETCHES):
+            if wrong is not None and self.frames is not None:
+                part = self.again(self.frames, run).data
+                wrong = self.wrong_frames(number, part)
         if wrong is not None:
             raise wrong
         return self._stops(number, part)
@@ -256,7 +259,8 @@ class BlockReader:
 class FetchedRun:
     """Blocks of a shard that follow one another, whose bytes are here; each is opened when it is wanted.
 
-    What is not right may have been hurt on its way: from the first such block on, it is fetched once more.
+    What is not right may have been hurt on its way: from the first such block on, it is fetched again,
+    `REFETCHES` times at most.
 
     Args:
         blocks: of the shard.
@@ -285,14 +289,15 @@ class FetchedRun:
 
     def _open(self, number: int) -> kernels.OpenBlock:
         blocks, rest = self._blocks, (number, self._run[1])
-        place = self._place(number)
-        found = blocks.try_open(number, *place)
-        if found is not None:
-            return found
-        if blocks.frames is not None and blocks.wrong_frames(number, place[2]) is not None:
-            self._frames, self._first_part = blocks.again(blocks.frames, rest), number
-        if blocks.data is not None and blocks.wrong_stored(number, *place[:2]) is not None:
-            self._stored, self._first_block = blocks.again(blocks.data, rest), number
+        for _ in range(REFETCHES):
+            place = self._place(number)
+            found = blocks.try_open(number, *place)
+            if found is not None:
+                return found
+            if blocks.frames is not None and blocks.wrong_frames(number, place[2]) is not None:
+                self._frames, self._first_part = blocks.again(blocks.frames, rest), number
+            if blocks.data is not None and blocks.wrong_stored(number, *place[:2]) is not None:
+                self._stored, self._first_block = blocks.again(blocks.data, rest), number
         return blocks.open(number, *self._place(number))
 
     def _place(self, number: int) -> tuple[memoryview, int, memoryview | None]:

@@ -16,7 +16,7 @@ from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import INDEX_ADVICE, parse_deletions, parse_head
-from shardio.reader._blocks import DecodedBlocks
+from shardio.reader._blocks import REFETCHES, DecodedBlocks
 from shardio.reader._files import KnownEnd, check_index_file, cut_short, gone
 from shardio.reader._shard import OpenShard
 from shardio.storage import BlockCache, ShortReadError, descriptor_limit, descriptor_users
@@ -72,7 +72,7 @@ def _begin_head(
     """Send the one request for the head of an index; return what waits for it and checks it.
 
     The list of shards knows the head's length and SHA-256, so one request is enough, and the cache may hold
-    it.  What does not match was perhaps hurt on its way, and is fetched once more.
+    it.  What does not match was perhaps hurt on its way, and is fetched again, twice at most.
 
     The index of a shard of our own is under a name that is never written again, and may be mapped.  Beside
     an adopted shard others may write; a map of a file that is cut ends the process.
@@ -107,14 +107,18 @@ def _begin_head(
     def finish() -> _OpenIndex:
         nonlocal index, wait
         data = received()
-        try:
-            opened = _opened_index(index, data, entry, limits)
-        except (FormatError, StaleIndexError):
-            stats.refetched += 1
-            # Opened again: the wrong reply may have told the size and ETag of something else.
-            index = store.open(entry.usual_index_key, stable=stable)
-            wait = index.begin_read([0], [length])
-            data = received()
+        for _ in range(REFETCHES):
+            try:
+                opened = _opened_index(index, data, entry, limits)
+            except (FormatError, StaleIndexError):
+                stats.refetched += 1
+                # Opened again: the wrong reply may have told the size and ETag of something else.
+                index = store.open(entry.usual_index_key, stable=stable)
+                wait = index.begin_read([0], [length])
+                data = received()
+            else:
+                break
+        else:
             opened = _opened_index(index, data, entry, limits)
         if store.is_local:
             check_index_file(index, opened.head)

@@ -18,7 +18,7 @@ from shardio import kernels
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.format import Compression, Framing
 from shardio.metadata import INDEX_ADVICE, records_fit
-from shardio.reader._blocks import BlockReader, FetchedFrames, shard_index
+from shardio.reader._blocks import REFETCHES, BlockReader, FetchedFrames, shard_index
 from shardio.reader._files import (
     REFUSED,
     BlockFetcher,
@@ -475,11 +475,19 @@ class OpenShard:
 
     def _frames_again(self, run: tuple[int, int], edges: NDArray[np.uint32]) -> FetchedFrames:
         blocks = self._blocks
-        data = blocks.again(self._data, run).data
         base = self.head.block_bounds(run[0])[0]
-        for number in range(*run):
-            blocks.open(number, data, self.head.block_bounds(number)[0] - base)
-        return FetchedFrames(data, edges)
+        left = REFETCHES
+        while True:
+            left -= 1
+            data = blocks.again(self._data, run).data
+            try:
+                for number in range(*run):
+                    blocks.open(number, data, self.head.block_bounds(number)[0] - base)
+            except FormatError:
+                if not left:
+                    raise
+            else:
+                return FetchedFrames(data, edges)
 
     @cached_property
     def _held_right(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from shardio.storage._client import TOKEN, Response, check_content_range
+from shardio.storage._client import TOKEN, Client, Response, check_content_range
 from shardio.storage._errors import ErrorKind, StatusError, classify
 from shardio.storage._store import ObjectInfo
 
@@ -27,7 +27,7 @@ def connect_azure(options: Mapping[str, Any], tuning: Tuning) -> Any:
     return adlfs.AzureBlobFileSystem(**merged)
 
 
-class AzureClient:
+class AzureClient(Client):
     """Requests on containers of Azure Blob Storage."""
 
     def __init__(self, fs: Any, tuning: Tuning) -> None:

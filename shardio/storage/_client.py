@@ -6,6 +6,7 @@ listings or split requests behind our back, because the layers above count on on
 
 from __future__ import annotations
 
+import abc
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -55,20 +56,21 @@ class Reader(Protocol):
         ...
 
 
-class Client(Protocol):
-    """The requests of one backend."""
+class Client(abc.ABC):
+    """The requests of one backend; what is not abstract is what a backend does that has no such thing."""
 
+    @abc.abstractmethod
     async def fetch(self, path: str, start: int, stop: int) -> Response:
         """Send the request that `Reader.fetch` describes."""
-        ...
 
+    @abc.abstractmethod
     async def head(self, path: str) -> ObjectInfo | None:
         """Return size and ETag, with `path` as the key; None where there is no such object."""
-        ...
 
-    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """Yield the objects under a path prefix, with whole paths as keys, in any order."""
-        ...
+        raise StatusError(501, f"this backend cannot be listed ({prefix})")
+        yield  # an asynchronous generator all the same
 
     async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> bool:
         """Upload in one go; `exclusive` makes it fail where an object exists.
@@ -80,26 +82,31 @@ class Client(Protocol):
         The token is kept with the object where the service can: the HTTP library below may repeat a request
         whose connection broke, without telling, so a refusal may be caused by our own first sending.
         """
-        ...
+        del data, exclusive, token
+        raise StatusError(501, f"this backend takes no objects ({path})")
 
     async def token(self, path: str) -> str | None:
         """Return the token an object was put with, or None where none was kept."""
-        ...
+        del path
+        return None
 
     async def delete(self, path: str) -> None:
         """Remove one object."""
-        ...
+        raise StatusError(501, f"this backend takes no objects ({path})")
 
-    def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+    async def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """Yield unfinished uploads in parts under a path prefix.
 
         The ETag is the time at which it began, as ISO 8601 (empty if unknown), a space, its id.
         """
-        ...
+        del prefix
+        nothing: list[ObjectInfo] = []
+        for info in nothing:
+            yield info
 
     async def abort(self, path: str, upload: str) -> None:
         """Remove one unfinished upload in parts, by its id."""
-        ...
+        raise StatusError(501, f"this backend lists no unfinished uploads ({path}, {upload})")
 
 
 def disable_retries(session: Any) -> Any:
@@ -107,13 +114,6 @@ def disable_retries(session: Any) -> Any:
     if getattr(session, "_retry_connection", False):
         session._retry_connection = False  # noqa: SLF001 - where it is missing, nothing is lost but a request
     return session
-
-
-async def empty_listing() -> AsyncIterator[ObjectInfo]:
-    """Yield nothing, for backends that cannot list such things or have none."""
-    nothing: list[ObjectInfo] = []
-    for info in nothing:
-        yield info
 
 
 def check_content_range(status: int, headers: Mapping[str, str], start: int, stop: int) -> int | None:

@@ -10,7 +10,7 @@ import os
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
-from shardio.storage._client import Response, check_content_range, disable_retries, empty_listing
+from shardio.storage._client import Client, Response, check_content_range, disable_retries
 from shardio.storage._errors import StatusError
 from shardio.storage._store import ObjectInfo
 
@@ -41,8 +41,12 @@ def connect_gcs(options: Mapping[str, Any], tuning: Tuning) -> Any:
     return fs
 
 
-class GCSClient:
-    """Requests on buckets of Google Cloud Storage, by its JSON API."""
+class GCSClient(Client):
+    """Requests on buckets of Google Cloud Storage, by its JSON API.
+
+    It keeps no tokens: uploads are POST requests, which no library repeats by itself.  Resumable uploads
+    cannot be listed, and vanish after a week.
+    """
 
     def __init__(self, fs: Any, tuning: Tuning) -> None:
         self._fs = fs
@@ -135,11 +139,6 @@ class GCSClient:
         # It keeps the answers to itself.
         return False
 
-    async def token(self, path: str) -> str | None:
-        """Return None: uploads are POST requests, which no library repeats by itself."""
-        del path
-        return None
-
     async def delete(self, path: str) -> None:
         async with await self._send("DELETE", self._object(path)):
             pass
@@ -154,14 +153,6 @@ class GCSClient:
         except StatusError:
             return False
         return bool(facts.get("locationType") == "zone" or facts.get("storageClass") == "RAPID")
-
-    def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """Return an empty listing: resumable uploads cannot be listed, and vanish after a week."""
-        del prefix
-        return empty_listing()
-
-    async def abort(self, path: str, upload: str) -> None:
-        """Do nothing; see `uploads`."""
 
 
 def _quote(text: str) -> str:

@@ -7,7 +7,7 @@ import pathlib
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from shardio.storage._client import Response, empty_listing
+from shardio.storage._client import Client, Response
 from shardio.storage._keys import TEMPORARY
 from shardio.storage._store import ObjectInfo
 
@@ -26,7 +26,7 @@ def connect_generic(url: str, options: Mapping[str, Any], tuning: Tuning) -> tup
     return fs, path.rstrip("/")
 
 
-class GenericClient:
+class GenericClient(Client):
     """Requests on a filesystem of which only fsspec's contract is known; blocking ones run in threads."""
 
     def __init__(self, fs: Any, root: str, url: str) -> None:
@@ -101,21 +101,8 @@ class GenericClient:
         except Exception:  # noqa: BLE001 - the first error is the one to be told
             return
 
-    async def token(self, path: str) -> str | None:
-        """Return None; filesystems keep no metadata."""
-        del path
-        return None
-
     async def delete(self, path: str) -> None:
         await self._call("rm_file", self._path(path))
-
-    def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """Return an empty listing; temporaries are files, and listed."""
-        del prefix
-        return empty_listing()
-
-    async def abort(self, path: str, upload: str) -> None:
-        """Do nothing; see `uploads`."""
 
 
 def _describe(path: str, info: Mapping[str, Any]) -> ObjectInfo:

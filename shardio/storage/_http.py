@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import urllib.parse
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from shardio.storage._client import Response, check_content_range, disable_retries, empty_listing
+from shardio.storage._client import Client, Response, check_content_range, disable_retries
 from shardio.storage._errors import StatusError
 from shardio.storage._store import ObjectInfo
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
 
     from shardio.storage._tuning import Tuning
 
@@ -27,7 +26,7 @@ def connect_http(options: Mapping[str, Any], tuning: Tuning) -> Any:
     return HTTPFileSystem(**{**options, "skip_instance_cache": True})
 
 
-class HTTPClient:
+class HTTPClient(Client):
     """Range requests on a web server; paths are whole URLs, of which the root may be percent-encoded."""
 
     def __init__(self, fs: Any, root: str) -> None:
@@ -61,46 +60,14 @@ class HTTPClient:
     async def head(self, path: str) -> ObjectInfo | None:
         try:
             async with await self._send("HEAD", path, {}) as response:
-                length = response.headers.get("Content-Length", "")
-                if not length.isdigit():
-                    _refuse(path, "the server does not tell the size of objects")
-                return ObjectInfo(path, int(length), _etag(response.headers))
+                length, etag = response.headers.get("Content-Length", ""), _etag(response.headers)
         except StatusError as error:
             if error.status in {404, 410}:
                 return None
             raise
-
-    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """Refuse: HTTP has no listing."""
-        _refuse(prefix, "web servers cannot be listed")
-
-    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> bool:
-        """Refuse; the store is read-only."""
-        del data, exclusive, token
-        _refuse(path, "a web server takes no objects")
-
-    async def token(self, path: str) -> str | None:
-        """Return None; the store is read-only."""
-        del path
-        return None
-
-    async def delete(self, path: str) -> None:
-        """Refuse; the store is read-only."""
-        _refuse(path, "a web server takes no objects")
-
-    def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """Return an empty listing; the store is read-only."""
-        del prefix
-        return empty_listing()
-
-    async def abort(self, path: str, upload: str) -> None:
-        """Refuse; the store is read-only."""
-        del upload
-        _refuse(path, "a web server takes no objects")
-
-
-def _refuse(path: str, text: str) -> NoReturn:
-    raise StatusError(501, f"{text} ({path})")
+        if not length.isdigit():
+            raise StatusError(501, f"the server does not tell the size of objects ({path})")
+        return ObjectInfo(path, int(length), etag)
 
 
 def _etag(headers: Mapping[str, str]) -> str:

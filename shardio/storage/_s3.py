@@ -8,7 +8,7 @@ import pathlib
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from shardio.storage._client import TOKEN, Response, check_content_range, disable_retries
+from shardio.storage._client import TOKEN, Client, Response, check_content_range, disable_retries
 from shardio.storage._errors import ErrorKind, classify
 from shardio.storage._store import ObjectInfo
 
@@ -31,7 +31,7 @@ def connect_s3(options: Mapping[str, Any], tuning: Tuning) -> Any:
     return fs
 
 
-class S3Client:
+class S3Client(Client):
     """Requests on buckets of S3."""
 
     def __init__(self, fs: Any, tuning: Tuning) -> None:

@@ -305,20 +305,22 @@ def test_a_full_disk_means_uncached_reads(server: FaultServer, tmp_path: pathlib
 
 
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
-@pytest.mark.parametrize("what", ["data", "frames"])
-def test_a_damaged_reply_is_fetched_once_more(
-    server: FaultServer, engine: str, what: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("what", ["data", "frames", "head"])
+def test_a_damaged_reply_is_fetched_again(
+    server: FaultServer, engine: str, what: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On damage: fetch once more from the source, then the caller's policy."""
+    """On damage: fetch from the source again, and a third time, then the caller's policy."""
     monkeypatch.setattr("shardio.reader._pool._FRAMES_AT_ONCE", 0)
     ds = opened(server, engine)
-    ds[0]
+    if what != "head":
+        ds[0]
     asked(server)
     suffix = ".tfrecord" if what == "data" else ".shardidx"
-    waiting = [True]
+    waiting = [True] * times
     server.plan = lambda r: "damaged" if r.path.endswith(suffix) and waiting and waiting.pop() else None
     assert ds.read([1, 30]) == [RECORDS[1], RECORDS[30]]
-    assert ds.stats["refetched"] == 1
+    assert ds.stats["refetched"] == times
     assert waiting == []
 
 
