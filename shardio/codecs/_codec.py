@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from shardio import kernels
+from shardio.arguments import names
 from shardio.errors import SchemaError, ShardioError
 
 if TYPE_CHECKING:
@@ -91,15 +92,12 @@ def _selected(known: Iterable[str], features: Sequence[str]) -> frozenset[str]:
         TypeError: `features` is one string.
         ValueError: a name is unknown; says which there are.
     """
-    names = frozenset(known)
-    if isinstance(features, str):
-        message = f"features is a list of names; write features=[{features!r}]"
-        raise TypeError(message)
-    unknown = [name for name in features if name not in names]
+    there, asked = frozenset(known), frozenset(names("features", features))
+    unknown = sorted(asked - there)
     if unknown:
-        message = f"there is no feature {unknown[0]!r}; the features are {', '.join(sorted(names)) or 'none'}"
+        message = f"there is no feature {unknown[0]!r}; the features are {', '.join(sorted(there)) or 'none'}"
         raise ValueError(message)
-    return frozenset(features)
+    return asked
 
 
 def fitting_parts(value: object, schema: Mapping[str, Any], what: str) -> Mapping[str, Any]:
