@@ -42,6 +42,7 @@ ELSEWHERE = {
     "docs/curating.md": "tests/lifecycle/test_page.py",
     "docs/training/jax.md": "tests/jax/in_jax.py",
     "docs/engines.md": "tests/engines/test_page.py",
+    "docs/formats.md": "tests/convert/test_formats.py",
     "docs/finding.md": "tests/test_finding.py",
     "docs/training/accelerate.md": "tests/torch/test_training_pages.py",
     "docs/training/lightning.md": "tests/torch/test_training_pages.py",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -67,7 +66,7 @@ class Command:
     examples: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
 
-    @cached_property
+    @property
     def params(self) -> tuple[click.Parameter, ...]:
         """Arguments and options; imports the functions that the command calls."""
         written = {one.name for one in self.takes if isinstance(one, click.Parameter)}

@@ -82,7 +82,7 @@ class Takes:
         without: arguments that the command gives itself.
         places: those that stand without a name.
         flags: options that are called otherwise than their arguments.
-        choices: between what one may choose: `module:NAME` of a tuple of the library, or the words.
+        choices: between what one may choose: `module:NAME` of a tuple, or of what returns one; or the words.
         prefix: of the options' names.
         group: of the help text, for what is in no other.
         shard: whether the place may be a single shard.
@@ -122,6 +122,7 @@ class Takes:
         choice = self.choices.get(name) or _CHOICES.get(name)
         if choice and ("str" in kind or "Literal" in kind):
             words = imported(choice) if isinstance(choice, str) else choice
+            words = words() if callable(words) else words
             # Where None is not the default it is a word of its own.
             more = ("none",) if default is not None and "None" in kind else ()
             attrs["type"] = click.Choice((*words, *more))

@@ -403,7 +403,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
             `datasets.Dataset` or `datasets.DatasetDict` of Hugging Face, a table of pyarrow, pandas or
             polars, or for `kind="list"` any Python list of items.
         url: of the dataset.
-        kind: of the source; None for what the names of the files tell. One of `SOURCE_KINDS`.
+        kind: of the source; None for what the names of the files tell. One of
+            `shardio.convert.source_kinds()`.
         schema: types of some features instead of those inferred (None leaves a feature out), or a whole
             `Schema`.
         process: for lists: called with each line, row or item, in a worker (and, to see what it makes, with

@@ -10,11 +10,13 @@ import numpy as np
 from shardio.arguments import checked_options, names
 from shardio.codecs import record_codec
 from shardio.convert._mds_target import MdsWriter
+from shardio.convert._registry import Registry
 from shardio.convert._targets import (
     AtomicOutput,
     ImageFolderWriter,
     JsonLinesWriter,
     ParquetWriter,
+    TargetWriter,
     TfRecordWriter,
     WebDatasetWriter,
     empty_target,
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from shardio.convert._targets import TargetWriter
-
 _TARGETS: dict[str, type[TargetWriter]] = {
     "tfrecord": TfRecordWriter,
     "webdataset": WebDatasetWriter,
@@ -49,10 +49,15 @@ _TARGETS: dict[str, type[TargetWriter]] = {
     "mds": MdsWriter,
     "images": ImageFolderWriter,
 }
-TARGET_KINDS = tuple(_TARGETS)
+REGISTRY = Registry("shardio.targets", _TARGETS, TargetWriter)
 _SKIP = 'on_error="skip" leaves such records out'
 _EVERY = 1024
 _TOGETHER = 256
+
+
+def target_kinds() -> tuple[str, ...]:
+    """Return the names of the kinds of targets, those that other packages register last."""
+    return REGISTRY.kinds()
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         url: of the dataset; or a reader from `shardio.open`, of which the records, splits and features are
             exported that it has: selected, filtered or joined ones, in its order.
         target: folder or URL that the files go to; must not exist, or be empty.
-        kind: of the files, one of `TARGET_KINDS`.
+        kind: of the files, one of `shardio.convert.target_kinds()`.
         features: names of those exported; None for all.
         split: one split; None for all.
         version: a number or a tag; None for the latest.
@@ -142,7 +147,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     _check(kind, shard_bytes, on_error)
     whole, skip = _reader_of(url, split, version, storage_options, allow_roots)
     skipped: list[BadRecord] | None = [] if skip or on_error == "skip" else None
-    form = _TARGETS[kind]
+    form: type[TargetWriter] = REGISTRY.get(kind)
     chosen = whole.source.options.features if features is None else names("features", features)
     if chosen is not None and not chosen:
         raise ValueError("features=[] names no feature to export")
@@ -199,9 +204,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
 
 def _check(kind: str, shard_bytes: int, on_error: str) -> None:
     """Refuse options that make no sense, by name."""
-    if kind not in _TARGETS:
-        message = f"kind={kind!r} must be one of {', '.join(_TARGETS)}"
-        raise ValueError(message)
+    REGISTRY.get(kind)
     if shard_bytes < 1:
         message = f"shard_bytes={shard_bytes} must be at least 1"
         raise ValueError(message)

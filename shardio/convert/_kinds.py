@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.convert._codewithgpu import CodeWithGpu
 from shardio.convert._csv import CSV_ENDINGS, TSV_ENDINGS, CsvTables, TsvTables, first_rows
-from shardio.convert._files import File, read_whole
+from shardio.convert._files import File, FileSource, read_whole
 from shardio.convert._images import IMAGE_ENDINGS, ImageFolder
 from shardio.convert._listing import ListSource, names_images
 from shardio.convert._mds import MdsFolder, is_mds_index
@@ -22,6 +22,7 @@ from shardio.convert._parquet import (
     ArrowTable,
     HuggingFaceDataset,
 )
+from shardio.convert._registry import Registry
 from shardio.convert._text import JSON_ENDINGS, TEXT_ENDINGS, JsonLines, TextFiles
 from shardio.convert._tfds import AdoptedTfds, TfdsDataset
 from shardio.convert._tfrecord import AdoptedObjects, ShardioDataset, TfRecords
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from shardio.convert._source import ForeignSource, SourceOptions
     from shardio.sources import FoundFile, Listing
 
-_SOURCES: dict[str, Any] = {
+_SOURCES: dict[str, type[ForeignSource]] = {
     "images": ImageFolder,
     "list": ListSource,
     "csv": CsvTables,
@@ -52,7 +53,14 @@ _SOURCES: dict[str, Any] = {
     "tfds": TfdsDataset,
     "shardio": ShardioDataset,
 }
-SOURCE_KINDS = tuple(_SOURCES)
+REGISTRY = Registry("shardio.sources", _SOURCES, FileSource)
+
+
+def source_kinds() -> tuple[str, ...]:
+    """Return the names of the kinds of sources, those that other packages register last."""
+    return REGISTRY.kinds()
+
+
 _ENDINGS = {
     "jsonl": JSON_ENDINGS,
     "webdataset": TAR_ENDINGS,
@@ -96,10 +104,7 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
     told = kind is not None
     if kind is None:
         kind = _detect_kind(place, options)
-    if kind not in _SOURCES:
-        message = f"kind={kind!r} must be one of {', '.join(_SOURCES)}"
-        raise ValueError(message)
-    source: ForeignSource = _SOURCES[kind](place, options)
+    source: ForeignSource = REGISTRY.get(kind)(place, options)
     if isinstance(source, ShardioDataset) and source.holds_objects:
         return AdoptedObjects(place, options)
     if isinstance(source, ShardioDataset) and not told:
@@ -167,10 +172,14 @@ def _of_names(place: Any, options: SourceOptions) -> str:
         return _of_tables([file for file in found if _by_ending(file.key) in main], main[0], options)
     if len(main) == 1:
         return main[0]
+    others = REGISTRY.others_by_ending([file.key for file in found]) if not main else []
+    if len(others) == 1:
+        return others[0]
+    main += others
     message = (
         f"{place}: what kind of source this is cannot be told by its names"
         + (f" (there are {', '.join(main)})" if main else "")
-        + f"; give kind=, one of {', '.join(_SOURCES)}"
+        + f"; give kind=, one of {', '.join(REGISTRY.kinds())}"
     )
     raise ValueError(message)
 

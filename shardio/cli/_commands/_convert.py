@@ -53,7 +53,7 @@ COMMAND = Command(
         Takes(
             "shardio:convert_dataset",
             only=("kind", "schema", "split"),
-            choices={"kind": "shardio.convert:SOURCE_KINDS"},
+            choices={"kind": "shardio.convert:source_kinds"},
         ),
         Option(
             ["--process"],

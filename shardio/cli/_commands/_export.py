@@ -40,7 +40,7 @@ COMMAND = Command(
             "shardio:export_dataset",
             places=("url", "target"),
             choices={
-                "kind": "shardio.convert:TARGET_KINDS",
+                "kind": "shardio.convert:target_kinds",
                 "compression": ("gzip", "zlib", "zstd", "snappy"),
             },
         ),

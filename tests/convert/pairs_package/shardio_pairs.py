@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardio import convert
+from shardio.convert import BadRecord, Piece, Sample
+
+
+@dataclass(frozen=True)
+class PairFiles(convert.FileSource):
+    kind = "pairs"
+    endings = (".pairs",)
+
+    def pieces(self):
+        found = self.split_files()
+        return [Piece(f.root, f.key, split, f.size) for f, split in found]
+
+    def read(self, piece):
+        options = self.options.storage_options
+        data = convert.read_whole(piece.root, piece.key, options)
+        for number, line in enumerate(data.decode().splitlines(), 1):
+            name, equals, value = line.partition("=")
+            where = f"{piece.url} line {number}"
+            if equals:
+                yield Sample(where, {"name": name, "value": value})
+            else:
+                yield BadRecord(where, "there is no = in it")
+
+
+class PairWriter(convert.TargetWriter):
+    @classmethod
+    def check(cls, schema, compression):
+        super().check(schema, compression)
+        if schema is None or set(schema) != {"name", "value"}:
+            raise ValueError("pairs hold the features name and value")
+
+    def add(self, value):
+        if not self.records:
+            path = self.output.path(f"{self.split}.pairs")
+            self._file = path.open("w", encoding="utf-8")
+        self._file.write(f"{value['name']}={value['value']}\n")
+        self.records += 1
+
+    def close(self):
+        if self.records:
+            self._file.close()
+            self.output.finish(f"{self.split}.pairs")
+
+    def abort(self):
+        if self.records:
+            self._file.close()
