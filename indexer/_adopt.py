@@ -49,6 +49,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     update: bool = False,
     drop_missing: bool = False,
     schema: Any = None,
+    types: Mapping[str, Any] | None = None,
     encoding: str | None = None,
     scan: ScanOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -77,6 +78,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         schema: types of some features instead of those that the dataset has, or that are inferred (None takes
             a feature out); or a whole `Schema`, which takes the place of the dataset's. None keeps that, or
             infers one for Examples, JSON lines and tar files; False leaves records as they are.
+        types: types of some features, as a mapping for `schema`; beside a whole one there is none to change.
         encoding: how records hold the features of `schema`, where that is not what is inferred. A mapping is
             the whole schema then. "bytes" with one feature takes lines as they are.
         scan: format, checksums and block size, where they are not to be detected.
@@ -105,6 +107,11 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         >>> shardio.open(folder)[1]
         'robin'
     """
+    if types is not None:
+        if schema is not None and not isinstance(schema, dict):
+            message = "types= changes some features of what is there or inferred: leave out schema=, or this"
+            raise ValueError(message)
+        schema = {**(schema or {}), **types}
     given = [urls] if isinstance(urls, str | os.PathLike) else urls
     patterns = [os.fspath(url) for url in given]
     splits = SplitRules(split)

@@ -61,7 +61,7 @@ ELSEWHERE = {
         "tests/sources/test_tfds.py::test_other_folders_are_refused_by_name",
     'write the shape of a tensor behind the type of its elements: "tensor:float32[?,3]"':
         "tests/codecs/test_tensor_features.py::test_no_types",
-    'declare the feature as "tensor:bfloat16", or pip install ml_dtypes':
+    'declare the feature as "tensor:bfloat16", or install ml_dtypes':
         "tests/codecs/test_tensor_features.py::test_bfloat16_without_a_package_for_it",
     "give tensor.float(), which is exact":
         "tests/torch/test_values.py::test_tensors_of_bfloat16_are_refused_with_advice_that_works",

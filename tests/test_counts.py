@@ -276,16 +276,16 @@ def looked_up_together(ds: Any) -> object:
 
 
 WALKS = {
-    "open": Walk(stored, shardio.open, 24, 110, 307, 346),
-    "the first lookup": Walk(reader, looked_up, 14, 68, 156, 200),
+    "open": Walk(stored, shardio.open, 21, 115, 290, 285),
+    "the first lookup": Walk(reader, looked_up, 14, 64, 136, 181),
     "a later lookup": Walk(used_reader, looked_up, 3, 3, 3, 3),
-    "a later lookup in zstd": Walk(used_zstd, looked_up, 4, 4, 8, 9),
-    "a later read of three": Walk(used_reader, looked_up_together, 8, 12, 17, 21),
-    "a later read of three in zstd": Walk(used_zstd, looked_up_together, 8, 12, 22, 29),
-    "the first batch, iterated": Walk(reader, first_of_iteration, 17, 82, 181, 219),
-    "the first batch, streamed": Walk(begun_stream, next, 37, 261, 609, 708),
-    "a later batch, streamed": Walk(steady_stream, next, 4, 8, 25, 26),
-    "verify": Walk(stored, shardio.verify, 33, 436, 953, 828),
+    "a later lookup in zstd": Walk(used_zstd, looked_up, 5, 6, 11, 12),
+    "a later read of three": Walk(used_reader, looked_up_together, 7, 11, 15, 19),
+    "a later read of three in zstd": Walk(used_zstd, looked_up_together, 10, 33, 58, 48),
+    "the first batch, iterated": Walk(reader, first_of_iteration, 16, 73, 149, 194),
+    "the first batch, streamed": Walk(begun_stream, next, 37, 236, 561, 623),
+    "a later batch, streamed": Walk(steady_stream, next, 4, 7, 22, 23),
+    "verify": Walk(stored, shardio.verify, 29, 409, 851, 708),
 }
 
 

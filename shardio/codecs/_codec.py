@@ -79,21 +79,21 @@ class RecordCodec(ABC):
     def _decode_one(self, payload: bytes, features: Sequence[str] | None) -> Any:
         return self.decode_many([payload], features=features)[0]
 
-    def _selected(self, known: Iterable[str], features: Sequence[str] | None) -> frozenset[str] | None:
-        """Return the names to decode, None for all."""
+    def _selected(self, known: Iterable[str], features: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Return the names to decode, in the order asked for, None for all."""
         asked = self.features if features is None else features
         return None if asked is None else _selected(known, asked)
 
 
-def _selected(known: Iterable[str], features: Sequence[str]) -> frozenset[str]:
-    """Return the names to decode.
+def _selected(known: Iterable[str], features: Sequence[str]) -> tuple[str, ...]:
+    """Return the names to decode, in the order asked for.
 
     Raises:
         TypeError: `features` is one string.
         ValueError: a name is unknown; says which there are.
     """
-    there, asked = frozenset(known), frozenset(names("features", features))
-    unknown = sorted(asked - there)
+    there, asked = frozenset(known), tuple(dict.fromkeys(names("features", features)))
+    unknown = [name for name in asked if name not in there]
     if unknown:
         message = f"there is no feature {unknown[0]!r}; the features are {', '.join(sorted(there)) or 'none'}"
         raise ValueError(message)

@@ -35,16 +35,14 @@ class _FeatureGroup:
         self.layouts = [BatchLayout(name, feature, listed=listed) for name, feature in features.items()]
         # A record costs few look-ups.
         self._encoders = [(layout.name, layout.encode, layout.feature.optional) for layout in self.layouts]
-        self._chosen: dict[
-            tuple[str, ...] | None, tuple[list[BatchLayout], list[kernels.FeatureRequest]]
-        ] = {}
-        self._chosen[None] = self._choice(self.layouts)
+        self._by_name = {layout.name: layout for layout in self.layouts}
+        self._all = self._choice(self.layouts)
 
-    def choose(self, names: frozenset[str] | None) -> tuple[list[BatchLayout], list[kernels.FeatureRequest]]:
-        """Return the layouts of these features, in the schema's order, and what a kernel must look for."""
+    def choose(self, names: Sequence[str] | None) -> tuple[list[BatchLayout], list[kernels.FeatureRequest]]:
+        """Return the layouts of those of these features that are here, and what a kernel must look for."""
         if names is None:
-            return self._chosen[None]
-        return self._choice([layout for layout in self.layouts if layout.name in names])
+            return self._all
+        return self._choice([self._by_name[name] for name in names if name in self._by_name])
 
     @staticmethod
     def _choice(layouts: list[BatchLayout]) -> tuple[list[BatchLayout], list[kernels.FeatureRequest]]:
@@ -82,7 +80,7 @@ class ExampleCodec(RecordCodec):
         return kernels.encode_example(self._part.encode(value, "the record"))
 
     def decode_many(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> list[Any]:
-        """Decode to dicts by feature, in the schema's order; a missing feature has its default, or None."""
+        """Decode to dicts by feature, in the order asked for; a missing feature has its default, or None."""
         layouts, columns = self._parse(payloads, features)
         names = [layout.name for layout in layouts]
         rows = [layout.rows(columns) for layout in layouts]

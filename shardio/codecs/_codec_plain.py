@@ -42,7 +42,7 @@ class ArrayCodec(RecordCodec):
 
     def decode_many(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> list[Any]:
         """Decode to `{name: array}` each."""
-        if self._selected(self.schema, features) == frozenset():
+        if self._selected(self.schema, features) == ():
             return [{} for _ in as_list(payloads)]
         rows = self._stack(payloads)
         return [{self._name: row.copy() if self._feature.shape else row} for row in rows]
@@ -53,7 +53,7 @@ class ArrayCodec(RecordCodec):
         Records that are one after another in a writable uint8 array of the caller's are not copied again: the
         column is a view of it.
         """
-        nothing = self._selected(self.schema, features) == frozenset()
+        nothing = self._selected(self.schema, features) == ()
         return {} if nothing else {self._name: self._stack(payloads)}
 
     def _stack(self, payloads: Payloads) -> npt.NDArray[Any]:
@@ -118,7 +118,7 @@ class BytesCodec(RecordCodec):
 
     def decode_many(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> list[Any]:
         """Decode to bytes, or to `{name: value}` each."""
-        nothing = self._selected(self.schema or (), features) == frozenset()
+        nothing = self._selected(self.schema or (), features) == ()
         items = as_list(payloads)
         if self._name is None:
             return items
@@ -128,7 +128,7 @@ class BytesCodec(RecordCodec):
 
     def decode_batch(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> dict[str, Any]:
         """Decode to one column, named as the feature, or "payload"."""
-        nothing = self._selected(self.schema or (), features) == frozenset()
+        nothing = self._selected(self.schema or (), features) == ()
         items = as_list(payloads)
         if self._name is None or self._feature is None:
             return {_PAYLOAD: items}

@@ -327,7 +327,7 @@ class TensorsCodec(RecordCodec):
     def decode_many(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> list[Any]:
         """Decode to dicts by feature."""
         chosen = self._selected(self.schema, features)
-        names = frozenset(self.schema) if chosen is None else chosen
+        names = tuple(self.schema) if chosen is None else chosen
         values: list[Any] = []
         try:
             values.extend(self._value(read_tensors(payload), names) for payload in as_list(payloads))
@@ -342,17 +342,15 @@ class TensorsCodec(RecordCodec):
         rows = self.decode_many(payloads, features=features)
         names = self._selected(self.schema, features)
         return {
-            name: collate(name, feature, [row[name] for row in rows])
-            for name, feature in self.schema.items()
-            if names is None or name in names
+            name: collate(name, self.schema[name], [row[name] for row in rows])
+            for name in (self.schema if names is None else names)
         }
 
-    def _value(self, tensors: list[Tensor], names: frozenset[str]) -> dict[str, Any]:
+    def _value(self, tensors: list[Tensor], names: Sequence[str]) -> dict[str, Any]:
         by_name = self._by_name(tensors)
         return {
-            name: self._item(name, feature, by_name.get(feature.stored_name or name))
-            for name, feature in self.schema.items()
-            if name in names
+            name: self._item(name, self.schema[name], by_name.get(self.schema[name].stored_name or name))
+            for name in names
         }
 
     def _by_name(self, tensors: list[Tensor]) -> dict[str, Tensor]:

@@ -179,7 +179,7 @@ def restore_tensor(data: bytes | bytearray | memoryview, type_name: str) -> npt.
     if name is None and kind == BFLOAT16 and (array := _as_bfloat16(array)).dtype == np.uint16:
         raise SchemaError(
             "a tensor of bfloat16 has no array of NumPy",
-            advice='declare the feature as "tensor:bfloat16", or pip install ml_dtypes',
+            advice='declare the feature as "tensor:bfloat16", or install ml_dtypes',
         )
     return array
 

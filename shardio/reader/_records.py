@@ -430,7 +430,7 @@ class RecordSequence(Sequence[Any]):
         return self._decoded_otherwise(functions=(*self.source.options.functions, function))
 
     def select_columns(self, features: str | Sequence[str]) -> Self:
-        """Return a reader that decodes some features and leaves the others unparsed.
+        """Return a reader that decodes some features, in this order, and leaves the others unparsed.
 
         Args:
             features: their names, or one name.
@@ -506,8 +506,9 @@ class RecordSequence(Sequence[Any]):
     @property
     def features(self) -> dict[str, Feature]:
         """The features that are read, by name; empty where there is no schema."""
+        there: Mapping[str, Feature] = self.schema or {}
         chosen = self.source.options.features
-        return {name: one for name, one in (self.schema or {}).items() if chosen is None or name in chosen}
+        return {name: there[name] for name in (there if chosen is None else chosen) if name in there}
 
     @property
     def column_names(self) -> list[str]:

@@ -101,7 +101,7 @@ def note_on_records(urls: Iterable[str], roots: Collection[str], *, split_is_key
     if not split_is_key:
         found.pop(SPLIT_KEY, None)
     told = ", ".join(map(str, found.values()))
-    remedy = "a conversion of the files with their kind, such as `shardio convert FOLDER NEW --kind tfrecord`"
+    remedy = "a conversion of the files, `shardio convert FOLDER NEW` with their kind as `--kind`"
     return [f"records do not hold what names of folders say ({told}); {remedy}, adds it"] if found else []
 
 

@@ -328,3 +328,12 @@ def test_without_a_schema_the_reader_says_what_records_are(tmp_path) -> None:
         assert repr(shardio.open(into, decode=False)).endswith("(bytes)>")
         with pytest.raises(ValueError, match='decode="image" needs a schema'):
             shardio.open(into, decode="image")
+
+
+def test_types_are_those_of_some_features(tmp_path):
+    """As a mapping for the schema; beside a whole one there is nothing to change."""
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "name": "wren"}\n')
+    report = shardio_indexer.adopt(tmp_path, types={"id": "int32"}, schema={"name": "json"})
+    assert {name: each.short for name, each in report.schema.items()} == {"id": "int32", "name": "json"}
+    with pytest.raises(ValueError, match="leave out schema="):
+        shardio_indexer.adopt(tmp_path, types={"id": "int32"}, schema=False)

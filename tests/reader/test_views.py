@@ -85,6 +85,16 @@ class TestColumns:
             assert numbers(pickle.loads(pickle.dumps(chosen))) == numbers(chosen)
         assert ds.column_names == ["n", "word", "parts"]
 
+    def test_chosen_columns_have_the_order_of_the_choice(self, ds):
+        """In every way to read: a user who writes columns into a table counts on it."""
+        chosen = ds.select_columns(["word", "n"])
+        for reader in (chosen, chosen[3:9], chosen.shuffle(seed=1)):
+            batches = [reader.batch(3), reader.iter_batches(2)]
+            first = [next(iter(each)) for each in batches]
+            for found in (reader.column_names, reader.features, reader[0], reader.read_batch([0, 1]), *first):
+                assert list(found) == ["word", "n"]
+        assert list(next(iter(shardio.stream(chosen, global_batch=2)))) == ["word", "n"]
+
     def test_unknown_columns_are_named(self, ds):
         with pytest.raises(ValueError, match="no feature 'm'; there are n, word, parts"):
             ds.select_columns(["n", "m"])

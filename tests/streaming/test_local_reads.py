@@ -584,7 +584,7 @@ def test_descriptors_are_left_to_others(unread, monkeypatch):
         return real(files)
 
     monkeypatch.setattr(local.OpenFiles, "__enter__", enter)
-    monkeypatch.setattr("shardio.reader._files.descriptor_limit", lambda: 32)
+    monkeypatch.setattr("shardio.reader._mapped.descriptor_limit", lambda: 32)
     assert len(records(large_stream(shardio.open(unread)))) == MANY
     assert most == 4
 
@@ -661,7 +661,7 @@ def test_few_files_are_open_at_once(unread, monkeypatch):
         return real(files)
 
     monkeypatch.setattr(local.OpenFiles, "__enter__", enter)
-    monkeypatch.setattr("shardio.reader._files._MOST_FILES", 3)
+    monkeypatch.setattr("shardio.reader._mapped._MOST_FILES", 3)
     begun = len(list(Path("/proc/self/fd").iterdir()))
     assert records(large_stream(shardio.open(unread))) == wanted
     assert most == 3

@@ -35,7 +35,8 @@ def _adopt(given: Given, console: Console) -> int:
 
     try:
         with console.progress("adopt") as progress:
-            report = given.call(adopt, schema=_schema(given), scan=given.call(ScanOptions), progress=progress)
+            options = {"schema": _schema(given), "types": None, "scan": given.call(ScanOptions)}
+            report = given.call(adopt, **options, progress=progress)
     except KeyboardInterrupt:
         console.note("what is done is kept; run it again to continue")
         raise
@@ -137,7 +138,7 @@ COMMAND = Command(
     aliases=("index",),
     summary="adopt shards in place, without changing a byte of them",
     takes=(
-        Takes("shardio_indexer:adopt", places=("urls",)),
+        Takes("shardio_indexer:adopt", places=("urls",), without=("types",)),  # as in `schema`
         Takes(
             "shardio_indexer:ScanOptions",
             only=("format", "record_crc", "trust", "use_index", "block_bytes"),
