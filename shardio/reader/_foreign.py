@@ -158,7 +158,10 @@ class _DictCodec(_ReadOnlyCodec):
                 if not feature.optional:
                     raise self._lacks(name, feature, items)
                 record[name] = feature.default
-        return record
+        if features is None:
+            return record
+        first = () if self.first is None else (self.first,)
+        return {name: record[name] for name in (*first, *features) if name in record}
 
     def _lacks(self, name: str, feature: Feature, items: Mapping[str, Any]) -> SchemaError:
         key = f" {items[self.first]!r}" if self.first is not None else ""

@@ -335,5 +335,7 @@ def test_types_are_those_of_some_features(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"id": 1, "name": "wren"}\n')
     report = shardio_indexer.adopt(tmp_path, types={"id": "int32"}, schema={"name": "json"})
     assert {name: each.short for name, each in report.schema.items()} == {"id": "int32", "name": "json"}
+    chosen = shardio.open(tmp_path).select_columns(["name", "id"])
+    assert list(chosen[0]) == list(chosen.read_batch([0])) == ["name", "id"]
     with pytest.raises(ValueError, match="leave out schema="):
         shardio_indexer.adopt(tmp_path, types={"id": "int32"}, schema=False)
