@@ -86,8 +86,8 @@ torchvision: env $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvisi
 
 # Ray and Spark run each test in processes of their own, on both processors: one test at a time.
 test-engines: $(BUILD)/engines/.stamp $(BUILD)/beam/.stamp  ## read and write with Ray, Spark and Beam, kills too
-	PYSPARK_PYTHON=$(CURDIR)/$(BUILD)/engines/bin/python $(BUILD)/engines/bin/python -m pytest tests/engines/test_ray.py \
-	    tests/engines/test_spark.py -m engines --show-capture=no $(PYTEST_ARGS)
+	PYSPARK_PYTHON=$(CURDIR)/$(BUILD)/engines/bin/python $(BUILD)/engines/bin/python -m pytest tests/engines/test_page.py \
+	    tests/engines/test_ray.py tests/engines/test_spark.py -m engines --show-capture=no $(PYTEST_ARGS)
 	$(BUILD)/beam/bin/python -m pytest tests/engines/test_beam.py -m engines --show-capture=no $(PYTEST_ARGS)
 
 oracle: $(BUILD)/oracle/.stamp  ## compare with TensorFlow, in an environment of its own
