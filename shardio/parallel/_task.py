@@ -112,8 +112,10 @@ def run_task(spec: TaskSpec, part: TaskItems) -> TaskResult:
         portable = _portable(error)
         if portable is error:
             raise
-        raise portable from None
-    return TaskResult(sum(out.written.values()), out.stored_bytes, skipped, notes)
+    else:
+        return TaskResult(sum(out.written.values()), out.stored_bytes, skipped, notes)
+    # Not while the other one is handled: some packages teach pickle to send that along, as its context.
+    raise portable
 
 
 def _check_skipped(skipped: list[BadRecord], part: TaskItems) -> None:

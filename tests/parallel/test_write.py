@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -190,6 +193,22 @@ def test_an_error_that_cannot_travel_arrives_in_words(url) -> None:
     with pytest.raises(RuntimeError, match="PickyError: 404: gone") as caught:
         WRITE(url, range(10), jobs.picky)
     assert caught.value.__notes__ == ["shardio: at item 5, 5"]
+
+
+def test_an_error_that_cannot_travel_arrives_where_pickle_sends_contexts(url) -> None:
+    """As it does once Dask's package is imported, which is before the error's class is known here."""
+    lines = """
+    import distributed, shardio, sys
+    from tests.parallel import jobs
+    try:
+        shardio.write_dataset(sys.argv[1], range(10), jobs.picky, schema=jobs.SCHEMA)
+    except RuntimeError as error:
+        print(error, error.__notes__)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(lines), url]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.stdout == "PickyError: 404: gone ['shardio: at item 5, 5']\n", done.stderr
 
 
 def test_a_function_that_cannot_travel_is_refused_before_anything_starts(url) -> None:
