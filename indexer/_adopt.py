@@ -16,6 +16,7 @@ from shardio.arguments import checked_options
 from shardio.catalog import Catalog
 from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError
+from shardio.metadata import Schema
 from shardio.progress import displayed
 from shardio.sources import SplitRules, SplitUrl, explain_listing, note_on_records
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
@@ -108,7 +109,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         'robin'
     """
     if types is not None:
-        if schema is not None and not isinstance(schema, dict):
+        if isinstance(schema, Schema | bool):
             message = "types= changes some features of what is there or inferred: leave out schema=, or this"
             raise ValueError(message)
         schema = {**(schema or {}), **types}

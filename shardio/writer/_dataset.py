@@ -503,7 +503,8 @@ class DatasetWriter(AtomicWriter):
 def _rows_of(name: str, column: Any) -> Sequence[Any]:
     """Return the values of a column, one a row."""
     if isinstance(column, list | tuple) or (hasattr(column, "offsets") and hasattr(column, "values")):
-        return column  # type: ignore[no-any-return] # a `RaggedColumn` is a sequence of its rows
+        rows: Sequence[Any] = column  # a `RaggedColumn` is a sequence of its rows, too
+        return rows
     array = np.asarray(column)
     if array.ndim == 0:
         message = f"column {name!r} is a single value, {column!r:.80}; a column has a value for each row"

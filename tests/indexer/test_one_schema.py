@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 
 import pytest
 
@@ -337,5 +338,8 @@ def test_types_are_those_of_some_features(tmp_path):
     assert {name: each.short for name, each in report.schema.items()} == {"id": "int32", "name": "json"}
     chosen = shardio.open(tmp_path).select_columns(["name", "id"])
     assert list(chosen[0]) == list(chosen.read_batch([0])) == ["name", "id"]
-    with pytest.raises(ValueError, match="leave out schema="):
-        shardio_indexer.adopt(tmp_path, types={"id": "int32"}, schema=False)
+    for whole in (False, report.schema):
+        with pytest.raises(ValueError, match="leave out schema="):
+            shardio_indexer.adopt(tmp_path, types={"id": "int32"}, schema=whole)
+    again = shardio_indexer.adopt(tmp_path, types={"id": "int64"}, schema=MappingProxyType({"name": "text"}))
+    assert {name: each.short for name, each in again.schema.items()} == {"id": "int64", "name": "text"}
