@@ -286,7 +286,7 @@ class _Adoption:
                 folder = SplitUrl.parse(root) if root else self._target.place
                 path = urllib.parse.quote(key) if folder.is_web else key
                 place = SplitUrl(folder.scheme, (*folder.parts, *path.split("/")))
-                if lacking := self._search.lacking(place):
+                if lacking := self._search.listings_without(place):
                     self.missing[place.url] = (root, key)
                     explained.update(map(id, lacking))
         # What is said to be gone is not refused a second time.

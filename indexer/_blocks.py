@@ -128,7 +128,7 @@ class BlockCutter:
         self._gap = self._gap_crc = 0
         self._reason = ""
 
-    def take(self, run: FrameRun) -> None:
+    def add(self, run: FrameRun) -> None:
         """Take the next run.
 
         Raises:

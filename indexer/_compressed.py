@@ -127,7 +127,7 @@ def decode_members(
                 # What was decoded just before an error is not returned by every decoder.
                 yield from _all_but_last(held, 0 if isinstance(error, FormatError) else _DOUBTFUL)
                 while stored.fill():
-                    stored.take(len(stored.window))
+                    stored.consume(len(stored.window))
                 yield stored.member(reason=f"damage: {what}")
         members += 1
 
@@ -173,7 +173,7 @@ class _Lookahead:
         """Tell whether there are bytes."""
         return bool(self.peek(1))
 
-    def take(self, size: int) -> None:
+    def consume(self, size: int) -> None:
         """Take bytes off the window."""
         self._crc = kernels.crc32c(self.window[:size], self._crc)
         if self.keeps:
@@ -210,7 +210,7 @@ def _find_next(stored: _Lookahead, compression: Compression, limits: Limits) -> 
     magic = _GZIP if compression is Compression.GZIP else _ZSTD
     size = 1  # the member that begins here is the damaged one
     while stored.taken <= _MOST_DAMAGE:
-        stored.take(min(size, len(stored.window)))
+        stored.consume(min(size, len(stored.window)))
         seen = stored.peek(_LOOK)
         size = seen.find(magic)
         if size < 0:
@@ -279,7 +279,7 @@ def _decode_one(
         rest = 8 + int.from_bytes(head[4:8], "little")
         while rest and stored.fill():
             size = min(rest, len(stored.window))
-            stored.take(size)
+            stored.consume(size)
             rest -= size
         if rest:
             raise FormatError("the compressed file is cut short")
@@ -297,7 +297,7 @@ def _decode_one(
         part = stored.window[:sip]
         data = engine.decompress(part) if compression is Compression.ZSTD else engine.decompress(part, _PIECE)
         tail = len(engine.unused_data) + len(getattr(engine, "unconsumed_tail", b""))
-        stored.take(len(part) - tail)
+        stored.consume(len(part) - tail)
         if compression is Compression.ZSTD:
             sip = _next_sip(sip, len(part), len(data))
         if data:
@@ -453,7 +453,7 @@ class DualScan:
         self._place = 0
         self._cut = False
 
-    def take(self, data: Bytes) -> None:
+    def feed(self, data: Bytes) -> None:
         """Take decoded bytes."""
         self._end_members()
         self._feed(self._framer.feed(data))
@@ -466,7 +466,7 @@ class DualScan:
             self._cut = not member.stepped_over
             if member.stepped_over and self.broken is None:
                 # What was begun in front of it has no end.
-                self._cutter.take(FrameRun(b"", reason=member.reason))
+                self._cutter.add(FrameRun(b"", reason=member.reason))
                 self.broken = GapFound(self._place, size, member.reason)
         self._place += member.stored_bytes
         self._ended.append(member)
@@ -482,7 +482,7 @@ class DualScan:
         for run in runs:
             self._members.add(run)
             if self.broken is None:
-                self._cutter.take(run)
+                self._cutter.add(run)
 
     def _end_members(self) -> None:
         for member in self._ended:

@@ -68,7 +68,7 @@ class ShardSearch:
     tfds: TfdsFolder | None = None
     told: dict[SplitUrl, TfdsSplitFile] = field(default_factory=dict)
 
-    def lacking(self, place: SplitUrl) -> list[Listing]:
+    def listings_without(self, place: SplitUrl) -> list[Listing]:
         """Return what would have found a file if it were there."""
         return [listing for listing in self.listings if listing.lacks(place)]
 

@@ -240,9 +240,9 @@ def _scan_plain(
 ) -> list[GapFound]:
     for piece in pieces:
         for run in framer.feed(piece):
-            cutter.take(run)
+            cutter.add(run)
     for run in framer.end():
-        cutter.take(run)
+        cutter.add(run)
     cutter.finish()
     index.crc32c = cutter.crc32c
     return cutter.gaps
@@ -268,7 +268,7 @@ def _scan_compressed(
         if isinstance(part, GzipMember):
             both.end_member(part, pieces.size)
         else:
-            both.take(part)
+            both.feed(part)
     both.finish()
     if members.finish():
         blocks.crc32c = pieces.crc32c

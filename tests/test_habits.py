@@ -27,6 +27,7 @@ WORDS = {
     "engine": {"str | None = None"},
     "executor": {"Executor | None = None"},
     "limits": {"Limits | None = None"},
+    "fractions": {"Mapping[str, float] | None = None"},
     "mode": {"str = 'create'", "str | None = None"},
     "num_threads": {"int = 2"},
     "on_error": {"Literal['raise', 'skip'] = 'raise'", "Literal['raise', 'skip', 'quarantine'] = 'raise'"},
@@ -39,7 +40,6 @@ WORDS = {
     "seed": {"int = 0"},
     "session": {"str", "str | None = None"},
     "shards": {"int | None = None", "Sequence[str]"},  # how many are written; or their names
-    "shares": {"Mapping[str, float] | None = None"},
     "shuffle": {"bool = False", "bool = True"},  # writing keeps the order, streams do not
     "split": {"str", "str = 'train'", "str | None = None"},
     "storage_options": {"Mapping[str, Any] | None = None"},
@@ -142,11 +142,11 @@ def test_a_seed_in_place_of_a_switch(tmp_path, seed) -> None:
 
 def test_shares_in_place_of_a_name(tmp_path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
-    shares: Any = {"train": 0.9, "test": 0.1}
-    with pytest.raises(TypeError, match=r"shares=\{'train'"):
-        shardio.convert_dataset(tmp_path / "a.jsonl", tmp_path / "ds", split=shares)
+    fractions: Any = {"train": 0.9, "test": 0.1}
+    with pytest.raises(TypeError, match=r"fractions=\{'train'"):
+        shardio.convert_dataset(tmp_path / "a.jsonl", tmp_path / "ds", split=fractions)
     with pytest.raises(ValueError, match="give one of them"):
-        shardio.convert_dataset(tmp_path / "a.jsonl", tmp_path / "ds", split="train", shares=shares)
+        shardio.convert_dataset(tmp_path / "a.jsonl", tmp_path / "ds", split="train", fractions=fractions)
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from shardio.cli._command import WHOLE, Argument, Option, PlaceParam, Value, fla
 from shardio.cli._values import (
     NOTHING,
     comma_names,
+    fractions,
     json_pair,
     once,
     parse_version,
-    shares,
     split_patterns,
     text_pair,
 )
@@ -199,7 +199,7 @@ def _by_type(
         described = {"metavar": _metavar(name, kind), **attrs, "help": f"{text}{_REPEATED}"}
         return options(_singular(option), dest, type=_SEVERAL[kind], callback=typed(list), **described)
     if kind == "Mapping[str, float]":
-        return Option([option, dest], metavar="NAME=SHARE,...", type=Value(shares), **attrs)
+        return Option([option, dest], metavar="NAME=FRACTION,...", type=Value(fractions), **attrs)
     if kind.startswith("Mapping[str, "):
         del attrs["help"]
         if name.endswith("_options"):

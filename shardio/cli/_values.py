@@ -69,14 +69,14 @@ def comma_names(text: str) -> list[str]:
     return found
 
 
-def shares(text: str) -> dict[str, float]:
-    """Return shares of splits: train=0.9,test=0.1."""
+def fractions(text: str) -> dict[str, float]:
+    """Return fractions of splits: train=0.9,test=0.1."""
     pairs = [(name.strip(), share) for name, _, share in (part.partition("=") for part in text.split(","))]
-    found = once("--shares", pairs)
+    found = once("--fractions", pairs)
     try:
         return {name: float(share) for name, share in found.items()}
     except ValueError:
-        message = f"--shares {text}: expected shares such as train=0.9,test=0.1"
+        message = f"--fractions {text}: expected fractions such as train=0.9,test=0.1"
         raise ValueError(message) from None
 
 
@@ -88,7 +88,7 @@ def split_patterns(given: Sequence[str]) -> str | dict[str, str]:
     if any(not equals for _, equals, _ in pairs):
         raise ValueError("--split NAME alone names the one split; several need patterns: --split 'val=*val*'")
     if any(re.match(r"[\d.]+(,|$)", pattern) for _, _, pattern in pairs):
-        message = f"--split {given[0]}: shares of the records are given with --shares"
+        message = f"--split {given[0]}: fractions of the records are given with --fractions"
         raise ValueError(message)
     return {name: pattern for name, _, pattern in pairs}
 

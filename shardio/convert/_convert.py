@@ -61,7 +61,7 @@ class _Splitter:
     """Send records to splits.
 
     Args:
-        wanted: None keeps the source's splits; a name takes all records; a mapping of names to shares
+        wanted: None keeps the source's splits; a name takes all records; a mapping of names to fractions
             divides them.
         seed: another seed divides them another way.
     """
@@ -71,9 +71,9 @@ class _Splitter:
 
     def __post_init__(self) -> None:
         if isinstance(self.wanted, Mapping):
-            shares = list(self.wanted.values())
-            if not shares or min(shares) < 0 or not 0.999 < sum(shares) < 1.001:
-                message = f"shares={dict(self.wanted)!r} must not be negative, and their sum must be 1"
+            fractions = list(self.wanted.values())
+            if not fractions or min(fractions) < 0 or not 0.999 < sum(fractions) < 1.001:
+                message = f"fractions={dict(self.wanted)!r} must not be negative, and their sum must be 1"
                 raise ValueError(message)
             for name in self.wanted:
                 check_split(name)
@@ -81,28 +81,28 @@ class _Splitter:
             check_split(self.wanted)
 
     @classmethod
-    def of(
-        cls, split: str | Mapping[str, str] | None, shares: Mapping[str, float] | None, seed: int
+    def from_options(
+        cls, split: str | Mapping[str, str] | None, fractions: Mapping[str, float] | None, seed: int
     ) -> _Splitter:
         """Return the splitter for what a caller says.
 
         Raises:
-            TypeError: shares in place of a name.
+            TypeError: fractions in place of a name.
             UnsafeNameError: not a name for a split.
-            ValueError: both are given, or shares that make no sense.
+            ValueError: both are given, or fractions that make no sense.
         """
         if isinstance(split, Mapping) and not all(isinstance(pattern, str) for pattern in split.values()):
             message = (
-                f"split={dict(split)!r} must be a name, or patterns of file names by split; shares are given "
-                f"as shares={dict(split)!r}"
+                f"split={dict(split)!r} must be a name, or patterns of file names by split; fractions are "
+                f"given as fractions={dict(split)!r}"
             )
             raise TypeError(message)
-        if split is not None and shares is not None:
-            raise ValueError("split= names splits and shares= divides among several: give one of them")
+        if split is not None and fractions is not None:
+            raise ValueError("split= names splits and fractions= divides among several: give one of them")
         if isinstance(split, Mapping):
             # The source follows the patterns.
             split = None
-        return cls(split if shares is None else dict(shares), seed)
+        return cls(split if fractions is None else dict(fractions), seed)
 
     def sizes(self, pieces: Sequence[Piece]) -> dict[str, int]:
         """Return about how many bytes of the source go to each split."""
@@ -371,9 +371,9 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     *,
     kind: str | None = None,
     schema: Mapping[str, Any] | Schema | None = None,
-    process: Callable[[Any], Any] | None = None,
+    fn: Callable[[Any], Any] | None = None,
     split: str | Mapping[str, str] | None = None,
-    shares: Mapping[str, float] | None = None,
+    fractions: Mapping[str, float] | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     shuffle: bool = False,
     shards: int | None = None,
@@ -407,18 +407,18 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
             `shardio.convert.source_kinds()`.
         schema: types of some features instead of those inferred (None leaves a feature out), or a whole
             `Schema`.
-        process: for lists: called with each line, row or item, in a worker (and, to see what it makes, with
+        fn: for lists: called with each line, row or item, in a worker (and, to see what it makes, with
             some of them before); returns a value, several, or none.
         split: a name for all records, or patterns of file names by split, `{"train": "*train*", "val":
             "val/*"}`; None keeps the source's splits, which of files are those that names of files and
             folders tell, such as `val-00000-of-00008.parquet`, and "train" where no name tells one.
             `report.notes` says what was decided.
-        shares: what each split gets of all records. A mapping, `{"train": 0.9, "test": 0.1}`, instead of
+        fractions: what each split gets of all records. A mapping, `{"train": 0.9, "test": 0.1}`, instead of
             `split`.
         on_error: what to do about what cannot become a record: "raise", or "skip": left out and listed in
             the report.
         shuffle: shuffle all records while writing, in bounded memory.
-        seed: of the shuffle, and of the division by shares.
+        seed: of the shuffle, and of the division by fractions.
         shards: cut each split into so many shards of equal numbers of records.
         workers: processes; None for as many as there are processors, and none besides this one for small
             sources.
@@ -474,12 +474,12 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         message = f'partitions={partitions!r} must be "hive" or None'
         raise ValueError(message)
     options = SourceOptions(
-        storage_options=source_options, process=process, root=None if root is None else str(root),
+        storage_options=source_options, fn=fn, root=None if root is None else str(root),
         check_images=check_images, classes=None if classes is None else tuple(classes),
-        split=split if shares is None else next(iter(shares), None), partitions=partitions,
+        split=split if fractions is None else next(iter(fractions), None), partitions=partitions,
         allow_roots=allow_roots,
     )  # fmt: skip
-    splitter = _Splitter.of(split, shares, seed)
+    splitter = _Splitter.from_options(split, fractions, seed)
     opened = open_source(source, kind, options)
     if isinstance(split, Mapping) and not isinstance(opened, FileSource):
         message = (
@@ -488,8 +488,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         raise ValueError(message)  # noqa: TRY004 - the type is right, the source is not
     check_shuffle(shuffle, seed)
     check_writer_options(writer, "convert_dataset")
-    if shares is not None:
-        writer.setdefault("splits", list(shares))
+    if fractions is not None:
+        writer.setdefault("splits", list(fractions))
     _check_classes(opened)
     base = _dataset(str(url), storage_options) if mode == "append" else None
     if base is not None:
@@ -542,9 +542,9 @@ def _check_classes(source: ForeignSource) -> None:
     """Refuse names of classes that the source has no use for."""
     if source.options.classes is None:
         return
-    with_function = source.kind == "list" and source.options.process is not None
+    with_function = source.kind == "list" and source.options.fn is not None
     if source.kind not in ("images", "list", "webdataset") or with_function:
-        what = "records that process= makes" if with_function else f"a source of kind {source.kind!r}"
+        what = "records that fn= makes" if with_function else f"a source of kind {source.kind!r}"
         message = (
             f"classes= cannot tell which feature of {what} it means: name the classes in the schema, "
             'schema={"label": Feature("int64", classes=[...])}'

@@ -109,13 +109,13 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
         return AdoptedObjects(place, options)
     if isinstance(source, ShardioDataset) and not told:
         # A kind that was given means the payloads as they are.
-        return AdoptedTfds.of(source) or source
+        return AdoptedTfds.from_dataset(source) or source
     return source
 
 
 def _detect_kind(place: Any, options: SourceOptions) -> str:
     if not isinstance(place, str):
-        names = options.process is None and all(isinstance(each, str) for each in place)
+        names = options.fn is None and all(isinstance(each, str) for each in place)
         endings = {_by_ending(each) for each in place} if names else set()
         if endings & {None, "images", "list"} and any(map(_stands_for_files, place)):
             endings = {_of_names(place, options)}
@@ -159,7 +159,7 @@ def _of_names(place: Any, options: SourceOptions) -> str:
         ):
             return "mds"
     single = [listing.kind for listing in listings] == ["file"]
-    if single and found[0].key.lower().endswith(".txt") and options.process is not None:
+    if single and found[0].key.lower().endswith(".txt") and options.fn is not None:
         return "list"
     kinds = Counter(kind for file in found if (kind := _by_ending(file.key)) is not None)
     # Text, lists and tables often are beside data of other kinds: as notes, labels and licences.
@@ -200,7 +200,7 @@ def _of_others(listings: Sequence[Listing], options: SourceOptions) -> str | Non
 
 def _of_tables(files: Sequence[FoundFile], kind: str, options: SourceOptions) -> str:
     """Return "list" where a function takes the rows, or where the one file names images; else the kind."""
-    if options.process is not None:
+    if options.fn is not None:
         return "list"
     if len(files) > 1:
         return kind

@@ -45,7 +45,7 @@ class ListSource(FileSource):
         if self._is_given:
             return ()
         key = self.files[0].key if self.files else ""
-        told = self.options.process is None and key.lower().endswith((".csv", ".tsv"))
+        told = self.options.fn is None and key.lower().endswith((".csv", ".tsv"))
         note = 'each row names an image, so this is a list of images: kind="csv" makes a table of the columns'
         return [*super().notes(), *([note.replace("csv", key[-3:].lower())] if told else ())]
 
@@ -76,7 +76,7 @@ class ListSource(FileSource):
     @cached_property
     def _labels(self) -> tuple[str, ...] | None:
         """Names of classes, where labels are words and not numbers."""
-        if self.options.process is not None:
+        if self.options.fn is not None:
             return None
         if self.options.classes is not None:
             return self.options.classes
@@ -101,11 +101,11 @@ class ListSource(FileSource):
         """Yield what the items become."""
         for number, item in enumerate(piece.extra, piece.start):
             where = f"{piece.url} item {number}" if piece.root else f"item {number}"
-            if self.options.process is None:
+            if self.options.fn is None:
                 yield self._load(item, where, piece.root)
                 continue
             try:
-                made = self.options.process(item)
+                made = self.options.fn(item)
                 # A function may give one value, several, or none.
                 values = [made] if isinstance(made, Mapping | bytes) else list(made or ())
             except StorageError:

@@ -122,7 +122,7 @@ class SourceOptions:
 
     Attributes:
         storage_options: as in fsspec.
-        process: function of the caller's, for lists.
+        fn: function of the caller's, for lists.
         root: folder that relative paths of a list start from.
         check_images: decode every image once, to find those that cannot be decoded.
         classes: names of the classes in the order of their labels, or None for those found, sorted.
@@ -132,7 +132,7 @@ class SourceOptions:
     """
 
     storage_options: Mapping[str, Any] | None = None
-    process: Any = None
+    fn: Any = None
     root: str | None = None
     check_images: bool = True
     classes: tuple[str, ...] | None = None

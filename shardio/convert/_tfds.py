@@ -146,7 +146,7 @@ class AdoptedTfds(ShardioDataset):
     declared: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, dataset: ShardioDataset) -> AdoptedTfds | None:
+    def from_dataset(cls, dataset: ShardioDataset) -> AdoptedTfds | None:
         """Return the source where a dataset is of such a folder's files alone, which is still there."""
         found = cls(dataset.place, dataset.options)
         source = found._reader.source

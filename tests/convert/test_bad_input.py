@@ -95,15 +95,15 @@ def load(line: str) -> Any:
 
 def test_lines_and_a_function(convert, tmp_path) -> None:
     (tmp_path / "list.txt").write_text("a.jpg 1\nb.jpg 2\n\nc.jpg bad\nd.jpg 4\n")
-    convert.refused(tmp_path / "list.txt", FormatError, "c.jpg bad.*does not like.*item 2", process=load)
-    values = convert(tmp_path / "list.txt", process=load, on_error="skip")
+    convert.refused(tmp_path / "list.txt", FormatError, "c.jpg bad.*does not like.*item 2", fn=load)
+    values = convert(tmp_path / "list.txt", fn=load, on_error="skip")
     assert [(value["path"], int(value["label"])) for value in values] == [
         ("a.jpg", 1),
         ("b.jpg", 2),
         ("d.jpg", 4),
     ]
     assert "RuntimeError: a label" in convert.report.skipped[0].reason
-    assert [value["label"] for value in convert(["x 1", "y 2"], process=load, workers=2)] == [1, 2]
+    assert [value["label"] for value in convert(["x 1", "y 2"], fn=load, workers=2)] == [1, 2]
 
 
 def test_a_list_of_images(convert, tmp_path) -> None:
@@ -420,7 +420,7 @@ def test_callers_mistakes(convert, tmp_path) -> None:
     convert.refused(tmp_path / "a.jsonl", ValueError, "must be one of images", kind="jpeg")
     convert.refused(tmp_path / "a.jsonl", ValueError, "on_error", on_error="ignore")
     convert.refused(tmp_path / "a.jsonl", ValueError, "schema names 'b'", schema={"b": "int64"})
-    convert.refused(tmp_path / "a.jsonl", ValueError, "sum must be 1", shares={"a": 0.5})
+    convert.refused(tmp_path / "a.jsonl", ValueError, "sum must be 1", fractions={"a": 0.5})
     (tmp_path / "thing.xyz").write_text("?")
     convert.refused(tmp_path / "thing.xyz", ValueError, "cannot be told")
     convert(tmp_path / "a.jsonl")

@@ -85,7 +85,7 @@ def test_frames_of_polars(tmp_path):
 
 
 def test_tables_are_sources_of_convert(tmp_path):
-    report = shardio.convert_dataset(TABLE, tmp_path / "ds", shares={"train": 0.5, "test": 0.5})
+    report = shardio.convert_dataset(TABLE, tmp_path / "ds", fractions={"train": 0.5, "test": 0.5})
     assert (report.kind, report.source, sum(report.records.values())) == ("arrow", "pyarrow.Table", 3)
     with pytest.raises(ValueError, match="a table in memory; leave kind= out"):
         shardio.convert_dataset(TABLE, tmp_path / "other", kind="parquet")

@@ -232,7 +232,7 @@ def test_a_pattern_of_any_depth(convert, tmp_path) -> None:
 def test_lines_of_a_list_end_at_line_feeds(convert, tmp_path) -> None:
     """U+2028 and form feeds are text of a line, as they are to every other reader."""
     (tmp_path / "a.txt").write_bytes("a\u2028b\x0cc\r\nd\n".encode())
-    values = convert(tmp_path / "a.txt", kind="list", process=line_alone)
+    values = convert(tmp_path / "a.txt", kind="list", fn=line_alone)
     assert [value["line"] for value in values] == ["a\u2028b\x0cc", "d"]
 
 
@@ -1131,7 +1131,7 @@ def test_advice_works(tmp_path, capsys, name) -> None:
     "twice",
     [
         ["--type", "x=int64", "--type", "x=text"],
-        ["--shares", "a=0.5,a=0.5"],
+        ["--fractions", "a=0.5,a=0.5"],
         ["--metadata", "a=1", "--metadata", "a=2"],
     ],
 )

@@ -50,10 +50,10 @@ def cut(framer, data: bytes, cuts: list[int], block_bytes: int = 64 << 10) -> by
     for a, b in itertools.pairwise(edges):
         for run in framer.feed(data[a:b]):
             fed.append(bytes(run.data))
-            cutter.take(run)
+            cutter.add(run)
     for run in framer.end():
         fed.append(bytes(run.data))
-        cutter.take(run)
+        cutter.add(run)
     cutter.finish()
     assert b"".join(fed) == data
     return index.finish().data

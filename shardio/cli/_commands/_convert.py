@@ -56,7 +56,7 @@ COMMAND = Command(
             choices={"kind": "shardio.convert:source_kinds"},
         ),
         Option(
-            ["--process"],
+            ["--fn"],
             metavar="MODULE:FUNCTION",
             type=Value(function_of),
             help="for lists: makes records of a line or row",
@@ -73,7 +73,7 @@ COMMAND = Command(
         "shardio convert lines.jsonl lines --type score=float32": "JSON lines; a type by hand",
         "shardio convert table.csv table --type zip=text": "CSV; a column by hand",
         "shardio convert ~/tensorflow_datasets/mnist/3.0.1 mnist": "TensorFlow Datasets (TFDS)",
-        "shardio convert old/ new --shares train=0.9,test=0.1": "TFRecord files, divided again",
-        "shardio convert list.txt birds --process my_module:load": "a list, with a function of your own",
+        "shardio convert old/ new --fractions train=0.9,test=0.1": "TFRecord files, divided again",
+        "shardio convert list.txt birds --fn my_module:load": "a list, with a function of your own",
     },
 )
