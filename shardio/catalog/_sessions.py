@@ -2,6 +2,20 @@
 
 Receipts are created per task and attempt and never replaced.  A commit takes one complete attempt of every
 task; a rerun of a killed task finds what its earlier attempts have stored safely and continues from there.
+
+An example: `shardio.commit(url, session="run7", tasks=2)`, with task 1 killed once.  Before it there are:
+
+    data/train-run7-00000-192a-00000.tfrecord           task 0, attempt 192a, its shard 0 (with its index)
+    data/train-run7-00001-7c9f-00000.tfrecord           task 1, attempt 7c9f, which was killed after shard 0
+    data/train-run7-00001-eef9-00001.tfrecord           task 1, attempt eef9, the rerun
+    _shardio/sessions/run7/00000-192a.receipt           task 0 is complete
+    _shardio/sessions/run7/00001-7c9f-00000.receipt     7c9f has stored its shard 0
+    _shardio/sessions/run7/00001-eef9.receipt           task 1 is complete: shard 0 of 7c9f, and shard 1
+
+The commit reads the receipts, of each task those of one complete attempt, writes a list of the three shards,
+and creates the next manifest, which names the list: that is the moment in which the records are there.  If it
+finds manifest 5 taken, it reads that, adds its list to those of version 5, and tries to create manifest 6.
+Shards of attempts that no receipt of a complete one names stay for `shardio gc`.
 """
 
 from __future__ import annotations

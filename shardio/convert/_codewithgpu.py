@@ -21,7 +21,7 @@ from shardio.metadata import Feature
 from shardio.storage import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _FIXED = {1: 8, 5: 4}
 
@@ -80,6 +80,12 @@ class CodeWithGpu(FileSource):
     """A folder of codewithgpu records."""
 
     kind: ClassVar[str] = "codewithgpu"
+
+    @classmethod
+    def recognises(cls, urls: Sequence[str], read: Callable[[str], bytes]) -> bool:
+        """Tell whether there are METADATA and records."""
+        del read
+        return any(url.endswith("/METADATA") for url in urls) and any(url.endswith(".data") for url in urls)
 
     def fits(self, key: str) -> bool:
         """Tell whether a file is METADATA, records or their index."""

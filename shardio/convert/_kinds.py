@@ -13,7 +13,7 @@ from shardio.convert._csv import CSV_ENDINGS, TSV_ENDINGS, CsvTables, TsvTables,
 from shardio.convert._files import File, FileSource, read_whole
 from shardio.convert._images import IMAGE_ENDINGS, ImageFolder
 from shardio.convert._listing import ListSource, names_images
-from shardio.convert._mds import MdsFolder, is_mds_index
+from shardio.convert._mds import MdsFolder
 from shardio.convert._megatron import MegatronDataset
 from shardio.convert._parquet import (
     ARROW_ENDINGS,
@@ -149,15 +149,15 @@ def _of_names(place: Any, options: SourceOptions) -> str:
     names = {file.key.rpartition("/")[2] for file in found}
     if "dataset_info.json" in names and any(find_tfds(each, options.storage_options) for each in listings):
         return "tfds"
-    if "data.mdb" in names:
-        return "torchrecord"
-    if "METADATA" in names and any(name.endswith(".data") for name in names):
-        return "codewithgpu"
-    for file in found:
-        if file.key.rpartition("/")[2] == "index.json" and is_mds_index(
-            read_whole(file.root, file.key, options.storage_options, max_bytes=64 << 20)
-        ):
-            return "mds"
+    by_url = {file.url: file for file in found}
+
+    def read(url: str) -> bytes:
+        file = by_url[url]
+        return read_whole(file.root, file.key, options.storage_options, max_bytes=64 << 20)
+
+    for kind, source in _SOURCES.items():
+        if source.recognises(list(by_url), read):
+            return kind
     single = [listing.kind for listing in listings] == ["file"]
     if single and found[0].key.lower().endswith(".txt") and options.fn is not None:
         return "list"
@@ -172,7 +172,7 @@ def _of_names(place: Any, options: SourceOptions) -> str:
         return _of_tables([file for file in found if _by_ending(file.key) in main], main[0], options)
     if len(main) == 1:
         return main[0]
-    others = REGISTRY.others_by_ending([file.key for file in found]) if not main else []
+    others = REGISTRY.others_taking(list(by_url), read) if not main else []
     if len(others) == 1:
         return others[0]
     main += others

@@ -157,7 +157,7 @@ _LARGEST = 1 << 32
 _COMPRESSIONS = {"zstd": Compression.ZSTD, "gz": Compression.GZIP}
 
 
-def is_mds_index(data: bytes) -> bool:
+def _is_mds_index(data: bytes) -> bool:
     """Tell whether an `index.json` is one of MDS."""
     try:
         index = json.loads(data)
@@ -171,6 +171,11 @@ class MdsFolder(FileSource):
     """A folder with an `index.json`, or several such folders, one a split."""
 
     kind: ClassVar[str] = "mds"
+
+    @classmethod
+    def recognises(cls, urls: Sequence[str], read: Callable[[str], bytes]) -> bool:
+        """Tell whether there is an index of MDS."""
+        return any(_is_mds_index(read(url)) for url in urls if url.endswith("/index.json"))
 
     def fits(self, key: str) -> bool:
         """Take all files: the index names those that are shards."""
@@ -193,7 +198,7 @@ class MdsFolder(FileSource):
         found = []
         for file in self.heads:
             data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=64 << 20)
-            if not is_mds_index(data):
+            if not _is_mds_index(data):
                 raise FormatError("this index.json is none of MDS", url=file.url)
             found.append((file.root, file.key, json.loads(data)))
         if not found:

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from importlib.metadata import EntryPoint
 
 
@@ -68,13 +68,14 @@ class Registry:
             raise ValueError(message)  # noqa: TRY004 - the package is wrong, not what the caller gave
         return found
 
-    def others_by_ending(self, keys: list[str]) -> list[str]:
-        """Return the kinds of other packages that take one of the files, by the endings of their names."""
+    def others_taking(self, urls: list[str], read: Callable[[str], bytes]) -> list[str]:
+        """Return the kinds of other packages that take one of the files, or recognise them; see sources."""
         found = {name: self._loaded(point) for name, point in self._others().items() if name not in self._own}
         return [
             name
             for name, kind in found.items()
-            if kind.endings and any(key.lower().endswith(kind.endings) for key in keys)
+            if (kind.endings and any(url.lower().endswith(kind.endings) for url in urls))
+            or kind.recognises(urls, read)
         ]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from shardio.errors import SchemaError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from shardio.errors import BadRecord
     from shardio.metadata import Feature, Schema
@@ -161,6 +161,17 @@ class ForeignSource(ABC):
     in_memory: ClassVar[bool] = False
     names_classes: ClassVar[bool] = False
     options: SourceOptions
+
+    @classmethod
+    def recognises(cls, urls: Sequence[str], read: Callable[[str], bytes]) -> bool:
+        """Tell whether files are of this kind by what is beside them; most kinds have endings that tell it.
+
+        Args:
+            urls: of all files that were found.
+            read: returns the content of one of them.
+        """
+        del urls, read
+        return False
 
     @abstractmethod
     def pieces(self) -> Sequence[Piece]:

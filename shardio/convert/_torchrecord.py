@@ -41,7 +41,7 @@ from shardio.errors import BadRecord, FormatError, NotFoundError, StorageError
 from shardio.metadata import Feature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from shardio.codecs import Tensor
     from shardio.metadata import Schema
@@ -60,6 +60,12 @@ class TorchRecord(ForeignSource):
     kind: ClassVar[str] = "torchrecord"
     place: Any
     options: SourceOptions
+
+    @classmethod
+    def recognises(cls, urls: Sequence[str], read: Callable[[str], bytes]) -> bool:
+        """Tell whether there is an LMDB environment."""
+        del read
+        return any(url.endswith("/data.mdb") for url in urls)
 
     def pieces(self) -> list[Piece]:
         """Return the databases, by their numbers."""

@@ -3,6 +3,23 @@
 Everything is arithmetic: chunks are runs of equally many positions in an order that is computed, a lane is
 cut into strands, and round i of a lane takes the i-th record of each of its strands, in another order each
 round.  `kernels.interleave` says where rows are; what is here is the shape that it needs.
+
+An example: 24 records, one lane, `Plan(chunk_rows=4, interleave=3, window=1)`, seed 0, so six chunks of 4
+rows and three strands of 8.  The order of the chunks is 5 2 | 4 1 | 3 0; `|` is where the next strand begins.
+
+    strand 0    23 |  8  9 10 11 | 20 21 22      chunk 5 from its last row on, chunk 2, the beginning of 5
+    strand 1    18 19 |  4  5  6  7 | 16 17      chunk 4 from its third row on, chunk 1, the beginning of 4
+    strand 2    13 14 15 |  0  1  2  3 | 12      chunk 3 from its second row on, chunk 0, the beginning of 3
+
+Strands are turned by 3, 2 and 1 rows (`moved`), so that they come to their next chunks in different rounds.
+Rounds take one row of each strand, in an order of their own: 23 18 13, then 8 19 14, then 9 15 4, and so on.
+A batch of 6 is two rounds.  With `window=4` the rows of a chunk are shuffled, too: 23 19 14, then 10 18 13.
+
+>>> import shardio, tempfile
+>>> ds = shardio.from_generator(({"n": n} for n in range(24)), f"{tempfile.mkdtemp()}/numbers")
+>>> plan = shardio.Plan(ranks=1, workers=1, chunk_rows=4, interleave=3, window=1)
+>>> [batch["n"].tolist() for batch in shardio.stream(ds, global_batch=6, plan=plan)][:2]
+[[23, 18, 13, 8, 19, 14], [9, 15, 4, 0, 10, 5]]
 """
 
 from __future__ import annotations

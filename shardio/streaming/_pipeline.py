@@ -4,6 +4,16 @@ A planner thread does the arithmetic, other threads fetch and build, the consume
 ready. Batches are delivered in the order of their steps whatever the threads do. With `threads=0` everything
 happens in the consumer's thread, when a batch is asked for. The first group is a single step and is built
 before anything else is fetched, so the first batch waits for its own chunks alone.
+
+An example: batches of 6 in the order that `shardio/order/_interleave.py` shows, with `window=4`, one rank.
+
+    group 0   step 0       rows (0, 0, 6)    fetches the windows 23; 18 19; 13 14 15; 8 9 10 11
+    group 1   steps 1-3    rows (0, 6, 24)   fetches 4 5 6 7; 0 1 2 3; 20 21 22; 16 17; 12
+
+`(0, 6, 24)` says: of lane 0 the places 6 to 23.  After group 0 the windows 23 and 18 19 are used up and
+freed; the other two are held, since step 1 takes 15 and 8.  The 18 rows of group 1 are gathered by one call
+and cut at 0, 6, 12 and 18 into three batches.  A large window from a bucket is held in eight parts, the rows
+that are delivered first in the first of them, and each part is freed after its last row.
 """
 
 from __future__ import annotations

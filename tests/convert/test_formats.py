@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -53,6 +58,28 @@ def test_a_format_of_another_package_goes_in_and_out(pairs: Path, capsys) -> Non
     assert main(["export", "again", "twice", "--kind", "pairs"]) == 0
     assert main(["export", "-h"]) == 0
     assert "pairs" in capsys.readouterr().out
+
+
+def test_a_format_without_an_ending_is_recognised_by_what_is_in_its_files(pairs: Path, monkeypatch) -> None:
+    kind = importlib.import_module("shardio_pairs").PairFiles
+    monkeypatch.setattr(kind, "endings", ())
+    (pairs / "birds.pairs").rename(pairs / "birds")
+    with pytest.raises(ValueError, match="cannot be told by its names"):
+        shardio.convert_dataset("birds", "out")
+    asked = classmethod(lambda _, urls, read: [read(url)[:5] for url in urls] == [b"wren="])
+    monkeypatch.setattr(kind, "recognises", asked)
+    assert shardio.convert_dataset("birds", "out").kind == "pairs"
+
+
+@pytest.mark.slow
+def test_the_package_as_pip_installs_it(tmp_path: Path) -> None:
+    site, source = tmp_path / "site", shutil.copytree(PACKAGE, tmp_path / "package")
+    options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(site)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
+    (tmp_path / "birds.pairs").write_text("wren=3\nrobin=5\n")
+    convert = [sys.executable, "-m", "shardio", "convert", "birds.pairs", "birds"]
+    subprocess.run(convert, check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)})
+    assert [row["name"] for row in shardio.open(tmp_path / "birds")] == ["wren", "robin"]
 
 
 def test_what_is_wrong_in_it_is_said_as_of_any_other(pairs: Path) -> None:
