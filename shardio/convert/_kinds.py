@@ -155,9 +155,9 @@ def _of_names(place: Any, options: SourceOptions) -> str:
         file = by_url[url]
         return read_whole(file.root, file.key, options.storage_options, max_bytes=64 << 20)
 
-    for kind, source in _SOURCES.items():
+    for own, source in _SOURCES.items():
         if source.recognises(list(by_url), read):
-            return kind
+            return own
     single = [listing.kind for listing in listings] == ["file"]
     if single and found[0].key.lower().endswith(".txt") and options.fn is not None:
         return "list"
