@@ -214,7 +214,7 @@ def open_each_file(paths: Sequence[bytes], flags: int) -> tuple[NDArray[np.int32
 def close_each_file(numbers: NDArray[np.int32]) -> None:
     """Close descriptors that are not -1: `close_files` in Python."""
     for number in numbers[numbers >= 0].tolist():
-        _close(number)
+        os.closerange(number, number + 1)
 
 
 read_ranges: Callable[..., tuple[int, int]] = read_each_range
@@ -425,7 +425,9 @@ class LocalFile(DataFile):
     def _close_number(self) -> None:
         number, self._number = self._number, -1
         if number >= 0:
-            _close(number)
+            # Says nothing, as the system has nothing to say of what was only read; and Ctrl-C cannot come
+            # between these lines, which it could where a function of ours was called.
+            os.closerange(number, number + 1)
 
     def __del__(self) -> None:
         self.close()
@@ -762,17 +764,11 @@ def _folder_below(root: str, folders: list[str]) -> Iterator[int | None]:
                 if os.path.islink(path):
                     _refuse_link(path)
                 raise
-            _close(number)
-            number = below
+            done, number = number, below
+            os.closerange(done, done + 1)
         yield number
     finally:
-        _close(number)
-
-
-def _close(number: int) -> None:
-    """Give a descriptor back that nothing was written through: the system has nothing to say that matters."""
-    with contextlib.suppress(OSError):
-        os.close(number)
+        os.closerange(number, number + 1)
 
 
 def _refuse_link(path: str) -> NoReturn:
