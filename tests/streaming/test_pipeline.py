@@ -39,10 +39,23 @@ def make(ds, **options):
     return shardio.stream(ds, **{"global_batch": 4, "plan": plan(), "remainder": "keep", **options})
 
 
+earlier: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _threads_of_earlier_tests():
+    """Conditions in SQL keep a thread, and torchdata's `Loader` its nodes until cycles are collected."""
+    earlier.clear()
+    earlier.update(threading.enumerate())
+
+
 def stream_threads():
-    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("shardio-")]
-    # Conditions in SQL, of other tests of this process, keep a thread.
-    return [name for name in names if not name.startswith("shardio-sql")]
+    """Return the names of the threads of shardio's that this test has started."""
+    return [
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name.startswith("shardio-") and thread not in earlier
+    ]
 
 
 @ALL_THREADS
