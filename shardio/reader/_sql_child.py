@@ -5,19 +5,22 @@ text that a function makes is not counted. So what may come from a form runs her
 both. This file is run as a script, by `shardio.reader._sql`, and imports nothing but `duckdb` and `pyarrow`.
 
 Arguments: where the parent finds its packages, and bytes of memory. A request is two u32 (little-endian), the
-sizes of a JSON object and of an Arrow stream, and both: `{"sql", "parameters", "rows"}`, and the table
-`columns` or nothing. So is an answer: `{"rows": [...]}`, or `{"values": n}` and n bytes, a bool each; or
-`{"error": text, "memory": bool}`. The end of standard input ends the process at once, also within a query.
+sizes of a JSON object and of an Arrow stream, and both: `{"sql", "parameters", "rows", "seconds"}`, the last
+of a processor, and the table `columns` or nothing. So is an answer: `{"rows": [...]}`, or `{"values": n}` and
+n bytes, a bool each; or `{"error": text, "memory": bool}`. The end of standard input ends the process at
+once, also within a query.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import struct
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -53,7 +56,9 @@ def main(memory: int) -> None:
     source = sys.stdin.buffer
     while len(head := source.read(HEAD.size)) == HEAD.size:
         told, given = HEAD.unpack(head)
-        thread.submit(_reply, connection, json.loads(source.read(told)), source.read(given))
+        request, data = json.loads(source.read(told)), source.read(given)
+        _bound_time(request["seconds"])
+        thread.submit(_reply, connection, request, data)
     # The parent is gone, and nothing else would end a query that takes long.
     os._exit(0)
 
@@ -103,6 +108,15 @@ def _bound_memory(more: int) -> None:
             taken = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData:"))
         resource.setrlimit(resource.RLIMIT_DATA, (taken + more, taken + more))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _bound_time(seconds: float) -> None:
+    """Let the process take so many seconds more of a processor than it has: then SIGXCPU ends it."""
+    with contextlib.suppress(ImportError, OSError):
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), most))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import errno
+import itertools
 import os
 import resource
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -438,6 +440,22 @@ def test_a_condition_has_no_more_time_than_its_bound(monkeypatch):
         condition.evaluate(LONG)
     assert waiting[-1] not in _sql._waiting_engines
     assert not waiting[-1].is_usable
+
+
+def test_a_condition_is_not_refused_for_what_others_take_of_the_processor(monkeypatch):
+    """Here it stands still for longer than its bound."""
+    monkeypatch.setattr(_sql, "_SECONDS", 2.0)
+    monkeypatch.setattr(_sql, "_WAIT", 0.02)
+    condition = Condition(ENDLESS, Schema.parse({"id": "text"}))
+    engine = _sql._waiting_engines[-1]._process.pid
+    looks = itertools.count()
+
+    def stand_still():
+        look = next(looks)
+        if look in (0, 120):
+            os.kill(engine, signal.SIGCONT if look else signal.SIGSTOP)
+
+    assert condition.evaluate(LONG[:1], stand_still).tolist() == [False]
 
 
 def test_what_progress_raises_ends_a_condition(url):
