@@ -39,6 +39,7 @@ WORDS = {"train": "train", "training": "train", "test": "test", "testing": "test
     word: word for words in _SYNONYMS for word in words
 }
 _NUMBERED = re.compile(r"(.+?)-\d{5,}(?:-of-\d{5,})?")
+_BETWEEN_WORDS = re.compile(r"[-_ ]+|(?<=[a-z])(?=[A-Z])")
 _NUMBER = re.compile(r"(.*?)[-_ ]?\d+(?:[-_]?of[-_]?\d+)?")
 # TensorFlow Datasets numbers behind the ending.
 _NUMBER_BEHIND = re.compile(r"([^.]+)\.[^.]+-\d{5,}-of-\d{5,}")
@@ -52,7 +53,7 @@ class Division(NamedTuple):
         splits: of each file, in the order given; None where no pattern of the caller's matches, or where a
             name tells nothing though others do.
         notes: what it rests on, for people.
-        silent: the names that tell nothing though others do.
+        silent: the names that tell nothing though others do, or several splits.
     """
 
     splits: list[str | None]
@@ -63,9 +64,10 @@ class Division(NamedTuple):
         """Raise ValueError for some of `silent`: there is no split that they certainly belong to."""
         shown = ", ".join(list(silent)[:_SHOWN]) + ", ..." * (len(silent) > _SHOWN)
         those = "1 file name tells" if len(silent) == 1 else f"{len(silent)} file names tell"
+        what = "several splits" if all(len(_splits_told(name)) > 1 for name in silent) else "no split"
+        others = f", and others do ({'; '.join(self.notes)})" if self.notes and what == "no split" else ""
         raise ValueError(
-            f"{those} no split ({shown}), and others do ({'; '.join(self.notes)}): name one split for all "
-            "files, or a pattern for each split"
+            f"{those} {what} ({shown}){others}: name one split for all files, or a pattern for each split"
         )
 
 
@@ -116,7 +118,10 @@ class SplitRules:
             pairs = zip(names, division.splits, strict=True)
             return division._replace(silent=[name for name, split in pairs if split is None])
         if not folders_are_splits(names):
-            return Division([DEFAULT_SPLIT] * len(names), [])
+            tops = sorted({name.partition("/")[0] for name in names if "/" in name})
+            alike = ", ".join(top for top in tops if _exact(top))
+            note = f"folders named like splits ({alike}) are classes, as not all folders are named so"
+            return Division([DEFAULT_SPLIT] * len(names), [note] if alike else [])
         return _by_names([f"{name.partition('/')[0]}/" for name in names], "", {})
 
     def _matching(self, name: str) -> str | None:
@@ -147,6 +152,9 @@ def _by_names(names: Sequence[str], folder: str, existing: Mapping[str, str]) ->
     told = dict(zip(fresh, _with_siblings(fresh, [_told(above + name) for name in fresh]), strict=True))
     silent = [name for name in fresh if told[name] is None]
     notes = []
+    torn = [name for name in silent if len(_splits_told(name)) > 1]
+    if torn and len(silent) == len(fresh):
+        return Division([existing.get(name) for name in names], [], torn)
     if silent and len(silent) == len(fresh):
         # Folders of people's own projects are called `dev`, too.
         telling = folder.lower() in WORDS and folder.lower() != "dev"
@@ -178,21 +186,28 @@ def _unified(found: Collection[str | None], preferred: Collection[str]) -> dict[
 
 def _told(name: str) -> str | None:
     """Return the split that a path tells, or None where it tells none, or several."""
+    found = _splits_told(name)
+    return found.pop() if len(found) == 1 else None
+
+
+def _splits_told(name: str) -> set[str]:
+    """Return all splits that a path tells: none, one, or several that contradict each other."""
     *folders, file = name.split("/")
     said = {split for part in folders if (split := _said(part)) is not None}
     if said:
-        return said.pop() if len(said) == 1 else None
+        return said
     plain = [part for part in folders if folder_key(part) is None]
-    by_folder = {word for part in plain if (word := _word_of(part)) is not None}
     stem, *parts = file.split(".")
-    by_file = {word for part in (stem, *parts) if (word := _word_of(part) if part is stem else _exact(part))}
+    words = [_words_of(part) for part in plain]
+    by_folder = set().union(*(each for each in words if len(each) == 1))
+    of_stem = _words_of(stem)
+    by_file = {word for part in parts if (word := _exact(part))} | (of_stem if len(of_stem) == 1 else set())
     whole = _numbered(file)
     if whole is not None and by_file == {_word_at_beginning(whole)} and _is_name(whole):
         by_file = {WORDS.get(whole.lower(), whole)}
-        if by_folder and {_word_of(whole)} == by_folder:
+        if by_folder and _words_of(whole) == by_folder:
             by_folder = by_file
-    found = by_folder | by_file
-    return found.pop() if len(found) == 1 else None
+    return by_folder | by_file or of_stem.union(*words)
 
 
 def _said(folder: str) -> str | None:
@@ -210,12 +225,11 @@ def _exact(part: str) -> str | None:
     return WORDS.get(part.lower())
 
 
-def _word_of(part: str) -> str | None:
-    """Return the split that the first or last word of a folder, or of a file without its ending, tells."""
+def _words_of(part: str) -> set[str]:
+    """Return the splits that the first and last word of a folder, or of a file without its ending, tell."""
     number = _NUMBER.fullmatch(part)
-    words = [word for word in re.split(r"[-_ ]+", (number[1] if number else part).lower()) if word]
-    found = {WORDS[bare] for word in (words[:1] + words[-1:]) if (bare := word.rstrip("0123456789")) in WORDS}
-    return found.pop() if len(found) == 1 else None
+    words = [word.lower() for word in _BETWEEN_WORDS.split(number[1] if number else part) if word]
+    return {WORDS[bare] for word in (words[:1] + words[-1:]) if (bare := word.rstrip("0123456789")) in WORDS}
 
 
 def _word_at_beginning(part: str) -> str | None:

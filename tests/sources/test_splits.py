@@ -61,8 +61,10 @@ LAYOUTS: dict[str, dict[str, str]] = {
         "trainer.jsonl": "train",
         "latest/0.jsonl": "train",
     },
-    "two at once": {"train_val_0.jsonl": "train", "test/dev/0.jsonl": "train"},
+    "humps": {"birdsTrain.jsonl": "train", "testData-0.jsonl": "test"},
+    "one of two": {"train_val/train-0.jsonl": "train", "train_val/val-0.jsonl": "val"},
 }
+TORN = [["train_val_0.jsonl"], ["test/dev/0.jsonl"], ["train/val-0.jsonl", "test/val-1.jsonl"]]
 MIXED = [
     ["test.jsonl", "birds.jsonl"],
     ["train/0.jsonl", "1.jsonl"],
@@ -120,6 +122,16 @@ def test_names_of_which_some_tell_nothing_are_refused_and_the_advice_works(tmp_p
     assert splits_of(tmp_path / "several") == splits_of(tmp_path / "files") == wanted
 
 
+@pytest.mark.parametrize("names", TORN, ids=str)
+def test_names_that_tell_several_splits_are_refused(tmp_path, names) -> None:
+    """They would be trained on, though they may be for evaluation."""
+    write(tmp_path / "files", names)
+    for call in (shardio.convert_dataset, lambda source, into: shardio_indexer.adopt(source, into=into)):
+        with pytest.raises(ValueError, match=r"tells? several splits \(.*name one split for all files, or a"):
+            call(tmp_path / "files", tmp_path / "made")
+        assert not (tmp_path / "made").exists()
+
+
 def test_tfrecords_of_tensorflow_datasets(tmp_path) -> None:
     """Numbered behind the ending; a name beside others that tell a split is one, too."""
     names = [f"imdb_reviews-{split}.tfrecord-00000-of-00001" for split in ("train", "test", "unsupervised")]
@@ -171,6 +183,7 @@ def test_folders_of_images_named_like_splits(tmp_path) -> None:
     assert "label" not in report.schema
     photo(tmp_path / "plain" / "bus" / "1.png")
     report = shardio.convert_dataset(tmp_path / "plain", tmp_path / "b")
+    assert any("folders named like splits (test, train) are classes" in note for note in report.notes)
     assert (report.records, report.schema["label"].classes) == ({"train": 4}, ("bus", "test", "train"))
     for name in ("train/bus/1.png", "train/train/1.png", "val/bus/1.png"):
         photo(tmp_path / "classes" / name)
