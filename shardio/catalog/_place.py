@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.errors import CommitConflictError
 from shardio.metadata import HINT_KEY
-from shardio.storage import DeniedError, connect
+from shardio.storage import DeniedError, connect, followed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,7 +23,8 @@ def check_place(url: str, storage_options: Mapping[str, Any] | None) -> None:
         CommitConflictError: there is a dataset above.
         StorageError: the storage did not answer.
     """
-    for above in _above(url):
+    # A place that is reached by a link is within what is above the link, and above where it leads.
+    for above in dict.fromkeys((*_above(url), *_above(followed(url)))):
         store = connect(above, storage_options=storage_options)
         try:
             found = store.head(HINT_KEY)

@@ -36,7 +36,7 @@ from shardio.metadata import Schema, check_split
 from shardio.parallel import Encoded, Note, check_shuffle, write_dataset
 from shardio.reader import open as open_dataset
 from shardio.reports import Report
-from shardio.storage import connect
+from shardio.storage import connect, followed
 from shardio.writer import LayoutOptions, check_writer_options, encoder, foretell_write
 
 if TYPE_CHECKING:
@@ -529,8 +529,10 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
 def _check_place(pieces: Sequence[Piece], url: str, storage_options: Mapping[str, Any] | None) -> None:
     """Refuse a new dataset around its own source: whatever looks after its files would meet the others."""
     store = connect(url, storage_options=storage_options)
-    around = store.url.rstrip("/") + "/"
-    inside = next((piece.url for piece in pieces if f"{piece.url}/".startswith(around)), None)
+    around = followed(store.url).rstrip("/") + "/"
+    real = {folder: followed(folder) for folder in {piece.url.rpartition("/")[0] for piece in pieces}}
+    places = ((piece.url, *piece.url.rpartition("/")[::2]) for piece in pieces)
+    inside = next((url for url, folder, name in places if f"{real[folder]}/{name}/".startswith(around)), None)
     if inside is not None and Catalog(store).latest() is None:
         message = (
             f"{store.url} holds the source ({inside}) and would become the dataset: choose another place"

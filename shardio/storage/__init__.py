@@ -9,7 +9,7 @@ from __future__ import annotations
 from shardio.storage._cache import BlockCache, CachedBlocks, CacheOptions, CacheUsage
 from shardio.storage._connect import connect, connect_folder
 from shardio.storage._create import begin_write_back, make_folders
-from shardio.storage._keys import TEMPORARY, local_path, public_url, url_text
+from shardio.storage._keys import TEMPORARY, followed, local_path, public_url, url_text
 from shardio.storage._local import (
     READS_COMPILED,
     LocalStore,
@@ -74,6 +74,7 @@ __all__ = [
     "descriptor_limit",
     "descriptor_users",
     "files_of_callers",
+    "followed",
     "fork_is_meant",
     "local_path",
     "locked",

@@ -122,6 +122,14 @@ def split_url(url: str | os.PathLike[str]) -> Root:
     return Root(scheme[1].lower(), text[scheme.end() :].rstrip("/"))
 
 
+def followed(url: str) -> str:
+    """Return the URL of a place, as stores give it, with the links on a local path followed.
+
+    By it two names of one place are found to be one; a store keeps the name that its caller gave.
+    """
+    return url if "://" in url else os.path.realpath(url)
+
+
 def local_path(url: str) -> str:
     """Return the absolute path of a local path or `file://` URL; `~` is expanded, links are not followed.
 

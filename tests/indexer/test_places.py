@@ -138,6 +138,11 @@ def test_datasets_are_not_nested(tmp_path) -> None:
             way(inner)
         assert caught.value.found == f"a dataset at {tmp_path / 'outer'}"
         assert not (inner / "_shardio").exists()
+    (tmp_path / "outer" / "linked").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "outer" / "linked")
+    with pytest.raises(CommitConflictError, match="within another dataset"):
+        shardio.DatasetWriter(tmp_path / "link" / "deep")
+    (tmp_path / "link").unlink()
     # What the advice says works.
     assert shardio.convert_dataset(tmp_path / "l.jsonl", tmp_path / "outside").version == 1
     shardio_indexer.adopt(tmp_path / "above" / "x")
@@ -177,5 +182,9 @@ def test_conversion_does_not_write_around_its_own_source(tmp_path, monkeypatch, 
     for source in ("photos", "photos/data.jsonl", "photos/*"):
         with pytest.raises(ValueError, match=r"holds the source .* choose another place"):
             shardio.convert_dataset(source, target)
+    (tmp_path / "link").symlink_to(tmp_path / "photos")
+    for source, place in (("photos", "link"), ("link", "photos"), ("link/*", f"file://{tmp_path}/photos")):
+        with pytest.raises(ValueError, match=r"holds the source .* choose another place"):
+            shardio.convert_dataset(source, place)
     assert not list(tmp_path.rglob("_shardio"))
     shardio.convert_dataset("photos", "other")
