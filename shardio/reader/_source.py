@@ -151,16 +151,22 @@ class ShardSource:
             from shardio.reader._foreign import foreign_codec
 
             framings = set(self.table.framing.tolist())
+            if self.schema is None and framings == {int(Framing.LINES)}:
+                self._refuse_features()
             found = foreign_codec(framings, self.schema, features=options.features, images=images)
             if found is not None:
                 return found
-        if self.schema is None and options.features is not None:
-            raise ValueError("features= needs a schema, and this dataset has none")
+        if self.schema is None:
+            self._refuse_features()
         if self.schema is None or options.decode is False:
             return None
         from shardio.codecs import record_codec
 
         return record_codec(self.schema, features=options.features, images=images)
+
+    def _refuse_features(self) -> None:
+        if self.options.features is not None:
+            raise ValueError("features= needs a schema, and this dataset has none")
 
     @property
     def holds_objects(self) -> bool:

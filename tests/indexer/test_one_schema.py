@@ -329,6 +329,8 @@ def test_without_a_schema_the_reader_says_what_records_are(tmp_path) -> None:
         assert repr(shardio.open(into, decode=False)).endswith("(bytes)>")
         with pytest.raises(ValueError, match='decode="image" needs a schema'):
             shardio.open(into, decode="image")
+    with pytest.raises(ValueError, match="features= needs a schema"):
+        shardio.open(into, features=["id"])[0]
 
 
 def test_types_are_those_of_some_features(tmp_path):

@@ -92,6 +92,18 @@ def numbers(url: str) -> list[int]:
     return sorted(int(value["n"]) for value in shardio.open(url))
 
 
+def value_of(number: int) -> list[dict[str, int]]:
+    return [{"n": number}]
+
+
+def in_parts(url: str, *numbers: int) -> None:
+    for task, number in enumerate(numbers):
+        part: dict[str, Any] = {"session": "parts", "task": task, "commit": False, "mode": "append"}
+        with shardio.DatasetWriter(url, SCHEMA, **part) as out:
+            out.write({"n": number})
+    shardio.commit(url, session="parts", tasks=len(numbers))
+
+
 FIVE: dict[str, Any] = {"where": lambda columns: columns["n"] == 5, "features": ["n"]}
 OLD = [0, *range(2, 12)]
 CALLS: dict[str, tuple[Callable[[str], Any], list[int]]] = {
@@ -110,6 +122,15 @@ CALLS: dict[str, tuple[Callable[[str], Any], list[int]]] = {
     "set schema": (lambda url: shardio.set_schema(url, {"n": shardio.Feature("int64", default=1)}), OLD),
     "verify": (lambda url: shardio.verify(url).to_dict()["ok"] or pytest.fail("damage"), OLD),
     "info": (lambda url: main(["info", url]) == 0 or pytest.fail("an error"), OLD),
+    "log": (lambda url: shardio.log(url), OLD),
+    "append in parallel": (
+        lambda url: shardio.write_dataset(url, [50], value_of, schema=SCHEMA, mode="append", workers=1),
+        [*OLD, 50],
+    ),
+    "append in parts": (lambda url: in_parts(url, 50, 51), [*OLD, 50, 51]),
+    "export": (lambda url: shardio.export_dataset(url, url + "-out", kind="jsonl", workers=1), OLD),
+    "repair": (lambda url: shardio.repair(url), OLD),
+    "fill a cache": (lambda url: shardio.fill_cache(url, shardio.CacheOptions(url + "-cache")), OLD),
 }
 
 
