@@ -122,14 +122,14 @@ CALLS: dict[str, tuple[Callable[[str], Any], list[int]]] = {
     "set schema": (lambda url: shardio.set_schema(url, {"n": shardio.Feature("int64", default=1)}), OLD),
     "verify": (lambda url: shardio.verify(url).to_dict()["ok"] or pytest.fail("damage"), OLD),
     "info": (lambda url: main(["info", url]) == 0 or pytest.fail("an error"), OLD),
-    "log": (lambda url: shardio.log(url), OLD),
+    "log": (shardio.log, OLD),
     "append in parallel": (
         lambda url: shardio.write_dataset(url, [50], value_of, schema=SCHEMA, mode="append", workers=1),
         [*OLD, 50],
     ),
     "append in parts": (lambda url: in_parts(url, 50, 51), [*OLD, 50, 51]),
     "export": (lambda url: shardio.export_dataset(url, url + "-out", kind="jsonl", workers=1), OLD),
-    "repair": (lambda url: shardio.repair(url), OLD),
+    "repair": (shardio.repair, OLD),
     "fill a cache": (lambda url: shardio.fill_cache(url, shardio.CacheOptions(url + "-cache")), OLD),
 }
 
