@@ -116,7 +116,10 @@ def _bound_time(seconds: float) -> None:
         import resource
 
         most = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), most))
+        bound = math.ceil(time.process_time() + seconds)
+        resource.setrlimit(
+            resource.RLIMIT_CPU, (bound if most == resource.RLIM_INFINITY else min(bound, most), most)
+        )
 
 
 if __name__ == "__main__":

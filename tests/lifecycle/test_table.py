@@ -433,8 +433,8 @@ def engines(pid):
 
 
 def test_a_condition_has_no_more_time_than_its_bound(monkeypatch):
+    condition = Condition(ENDLESS, Schema.parse({"id": "text"}))  # which has started an engine
     monkeypatch.setattr(_sql, "_SECONDS", 1.0)
-    condition = Condition(ENDLESS, Schema.parse({"id": "text"}))
     waiting = list(_sql._waiting_engines)
     with pytest.raises(ValueError, match=r"took more than \d+ seconds for 65,536 records or fewer; write"):
         condition.evaluate(LONG)
@@ -444,9 +444,9 @@ def test_a_condition_has_no_more_time_than_its_bound(monkeypatch):
 
 def test_a_condition_is_not_refused_for_what_others_take_of_the_processor(monkeypatch):
     """Here it stands still for longer than its bound."""
+    condition = Condition(ENDLESS, Schema.parse({"id": "text"}))
     monkeypatch.setattr(_sql, "_SECONDS", 2.0)
     monkeypatch.setattr(_sql, "_WAIT", 0.02)
-    condition = Condition(ENDLESS, Schema.parse({"id": "text"}))
     engine = _sql._waiting_engines[-1]._process.pid
     looks = itertools.count()
 
