@@ -130,7 +130,6 @@ CALLS: dict[str, tuple[Callable[[str], Any], list[int]]] = {
     "append in parts": (lambda url: in_parts(url, 50, 51), [*OLD, 50, 51]),
     "export": (lambda url: shardio.export_dataset(url, url + "-out", kind="jsonl"), OLD),
     "repair": (shardio.repair, OLD),
-    "fill a cache": (lambda url: shardio.fill_cache(url, shardio.CacheOptions(url + "-cache", 1 << 20)), OLD),
 }
 
 
