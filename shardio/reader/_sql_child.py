@@ -20,7 +20,6 @@ import os
 import signal
 import struct
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -116,7 +115,8 @@ def _bound_time(seconds: float) -> None:
         import resource
 
         most = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        bound = math.ceil(time.process_time() + seconds)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        bound = math.ceil(used.ru_utime + used.ru_stime + seconds)
         resource.setrlimit(
             resource.RLIMIT_CPU, (bound if most == resource.RLIM_INFINITY else min(bound, most), most)
         )
