@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from shardio.reader import DatasetReader
+
 RECORDS = 2_000_000
 SMALL = "train"
 
@@ -168,12 +170,18 @@ def lookup_first_touch(root: pathlib.Path, count: int) -> list[float]:
     return clock.us(len(items))
 
 
-def lookup_single(root: pathlib.Path, count: int) -> list[float]:
+def read_once(root: pathlib.Path) -> DatasetReader:
+    """Return the dataset, all of which was read."""
     import shardio
 
     ds = shardio.open(root / "plain")
     for _ in ds:
         pass
+    return ds
+
+
+def lookup_single(root: pathlib.Path, count: int) -> list[float]:
+    ds = read_once(root)
     items = positions(count, 200_000).tolist()
     with Clock() as clock:
         for item in items:
@@ -182,11 +190,7 @@ def lookup_single(root: pathlib.Path, count: int) -> list[float]:
 
 
 def lookup_batched(root: pathlib.Path, count: int) -> list[float]:
-    import shardio
-
-    ds = shardio.open(root / "plain")
-    for _ in ds:
-        pass
+    ds = read_once(root)
     items = positions(count, 256 * 400).reshape(-1, 256)
     with Clock() as clock:
         for batch in items:

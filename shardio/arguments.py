@@ -208,3 +208,17 @@ def options_by_root(given: object) -> dict[str, dict[str, Any]]:
             message = f"allow_roots must map URLs to their storage options, found {root!r}: {options!r:.80}"
             raise TypeError(message)
     return {os.fspath(root): dict(options or {}) for root, options in given.items()}
+
+
+def accepts(function: Callable[[Any], object], value: object) -> bool:
+    """Tell whether a function takes a value; else it raises ValueError.
+
+    Examples:
+        >>> accepts(float, "1e3"), accepts(float, "a")
+        (True, False)
+    """
+    try:
+        function(value)
+    except ValueError:
+        return False
+    return True

@@ -536,26 +536,18 @@ class Catalog:
             )
         own = any(name.startswith("_shardio/") or name.endswith(".shardidx") for name in names)
         shards = [name for name in names if _ADOPTED.search(name)]
-        if shards and not own:
-            return NotFoundError(
-                what,
-                url=url,
-                found=f"shards of another kind, such as {shards[0]!r}",
-                advice=f"`shardio adopt {url}` makes a dataset of them",
-            )
-        if names and not own:
-            return NotFoundError(
-                what,
-                url=url,
-                found=f"other files, such as {names[0]!r}",
-                advice=f"check the address; `shardio convert {url} NEW` makes a dataset of other formats",
-            )
-        return NotFoundError(
-            what,
-            url=url,
-            advice="check the address; TFRecord files without a dataset around them are adopted with "
-            "`shardio adopt`",
+        found, advice = (
+            None,
+            "check the address; TFRecord files without a dataset around them are adopted with ",
         )
+        advice += "`shardio adopt`"
+        if shards and not own:
+            found = f"shards of another kind, such as {shards[0]!r}"
+            advice = f"`shardio adopt {url}` makes a dataset of them"
+        elif names and not own:
+            found = f"other files, such as {names[0]!r}"
+            advice = f"check the address; `shardio convert {url} NEW` makes a dataset of other formats"
+        return NotFoundError(what, url=url, found=found, advice=advice)
 
     def _missing(self, number: int | None, latest: Version | None) -> NotFoundError:
         if latest is None:

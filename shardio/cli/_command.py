@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 from click.shell_completion import CompletionItem
 
+from shardio.arguments import accepts
 from shardio.cli._console import EXIT_CODES, Console
 from shardio.cli._values import whole_number
 
@@ -189,7 +190,7 @@ class ProgramCommand(click.Command):
         for number, arg in enumerate(args):
             if arg == "--":
                 return [*found, *args[number:]]
-            if option is not None and (not taken or (option.several and _is_number(arg))):
+            if option is not None and (not taken or (option.several and accepts(float, arg))):
                 found += [arg] if not taken else [option.opts[0], arg]
                 taken += 1
                 option = option if option.several else None
@@ -227,11 +228,3 @@ class ProgramCommand(click.Command):
             for line, text in self.command.examples.items():
                 formatter.write(f"  {line}\n      {text}\n")
         formatter.write(f"\n{EXIT_CODES}\n")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

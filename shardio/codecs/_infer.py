@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import accepts
 from shardio.codecs._example import parsed_message
 from shardio.errors import CorruptRecordError
 from shardio.metadata import Feature, Schema, image_type
@@ -91,7 +92,7 @@ class _FeatureItems:
         if kind == "bytes_list" and self.formats.total() < _ITEMS_LOOKED_AT:
             for value in values:
                 self.formats[image_type(value[:16])] += 1
-                self.text = self.text and _is_text(value)
+                self.text = self.text and accepts(bytes.decode, value)
 
 
 def infer_schema(payloads: Iterable[bytes]) -> tuple[Schema, InferenceReport]:
@@ -219,11 +220,3 @@ def _file_type(seen: _FeatureItems, notes: list[str]) -> str:
 
 def _usable(concluded: list[tuple[FeatureReport, Feature | None]]) -> dict[str, Feature]:
     return {report.name: feature for report, feature in concluded if feature is not None}
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -38,6 +38,7 @@ import tarfile
 import tempfile
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -199,6 +200,7 @@ def _umask() -> int:
     return mask
 
 
+@dataclass(eq=False, repr=False)
 class TargetWriter(AtomicWriter):
     """Write the records of one split; files are complete when the block is left.
 
@@ -216,6 +218,7 @@ class TargetWriter(AtomicWriter):
         compressions: that it knows.
         names: pattern of the names of the files of a split.
         file_is_record: each file is a record, as for sources.
+        records: how many were added.
     """
 
     decode: ClassVar[bool] = True
@@ -223,24 +226,15 @@ class TargetWriter(AtomicWriter):
     compressions: ClassVar[tuple[str, ...]] = ()
     names: ClassVar[str] = "{split}-[0-9]*"
     file_is_record: ClassVar[bool] = False
+    records = 0
 
-    def __init__(
-        self,
-        output: AtomicOutput,
-        split: str,
-        schema: Schema | None,
-        *,
-        compression: str | None,
-        shard_bytes: int,
-        splits: int,
-    ) -> None:
-        self.output = output
-        self.split = split
-        self.schema = schema
-        self.compression = compression
-        self.shard_bytes = shard_bytes
-        self.splits = splits
-        self.records = 0
+    output: AtomicOutput
+    split: str
+    schema: Schema | None
+    _: KW_ONLY
+    compression: str | None
+    shard_bytes: int
+    splits: int
 
     @classmethod
     def check(cls, schema: Schema | None, compression: str | None) -> None:

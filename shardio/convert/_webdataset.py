@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shardio.arguments import accepts
 from shardio.convert._files import DecodedFile, FileSource
 from shardio.convert._images import IMAGE_TYPES, image_trouble, label_of
 from shardio.convert._source import Piece, Sample, Unreadable, exact_integer, integer_type, keep_as, misfit
@@ -108,9 +109,9 @@ class WebDataset(FileSource):
         ending = name.rpartition(".")[2]
         if ending in INTEGER_ENDINGS and (integers := integer_type(members)) is not None:
             return integers
-        if ending in _TEXTS | INTEGER_ENDINGS and any(_is_text(member) for member in members):
+        if ending in _TEXTS | INTEGER_ENDINGS and any(accepts(bytes.decode, member) for member in members):
             return "text"
-        if ending == "json" and any(_is_json(member) for member in members):
+        if ending == "json" and any(accepts(parse_json, member) for member in members):
             return "json"
         if ending == "npy":
             return _array_type(name, members)
@@ -305,22 +306,6 @@ def _check_image(member: bytes) -> None:
 
 def _image_type(member: bytes) -> str | None:
     return image_type(member[:16]) or ("image" if member[:2] in (b"P5", b"P6") else None)
-
-
-def _is_text(member: bytes) -> bool:
-    try:
-        member.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _is_json(member: bytes) -> bool:
-    try:
-        parse_json(member)
-    except ValueError:
-        return False
-    return True
 
 
 def _array(member: bytes) -> Any:

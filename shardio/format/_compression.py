@@ -154,11 +154,7 @@ def decompress(
     """
     if compression is Compression.NONE:
         if len(stored) != decoded_bytes:
-            raise CorruptBlockError(
-                "a block without compression has another size than declared",
-                expected=f"{decoded_bytes} bytes",
-                found=f"{len(stored)} bytes",
-            )
+            raise _other_size("a block without compression has", decoded_bytes, len(stored))
         return stored
     try:
         if compression is Compression.ZSTD:
@@ -205,12 +201,13 @@ def _decompress_zstd(stored: Buffer, decoded_bytes: int, window: int) -> bytes:
     except zstandard.ZstdError as error:
         raise CorruptBlockError("a Zstandard frame does not decode", found=str(error)) from error
     if len(decoded) != decoded_bytes:
-        raise CorruptBlockError(
-            "a Zstandard frame decodes to another size than declared",
-            expected=f"{decoded_bytes} bytes",
-            found=f"{len(decoded)} bytes",
-        )
+        raise _other_size("a Zstandard frame decodes to", decoded_bytes, len(decoded))
     return decoded
+
+
+def _other_size(what: str, expected: int, found: int) -> CorruptBlockError:
+    text = f"{what} another size than declared"
+    return CorruptBlockError(text, expected=f"{expected} bytes", found=f"{found} bytes")
 
 
 def explain_zstd(head: Buffer, window: int, error: Exception) -> ShardioError | None:

@@ -100,9 +100,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     Examples:
         >>> import shardio, tempfile
         >>> url = tempfile.mkdtemp() + "/numbers"
-        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
-        ...     for n in range(10):
-        ...         out.write({"n": n})
+        >>> _ = shardio.from_generator(({"n": n} for n in range(10)), url)
         >>> shardio.delete(url, [3, 5]).deleted
         2
         >>> report = shardio.delete(url, where=lambda columns: columns["n"] > 6, features=["n"])

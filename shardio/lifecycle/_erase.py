@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -190,6 +190,22 @@ def _groups(
     return groups, counts
 
 
+class _Rewritten(NamedTuple):
+    """Shards of one version that became shards of another.
+
+    Attributes:
+        source, target: UUIDs of both.
+        there, here: the versions of both.
+        back: `target` is what was there before.
+    """
+
+    source: Sequence[bytes]
+    target: Sequence[bytes]
+    there: Version
+    here: Version
+    back: bool
+
+
 class _Holders:
     """Which versions hold some shards, or older and other copies of them, and which objects these are.
 
@@ -273,56 +289,37 @@ class _Holders:
         while True:
             known = {uuid: None if rows is None else len(rows) for uuid, rows in held.items()}
             for rewrite, number in reversed(rewrites):
-                self._follow(
-                    held, rewrite.new, rewrite.old, by_number[number], by_number[number - 1], back=True
-                )
+                there, after = by_number[number], by_number[number - 1]
+                self._follow(held, _Rewritten(rewrite.new, rewrite.old, there, after, back=True))
             for rewrite, number in rewrites:
                 # What is part of the latest version is known: its rows are those that were asked for.
                 new = {} if here.intersection(rewrite.new) else held
-                self._follow(
-                    new, rewrite.old, rewrite.new, by_number[number - 1], by_number[number], back=False
-                )
+                there, after = by_number[number - 1], by_number[number]
+                self._follow(new, _Rewritten(rewrite.old, rewrite.new, there, after, back=False))
             if known == {uuid: None if rows is None else len(rows) for uuid, rows in held.items()}:
                 return set(held)
 
-    def _follow(
-        self,
-        held: Rows,
-        source: Sequence[bytes],
-        target: Sequence[bytes],
-        there: Version,
-        here: Version,
-        *,
-        back: bool,
-    ) -> None:
+    def _follow(self, held: Rows, step: _Rewritten) -> None:
         """Add to `held` what the rows of some shards are in the shards that were written of them, or before.
 
         Where that can no longer be told, all of these shards may hold them.
         """
-        if not any(uuid in held for uuid in source):
+        if not any(uuid in held for uuid in step.source):
             return
-        moved = self._moved(held, source, target, there, here, back=back)
-        for k, uuid in enumerate(target):
+        moved = self._moved(held, step)
+        for k, uuid in enumerate(step.target):
             rows, before = None if moved is None else moved[k], held.get(uuid, _NONE)
             if rows is None or before is None:
                 held[uuid] = None
             elif len(rows):
                 held[uuid] = np.union1d(before, rows)
 
-    def _moved(
-        self,
-        held: Rows,
-        source: Sequence[bytes],
-        target: Sequence[bytes],
-        there: Version,
-        here: Version,
-        *,
-        back: bool,
-    ) -> list[NDArray[np.int64]] | None:
+    def _moved(self, held: Rows, step: _Rewritten) -> list[NDArray[np.int64]] | None:
         """Return the rows in each target, by their rank among the live records, which keep their order.
 
         None where that can no longer be told.
         """
+        source, target, there, here, back = step
         entries = [part for version in (there, here) if (part := self._entries(version)) is not None]
         known = [rows for uuid in source if (rows := held.get(uuid, _NONE)) is not None]
         if len(entries) < 2 or len(known) < len(source):

@@ -281,12 +281,6 @@ class BlockFetcher:
             return None
         return self._known_end.refusal(max(self._bounds(stop - 1)[1] for _, stop in runs))
 
-    def range_of(self, run: tuple[int, int]) -> tuple[DataFile, int, int] | None:
-        """Return the range of a run of blocks, None where it must be fetched by `begin`."""
-        if self._cache is not None or self._held is not None or not self._checksummed:
-            return None
-        return self._file, self._bounds(run[0])[0], self._bounds(run[1] - 1)[1]
-
     def keep(self, run: tuple[int, int], fetched: Fetched) -> None:
         """Store blocks in the cache; they were compared with their checksums."""
         if self._cache is None:

@@ -105,9 +105,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
     Examples:
         >>> import shardio, tempfile
         >>> url = tempfile.mkdtemp() + "/numbers"
-        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
-        ...     for n in range(100):
-        ...         out.write({"n": n})
+        >>> _ = shardio.from_generator(({"n": n} for n in range(100)), url)
         >>> ds = shardio.open(url)
         >>> len(ds), int(ds[-1]["n"]), ds[10:12].read_batch([1])
         (100, 99, {'n': array([11])})

@@ -213,10 +213,7 @@ class RecordSequence(Sequence[Any]):
         Examples:
             >>> import shardio, tempfile
             >>> url = tempfile.mkdtemp() + "/numbers"
-            >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
-            ...     for n in range(100):
-            ...         out.write({"n": n})
-            >>> ds = shardio.open(url)
+            >>> ds = shardio.from_generator(({"n": n} for n in range(100)), url)
             >>> even = ds.filter(lambda columns: columns["n"] % 2 == 0, features=["n"])
             >>> len(even), next(iter(shardio.stream(even, global_batch=5, shuffle=False)))["n"].tolist()
             (50, [0, 2, 4, 6, 8])
@@ -381,10 +378,8 @@ class RecordSequence(Sequence[Any]):
         Examples:
             >>> import shardio, tempfile
             >>> url = tempfile.mkdtemp() + "/numbers"
-            >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
-            ...     for n in range(5):
-            ...         out.write({"n": n})
-            >>> sorted(int(value["n"]) for value in shardio.open(url).shuffle(seed=1))
+            >>> ds = shardio.from_generator(({"n": n} for n in range(5)), url)
+            >>> sorted(int(value["n"]) for value in ds.shuffle(seed=1))
             [0, 1, 2, 3, 4]
         """
         order = Permutation(len(self), seed)
@@ -417,10 +412,8 @@ class RecordSequence(Sequence[Any]):
         Examples:
             >>> import shardio, tempfile
             >>> url = tempfile.mkdtemp() + "/numbers"
-            >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
-            ...     for n in range(5):
-            ...         out.write({"n": n})
-            >>> squares = shardio.open(url).map(lambda value: {"square": value["n"] ** 2})
+            >>> ds = shardio.from_generator(({"n": n} for n in range(5)), url)
+            >>> squares = ds.map(lambda value: {"square": value["n"] ** 2})
             >>> int(squares[3]["square"]), squares.read_batch([1, 2])
             (9, {'square': array([1, 4])})
         """

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.arguments import closest, need
+from shardio.arguments import accepts, closest, need
 from shardio.reader import _sql_child as child
 from shardio.reader._columns import choose_columns
 
@@ -392,7 +392,7 @@ class Condition:
         text = self._text.encode()
         for place, name, label in sorted(_compared(expression), reverse=True):
             feature = labels.get(label.casefold())
-            if feature is None or feature.classes is None or _is_number(name):
+            if feature is None or feature.classes is None or accepts(float, name):
                 continue
             literal = _TEXT.match(text, place)
             if name not in feature.classes:
@@ -477,14 +477,6 @@ def _text_of(node: dict[str, Any]) -> str | None:
     if isinstance(value, dict) and value.get("type", {}).get("id") == "VARCHAR":
         return None if value.get("is_null") else str(value["value"])
     return None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _widened(schema: Any) -> Any:

@@ -21,8 +21,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from shardio.arguments import accepts
 from shardio.display import plural
-from shardio.errors import UnsafeNameError
 from shardio.metadata import check_split
 from shardio.sources._hive import folder_key, split_of
 from shardio.sources._urls import common_folder
@@ -203,7 +203,7 @@ def _splits_told(name: str) -> set[str]:
     of_stem = _words_of(stem)
     by_file = {word for part in parts if (word := _exact(part))} | (of_stem if len(of_stem) == 1 else set())
     whole = _numbered(file)
-    if whole is not None and by_file == {_word_at_beginning(whole)} and _is_name(whole):
+    if whole is not None and by_file == {_word_at_beginning(whole)} and accepts(check_split, whole):
         by_file = {WORDS.get(whole.lower(), whole)}
         if by_folder and _words_of(whole) == by_folder:
             by_folder = by_file
@@ -213,7 +213,7 @@ def _splits_told(name: str) -> set[str]:
 def _said(folder: str) -> str | None:
     """Return the split that a folder `split=NAME` names; None where a dataset cannot have such a name."""
     split = split_of(folder)
-    return split if split is not None and _is_name(split) else None
+    return split if split is not None and accepts(check_split, split) else None
 
 
 def _keys_alone(name: str) -> str:
@@ -242,14 +242,6 @@ def _numbered(file: str) -> str | None:
     return found[1] if found else None
 
 
-def _is_name(split: str) -> bool:
-    try:
-        check_split(split)
-    except UnsafeNameError:
-        return False
-    return True
-
-
 def _with_siblings(names: Sequence[str], told: list[str | None]) -> list[str | None]:
     """Return the splits also of files that are numbered beside others whose names tell one."""
     whole = [_numbered(name.rpartition("/")[2]) for name in names]
@@ -260,7 +252,7 @@ def _with_siblings(names: Sequence[str], told: list[str | None]) -> list[str | N
             if split is None and len(before) == 1 and name is not None:
                 (prefix,) = before
                 own = name.removeprefix(prefix) if name.startswith(prefix) else ""
-                told[number] = own if own and _is_name(own) else None
+                told[number] = own if own and accepts(check_split, own) else None
     return told
 
 

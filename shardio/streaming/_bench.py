@@ -142,10 +142,8 @@ def bench(
     Examples:
         >>> import shardio, tempfile
         >>> url = tempfile.mkdtemp() + "/birds"
-        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
-        ...     for n in range(1000):
-        ...         out.write({"n": n})
-        >>> report = shardio.bench(shardio.open(url), global_batch=100, seconds=0.5)
+        >>> ds = shardio.from_generator(({"n": n} for n in range(1000)), url)
+        >>> report = shardio.bench(ds, global_batch=100, seconds=0.5)
         >>> report.sample, [stage.name for stage in report.stages]
         (1000, ['first', 'read', 'verify', 'decode', 'batch', 'stream', 'lookup'])
     """

@@ -58,10 +58,8 @@ def stream(ds: DatasetReader | Mix | str | Path, **options: Any) -> Stream:
     Examples:
         >>> import shardio, tempfile
         >>> url = tempfile.mkdtemp() + "/numbers"
-        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
-        ...     for n in range(100):
-        ...         out.write({"n": n})
-        >>> batches = shardio.stream(shardio.open(url), global_batch=10, seed=1)
+        >>> ds = shardio.from_generator(({"n": n} for n in range(100)), url)
+        >>> batches = shardio.stream(ds, global_batch=10, seed=1)
         >>> len(batches), next(iter(batches))["n"].shape
         (10, (10,))
     """

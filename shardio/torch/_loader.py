@@ -62,10 +62,8 @@ class StreamingDataLoader(StreamLoader):
         >>> import shardio, tempfile
         >>> from shardio.torch import StreamingDataset, StreamingDataLoader
         >>> url = tempfile.mkdtemp() + "/numbers"
-        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
-        ...     for n in range(100):
-        ...         out.write({"n": n})
-        >>> loader = StreamingDataLoader(StreamingDataset(shardio.open(url), global_batch=10))
+        >>> ds = shardio.from_generator(({"n": n} for n in range(100)), url)
+        >>> loader = StreamingDataLoader(StreamingDataset(ds, global_batch=10))
         >>> len(loader), next(iter(loader))["n"].shape
         (10, torch.Size([10]))
     """

@@ -35,10 +35,8 @@ class MapDataset(Dataset[Any]):
         >>> import shardio, tempfile
         >>> from shardio.torch import MapDataset
         >>> url = tempfile.mkdtemp() + "/numbers"
-        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
-        ...     for n in range(3):
-        ...         out.write({"n": n})
-        >>> MapDataset(shardio.open(url), transform=lambda value: int(value["n"]) * 2)[2]
+        >>> ds = shardio.from_generator(({"n": n} for n in range(3)), url)
+        >>> MapDataset(ds, transform=lambda value: int(value["n"]) * 2)[2]
         4
     """
 

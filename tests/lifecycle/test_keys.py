@@ -20,6 +20,7 @@ from shardio.errors import FormatError, NotFoundError
 from shardio.lifecycle import _keys, commit_change
 from shardio.metadata import KEYS, ShardTable
 from shardio.storage import connect
+from tests.lifecycle.overtaken import collect_before_commit
 from tests.metadata.crafted import hash_key
 from tests.servers import s3 as servers_s3
 from tests.servers.faults import fault_server
@@ -434,15 +435,7 @@ def test_gc_keeps_indexes_of_live_versions_and_removes_orphans(url):
 
 
 def test_a_build_that_gc_overtook_is_made_again(url, monkeypatch):
-    commit = _keys._KeysBuild.commit
-    ran = []
-
-    def late(self):
-        if not ran:
-            ran.append(shardio.gc(url, dry_run=False))
-        return commit(self)
-
-    monkeypatch.setattr(_keys._KeysBuild, "commit", late)
+    ran = collect_before_commit(_keys._KeysBuild, url, monkeypatch)
     build(url)
     assert ran[0].doomed
     assert shardio.verify(url).ok

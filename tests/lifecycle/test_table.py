@@ -35,6 +35,7 @@ from shardio.metadata import TABLES, Schema
 from shardio.reader import _sql
 from shardio.reader._sql import Condition
 from shardio.storage import connect
+from tests.lifecycle.overtaken import collect_before_commit
 from tests.suites.store import answer_of_child
 
 SCHEMA = {
@@ -696,15 +697,7 @@ def test_gc_keeps_tables_of_live_versions_and_removes_orphans(url):
 def test_a_build_that_gc_overtook_makes_its_tables_again(url, monkeypatch):
     from shardio.lifecycle import _table
 
-    commit = _table._TableBuild.commit
-    ran = []
-
-    def late(self):
-        if not ran:
-            ran.append(shardio.gc(url, dry_run=False))
-        return commit(self)
-
-    monkeypatch.setattr(_table._TableBuild, "commit", late)
+    ran = collect_before_commit(_table._TableBuild, url, monkeypatch)
     report = build(url)
     assert len(ran[0].doomed) == report.shards
     assert report.built == 2 * report.shards

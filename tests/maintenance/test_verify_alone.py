@@ -121,22 +121,21 @@ def test_lines_end_where_the_index_says(tmp_path: Path) -> None:
     assert (finding.kind, finding.row) == ("record", 1)
 
 
-def test_raw_records_rely_on_their_block(tmp_path: Path) -> None:
-    path = adopted(tmp_path, [[b"one", b"two"], [b"three", b""]], framing=Framing.RAW)
+@pytest.mark.parametrize(
+    ("blocks", "how", "place", "good"),
+    [
+        ([[b"one", b"two"], [b"three", b""]], {"framing": Framing.RAW}, 1, 2),
+        (BLOCKS, {"record_crc": RecordCrc.UNCHECKED}, 30, 10),
+    ],
+    ids=["raw", "checksums that are not to be trusted"],
+)
+def test_records_without_checksums_rely_on_their_block(tmp_path: Path, blocks, how, place, good) -> None:
+    path = adopted(tmp_path, blocks, **how)
     assert shardio.verify(path).ok
-    flip(path, 1)
+    flip(path, place)
     report = shardio.verify(path)
     assert kinds(report) == ["block"]
-    assert report.good_records == 2
-
-
-def test_records_whose_checksums_are_not_to_be_trusted(tmp_path: Path) -> None:
-    path = adopted(tmp_path, BLOCKS, record_crc=RecordCrc.UNCHECKED)
-    assert shardio.verify(path).ok
-    flip(path, 30)
-    report = shardio.verify(path)
-    assert kinds(report) == ["block"]
-    assert report.good_records == 10
+    assert report.good_records == good
 
 
 def test_a_frame_that_disagrees_with_the_index(tmp_path: Path) -> None:

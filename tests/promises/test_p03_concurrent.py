@@ -29,6 +29,7 @@ from shardio.errors import CommitConflictError, NotFoundError
 from shardio.metadata import manifest_key
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import faulty
+from tests.suites.processes import run_together
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 
@@ -132,12 +133,7 @@ def test_appends_of_many_processes_are_all_there(tmp_path):
     url = str(tmp_path / "ds")
     write_one(url, "create", b"first")
     context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=append_from_process, args=(url, number)) for number in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
+    run_together(context, append_from_process, [(url, number) for number in range(4)])
     assert sorted(shardio.open(url)) == sorted(
         [b"first", *(b"%d-%d" % (n, k) for n in range(4) for k in range(3))]
     )

@@ -30,6 +30,12 @@ def victim(name: str, place: str, tmp_path) -> Victim:
     return Victim(copied(GOLDEN / name, place, tmp_path), payloads(name, 2, "all"))
 
 
+def flip(victim: Victim, key: str, place: int) -> None:
+    damaged = bytearray(victim.objects[key])
+    damaged[place] ^= 1
+    victim.put(key, bytes(damaged))
+
+
 @EVERY_CASE
 @pytest.mark.parametrize("way", WAYS)
 def test_a_damaged_block(victim, way):
@@ -38,9 +44,7 @@ def test_a_damaged_block(victim, way):
     head = parse_head(victim.objects[key + ".shardidx"])
     block = head.blocks - 1
     start, stop = head.block_bounds(block)
-    damaged = bytearray(victim.objects[key])
-    damaged[start] ^= 1
-    victim.put(key, bytes(damaged))
+    flip(victim, key, start)
     error = found_out(victim.url, way)
     assert type(error) is CorruptBlockError
     assert error.url == victim.store.url_of(key)
@@ -68,9 +72,7 @@ def test_a_damaged_part_of_an_index(victim, way):
     head = parse_head(victim.objects[key])
     block = head.blocks - 1
     start, stop = head.frame_stop_bounds(block)
-    damaged = bytearray(victim.objects[key])
-    damaged[start] ^= 1
-    victim.put(key, bytes(damaged))
+    flip(victim, key, start)
     error = found_out(victim.url, way)
     assert type(error) is FormatError
     assert (error.url, error.shard) == (victim.store.url_of(key), shard)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import azure, gcs, s3
+from tests.servers.faults import FaultServer, fault_server
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +26,9 @@ def gcs_endpoint() -> Iterator[str]:
 def azurite_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with azure.azurite(tmp_path_factory.mktemp("azurite")) as endpoint:
         yield endpoint
+
+
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[FaultServer]:
+    with fault_server() as server:
+        yield server

@@ -6,7 +6,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from shardio.storage._backends import backend_of
 from shardio.storage._client import Client
 from shardio.storage._keys import split_url
 from shardio.storage._remote import RACERS, _probed
-from tests.servers.faults import READ_FAULTS, FaultServer, Request, fault_server
+from tests.servers.faults import READ_FAULTS, FaultServer, Request
 from tests.servers.s3 import options_for
 from tests.suites.clock import FakeClock, SilenceClock
 from tests.suites.store import answer_of_child
@@ -40,12 +39,6 @@ def tuning_for(fault: str, **changes: float) -> Tuning:
     """What never answers is given up soon, yet later than a busy machine answers."""
     slow = {"stall": 2.0} if fault in {"never", "trickle"} else {}
     return dataclasses.replace(QUICK, **{**slow, **changes})
-
-
-@pytest.fixture(scope="module")
-def running_server() -> Iterator[FaultServer]:
-    with fault_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import boto3
 import numpy as np
@@ -25,17 +25,11 @@ import s3fs
 
 from shardio.errors import NotFoundError, StorageError
 from shardio.storage import RemoteStore, Tuning, connect, unlisted, upload_of
-from tests.servers.faults import FaultServer, fault_server
+from tests.servers.faults import FaultServer
 from tests.servers.s3 import make_bucket, options_for
 from tests.suites.store import answer_of_child
 
 CONTENT = np.random.default_rng(5).integers(0, 256, 300_000, np.uint8).tobytes()
-
-
-@pytest.fixture(scope="module")
-def running_server() -> Iterator[FaultServer]:
-    with fault_server() as server:
-        yield server
 
 
 @pytest.fixture

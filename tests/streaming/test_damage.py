@@ -29,6 +29,7 @@ from shardio.reader._files import BlockFetcher
 from shardio.storage._local import LocalStore
 from shardio_indexer import adopt
 from tests.streaming.datasets import flat, plan, write
+from tests.suites.processes import run_together
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:damaged records are skipped:UserWarning"),
@@ -197,12 +198,7 @@ def test_what_ranks_have_listed_later_runs_do_not_list_again(url, tmp_path):
     before = None
     for _ in range(2):
         both = spawn.Barrier(2)
-        ranks = [spawn.Process(target=run_rank, args=(rank, url, both)) for rank in range(2)]
-        for process in ranks:
-            process.start()
-        for process in ranks:
-            process.join()
-            assert process.exitcode == 0
+        run_together(spawn, run_rank, [(rank, url, both) for rank in range(2)])
         found = quarantined(tmp_path)
         assert sorted(place[1:] for place in found) == sorted(bad)
         assert before in (None, found)
@@ -247,12 +243,7 @@ def test_processes_that_list_at_once_write_whole_lines(url, tmp_path):
     write(url, [1])
     spawn = multiprocessing.get_context("spawn")
     every = spawn.Barrier(3)
-    processes = [spawn.Process(target=note_rows, args=(rank, url, every)) for rank in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
+    run_together(spawn, note_rows, [(rank, url, every) for rank in range(3)])
     found = quarantined(tmp_path)
     for rank in range(3):
         assert [row for _, shard, row in found if shard == f"shard {rank}"] == flat(
@@ -274,12 +265,7 @@ def test_processes_that_meet_the_same_rows_at_once_list_each_once(url, tmp_path)
     write(url, [1])
     spawn = multiprocessing.get_context("spawn")
     every = spawn.Barrier(3)
-    processes = [spawn.Process(target=note_the_same_rows, args=(url, every)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
+    run_together(spawn, note_the_same_rows, [(url, every)] * 3)
     assert [row for *_, row in quarantined(tmp_path)] == [*range(601)]
 
 

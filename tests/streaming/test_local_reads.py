@@ -573,20 +573,25 @@ def test_what_is_ahead_is_bounded_where_windows_are_held(pristine, unread, monke
     assert [(stay, found.ahead_bytes >> 20) for stay, found in seen] == [(True, 64), (False, 16), (False, 16)]
 
 
-@linux
-def test_descriptors_are_left_to_others(unread, monkeypatch):
-    """A process that may have few has few more open while rows are read."""
-    most, real = 0, local.OpenFiles.__enter__
+def count_open_files(monkeypatch):
+    """Note how many files each reading of rows finds open."""
+    found, real = [], local.OpenFiles.__enter__
 
     def enter(files):
-        nonlocal most
-        most = max(most, len(files._files))
+        found.append(len(files._files))
         return real(files)
 
     monkeypatch.setattr(local.OpenFiles, "__enter__", enter)
+    return found
+
+
+@linux
+def test_descriptors_are_left_to_others(unread, monkeypatch):
+    """A process that may have few has few more open while rows are read."""
+    counts = count_open_files(monkeypatch)
     monkeypatch.setattr("shardio.reader._mapped.descriptor_limit", lambda: 32)
     assert len(records(large_stream(shardio.open(unread)))) == MANY
-    assert most == 4
+    assert max(counts) == 4
 
 
 def cut(path):
@@ -653,16 +658,9 @@ def test_without_descriptors_the_maps_are_read(unread, monkeypatch, threads):
 @linux
 def test_few_files_are_open_at_once(unread, monkeypatch):
     wanted = records(large_stream(shardio.open(unread)))
-    most, real = 0, local.OpenFiles.__enter__
-
-    def enter(files):
-        nonlocal most
-        most = max(most, len(files._files))
-        return real(files)
-
-    monkeypatch.setattr(local.OpenFiles, "__enter__", enter)
+    counts = count_open_files(monkeypatch)
     monkeypatch.setattr("shardio.reader._mapped._MOST_FILES", 3)
     begun = len(list(Path("/proc/self/fd").iterdir()))
     assert records(large_stream(shardio.open(unread))) == wanted
-    assert most == 3
+    assert max(counts) == 3
     assert len(list(Path("/proc/self/fd").iterdir())) <= begun
