@@ -13,7 +13,7 @@ def run_together(
     context: BaseContext, target: Callable[..., object], each: Iterable[tuple[Any, ...]]
 ) -> None:
     """Run a function in a process for each tuple of arguments, at once, and wait for all of them."""
-    processes = [context.Process(target=target, args=args) for args in each]  # type: ignore[attr-defined]
+    processes = [context.Process(target=target, args=args) for args in each]
     for process in processes:
         process.start()
     for process in processes:
