@@ -39,7 +39,7 @@ def bare(url: Path, threads: int) -> Callable[[], int]:
     """Return what reads all frames of a dataset once, at random, and returns how many they are."""
     source = shardio.open(url).source
     shards = [source.pool.get(number) for number in range(len(source.table.key))]
-    found = [shard.find_frames(np.arange(shard.rows)) for shard in shards]
+    found = [shard.in_place.find_frames(np.arange(shard.head.rows)) for shard in shards]
     frames = np.concatenate(
         [
             np.stack([np.full(each.starts.size, k), each.starts, each.lengths, each.crcs], axis=1)

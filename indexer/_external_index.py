@@ -388,7 +388,8 @@ def _samples(source: ShardSource, number: int) -> Iterator[tuple[int, bytes]]:
     starts = iter(_frames(source, number)[0].tolist())
     shard = source.pool.get(number)
     for first in range(0, shard.head.blocks, _BLOCKS):
-        for payload in shard.load(first, min(first + _BLOCKS, shard.head.blocks)).payloads(0, shard.rows):
+        (run,) = shard.blocks.begin([(first, min(first + _BLOCKS, shard.head.blocks))])()
+        for payload in run.payloads(0, shard.head.rows):
             yield next(starts), payload
 
 

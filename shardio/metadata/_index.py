@@ -127,6 +127,10 @@ class IndexHead:
         """Return the half-open range of rows of a block."""
         return int(self.block_row_stop[block - 1]) if block else 0, int(self.block_row_stop[block])
 
+    def blocks_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the block of each row, int64."""
+        return np.searchsorted(self.block_row_stop, rows.astype(np.uint64), side="right")
+
     def rows_of_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows each of some blocks has, int64."""
         stops = self.block_row_stop[blocks].astype(np.int64)

@@ -47,7 +47,8 @@ from shardio.reader._open import (
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._pool import ShardPool
 from shardio.reader._records import Batches, DatasetDict, DatasetReader, RecordSequence
-from shardio.reader._shard import OpenShard, RowRun, begin_frames
+from shardio.reader._row_runs import RowRun, begin_frames, begin_frames_of
+from shardio.reader._shard import OpenShard
 from shardio.reader._source import DatasetSource, Location, ShardSource, choose_split, root_stores
 from shardio.reader._subset import count_below, is_ascending, selection_digest, take, take_at
 
@@ -82,6 +83,7 @@ __all__ = [
     "as_stored",
     "batch_rows",
     "begin_frames",
+    "begin_frames_of",
     "check_key_feature",
     "check_key_index",
     "check_table_bytes",

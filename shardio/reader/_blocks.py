@@ -7,8 +7,9 @@ its part of `frame_stop` matched its own: `kernels.ShardIndex.open_block` compar
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -166,6 +167,38 @@ class BlockReader:
 
         return finish
 
+    def begin_rows(self, rows: NDArray[np.int64]) -> Callable[[], list[bytes]]:
+        """Send the requests for the blocks of rows, int64 ascending; return what waits for the payloads."""
+        blocks = self.head.blocks_of(rows)
+        firsts = np.flatnonzero(np.append(True, blocks[1:] != blocks[:-1]))
+        wait = self.begin([(each, each + 1) for each in blocks[firsts].tolist()])
+
+        def finish() -> list[bytes]:
+            found: list[bytes] = []
+            low = 0
+            for run, stop in zip(wait(), [*firsts[1:].tolist(), len(rows)], strict=True):
+                for block in run:
+                    found += block.take(rows[low:stop])
+                low = stop
+            return found
+
+        return finish
+
+    def around(self, first_row: int, stop_row: int) -> tuple[int, int]:
+        """Return the run `[first, stop)` of blocks that consecutive rows are in."""
+        return bisect_right(self.row_stops, first_row), bisect_right(self.row_stops, stop_row - 1) + 1
+
+    def locate(self, row: int) -> tuple[int, int]:
+        """Return the half-open byte range of a row's frame: in the stored object where the shard is not
+        compressed, else in the decoded bytes of its block.
+        """  # noqa: D205 - one thought
+        block = bisect_right(self.row_stops, row)
+        first = self.head.block_rows(block)[0]
+        frames = self._frames_of(block)
+        base = self.head.block_bounds(block)[0] if self.head.compression is Compression.NONE else 0
+        start = int(frames[row - first - 1]) if row > first else 0
+        return base + start, base + int(frames[row - first])
+
     def load(self, number: int) -> kernels.OpenBlock:
         """Return a block; errors are those of `begin`."""
         if self.mapped is not None and self.column is not None:
@@ -203,7 +236,7 @@ class BlockReader:
         except CorruptBlockError:
             return None  # and told by `wrong`
 
-    def frames_of(self, number: int) -> NDArray[np.uint32]:
+    def _frames_of(self, number: int) -> NDArray[np.uint32]:
         """Return a block's part of `frame_stop`, compared.
 
         Raises:
@@ -220,6 +253,14 @@ class BlockReader:
         if wrong is not None:
             raise wrong
         return self._stops(number, part)
+
+    @cached_property
+    def has_right_column(self) -> bool:
+        """Whether the ends of all frames came with the head, and are right.
+
+        Where they are not, each part is compared when it is used, and damage told where it matters.
+        """
+        return self.column is not None and self.frames is not None and self.index.has_right_frames()
 
     def _stops(self, number: int, part: memoryview | None) -> NDArray[np.uint32]:
         if part is not None:

@@ -347,8 +347,8 @@ def _end_of_run(source: ShardSource, selection: range, at: int) -> int:
         return end
     before = int(source.stops[number - 1]) if number else 0
     edges = physical_rows(source.pool, number, np.array([selection[at], selection[end - 1]]) - before)
-    first, last = shard.blocks_of(edges).tolist()
-    row_stop = shard.head.block_rows(next(block_runs(shard, first, last + 1))[1] - 1)[1]
+    first, last = edges.tolist()
+    row_stop = shard.head.block_rows(next(block_runs(shard, *shard.blocks.around(first, last + 1)))[1] - 1)[1]
     # Where rows are deleted this reaches a little past the run, which does no harm.
     return min(end, at + row_stop + before - selection[at])
 
@@ -377,7 +377,7 @@ def _read_shard_by_block(
     before = int(source.stops[number - 1]) if number else 0
     rows = physical_rows(source.pool, number, positions[items] - before)
     with SkipCorrupt() as skipped:
-        blocks = source.pool.get(number).blocks_of(rows)
+        blocks = source.pool.get(number).head.blocks_of(rows)
     if skipped.error is not None:
         _leave_out(source, number, skipped.error, rows, damage)
         return

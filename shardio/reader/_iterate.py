@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.reader._lookup import Placed
+    from shardio.reader._mapped import MappedRows
     from shardio.reader._shard import OpenShard
     from shardio.reader._source import ShardSource
     from shardio.reader._subset import Selection
@@ -67,23 +68,21 @@ def _iterate_local(source: ShardSource, selection: range, size: int | None) -> I
     done = 0
     for number, start, stop in _parts(source, selection):
         shard = source.pool.get(number)
-        if not shard.cuts or source.pool.deleted(number) is not None:
+        if shard.in_place is None or source.pool.deleted(number) is not None:
             for run in _begin_shard(source, number, start, stop):
                 yield run.payloads()
         elif size is None:
-            yield from shard.lists(start, _ends_of_runs(shard, start, stop))
+            yield from shard.in_place.lists(start, _ends_of_runs(shard, start, stop))
         else:
             first = start + size - done % size
-            yield from shard.lists(start, itertools.chain(range(first, stop, size), (stop,)))
+            yield from shard.in_place.lists(start, itertools.chain(range(first, stop, size), (stop,)))
         done += stop - start
 
 
 def _ends_of_runs(shard: OpenShard, start: int, stop: int) -> Iterator[int]:
     """Yield where lists end, so that each is some whole blocks, or what of them is wanted."""
-    first, last = shard.blocks_of(np.array([start, stop - 1])).tolist()
-    row_stops = memoryview(shard.head.block_row_stop)
-    for _, end in block_runs(shard, first, last + 1):
-        yield min(row_stops[end - 1], stop)
+    for _, end in block_runs(shard, *shard.blocks.around(start, stop)):
+        yield min(shard.blocks.row_stops[end - 1], stop)
 
 
 def iterate_runs(source: ShardSource, selection: range) -> Iterator[BlockRun]:
@@ -135,7 +134,7 @@ class BlockRun:
         if deleted is not None:
             self.records -= int(np.diff(np.searchsorted(deleted, self._rows))[0])
         self._deleted = deleted
-        self._wait = None if shard.cuts else shard.begin([blocks])
+        self._wait = None if shard.in_place is not None else shard.blocks.begin([blocks])
 
     def payloads(self) -> list[bytes]:
         """Return the payloads, when they are there.
@@ -144,9 +143,8 @@ class BlockRun:
             CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, with its address.
             StorageError: the environment failed.
         """
-        found = self._shard.records(self._live_rows()) if self._wait is None else None
-        if found is not None or self._wait is None:
-            return found or []
+        if self._wait is None:
+            return self._in_place.records(self._live_rows())
         (run,) = self._wait()
         if self._deleted is None:
             return run.payloads(*self._rows)
@@ -156,9 +154,8 @@ class BlockRun:
     def placed(self) -> list[Placed]:
         """Return where the payloads are, when they are there; errors are those of `payloads`."""
         rows = self._live_rows()
-        direct = self._shard.direct(rows) if self._wait is None else None
-        if direct is not None or self._wait is None:
-            return [] if direct is None else [direct]
+        if self._wait is None:
+            return [self._in_place.places(rows)]
         (run,) = self._wait()
         found = []
         for block in run:
@@ -169,6 +166,12 @@ class BlockRun:
                 starts, stops = starts[own], stops[own]
             found.append((block.buffer, starts, stops))
         return found
+
+    @property
+    def _in_place(self) -> MappedRows:
+        rows = self._shard.in_place
+        assert rows is not None  # noqa: S101 - for the type checker
+        return rows
 
     def _live_rows(self) -> NDArray[np.int64]:
         rows = np.arange(*self._rows)
@@ -240,17 +243,15 @@ def _begin_shard(source: ShardSource, number: int, start: int, stop: int) -> Ite
 
         first_row, last = live_to_physical(np.array([start, stop - 1]), deleted).tolist()
         stop_row = last + 1
-    blocks = shard.blocks_of(np.array([first_row, stop_row - 1]))
-    for run in block_runs(shard, int(blocks[0]), int(blocks[1]) + 1):
+    for run in block_runs(shard, *shard.blocks.around(first_row, stop_row)):
         yield BlockRun(number, shard, run, first_row, stop_row, deleted)
 
 
 def block_runs(shard: OpenShard, first: int, stop: int) -> Iterator[tuple[int, int]]:
     """Cut the blocks `first .. stop - 1` into runs of about a megabyte, bounded in rows and decoded bytes."""
     head = shard.head
-    # Bisected as memoryviews: a look-up there costs a tenth of NumPy's.
-    stops, row_stops = memoryview(head.block_stop), memoryview(head.block_row_stop)
-    most = min(_RUN_BYTES, _MAPPED_RUN_BYTES) if shard.mapped else _RUN_BYTES
+    stops, row_stops = shard.blocks.stops, shard.blocks.row_stops
+    most = _RUN_BYTES if shard.blocks.mapped is None else min(_RUN_BYTES, _MAPPED_RUN_BYTES)
     while first < stop:
         start_byte, start_row = (stops[first - 1], row_stops[first - 1]) if first else (0, 0)
         by_bytes = bisect_right(stops, start_byte + most, first, stop)

@@ -45,9 +45,9 @@ def lookup(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int6
     alone = _of_one_shard(stops, positions)
     if alone is not None:
         number, live = alone
-        found = pool.get(number).records(physical_rows(pool, number, live))
-        if found is not None:
-            return found
+        rows = pool.get(number).in_place
+        if rows is not None:
+            return rows.records(physical_rows(pool, number, live))
     out: list[bytes] = [b""] * len(positions)
     for begun in begin_lookup(pool, stops, positions):
         for item, payload in zip(begun.items, begun.wait(), strict=True):
@@ -130,7 +130,8 @@ def place_together(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray
     if alone is None:
         return None
     number, live = alone
-    return pool.get(number).direct(physical_rows(pool, number, live))
+    rows = pool.get(number).in_place
+    return None if rows is None else rows.places(physical_rows(pool, number, live))
 
 
 def _of_one_shard(
@@ -158,20 +159,20 @@ def _begin_rows(
     """Begin the lookup of ascending rows of one shard; yield numbers of rows, of blocks and of decoded bytes,
     and what waits for them.
     """  # noqa: D205 - one thought
-    found = shard.records(rows)
-    if found is not None:
+    if shard.in_place is not None:
+        found = shard.in_place.records(rows)
         yield len(rows), 0, 0, lambda: found
         return
-    alone = shard.frames_alone(rows)
-    if alone is not None:
-        starts, stops = alone
+    places = None if shard.alone is None else shard.alone.places(rows)
+    if shard.alone is not None and places is not None:
+        starts, stops = places
         held = np.cumsum(stops - starts)
         for k, end in _runs_of(held, _MOST_BYTES):
             some = slice(k, end)
             size = int(held[end - 1]) - (int(held[k - 1]) if k else 0)
-            yield end - k, 0, size, shard.begin_alone(rows[some], starts[some], stops[some])
+            yield end - k, 0, size, shard.alone.begin(rows[some], starts[some], stops[some])
         return
-    blocks = shard.blocks_of(rows)
+    blocks = shard.head.blocks_of(rows)
     needed = blocks[np.append(True, blocks[1:] != blocks[:-1])]
     sizes = np.cumsum(shard.head.block_decoded_bytes[needed], dtype=np.int64)
     for k, end in _runs_of(sizes, _MOST_BYTES, _MOST_BLOCKS):

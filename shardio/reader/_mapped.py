@@ -1,7 +1,7 @@
-"""Rows of mapped shards in large numbers: copied past the map, or left in their files until they are wanted.
+"""Rows of mapped shards: cut where they are, copied past the map, or left in their files until wanted.
 
-Rows of an uncompressed TFRecord shard are cut by one compiled call, their blocks compared before.  Promise:
-that of `OpenShard`; what is not as its index says is left to it, which says what is wrong.
+Promise: that of `OpenShard`.  A frame or block that is not as its index says is left to `BlockReader`, which
+says what is wrong.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio import kernels
-from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
+from shardio.errors import FormatError
+from shardio.metadata import INDEX_ADVICE, records_fit
 from shardio.storage import DataFile, OpenFiles, ShortReadError, advise_need, descriptor_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -57,54 +58,149 @@ def populate(mapped: memoryview, head: IndexHead, seen: bytearray, row: int) -> 
 
 
 class MappedRows:
-    """Copies payloads of rows out of a mapped, uncompressed shard, whose bytes are read past the map.
+    """Rows of a mapped, uncompressed TFRECORD shard, which are cut out of it as they are.
 
-    That costs less than looking into pages for the first time, and leaves none of them with the process.
-    Where the checksums of records are there, or nothing is to be compared, frames are read alone, and each is
-    compared whenever it is read. Else, and where a frame is not right, it is as for all other ways to look
-    into the shard: a block is compared whole, the first time that a row of it is wanted.
+    A block is compared once and remembered with one byte, or each frame with the checksum that the index
+    holds of it.  Rows in large numbers are read past the map, frame by frame: that costs less than looking
+    into pages for the first time, and leaves none of them with the process.
 
     Args:
-        head: of the index.
-        file: the mapped shard.
-        frame_stop: the mapped column of the index.
-        seen: one byte a block, 1 once it was compared; shared with all that compare.
-        frames: finds frames that may be read alone.
-        blocks: opens blocks.
-        shorter: the error for a file that ends before a block does.
-        records: the mapped checksums of records, which those frames are compared with; or None.
-        verify: compare the bytes with their checksums.
+        key: of the shard.
+        head: of its index.
+        file: the shard.
+        url: of its index.
+        blocks: opens blocks, and says what is wrong with them.
+        shorter: the error for a file that ends before a frame does.
+        records: the mapped checksums of records; None to compare blocks.
+        verify: compare anything.
     """
 
-    def __init__(  # noqa: PLR0913 - made in one place
+    def __init__(
         self,
+        key: str,
         head: IndexHead,
         file: DataFile,
-        frame_stop: NDArray[np.uint32],
-        seen: bytearray,
-        frames: kernels.MappedRecords,
+        url: str,
         blocks: BlockReader,
         shorter: Callable[[ShortReadError], ShardioError],
         records: NDArray[np.uint32] | None,
         *,
         verify: bool,
     ) -> None:
-        self._head = head
-        self._file = file
-        self._frame_stop = frame_stop
-        self._seen = np.frombuffer(seen, np.uint8)
-        self._blocks = blocks
-        self._shorter = shorter
-        self._runs = frames if records is not None or not verify else None
-        self._records = records
-        # Of all blocks, made once: a run costs few calls.
-        self._row_stops = head.block_row_stop.astype(np.int64)
-        self._stops = head.block_stop.astype(np.int64)
-        self._starts = head.starts_of_blocks(np.arange(head.blocks))
+        assert blocks.mapped is not None  # noqa: S101 - for the type checker
+        self._mapped = blocks.mapped
+        self._key, self._head, self._file, self._url = key, head, file, url
+        self._blocks, self._shorter, self._records = blocks, shorter, records
+        self._seen = bytearray(head.blocks)  # 1 once a block was compared, for as long as it stays mapped
+        self._rows = kernels.MappedRecords(self._mapped, blocks.index, self._seen, alone=records is not None)
+        self._reads_frames = records is not None or not verify
+
+    def record(self, row: int) -> bytes:
+        """Return one payload, compared with its own checksum or with that of its block."""
+        found = self._rows.record(row)
+        return found if found is not None else self._record_by_block(row)
+
+    def records(self, rows: NDArray[np.int64]) -> list[bytes]:
+        """Return some payloads, in the order given.
+
+        Raises:
+            CorruptBlockError, FormatError: one of them, or its part of the index, is damaged.
+        """
+        found = self._rows.records(rows)
+        if found is None and self._records is None:
+            # Blocks are compared first, those of all rows in one call.
+            self._compare(rows)
+            found = self._rows.records(rows)
+        return [self.record(row) for row in rows.tolist()] if found is None else found
+
+    def places(self, rows: NDArray[np.int64]) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64]]:
+        """Return the map, and where payloads start and stop in it, int64; rows are int64, in any order.
+
+        Raises:
+            CorruptBlockError, FormatError: a block touched for the first time is damaged.
+        """
+        found = self._rows.places(rows)
+        if found is None:
+            self._compare(rows)
+            found = self._rows.places(rows)
+        if found is None:
+            raise self._changed()
+        return self._mapped, found[0], found[1]
+
+    def lists(self, row: int, ends: Iterable[int]) -> Iterator[list[bytes]]:
+        """Yield the payloads of consecutive rows.
+
+        Args:
+            row: the first of them.
+            ends: the row at which each list ends, ascending.
+
+        Raises:
+            CorruptBlockError, FormatError: damage, with its address.
+        """
+        ready, populates = row, True
+        for end in ends:
+            while populates and ready < end:
+                ready, populates = populate(self._mapped, self._head, self._seen, ready)
+            before = self._rows.opened
+            found = self._rows.take(row, end)
+            self._blocks.stats.blocks_opened += self._rows.opened - before
+            if found is None:
+                # Compared one by one, the block that is not right says what is wrong.
+                found = self._blocks.begin([self._blocks.around(row, end)])()[0].payloads(row, end)
+            yield found
+            # Not held while the next list is made: its memory is still in the processor's cache.
+            del found
+            row = end
+
+    def compare_again(self, rows: NDArray[np.int64]) -> None:
+        """Have the blocks of rows compared before they are used again, since one of them has changed."""
+        np.frombuffer(self._seen, np.uint8)[self._head.blocks_of(rows)] = 0
+
+    def _compare(self, rows: NDArray[np.int64]) -> None:
+        """Compare the blocks of rows, where they were not compared before."""
+        before = self._rows.opened
+        wrong = self._rows.compare(self._head.blocks_of(rows))
+        self._blocks.stats.blocks_opened += self._rows.opened - before
+        if wrong >= 0:
+            self._blocks.load(wrong)  # says what is wrong
+
+    def _record_by_block(self, row: int) -> bytes:
+        """Return a payload after all of its block was compared, or say what is wrong."""
+        rows, head, own = np.array([row]), self._head, self._records
+        self._compare(rows)
+        block = head.blocks_of(rows)
+        number = int(block[0])
+        if own is not None and not records_fit(head, block, own[slice(*head.block_rows(number))]):
+            # It is the block's own bytes that were right.
+            self._seen[number] = 0
+            raise self._wrong_records(number)
+        found = self._rows.record(row)
+        if found is None:
+            raise self._changed(row)
+        return found
+
+    def _changed(self, row: int | None = None) -> FormatError:
+        what = "a mapped shard or its index changed while it was read"
+        return FormatError(what, url=self._file.url, shard=self._key, row=row)
+
+    def _wrong_records(self, block: int) -> FormatError:
+        start, stop = self._head.record_crc_bounds(block)
+        return FormatError(
+            f"the index of block {block} holds checksums of records that do not match their own",
+            url=self._url,
+            shard=self._key,
+            row=self._head.block_rows(block)[0],
+            start=start,
+            stop=stop,
+            advice=INDEX_ADVICE,
+        )
+
+    def _find(self, rows: NDArray[np.int64]) -> kernels.FoundFrames | None:
+        return self._rows.find(rows, _NEAR) if self._reads_frames else None
 
     def find_frames(self, rows: NDArray[np.int64]) -> StoredFrames | None:
         """Find frames, int64 ascending rows, to be read alone; None where that cannot be."""
-        found = None if self._runs is None else self._runs.find(rows, _NEAR)
+        found = self._find(rows)
         named = self._file.named
         if found is None or named is None:
             return None
@@ -115,41 +211,15 @@ class MappedRows:
         starts = found.places + np.repeat(by_run, np.diff(found.first, append=rows.size))
         return StoredFrames(named, starts, found.lengths, crcs, found.begins, found.ends)
 
-    def begin(self, rows: NDArray[np.int64]) -> RowsToCopy | None:
-        """Find rows, int64 ascending; None where they do not ascend.
-
-        Raises:
-            FormatError: the index is damaged where it says where they are.
-        """
-        found = None if self._runs is None else self._runs.find(rows, _NEAR)
-        if found is not None:
-            crcs = None if self._records is None else self._records[rows]
-            return RowsToCopy(found.lengths, partial(self._copy_frames, rows, found, crcs))
-        if not rows.size or bool((rows[1:] <= rows[:-1]).any()):
+    def begin_copy(self, rows: NDArray[np.int64]) -> RowsToCopy | None:
+        """Find rows, int64 ascending, to be copied; None where that cannot be frame by frame."""
+        found = self._find(rows)
+        if found is None:
             return None
-        blocks = np.searchsorted(self._row_stops, rows, side="right")
-        unseen = self._seen[blocks] == 0
-        fresh = blocks[unseen]
-        if fresh.size:
-            fresh = fresh[np.append(True, fresh[1:] != fresh[:-1])]
-            for block in fresh.tolist():
-                self._blocks.frames_of(block)
-        bases = self._starts[blocks]
-        heads = rows == np.where(blocks > 0, self._row_stops[blocks - 1], 0)
-        starts = np.where(heads, 0, self._frame_stop[rows - 1]).astype(np.int64)
-        starts += bases
-        stops = self._frame_stop[rows] + bases
-        first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1] + 1))
-        last = np.append(first[1:], rows.size) - 1
-        begins = np.where(unseen[first], bases[first], starts[first])
-        ends = np.where(unseen[last], self._stops[blocks[last]], stops[last])
-        # Runs that share a block are read together, and those that are so near that a call costs more.
-        apart = np.flatnonzero(np.append(True, begins[1:] > ends[:-1] + _NEAR))
-        run = _Runs(first[apart], begins[apart], ends[np.append(apart[1:], first.size) - 1])
-        by_block = _RowsOfBlocks(starts + TFRECORD_HEAD, stops - TFRECORD_TAIL, run, fresh)
-        return RowsToCopy(by_block.stops - by_block.starts, partial(self._copy_rows, by_block))
+        crcs = None if self._records is None else self._records[rows]
+        return RowsToCopy(found.lengths, partial(self._copy, rows, found, crcs))
 
-    def _copy_frames(
+    def _copy(
         self,
         rows: NDArray[np.int64],
         found: kernels.FoundFrames,
@@ -174,7 +244,7 @@ class MappedRows:
             out = memory[at : at + size]
             if not kernels.take_frames(data, places[own] - before, found.lengths[own], known, out):
                 # By the map, the block is compared, which says what is wrong: also where it was right before.
-                self._seen[np.searchsorted(self._row_stops, rows[own], side="right")] = 0
+                self.compare_again(rows[own])
                 return False
             at += size
         return True
@@ -184,44 +254,6 @@ class MappedRows:
             return self._file.read_into(begins, ends, memoryview(out))
         except ShortReadError as error:
             raise self._shorter(error) from error
-
-    def _copy_rows(self, rows: _RowsOfBlocks, out: NDArray[np.uint8]) -> bool:
-        """Read blocks whole that are to be compared, of others the rows alone."""
-        first, begins, ends = rows.runs
-        read = np.cumsum(ends - begins)
-        edges = _cut_runs(read)
-        largest = max(int(read[b - 1] - (read[a - 1] if a else 0)) for a, b in itertools.pairwise(edges))
-        scratch = _scratch(largest)
-        at = 0
-        for a, b in itertools.pairwise(edges):
-            own = slice(int(first[a]), int(first[b]) if b < first.size else rows.starts.size)
-            if not self._read(begins[a:b], ends[a:b], scratch):
-                return False
-            # What is added to a place in the file to get one in what was read.
-            shift = read[a:b] - ends[a:b] - (read[a - 1] if a else 0)
-            fresh = rows.fresh[np.searchsorted(self._starts[rows.fresh], begins[a]) :]
-            fresh = fresh[: np.searchsorted(self._starts[fresh], ends[b - 1])]
-            if fresh.size:
-                self._compare(fresh, memoryview(scratch), begins[a:b], shift)
-            by_row = np.repeat(shift, np.diff(np.append(first[a:b], own.stop)))
-            starts, stops = rows.starts[own] + by_row, rows.stops[own] + by_row
-            size = int((stops - starts).sum())
-            kernels.gather_into(scratch, starts, stops, out[at : at + size])
-            at += size
-        return True
-
-    def _compare(
-        self,
-        fresh: NDArray[np.int64],
-        data: memoryview,
-        begins: NDArray[np.int64],
-        shift: NDArray[np.int64],
-    ) -> None:
-        starts = self._starts[fresh]
-        starts += shift[np.searchsorted(begins, starts, side="right") - 1]
-        for block, start in zip(fresh.tolist(), starts.tolist(), strict=True):
-            self._blocks.open(block, data, start)
-        self._seen[fresh] = 1
 
 
 class StoredFrames(NamedTuple):
@@ -361,29 +393,6 @@ def _scratch(size: int) -> NDArray[np.uint8]:
     return held
 
 
-class _Runs(NamedTuple):
-    """Runs of bytes to read; number of the first row of each, its begin and its end in the file."""
-
-    first: NDArray[np.int64]
-    begins: NDArray[np.int64]
-    ends: NDArray[np.int64]
-
-
-class _RowsOfBlocks(NamedTuple):
-    """Rows of a shard that were found.
-
-    Attributes:
-        starts, stops: int64, of their payloads in the file.
-        runs: what to read.
-        fresh: int64, ascending numbers of the blocks that are to be compared.
-    """
-
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    runs: _Runs
-    fresh: NDArray[np.int64]
-
-
 class RowsToCopy(NamedTuple):
     """Rows of a shard that were found.
 
@@ -391,8 +400,7 @@ class RowsToCopy(NamedTuple):
         lengths: int64, bytes of each payload.
         copy: copies the payloads one after another to the beginning of memory, uint8 of at least their size,
             and may use what is behind it, too. It returns False where the map must be used, and raises
-            CorruptBlockError where a block that was not compared before is damaged, or the file is shorter;
-            StorageError where the environment failed.
+            CorruptBlockError where the file is shorter, StorageError where the environment failed.
     """
 
     lengths: NDArray[np.int64]

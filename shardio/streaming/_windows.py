@@ -29,6 +29,7 @@ from shardio.reader import (
     SkipCorrupt,
     advise_frames,
     begin_frames,
+    begin_frames_of,
     read_frames,
     read_records,
 )
@@ -265,7 +266,7 @@ def load_window(
     loading = _loaded(component, pieces, damage, fetched)
     if memory is None:
         return WindowData(loading.buffers, loading.table, component, pieces)
-    data = _alone(loading, component, pieces)
+    data = _alone(loading, component, pieces, memory)
     loading.end()
     return data
 
@@ -350,7 +351,7 @@ def load_parts(
         if dealt is not None:
             return dealt
     loading = _loaded(component, pieces, damage, fetched)
-    found = [_alone(loading, component, pieces, own) for own in rows]
+    found = [_alone(loading, component, pieces, memory, own) for own in rows]
     loading.end()
     return found
 
@@ -378,8 +379,8 @@ def _fetched(component: Component, pieces: Pieces, damage: Damage) -> list[list[
             run = RowRun(shard, int(rows[0]), int(rows[-1]) + 1)
             if not shard.keeps_frames or run.stop - run.first != len(rows):
                 return None
-            size += shard.decoded_bytes_of(run.first, run.stop)
-            refusal = shard.refusal(run.first, run.stop)
+            size += run.decoded_bytes
+            refusal = run.refusal()
             if refusal is not None:
                 raise refusal
             wanted.append(piece)
@@ -398,7 +399,7 @@ def _fetched(component: Component, pieces: Pieces, damage: Damage) -> list[list[
     waiting = []
     for number, own in by_shard.items():
         shard = runs[own[0]].shard
-        begun = shard.begin_frames([(runs[k].first, runs[k].stop) for k in own])
+        begun = begin_frames_of([runs[k] for k in own])
         if pool.is_local(number):
             # Nothing is under way meanwhile, and a shard that waits holds descriptors.
             _put(found, number, [wanted[k] for k in own], begun, pool, damage)
@@ -599,7 +600,9 @@ def _read_by_map(
             wanted[rows[own]] = True
             pieces, order = select_rows(pieces, wanted, exact=True)
             for shard, found in _by_shard(component, pieces) if wrong else ():
-                component.source.pool.get(shard).compare_again(found)
+                in_place = component.source.pool.get(shard).in_place
+                assert in_place is not None  # noqa: S101 - for the type checker; records stay in such files
+                in_place.compare_again(found)
             loading = _loaded(component, pieces, damage)
             values, edges = kernels.gather_from(loading.buffers, *loading.table[:, order[rows[own]]])
             loading.end()
@@ -612,7 +615,7 @@ def _found(component: Component, pieces: Pieces) -> WindowData | None:
     frames = []
     for number, rows in _by_shard(component, pieces):
         shard = component.source.pool.get(number)
-        found = shard.find_frames(rows)
+        found = None if shard.in_place is None else shard.in_place.find_frames(rows)
         if found is None:
             return None
         frames.append(found)
@@ -675,7 +678,7 @@ def _copied(component: Component, pieces: Pieces, memory: Memory) -> WindowData 
     found = []
     for number, rows in _by_shard(component, pieces):
         shard = component.source.pool.get(number)
-        copy = shard.begin_copy(rows)
+        copy = None if shard.in_place is None else shard.in_place.begin_copy(rows)
         if copy is None:
             return None
         found.append((shard, copy))
@@ -701,26 +704,24 @@ def _alone(
     loading: _Loading,
     component: Component,
     pieces: Pieces,
+    memory: Memory,
     rows: NDArray[np.int64] | None = None,
 ) -> WindowData:
-    """Return the payloads that were found, or those of some rows, in memory of their own.
-
-    It goes back to the system at once: windows and parts of them end in another order than they began in, and
-    `malloc` would keep what is between.
-    """
+    """Return the payloads that were found, or those of some rows, in memory of their own."""
     table = loading.table if rows is None else loading.table[:, rows]
     which, starts, stops = table
     offsets = np.zeros(which.size + 1, np.int64)
     np.cumsum(stops - starts, out=offsets[1:])
     if not which.size or (which < 0).any() or offsets[-1] >= 1 << 32:
         return WindowData(loading.buffers, table, component, pieces, rows=rows)
-    size = int(offsets[-1])
-    values = _mapped(size)
+    leased = memory.take(int(offsets[-1]))
+    values = leased.bytes[: offsets[-1]]
     edges = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), which.size]
     for low, high in itertools.pairwise(edges):
         out = values[offsets[low] : offsets[high]]
         kernels.gather_into(loading.buffers[which[low]], starts[low:high], stops[low:high], out)
-    return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces, rows=rows)
+        loading.let_pages_go(int(which[low]))
+    return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces, leased, rows=rows)
 
 
 class _Loading:
@@ -740,6 +741,7 @@ class _Loading:
         self._ends: list[int] = self.ends.tolist()
         self.buffers: list[Buffer] = []
         self._numbers: dict[int, int] = {}  # of each buffer, by its identity
+        self._mapped: dict[int, int] = {}  # the shards of buffers that are their maps
         self.table = np.full((3, self._ends[-1] if self._ends else 0), -1, np.int64)
 
     def end(self) -> None:
@@ -751,17 +753,23 @@ class _Loading:
                 with SkipCorrupt(skips=self._damage.skips):
                     pool.get(number).let_pages_go()
 
+    def let_pages_go(self, buffer: int) -> None:
+        """Let go of the pages of a mapped shard that were looked into, if it is what a buffer is."""
+        if buffer in self._mapped:
+            self._component.source.pool.get(self._mapped[buffer]).let_pages_go()
+
     def place_mapped(self, number: int, own: list[int]) -> bool:
         """Find the rows of all pieces of a shard at once; False where they must be read, or are damaged."""
         direct = None
         # Skipping goes block by block, in `finish`.
         with SkipCorrupt(skips=self._damage.skips):
-            direct = self._component.source.pool.get(number).direct(
-                np.concatenate([self._rows[i] for i in own])
-            )
+            in_place = self._component.source.pool.get(number).in_place
+            if in_place is not None:
+                direct = in_place.places(np.concatenate([self._rows[i] for i in own]))
         if direct is None:
             return False
         self._place(np.concatenate([self._at(i) for i in own]), *direct)
+        self._mapped[self._numbers[id(direct[0])]] = number
         return True
 
     def load_local(self, number: int, own: list[int]) -> None:
@@ -775,7 +783,7 @@ class _Loading:
         """Send the requests of a piece and return what waits for them; None where that failed already."""
         with SkipCorrupt(skips=self._damage.skips):
             shard = self._component.source.pool.get(self._shards[piece])
-            return shard.begin(_runs(shard, self._rows[piece]))
+            return shard.blocks.begin(_runs(shard, self._rows[piece]))
         return None
 
     def finish(self, piece: int, wait: Callable[[], list[FetchedRun]] | None) -> None:
@@ -814,17 +822,16 @@ class _Loading:
         pool = self._component.source.pool
         with SkipCorrupt() as skipped:
             shard = pool.get(number)
-            blocks = shard.blocks_of(rows)
+            blocks = shard.head.blocks_of(rows)
         if skipped.error is not None:
             source = self._component.source
             self._damage.note(skipped.error, source, source.table.key[number], rows)
             return
         cuts = np.flatnonzero(np.diff(blocks)) + 1
         for own, places in zip(np.split(rows, cuts), np.split(at, cuts), strict=True):
-            block = int(shard.blocks_of(own[:1])[0])
+            block = int(shard.head.blocks_of(own[:1])[0])
             with SkipCorrupt() as skipped:
-                for each in shard.load(block, block + 1):
-                    self._take(places, own, each)
+                self._take(places, own, shard.blocks.load(block))
             if skipped.error is not None:
                 self._damage.note(skipped.error, self._component.source, shard.key, own)
             if isinstance(skipped.error, NotFoundError):
@@ -891,9 +898,8 @@ def locate_rows(
 def _runs(shard: OpenShard, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Return the runs `[first, stop)` of blocks that ascending rows of a shard are in."""
     if int(rows[-1] - rows[0]) == len(rows) - 1:
-        first, last = shard.blocks_of(rows[[0, -1]]).tolist()
-        return [(first, last + 1)]
-    blocks = np.unique(shard.blocks_of(rows))
+        return [shard.blocks.around(int(rows[0]), int(rows[-1]) + 1)]
+    blocks = np.unique(shard.head.blocks_of(rows))
     cuts = np.flatnonzero(np.diff(blocks) > 1) + 1
     return [(int(run[0]), int(run[-1]) + 1) for run in np.split(blocks, cuts)]
 

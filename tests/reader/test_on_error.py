@@ -33,7 +33,7 @@ def hurt(ds, position):
     """Flip one bit of the block that holds a record; return the positions of its records."""
     number, row = ds.source.shard_of(position)
     shard = ds.source.pool.get(number)
-    block = int(shard.blocks_of(np.array([row]))[0])
+    block = int(shard.head.blocks_of(np.array([row]))[0])
     start, stop = shard.head.block_bounds(block)
     with fsspec.open(ds.locate(position).url, "rb") as file:
         data = bytearray(file.read())

@@ -24,7 +24,7 @@ from shardio.errors import (
     StorageError,
 )
 from shardio.order import Plan
-from shardio.reader import Damage, OpenShard
+from shardio.reader import Damage, FetchedRun
 from shardio.reader._files import BlockFetcher
 from shardio.storage._local import LocalStore
 from shardio_indexer import adopt
@@ -54,7 +54,7 @@ def hurt(ds, position):
     """Flip one bit of the block that holds a record; return the positions of its records."""
     number, row = ds.source.shard_of(position)
     shard = ds.source.pool.get(number)
-    block = int(shard.blocks_of(np.array([row]))[0])
+    block = int(shard.head.blocks_of(np.array([row]))[0])
     stop = shard.head.block_bounds(block)[1]
     with path_of(ds, position).open("r+b") as file:
         file.seek(stop - 1)
@@ -397,13 +397,13 @@ def test_damage_under_an_interleaved_plan(monkeypatch, url, threads, compression
         return shardio.open(url, mmap=where == "mapped", **options)
 
     rows = []
-    begin = OpenShard.begin_frames
+    frames = FetchedRun.frames
 
-    def noting(shard, runs):
-        rows.extend(stop - first for first, stop in runs)
-        return begin(shard, runs)
+    def noting(run, first, stop):
+        rows.append(stop - first)
+        return frames(run, first, stop)
 
-    monkeypatch.setattr(OpenShard, "begin_frames", noting)
+    monkeypatch.setattr(FetchedRun, "frames", noting)
     chosen = opened().select(np.delete(np.arange(400), np.arange(150, 170)))
     for each in (opened(), chosen):
         rows.clear()
@@ -441,7 +441,7 @@ def test_a_damaged_end_of_a_frame_is_told(monkeypatch, url, threads, row):
         waiting = [file.begin_read([start], [stop]) for file, start, stop in ranges]
         return lambda: [each()[0] for each in waiting]
 
-    monkeypatch.setattr("shardio.reader._shard.begin_together", together)
+    monkeypatch.setattr("shardio.reader._row_runs.begin_together", together)
     shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
     with pytest.raises(FormatError, match="the index of block"):
         list(shardio.stream(shardio.open(url, mmap=False), plan=shape, global_batch=10, num_threads=threads))
@@ -493,7 +493,7 @@ def test_what_did_not_come_with_the_others_is_asked_for_by_itself(monkeypatch, u
 
         return wait
 
-    monkeypatch.setattr("shardio.reader._shard.begin_together", together)
+    monkeypatch.setattr("shardio.reader._row_runs.begin_together", together)
     stream = shardio.stream(ds, plan=shape, global_batch=10, num_threads=threads)
     found = sorted(flat(batch["n"].tolist() for batch in stream))
     if verify:

@@ -1,0 +1,132 @@
+"""Frames that are fetched without their blocks, each compared with its checksum in the index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardio import kernels
+from shardio.errors import StorageError
+from shardio.metadata import records_fit
+from shardio.reader._files import REFUSED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from shardio.errors import ShardioError
+    from shardio.reader._blocks import BlockReader
+    from shardio.reader._files import RefusedError
+    from shardio.storage import DataFile
+
+# Bytes between two records that cost less than another request: the heads of one and of its answer take more.
+_GAP = 512
+_OVERHEAD = 5  # beyond that, a fifth of what is wanted may be fetched besides
+_TRIES = 2  # requests for the checksums of a shard's records: blocks are read whole where they are damaged
+
+
+class FramesAlone:
+    """Frames of a shard, which are fetched alone once all that compares them is here.
+
+    That is the ends of all frames, which came with the head, and the checksums of all records, which the
+    first lookup in a shard brings.
+
+    Args:
+        index, data: the files of the shard.
+        blocks: its blocks, whose column of frames' ends is here.
+        refused, index_refused: the errors for files that are cut, gone or others.
+    """
+
+    def __init__(
+        self,
+        index: DataFile,
+        data: DataFile,
+        blocks: BlockReader,
+        refused: Callable[[RefusedError], ShardioError],
+        index_refused: Callable[[RefusedError], ShardioError],
+    ) -> None:
+        assert blocks.column is not None  # noqa: S101 - for the type checker
+        self._index, self._data, self._blocks, self._ends = index, data, blocks, blocks.column
+        self._refused, self._index_refused = refused, index_refused
+        self._checksums: NDArray[np.uint32] | None = None
+        self._tries = _TRIES
+
+    def places(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Return where the frames of rows are that may be fetched alone; None where whole blocks are read.
+
+        Args:
+            rows: int64, ascending.
+
+        Returns:
+            Starts and stops of the frames in the stored object, int64.
+        """
+        if self._checksums is None:
+            return None
+        head, ends = self._blocks.head, self._ends
+        blocks = head.blocks_of(rows)
+        bases = head.starts_of_blocks(blocks)
+        firsts = head.block_row_stop[blocks].astype(np.int64) - head.rows_of_blocks(blocks)
+        return np.where(rows > firsts, ends[rows - 1], 0) + bases, ends[rows] + bases
+
+    def begin(
+        self, rows: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> Callable[[], list[bytes]]:
+        """Send the requests for the frames of some rows alone; what is not right is read by the block, which
+        says what is wrong.
+
+        Args:
+            rows: int64, ascending.
+            starts, stops: of their frames, as `places` returns them.
+        """  # noqa: D205 - one thought
+        records = self._checksums
+        assert records is not None  # noqa: S101 - for the type checker
+        wait = self._data.begin_read(starts, stops, checksummed=True, gap=_gap_of(starts, stops))
+
+        def finish() -> list[bytes]:
+            try:
+                frames = wait()
+            except REFUSED as error:
+                raise self._refused(error) from error
+            self._blocks.stats.bytes_read += int((stops - starts).sum())
+            found = kernels.cut_frames(frames, records[rows])
+            if found is None:
+                self._blocks.stats.refetched += 1
+                found = self._blocks.begin_rows(rows)()
+            return found
+
+        return finish
+
+    def begin_checksums(self) -> Callable[[], None]:
+        """Send the request for the checksums of all records, if they are not here; return what keeps them."""
+        if self._checksums is not None or not self._tries:
+            return lambda: None
+        self._tries -= 1
+        head = self._blocks.head
+        start = head.record_crc_offset
+        wait = self._index.begin_read([start], [start + 4 * head.rows], checksummed=True)
+
+        def keep() -> None:
+            try:
+                (data,) = wait()
+            except REFUSED as error:
+                raise self._index_refused(error) from error
+            except StorageError:
+                self._tries += 1
+                raise
+            found = np.frombuffer(data, "<u4").view(np.uint32)
+            # What is not right may have been hurt on its way: it is asked for once more, later.
+            if self._blocks.has_right_column and records_fit(head, np.arange(head.blocks), found):
+                self._checksums = found
+
+        return keep
+
+
+def _gap_of(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> int:
+    """Return how far apart frames, int64 ascending, may be that one request fetches together."""
+    gaps = np.sort(starts[1:] - stops[:-1])
+    most = int(np.searchsorted(np.cumsum(np.maximum(gaps, 0)), (stops - starts).sum() // _OVERHEAD, "right"))
+    # A gap as wide as one that is too much stays a gap, too.
+    narrow = gaps[:most] if most == gaps.size else gaps[: np.searchsorted(gaps, gaps[most])]
+    return max(_GAP, int(narrow[-1])) if narrow.size else _GAP

@@ -1,0 +1,131 @@
+"""Consecutive rows of shards, fetched as runs of frames, which windows of a stream are dealt from."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from shardio.errors import FormatError
+from shardio.reader._blocks import REFETCHES, FetchedFrames
+from shardio.storage import begin_together
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from shardio.errors import ShardioError
+    from shardio.reader._shard import OpenShard
+    from shardio.storage import DataFile
+
+
+class RowRun(NamedTuple):
+    """Consecutive rows of a shard that `keeps_frames`."""
+
+    shard: OpenShard
+    first: int
+    stop: int
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """The run `[first, stop)` of blocks that they are in."""
+        return self.shard.blocks.around(self.first, self.stop)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Decoded bytes of their blocks."""
+        return int(self.shard.head.block_decoded_bytes[slice(*self.blocks)].sum())
+
+    def refusal(self) -> ShardioError | None:
+        """Return the error of rows behind the end of a shard that was found to be cut; else None."""
+        data = self.shard.blocks.data
+        return None if data is None else data.refusal([self.blocks])
+
+    def range(self) -> tuple[DataFile, int, int] | None:
+        """Return the range of their blocks, if nothing else of them need be fetched, else None."""
+        if not self.shard.ranged or not self.shard.blocks.has_right_column:
+            return None
+        head, (first, stop) = self.shard.head, self.blocks
+        return self.shard.data, head.block_bounds(first)[0], head.block_bounds(stop - 1)[1]
+
+    def frames_in(self, data: memoryview) -> FetchedFrames:
+        """Return the frames in the range that `range` says; they are to be compared."""
+        head, blocks, run = self.shard.head, self.shard.blocks, self.blocks
+        assert blocks.column is not None  # noqa: S101 - for the type checker
+        blocks.stats.bytes_read += len(data)
+        blocks.stats.blocks_opened += run[1] - run[0]
+        first, stop = head.block_rows(run[0])[0], head.block_rows(run[1] - 1)[1]
+        numbers = np.arange(*run)
+        bases = head.starts_of_blocks(numbers)
+        # They fill their blocks, so that each begins where the one before stops.
+        edges = np.zeros(stop - first + 1, np.uint32)
+        shift = np.repeat(bases - bases[0], head.rows_of_blocks(numbers))
+        np.add(blocks.column[first:stop], shift, out=edges[1:], casting="unsafe")
+        edges = edges[self.first - first : self.stop - first + 1]
+        stops = head.block_stop[slice(*run)].astype(np.int64) - bases[0]
+        return FetchedFrames(
+            data, edges, stops, head.block_crc32c[slice(*run)], partial(self._frames_again, edges)
+        )
+
+    def _frames_again(self, edges: NDArray[np.uint32]) -> FetchedFrames:
+        blocks, run = self.shard.blocks, self.blocks
+        assert blocks.data is not None  # noqa: S101 - for the type checker
+        base = self.shard.head.block_bounds(run[0])[0]
+        left = REFETCHES
+        while True:
+            left -= 1
+            data = blocks.again(blocks.data, run).data
+            try:
+                for number in range(*run):
+                    blocks.open(number, data, self.shard.head.block_bounds(number)[0] - base)
+            except FormatError:
+                if not left:
+                    raise
+            else:
+                return FetchedFrames(data, edges)
+
+
+def begin_frames_of(runs: Sequence[RowRun]) -> Callable[[], list[list[FetchedFrames]]]:
+    """Send the requests for runs of rows of one shard.
+
+    Returns:
+        What waits for them, and returns the frames of each run.
+
+    Raises:
+        CorruptBlockError, FormatError, StaleIndexError, StorageError: with shard, row and bytes.
+    """
+    wait = runs[0].shard.blocks.begin([run.blocks for run in runs])
+    return lambda: [found.frames(run.first, run.stop) for run, found in zip(runs, wait(), strict=True)]
+
+
+def begin_frames(runs: Sequence[RowRun]) -> Callable[[], list[Callable[[], list[FetchedFrames]]]] | None:
+    """Do what `begin_frames_of` does with rows of many shards, in as few calls as possible.
+
+    Returns:
+        What waits for them, and returns for each run what returns its frames, or raises what is wrong with
+        it alone; None where not all are of one store, plain and to be compared, or not now.
+    """
+    ranges = [run.range() for run in runs]
+    known = [each for each in ranges if each is not None]
+    wait = begin_together(known) if len(known) == len(runs) else None
+    if wait is None:
+        return None
+
+    def finish() -> list[Callable[[], list[FetchedFrames]]]:
+        # What did not come is begun together, and waited for in turn.
+        return [
+            partial(_only, begin_frames_of([run])) if data is None else partial(_frames_in, run, data)
+            for run, data in zip(runs, wait(), strict=True)
+        ]
+
+    return finish
+
+
+def _only(wait: Callable[[], list[list[FetchedFrames]]]) -> list[FetchedFrames]:
+    return wait()[0]
+
+
+def _frames_in(run: RowRun, data: memoryview) -> list[FetchedFrames]:
+    return [run.frames_in(data)]
