@@ -10,6 +10,7 @@ from shardio import kernels
 from shardio.errors import StorageError
 from shardio.metadata import records_fit
 from shardio.reader._files import REFUSED
+from shardio.reader._tuning import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
     from shardio.reader._blocks import BlockReader
     from shardio.reader._files import RefusedError
     from shardio.storage import DataFile
-
-# Bytes between two records that cost less than another request: the heads of one and of its answer take more.
-_GAP = 512
-_OVERHEAD = 5  # beyond that, a fifth of what is wanted may be fetched besides
-_TRIES = 2  # requests for the checksums of a shard's records: blocks are read whole where they are damaged
 
 
 class FramesAlone:
@@ -51,7 +47,7 @@ class FramesAlone:
         self._index, self._data, self._blocks, self._ends = index, data, blocks, blocks.column
         self._refused, self._index_refused = refused, index_refused
         self._checksums: NDArray[np.uint32] | None = None
-        self._tries = _TRIES
+        self._tries = TUNING.checksum_tries
 
     def places(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Return where the frames of rows are that may be fetched alone; None where whole blocks are read.
@@ -126,7 +122,9 @@ class FramesAlone:
 def _gap_of(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> int:
     """Return how far apart frames, int64 ascending, may be that one request fetches together."""
     gaps = np.sort(starts[1:] - stops[:-1])
-    most = int(np.searchsorted(np.cumsum(np.maximum(gaps, 0)), (stops - starts).sum() // _OVERHEAD, "right"))
+    most = int(
+        np.searchsorted(np.cumsum(np.maximum(gaps, 0)), (stops - starts).sum() // TUNING.gap_share, "right")
+    )
     # A gap as wide as one that is too much stays a gap, too.
     narrow = gaps[:most] if most == gaps.size else gaps[: np.searchsorted(gaps, gaps[most])]
-    return max(_GAP, int(narrow[-1])) if narrow.size else _GAP
+    return max(TUNING.gap, int(narrow[-1])) if narrow.size else TUNING.gap

@@ -25,6 +25,7 @@ from shardio.format import (
     decompress,
 )
 from shardio.metadata import check_frames_part
+from shardio.reader._tuning import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,8 +45,6 @@ _BOUNDS = {
     Framing.LINES: (0, -1, 1),
     Framing.TAR_SAMPLE: (0, 0, 1),
 }
-# So many times what is damaged is fetched again: it may have been hurt on its way only, also twice.
-REFETCHES = 2
 _NO_STOPS, _NO_CRCS = np.zeros(0, np.int64), np.zeros(0, np.uint32)
 
 
@@ -246,7 +245,7 @@ class BlockReader:
         if self.column is None and self.frames is not None:
             part = self.frames.begin([run])()[0].data
         wrong = self.wrong_frames(number, part)
-        for _ in range(REFETCHES):
+        for _ in range(TUNING.refetches):
             if wrong is not None and self.frames is not None:
                 part = self.again(self.frames, run).data
                 wrong = self.wrong_frames(number, part)
@@ -301,7 +300,7 @@ class FetchedRun:
     """Blocks of a shard that follow one another, whose bytes are here; each is opened when it is wanted.
 
     What is not right may have been hurt on its way: from the first such block on, it is fetched again,
-    `REFETCHES` times at most.
+    `TUNING.refetches` times at most.
 
     Args:
         blocks: of the shard.
@@ -330,7 +329,7 @@ class FetchedRun:
 
     def _open(self, number: int) -> kernels.OpenBlock:
         blocks, rest = self._blocks, (number, self._run[1])
-        for _ in range(REFETCHES):
+        for _ in range(TUNING.refetches):
             place = self._place(number)
             found = blocks.try_open(number, *place)
             if found is not None:

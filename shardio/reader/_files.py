@@ -18,6 +18,7 @@ from shardio.callers import warn
 from shardio.errors import CorruptBlockError, FormatError, NotFoundError, ShardioError, StaleIndexError
 from shardio.format import decode_stream
 from shardio.metadata import INDEX_ADVICE, check_index_end
+from shardio.reader._tuning import TUNING
 from shardio.storage import (
     ChangedObjectError,
     DataFile,
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 # What a store says of a file that was opened before and is cut, gone or another one now.
 RefusedError: TypeAlias = ShortReadError | NotFoundError | ChangedObjectError
 REFUSED = (ShortReadError, NotFoundError, ChangedObjectError)
-
-_PIECE = 4 << 20  # stored bytes of one request, of a stream
-_MOST_CURSORS = 4
 
 
 def map_frames(index: DataFile, head: IndexHead) -> NDArray[np.uint32] | None:
@@ -379,7 +377,7 @@ class StreamFile(DataFile):
             # The decoder is of no use any more.
             raise error.located(url=self.url) from error
         self._cursors.append(cursor)
-        del self._cursors[:-_MOST_CURSORS]
+        del self._cursors[: -TUNING.cursors]
         return view
 
     def read_many(
@@ -450,10 +448,10 @@ class _Cursor:
 def _pieces(data: DataFile) -> Iterator[bytes]:
     """Yield the stored bytes; the next request is under way while a piece is decoded."""
     size = data.size
-    wait = data.begin_read([0], [min(_PIECE, size)]) if size else None
+    wait = data.begin_read([0], [min(TUNING.piece_bytes, size)]) if size else None
     start = 0
     while wait is not None:
         here = wait
-        start += _PIECE
-        wait = data.begin_read([start], [min(start + _PIECE, size)]) if start < size else None
+        start += TUNING.piece_bytes
+        wait = data.begin_read([start], [min(start + TUNING.piece_bytes, size)]) if start < size else None
         yield bytes(here()[0])

@@ -17,6 +17,7 @@ from shardio import kernels
 from shardio.errors import ShardioError
 from shardio.format import Compression
 from shardio.reader._lookup import lookup
+from shardio.reader._tuning import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,18 +29,6 @@ if TYPE_CHECKING:
     from shardio.reader._shard import OpenShard
     from shardio.reader._source import ShardSource
     from shardio.reader._subset import Selection
-
-# Stored bytes of one run: large enough for a bucket's latency and for NumPy's, small enough to hold several.
-_RUN_BYTES = 1 << 20
-# Of mapped shards: so that blocks, and the records cut from them, stay in the cache of one core.
-_MAPPED_RUN_BYTES = 1 << 19
-_MOST_ROWS = 1 << 14
-# What compresses well, or was made to, must not fill the memory: a megabyte can stand for gigabytes.
-_MOST_DECODED = 16 << 20
-# Runs of remote shards under way ahead of the consumer: 16 MiB hide 20 ms at 800 MB/s. It begins with one,
-# so that taking a single record does not cost as much as many.
-_AHEAD = 16
-_HEADS = 32  # index heads that are fetched together
 
 
 def iterate_payloads(
@@ -99,7 +88,7 @@ def iterate_runs(source: ShardSource, selection: range) -> Iterator[BlockRun]:
         if not waiting:
             return
         yield waiting.popleft()
-        ahead = min(2 * ahead, _AHEAD)
+        ahead = min(2 * ahead, TUNING.ahead)
 
 
 class BlockRun:
@@ -219,10 +208,10 @@ def _begun(source: ShardSource, selection: range) -> Iterator[BlockRun]:
     for place, (number, start, stop) in enumerate(parts):
         records = stop - start
         try:
-            if place % _HEADS == 1 and not source.is_local:
+            if place % TUNING.heads == 1 and not source.is_local:
                 # A shard that cannot be opened fails in its own turn, below, not in that of an earlier one.
                 with contextlib.suppress(ShardioError):
-                    source.pool.prepare([number for number, _, _ in parts[place : place + _HEADS]])
+                    source.pool.prepare([number for number, _, _ in parts[place : place + TUNING.heads]])
             for run in _begin_shard(source, number, start, stop):
                 records -= run.records
                 yield run
@@ -251,15 +240,15 @@ def block_runs(shard: OpenShard, first: int, stop: int) -> Iterator[tuple[int, i
     """Cut the blocks `first .. stop - 1` into runs of about a megabyte, bounded in rows and decoded bytes."""
     head = shard.head
     stops, row_stops = shard.blocks.stops, shard.blocks.row_stops
-    most = _RUN_BYTES if shard.blocks.mapped is None else min(_RUN_BYTES, _MAPPED_RUN_BYTES)
+    most = TUNING.run_bytes if shard.blocks.mapped is None else TUNING.mapped_run_bytes
     while first < stop:
         start_byte, start_row = (stops[first - 1], row_stops[first - 1]) if first else (0, 0)
         by_bytes = bisect_right(stops, start_byte + most, first, stop)
-        by_rows = bisect_right(row_stops, start_row + _MOST_ROWS, first, stop)
+        by_rows = bisect_right(row_stops, start_row + TUNING.run_rows, first, stop)
         end = max(first + 1, min(by_bytes, by_rows))
         if head.compression is not Compression.NONE:
             decoded = np.cumsum(head.block_decoded_bytes[first:end], dtype=np.int64)
-            end = first + max(1, int(np.searchsorted(decoded, _MOST_DECODED, side="right")))
+            end = first + max(1, int(np.searchsorted(decoded, TUNING.run_decoded_bytes, side="right")))
         yield first, end
         first = end
 

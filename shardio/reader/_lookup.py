@@ -12,6 +12,7 @@ import numpy as np
 from shardio.errors import FormatError, NotFoundError, StaleIndexError
 from shardio.metadata import live_to_physical
 from shardio.reader._files import refuse
+from shardio.reader._tuning import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 # Where payloads are: a buffer, and int64 starts and stops in it.
 Placed: TypeAlias = "tuple[Any, NDArray[np.int64], NDArray[np.int64]]"
 
-# Blocks and decoded bytes that are held at once; a batch over more is read in several goes.
-_MOST_BLOCKS = 256
-_MOST_BYTES = 64 << 20
 # What a shard that cannot be opened is, and what may be wrong with its rows.
 _REFUSED = (NotFoundError, FormatError, StaleIndexError)
 
@@ -114,7 +112,7 @@ def _begin_parts(
                 own = own[rows:]
                 blocks += count
                 size += decoded
-                if alone or blocks >= _MOST_BLOCKS or size >= _MOST_BYTES:
+                if alone or blocks >= TUNING.lookup_blocks or size >= TUNING.lookup_bytes:
                     yield from waiting
                     waiting, blocks, size = [], 0, 0
         except _REFUSED as error:
@@ -167,7 +165,7 @@ def _begin_rows(
     if shard.alone is not None and places is not None:
         starts, stops = places
         held = np.cumsum(stops - starts)
-        for k, end in _runs_of(held, _MOST_BYTES):
+        for k, end in _runs_of(held, TUNING.lookup_bytes):
             some = slice(k, end)
             size = int(held[end - 1]) - (int(held[k - 1]) if k else 0)
             yield end - k, 0, size, shard.alone.begin(rows[some], starts[some], stops[some])
@@ -175,7 +173,7 @@ def _begin_rows(
     blocks = shard.head.blocks_of(rows)
     needed = blocks[np.append(True, blocks[1:] != blocks[:-1])]
     sizes = np.cumsum(shard.head.block_decoded_bytes[needed], dtype=np.int64)
-    for k, end in _runs_of(sizes, _MOST_BYTES, _MOST_BLOCKS):
+    for k, end in _runs_of(sizes, TUNING.lookup_bytes, TUNING.lookup_blocks):
         part = needed[k:end]
         decoded = int(sizes[end - 1]) - (int(sizes[k - 1]) if k else 0)
         own = rows[

@@ -17,6 +17,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.metadata import INDEX_ADVICE, records_fit
+from shardio.reader._tuning import TUNING
 from shardio.storage import DataFile, OpenFiles, ShortReadError, advise_need, descriptor_limit
 
 if TYPE_CHECKING:
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from shardio.metadata import IndexHead
     from shardio.reader._blocks import BlockReader
     from shardio.storage import NamedFile
-
-_AT_ONCE = 1 << 20  # bytes of a shard that are read before they are compared and copied
-_NEAR = 4096  # bytes between two runs that cost less than another call
-_MOST_FILES = 256  # files that are open at once while rows of them are read
 
 
 def populate(mapped: memoryview, head: IndexHead, seen: bytearray, row: int) -> tuple[int, bool]:
@@ -52,7 +49,7 @@ def populate(mapped: memoryview, head: IndexHead, seen: bytearray, row: int) -> 
     stops, row_stops = memoryview(head.block_stop), memoryview(head.block_row_stop)
     first = bisect_right(row_stops, row)
     start = stops[first - 1] if first else 0
-    stop = max(first + 1, bisect_right(stops, start + _AT_ONCE, first))
+    stop = max(first + 1, bisect_right(stops, start + TUNING.copied_bytes, first))
     can = seen.find(0, first, stop) < 0 or advise_need(mapped, start, stops[stop - 1])
     return row_stops[stop - 1], can
 
@@ -196,7 +193,7 @@ class MappedRows:
         )
 
     def _find(self, rows: NDArray[np.int64]) -> kernels.FoundFrames | None:
-        return self._rows.find(rows, _NEAR) if self._reads_frames else None
+        return self._rows.find(rows, TUNING.near) if self._reads_frames else None
 
     def find_frames(self, rows: NDArray[np.int64]) -> StoredFrames | None:
         """Find frames, int64 ascending rows, to be read alone; None where that cannot be."""
@@ -358,7 +355,7 @@ def _used(files: Sequence[NamedFile], frames: NDArray[np.int64]) -> list[NamedFi
 
 def _most_files() -> int:
     """Return how many files may be open at once while rows of them are read; several threads do so."""
-    return max(1, min(_MOST_FILES, descriptor_limit() // 8))
+    return max(1, min(TUNING.files, descriptor_limit() // 8))
 
 
 def _cut_files(which: NDArray[np.int64], files: int) -> list[int]:
@@ -377,9 +374,9 @@ def _cut_runs(read: NDArray[np.int64]) -> list[int]:
 
     What some of them have is compared and copied while the processor's cache holds it.
     """
-    if read[-1] <= _AT_ONCE:
+    if read[-1] <= TUNING.copied_bytes:
         return [0, read.size]
-    cuts = np.flatnonzero(np.append(True, np.diff((read - 1) // _AT_ONCE) > 0))
+    cuts = np.flatnonzero(np.append(True, np.diff((read - 1) // TUNING.copied_bytes) > 0))
     return [*cuts.tolist(), read.size]
 
 
@@ -388,7 +385,7 @@ def _scratch(size: int) -> NDArray[np.uint8]:
     held: NDArray[np.uint8] | None = getattr(_own, "scratch", None)
     if held is None or len(held) < size:
         held = np.empty(size, np.uint8)
-        if size <= 4 * _AT_ONCE:
+        if size <= 4 * TUNING.copied_bytes:
             _own.scratch = held
     return held
 

@@ -16,9 +16,10 @@ from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import INDEX_ADVICE, parse_deletions, parse_head
-from shardio.reader._blocks import REFETCHES, DecodedBlocks
+from shardio.reader._blocks import DecodedBlocks
 from shardio.reader._files import KnownEnd, check_index_file, cut_short, gone
 from shardio.reader._shard import OpenShard
+from shardio.reader._tuning import TUNING
 from shardio.storage import BlockCache, ShortReadError, descriptor_limit, descriptor_users
 
 if TYPE_CHECKING:
@@ -33,13 +34,6 @@ if TYPE_CHECKING:
     from shardio.reader._options import ReadOptions, ReadStats
     from shardio.storage import DataFile, Store
 
-# Bytes of `frame_stop` that come with the head: 16,384 records.
-_FRAMES_AT_ONCE = 64 << 10
-# Where all of a shard are read: as many times more, if those of all shards are few enough to be held.
-_TIMES_WHERE_ALL = 128
-_FRAMES_OF_ALL = 16 << 20
-# So many times a reader that skips damage does without what a bucket does not have, and asks again.
-_ASK_AGAIN = 64
 _GONE_ADVICE = (
     "`shardio repair` makes the index again; that of an adopted shard, `shardio adopt URL --update`"
 )
@@ -107,7 +101,7 @@ def _begin_head(
     def finish() -> _OpenIndex:
         nonlocal index, wait
         data = received()
-        for _ in range(REFETCHES):
+        for _ in range(TUNING.refetches):
             try:
                 opened = _opened_index(index, data, entry, limits)
             except (FormatError, StaleIndexError):
@@ -262,7 +256,7 @@ class ShardPool:
         # Readers that skip damage read it again: what is left out must not depend on what was read before.
         keeps = options.decoded_bytes > 0 and options.on_error == "raise"
         self._kept = DecodedBlocks(options.decoded_bytes) if keeps else None
-        self._few_frames = 4 * int(table.rows.sum()) <= _FRAMES_OF_ALL
+        self._few_frames = 4 * int(table.rows.sum()) <= TUNING.all_frames_bytes
         self._open: dict[int, OpenShard] = {}
         self._opening: dict[int, _Opening] = {}
         self._deleted: dict[int, NDArray[np.int64]] = {}
@@ -307,7 +301,7 @@ class ShardPool:
 
     def _known_ends_of(self, number: int) -> tuple[KnownEnd, KnownEnd]:
         """Return where a shard and its index were found to end; before its beginning where all is refused."""
-        return self._known_ends.setdefault(number, (KnownEnd(_ASK_AGAIN), KnownEnd(_ASK_AGAIN)))
+        return self._known_ends.setdefault(number, (KnownEnd(TUNING.ask_again), KnownEnd(TUNING.ask_again)))
 
     def _raise_remembered(self, number: int) -> None:
         error = self._known_ends_of(number)[0].refusal(0) if number in self._known_ends else None
@@ -455,7 +449,7 @@ class ShardPool:
             self._cache_of(0),
             self._limits,
             self._stats,
-            frames=_FRAMES_AT_ONCE * (_TIMES_WHERE_ALL if streamed and self._few_frames else 1),
+            frames=TUNING.frames_bytes * (TUNING.frames_times if streamed and self._few_frames else 1),
             mapped=self._options.mmap,
         )
 

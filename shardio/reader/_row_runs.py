@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shardio.errors import FormatError
-from shardio.reader._blocks import REFETCHES, FetchedFrames
+from shardio.reader._blocks import FetchedFrames
+from shardio.reader._tuning import TUNING
 from shardio.storage import begin_together
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class RowRun(NamedTuple):
         blocks, run = self.shard.blocks, self.blocks
         assert blocks.data is not None  # noqa: S101 - for the type checker
         base = self.shard.head.block_bounds(run[0])[0]
-        left = REFETCHES
+        left = TUNING.refetches
         while True:
             left -= 1
             data = blocks.again(blocks.data, run).data

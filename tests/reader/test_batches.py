@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import shardio
 from shardio.errors import CorruptBlockError, SchemaError
 from shardio.reader import _iterate
+from shardio.reader._tuning import TUNING
 from tests.promises.places import GOLDEN, PLACES, copied, fresh
 from tests.streaming.datasets import RICH, rich_value, write
 
@@ -25,7 +28,7 @@ CUTS = [
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch):
     """Runs of few blocks, so that small datasets have many."""
-    monkeypatch.setattr(_iterate, "_RUN_BYTES", 700)
+    monkeypatch.setattr(_iterate, "TUNING", replace(TUNING, run_bytes=700, mapped_run_bytes=700))
 
 
 def check_sizes(batches, size, records):

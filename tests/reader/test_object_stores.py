@@ -24,6 +24,7 @@ from shardio.cli import main
 from shardio.errors import CorruptBlockError, NotFoundError, StorageError
 from shardio.metadata import Receipt, ShardTable, SplitReceipt
 from shardio.order import Plan
+from shardio.reader._tuning import TUNING
 from shardio.storage import connect
 from tests.servers import s3
 from tests.servers.faults import FaultServer, Request, fault_server
@@ -103,7 +104,7 @@ def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> li
     """What is asked for a run of blocks, besides the head: few frames have come with it."""
     if request.param == "few frames":
         return ["data"]
-    monkeypatch.setattr("shardio.reader._pool._FRAMES_AT_ONCE", 0)
+    monkeypatch.setattr("shardio.reader._pool.TUNING", replace(TUNING, frames_bytes=0))
     return ["data", "frames"]
 
 
@@ -311,7 +312,7 @@ def test_a_damaged_reply_is_fetched_again(
     server: FaultServer, engine: str, what: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On damage: fetch from the source again, and a third time, then the caller's policy."""
-    monkeypatch.setattr("shardio.reader._pool._FRAMES_AT_ONCE", 0)
+    monkeypatch.setattr("shardio.reader._pool.TUNING", replace(TUNING, frames_bytes=0))
     ds = opened(server, engine)
     if what != "head":
         ds[0]
@@ -431,7 +432,7 @@ def test_what_is_gone_is_asked_for_again_only_now_and_then(
     data = server.objects.pop(path)
     hurt = {"cut index": {path: data[:100]}, "empty shard": {path: b""}}.get(how, {})
     server.objects |= hurt
-    monkeypatch.setattr("shardio.reader._pool._ASK_AGAIN", 10_000)
+    monkeypatch.setattr("shardio.reader._pool.TUNING", replace(TUNING, ask_again=10_000))
     stream = shardio.stream(opened(server, on_error="skip"), **options)
     records, again = requests(stream)
     assert records < whole
@@ -439,7 +440,7 @@ def test_what_is_gone_is_asked_for_again_only_now_and_then(
     assert again <= (8 if how == "empty shard" else 3)
     server.objects[path] = data
     assert requests(stream)[0] == records
-    monkeypatch.setattr("shardio.reader._pool._ASK_AGAIN", 2)
+    monkeypatch.setattr("shardio.reader._pool.TUNING", replace(TUNING, ask_again=2))
     server.objects.pop(path)
     server.objects |= hurt
     stream = shardio.stream(opened(server, on_error="skip"), **options)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -16,6 +17,7 @@ import shardio
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.reader import Damage, _iterate
 from shardio.reader._damage import iterate_skipping
+from shardio.reader._tuning import TUNING
 from tests.streaming.datasets import edited, memory_url, root, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:damaged records are skipped:UserWarning")
@@ -263,7 +265,7 @@ def test_an_environment_that_fails_is_not_damage(url, monkeypatch):
 
 def test_damage_costs_one_run_more(url, monkeypatch):
     """The run that failed is taken block by block, once; the rest is read in large runs as ever."""
-    monkeypatch.setattr(_iterate, "_RUN_BYTES", 1 << 11)
+    monkeypatch.setattr(_iterate, "TUNING", replace(TUNING, run_bytes=1 << 11, mapped_run_bytes=1 << 11))
     ds = shardio.open(write(url, [4000], compression="zstd"), on_error="skip")
     bad = hurt(ds, 2000) | hurt(ds, 2500) | hurt(ds, 3000)
     blocks = ds.source.pool.get(0).head.blocks

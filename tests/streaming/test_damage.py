@@ -9,6 +9,7 @@ import os
 import resource
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from shardio.errors import (
 from shardio.order import Plan
 from shardio.reader import Damage, FetchedRun
 from shardio.reader._files import BlockFetcher
+from shardio.reader._tuning import TUNING
 from shardio.storage._local import LocalStore
 from shardio_indexer import adopt
 from tests.streaming.datasets import flat, plan, write
@@ -388,7 +390,7 @@ def test_damage_under_an_interleaved_plan(monkeypatch, url, threads, compression
         monkeypatch.setattr("shardio.streaming._pipeline._LOCAL_PART_ROW_BYTES", 1)
         monkeypatch.setattr("shardio.streaming._pipeline._READ_BYTES", 3 * 64 * 8)
     if where == "no frames":  # as those of many rows, which do not come with the head of an index
-        monkeypatch.setattr("shardio.reader._pool._FRAMES_AT_ONCE", 0)
+        monkeypatch.setattr("shardio.reader._pool.TUNING", replace(TUNING, frames_bytes=0))
     write(url, [300, 100], compression=compression)
     shape = Plan(ranks=2, workers=1, chunk_rows=64, interleave=2, window=64)
     given = {"plan": shape, "global_batch": 10, "remainder": "keep", "num_threads": threads}

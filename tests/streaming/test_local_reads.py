@@ -20,6 +20,7 @@ import shardio
 from shardio.errors import CorruptBlockError
 from shardio.order import Plan
 from shardio.reader._mapped import MappedRows
+from shardio.reader._tuning import TUNING
 from shardio.storage import _local as local
 from shardio.storage import _memory
 from shardio.streaming import _stream, _windows
@@ -674,7 +675,7 @@ def test_without_descriptors_the_maps_are_read(unread, monkeypatch, threads):
 def test_few_files_are_open_at_once(unread, monkeypatch):
     wanted = records(large_stream(shardio.open(unread)))
     counts = count_open_files(monkeypatch)
-    monkeypatch.setattr("shardio.reader._mapped._MOST_FILES", 3)
+    monkeypatch.setattr("shardio.reader._mapped.TUNING", replace(TUNING, files=3))
     begun = len(list(Path("/proc/self/fd").iterdir()))
     assert records(large_stream(shardio.open(unread))) == wanted
     assert max(counts) == 3
