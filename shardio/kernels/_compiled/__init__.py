@@ -63,6 +63,7 @@ from shardio.kernels._compiled._slices import (  # noqa: E402 (the same)
     slice_records,
     slice_rows,
 )
+from shardio.kernels._reference import __all__, encode_sequence_example  # noqa: E402 (the same)
 
 MISSING: tuple[str, ...] = ()
 # Its C needs more of a compiler than the rest, which does not depend on it.
@@ -72,35 +73,3 @@ else:
     from shardio.kernels._reference._images import resize_image
 
     MISSING += ("resize_image",)
-
-__all__ = [
-    "FrameBuffer",
-    "MappedRecords",
-    "OpenBlock",
-    "ShardIndex",
-    "argsort_words",
-    "check_frames",
-    "crc32c_joined",
-    "crc32c_many",
-    "cut_frames",
-    "deal_frames",
-    "encode_example",
-    "encode_examples",
-    "encode_frames",
-    "gather",
-    "gather_fixed",
-    "gather_from",
-    "gather_into",
-    "gather_rows",
-    "interleave",
-    "pack_list",
-    "parse_examples",
-    "parse_sequence_examples",
-    "permute",
-    "resize_image",
-    "scan_frames",
-    "shuffle_ranges",
-    "slice_records",
-    "slice_rows",
-    "take_frames",
-]
