@@ -94,7 +94,23 @@ class FramesAlone:
 
         return finish
 
-    def begin_checksums(self) -> Callable[[], None]:
+    def record(self, row: int) -> bytes:
+        """Return one payload."""
+        rows = np.array([row])
+        places = self.places(rows)
+        return (self.begin_rows(rows) if places is None else self.begin(rows, *places))()[0]
+
+    def begin_rows(self, rows: NDArray[np.int64]) -> Callable[[], list[bytes]]:
+        """Do what `BlockReader.begin_rows` does, and fetch the checksums of all records."""
+        wait, keep = self._blocks.begin_rows(rows), self._begin_checksums()
+
+        def finish() -> list[bytes]:
+            keep()
+            return wait()
+
+        return finish
+
+    def _begin_checksums(self) -> Callable[[], None]:
         """Send the request for the checksums of all records, if they are not here; return what keeps them."""
         if self._checksums is not None or not self._tries:
             return lambda: None

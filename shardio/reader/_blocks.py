@@ -124,6 +124,7 @@ class BlockReader:
         column: `frame_stop` as a whole, mapped or as it came with the head; None where it must be fetched.
         data, frames: fetch stored bytes of blocks and parts of `frame_stop`; None of what is mapped.
         verify: stored bytes are compared.
+        kept: decoded blocks that lookups may use again, or None.
     """
 
     def __init__(  # noqa: PLR0913 - made in one place
@@ -140,13 +141,14 @@ class BlockReader:
         data: BlockFetcher | None,
         frames: BlockFetcher | None,
         verify: bool,
+        kept: DecodedBlocks | None,
     ) -> None:
         self.head, self.index, self.mapped, self.stats = head, index, mapped, stats
         # Items of a memoryview are Python's integers, at a third of the price of NumPy's.
         self.stops = memoryview(head.block_stop)
         self.row_stops = memoryview(head.block_row_stop)
         self._key, self._urls, self._limits, self._verify = key, urls, limits, verify
-        self.column, self.data, self.frames = column, data, frames
+        self.column, self.data, self.frames, self._kept = column, data, frames, kept
 
     def begin(self, runs: Sequence[tuple[int, int]]) -> Callable[[], list[FetchedRun]]:
         """Send the requests that runs `[first, stop)` of blocks need, and return what waits for them.
@@ -165,6 +167,16 @@ class BlockReader:
             return [FetchedRun(self, *each) for each in zip(runs, parts, stored, strict=True)]
 
         return finish
+
+    def record(self, row: int) -> bytes:
+        """Return one payload."""
+        number = bisect_right(self.row_stops, row)
+        block = None if self._kept is None else self._kept.get(self.head.head_sha256, number)
+        if block is None:
+            block = self.load(number)
+            if self._kept is not None:
+                self._kept.keep(self.head.head_sha256, number, block)
+        return block.payload(row)
 
     def begin_rows(self, rows: NDArray[np.int64]) -> Callable[[], list[bytes]]:
         """Send the requests for the blocks of rows, int64 ascending; return what waits for the payloads."""

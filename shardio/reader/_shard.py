@@ -8,7 +8,6 @@ read; what is decoded for lookups is kept within a bound.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,8 +33,6 @@ from shardio.storage import ChangedObjectError, ShortReadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
     from shardio.errors import ShardioError
     from shardio.format import Limits
@@ -72,6 +69,9 @@ class OpenShard:
         blocks: its blocks, wherever they are.
         in_place: its rows, where these are cut out of the mapped file; else None.
         alone: its frames, where these may be fetched without their blocks; else None.
+        record: returns the payload of a row, compared with its own checksum or with that of its block.
+        begin_rows: sends the requests for the blocks of rows, int64 ascending; returns what waits for their
+            payloads.
         keeps_frames: windows take runs of its frames, as blocks have them.
         ranged: nothing of its blocks but their stored bytes need be fetched, and these are compared.
         explain: makes an error of what a store says of a file that is cut, gone or another one.
@@ -141,14 +141,14 @@ class OpenShard:
                 known_end=index_end,
             ),
             verify=verify,
+            # Blocks are worth keeping where one holds several records.
+            kept=kept if framed and not plain and head.rows > head.blocks else None,
         )
         self.in_place = (
             MappedRows(key, head, data, index.url, self.blocks, self.explain, own, verify=verify)
             if cuts
             else None
         )
-        # Blocks are worth keeping where one holds several records.
-        self._kept = kept if framed and not plain and head.rows > head.blocks else None
         self.ranged = mapped is None and plain and verify and cache is None
         has_checksums = held is not None and head.block_records_crc32c is not None
         self.alone = (
@@ -156,6 +156,8 @@ class OpenShard:
             if self.ranged and has_checksums and alone
             else None
         )
+        self.record = (self.in_place or self.alone or self.blocks).record
+        self.begin_rows = (self.alone or self.blocks).begin_rows
         self.keeps_frames = framed and not head.gaps and not head.stream and not cuts
 
     def let_pages_go(self, *, of_data: bool = True) -> None:
@@ -163,35 +165,6 @@ class OpenShard:
         if of_data:
             self.data.let_pages_go()
         self.index.let_pages_go()
-
-    def record(self, row: int) -> bytes:
-        """Return one payload, compared with its own checksum or with that of its block."""
-        if self.in_place is not None:
-            return self.in_place.record(row)
-        if self.alone is not None:
-            rows = np.array([row])
-            places = self.alone.places(rows)
-            return (self.begin_rows(rows) if places is None else self.alone.begin(rows, *places))()[0]
-        number = bisect_right(self.blocks.row_stops, row)
-        block = None if self._kept is None else self._kept.get(self.head.head_sha256, number)
-        if block is None:
-            block = self.blocks.load(number)
-            if self._kept is not None:
-                self._kept.keep(self.head.head_sha256, number, block)
-        return block.payload(row)
-
-    def begin_rows(self, rows: NDArray[np.int64]) -> Callable[[], list[bytes]]:
-        """Send the requests for the blocks of rows, int64 ascending; return what waits for the payloads."""
-        wait = self.blocks.begin_rows(rows)
-        if self.alone is None:
-            return wait
-        keep = self.alone.begin_checksums()
-
-        def finish() -> list[bytes]:
-            keep()
-            return wait()
-
-        return finish
 
     def close(self) -> None:
         """Release the handles; blocks that were handed out stay valid."""
