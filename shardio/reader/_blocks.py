@@ -93,7 +93,7 @@ class FetchedFrames(NamedTuple):
         stops, crcs: int64 and uint32 [blocks], where each block stops and its CRC-32C, which are to be
             compared; empty where they were, or need not be.
         again: fetches blocks that are not right once more, past every cache, and compares them: they may have
-            been hurt on their way only. It raises what `OpenShard.begin_frames` says.
+            been hurt on their way only. It raises what `begin_frames` says.
     """
 
     buffer: Buffer
