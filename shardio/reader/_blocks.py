@@ -92,15 +92,15 @@ class FetchedFrames(NamedTuple):
         edges: uint32 [rows + 1], where each frame begins, and where the last one stops.
         stops, crcs: int64 and uint32 [blocks], where each block stops and its CRC-32C, which are to be
             compared; empty where they were, or need not be.
-        again: fetches blocks that are not right once more, past every cache, and compares them: they may have
-            been hurt on their way only. It raises what `begin_frames` says.
+        again: fetches blocks that are not right once more, and compares them: they may have been hurt on
+            their way only. It raises what `begin_frames` says.
     """
 
     buffer: Buffer
     edges: NDArray[np.uint32]
     stops: NDArray[np.int64] = _NO_STOPS
     crcs: NDArray[np.uint32] = _NO_CRCS
-    again: Callable[[], FetchedFrames] | None = None
+    again: Callable[[], list[FetchedFrames]] | None = None
 
     def in_wrong_blocks(self) -> NDArray[np.bool_]:
         """Return which frames are in blocks that are not right, bool [rows]."""

@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shardio.errors import FormatError
 from shardio.reader._blocks import FetchedFrames
-from shardio.reader._tuning import TUNING
 from shardio.storage import begin_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
 
     from shardio.errors import ShardioError
     from shardio.reader._shard import OpenShard
@@ -66,26 +62,11 @@ class RowRun(NamedTuple):
         np.add(blocks.column[first:stop], shift, out=edges[1:], casting="unsafe")
         edges = edges[self.first - first : self.stop - first + 1]
         stops = head.block_stop[slice(*run)].astype(np.int64) - bases[0]
-        return FetchedFrames(
-            data, edges, stops, head.block_crc32c[slice(*run)], partial(self._frames_again, edges)
-        )
+        return FetchedFrames(data, edges, stops, head.block_crc32c[slice(*run)], self._frames_again)
 
-    def _frames_again(self, edges: NDArray[np.uint32]) -> FetchedFrames:
-        blocks, run = self.shard.blocks, self.blocks
-        assert blocks.data is not None  # noqa: S101 - for the type checker
-        base = self.shard.head.block_bounds(run[0])[0]
-        left = TUNING.refetches
-        while True:
-            left -= 1
-            data = blocks.again(blocks.data, run).data
-            try:
-                for number in range(*run):
-                    blocks.open(number, data, self.shard.head.block_bounds(number)[0] - base)
-            except FormatError:
-                if not left:
-                    raise
-            else:
-                return FetchedFrames(data, edges)
+    def _frames_again(self) -> list[FetchedFrames]:
+        self.shard.blocks.stats.refetched += 1
+        return begin_frames_of([self])()[0]
 
 
 def begin_frames_of(runs: Sequence[RowRun]) -> Callable[[], list[list[FetchedFrames]]]:

@@ -472,7 +472,7 @@ def _dealt(
         again = frames[tables].again
         assert again is not None  # noqa: S101 - for the type checker; what is compared can be fetched again
         with SkipCorrupt(skips=damage.skips) as skipped:
-            frames[tables] = again()
+            frames[tables : tables + 1] = again()
         if skipped.error is not None:
             return None
     return [
