@@ -14,6 +14,8 @@ STAMPS := $(VENV)/.stamps
 # One more than there are processors: a test that waits for a disk, a server or a process leaves its own to another.
 WORKERS ?= 3
 FUZZ_SECONDS ?= 30
+SOAK_SECONDS ?= 60
+SOAK_TRIALS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
@@ -35,7 +37,7 @@ NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1 axe-core@4.
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/storage/_pread.py shardio/storage/_pread.pxd shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: bench help demo messages test test-slow test-engines long lint types imports unit oracle torchvision fuzz env tools browser docs wheel test-wheel protos constraints clean distclean
+.PHONY: bench help demo messages test test-slow test-engines long soak lint types imports unit oracle torchvision fuzz env tools browser docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -80,6 +82,10 @@ unit: env tools browser  ## the tests alone
 # has 50; for those that write datasets 200 to 400 where it has 8 to 50.
 long: env tools browser  ## the tests with their long variants: all combinations, long random searches; takes an hour or more
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=long --timeout 3600 $(PYTEST_ARGS)
+
+# Goes on where it ended, and records what it tried; `make soak SOAK_SECONDS=3600 SOAK_TRIALS="power kills"` for more.
+soak: env tools  ## try for long what is rare: schedules, power cuts, kills, lost replies, faulty buckets; a minute of each
+	nice $(PY) -m tests.soak $(SOAK_SECONDS) $(SOAK_TRIALS)
 
 torchvision: env $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvision, which lies in a folder of its own
 	PYTHONPATH=$(BUILD)/torchvision $(PY) -m pytest tests/torch/test_torchvision.py -m torchvision $(PYTEST_ARGS)

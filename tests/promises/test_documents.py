@@ -74,3 +74,12 @@ def test_every_promise_names_its_tests():
     assert [number for number in numbers if f"| P{number} |" not in page] == []
     told = (DOCS / "promises.md").read_text(encoding="utf-8")
     assert [number for number in numbers if f"| P{number} |" not in told] == [], "the page for users"
+
+
+def test_every_line_of_the_threat_model_names_its_test():
+    page = (TESTS.parent / "SECURITY.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "| what happens |" not in line]
+    assert len(rows) > 20
+    named = [re.findall(r"`(tests/[^`]+)`", row) for row in rows]
+    assert [row for row, names in zip(rows, named, strict=True) if len(names) != 1] == []
+    assert [name for (name,) in named if name not in test_functions()] == []
