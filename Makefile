@@ -16,6 +16,7 @@ WORKERS ?= 3
 FUZZ_SECONDS ?= 30
 SOAK_SECONDS ?= 60
 SOAK_TRIALS ?=
+LOWEST := s3,gcs,azure,obstore,gzip,image,table,view,convert,polars,torchdata,hf
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
@@ -37,7 +38,7 @@ NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1 axe-core@4.
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/storage/_pread.py shardio/storage/_pread.pxd shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: bench help demo messages test test-slow test-engines long soak lint types imports unit oracle torchvision fuzz env tools browser docs wheel test-wheel protos constraints clean distclean
+.PHONY: bench help demo messages test test-slow test-engines test-lowest audit long soak lint types imports unit oracle torchvision fuzz env tools browser docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -96,6 +97,14 @@ test-engines: $(BUILD)/engines/.stamp $(BUILD)/beam/.stamp  ## read and write wi
 	    tests/engines/test_ray.py tests/engines/test_spark.py -m engines --show-capture=no $(PYTEST_ARGS)
 	$(BUILD)/beam/bin/python -m pytest tests/engines/test_beam.py -m engines --show-capture=no $(PYTEST_ARGS)
 
+# Of what shardio needs, in an environment of its own, the versions that pyproject.toml names; of pytest the usual ones.
+test-lowest: $(BUILD)/lowest/.stamp  ## run the tests of the core on the lowest allowed version of each dependency
+	$(BUILD)/lowest/bin/python -m pytest -m 'not slow' -W ignore::DeprecationWarning tests/kernels tests/format tests/metadata \
+	    tests/codecs tests/order tests/catalog $(PYTEST_ARGS)
+
+audit: $(BUILD)/audit/.stamp  ## ask PyPI for known vulnerabilities of what constraints.txt pins
+	$(BUILD)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
 oracle: $(BUILD)/oracle/.stamp  ## compare with TensorFlow, in an environment of its own
 	$(BUILD)/oracle/bin/python -m pytest tests/oracle -m oracle -W ignore::DeprecationWarning -W ignore::FutureWarning $(PYTEST_ARGS)
 
@@ -130,6 +139,17 @@ $(STAMPS)/demo: $(SOURCES)
 $(BUILD)/oracle/.stamp: $(SOURCES)
 	@echo "installing TensorFlow into $(BUILD)/oracle"
 	@.ci/install $(BUILD)/oracle tensorflow-cpu==2.21.0 hypothesis pytest pytest-timeout -e .
+	@touch $@
+
+$(BUILD)/lowest/.stamp: $(SOURCES)
+	@echo "installing the lowest allowed versions into $(BUILD)/lowest"
+	@.ci/install $(BUILD)/lowest $$(grep -E '^(hypothesis|psutil|pytest|pytest-timeout|uv)==' constraints.txt)
+	@.ci/install $(BUILD)/lowest --resolution lowest-direct -e '.[$(LOWEST)]'
+	@touch $@
+
+$(BUILD)/audit/.stamp:
+	@echo "installing pip-audit into $(BUILD)/audit"
+	@.ci/install $(BUILD)/audit 'pip-audit>=2.7'
 	@touch $@
 
 # Spark needs Java 17, and names it where it is missing.
