@@ -133,6 +133,14 @@ def test_no_receipt_of_a_shard_that_was_not_stored(suffix, tmp_path):
     assert not list(tmp_path.rglob(".shardio-tmp-*"))
 
 
+# At how many points each can be killed, on a disk, less a few that come and go with the libraries.
+LEAST_POINTS = {
+    "create": 78, "append": 78, "overwrite": 78, "compressed": 74, "session": 100, "array": 100, "gc": 90,
+    "delete": 43, "restore": 22, "erase": 60, "compact": 43, "tag": 20, "remove": 25, "schema": 20,
+    "table": 200, "keys": 48, "rename": 25,
+}  # fmt: skip
+
+
 @pytest.mark.drawn(len(DEEDS))
 @EVERY_DEED
 def test_killed_at_every_point_on_a_disk(deed, begun, tmp_path, long):
@@ -142,7 +150,7 @@ def test_killed_at_every_point_on_a_disk(deed, begun, tmp_path, long):
     url = setting(todo, begun, "local", tmp_path)
     points, done = killed_at(lambda: todo.do(url), oracle, -1)
     assert done
-    assert points >= 20
+    assert points >= LEAST_POINTS[deed]
     for at in range(0, points, 1 if long else 8):
         url = setting(todo, begun, "local", tmp_path)
         _, done = killed_at(functools.partial(todo.do, url), oracle, at)
