@@ -27,10 +27,10 @@ from shardio.reader import (
     live_rows,
     load_table,
     open_split,
+    positions_between,
     shards_without_table,
     sources_of,
     table_refusal,
-    take,
     with_features,
 )
 
@@ -97,7 +97,7 @@ class ShardSpan:
             yield pa.table({"_": pa.nulls(len(reader))}).select([])
         elif not shards_without_table(source, chosen)[self._shard]:
             before = self._bounds(_reader(self._address), whole_shard=True)[0]
-            rows = take(reader.selection, 0, len(reader)) - before
+            rows = positions_between(reader.selection, 0, len(reader)) - before
             live = live_rows(source, self._shard)
             yield load_table(source, self._shard, chosen).take(rows if live is None else live[rows])
         else:
@@ -115,7 +115,7 @@ class ShardSpan:
         whole = _reader(self._address)
         before, stop = self._bounds(whole, whole_shard=True)
         mask = np.zeros(stop - before, bool)
-        places = take(self.reader().selection, 0, len(self.reader())) - before
+        places = positions_between(self.reader().selection, 0, len(self.reader())) - before
         kept = np.concatenate([np.zeros(0, bool), *map(test, self.batches(columns))])
         mask[places[kept]] = True
         chosen = np.packbits(mask).tobytes()
@@ -197,7 +197,7 @@ def plan(reader: DatasetReader, columns: Sequence[str] | None = None, *, wanted:
                 spans.append(ShardSpan(rows, stored // parts, parts == 1, *place))
         elif stop > low:
             mask = np.zeros(live, bool)
-            mask[take(reader.selection, low, stop) - (int(source.stops[shard]) - live)] = True
+            mask[positions_between(reader.selection, low, stop) - (int(source.stops[shard]) - live)] = True
             bits = np.packbits(mask).tobytes()
             whole = (True, address, names, shard)
             part_bytes = stored * (stop - low) // live

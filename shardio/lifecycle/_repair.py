@@ -186,7 +186,8 @@ class _Repair:
         if sum(before.values()) and not sum(after.values()):
             # Rather a folder that is not mounted than a disk that lost every shard and no manifest.
             gone = [
-                Finding.of("missing", NotFoundError(each.reason, url=each.where)) for each in self.report.lost
+                Finding.from_error("missing", NotFoundError(each.reason, url=each.where))
+                for each in self.report.lost
             ]
             advice = "no record would be left: see that the data is where it was, or name a mirror"
             self.report = replace(
@@ -268,7 +269,9 @@ class _Repair:
                 )
                 + 'uncertain="take" (--uncertain take) adds what may have been in it'
             )
-            self._add(unrepaired=[Finding.of("missing", NotFoundError(what, url=url)).with_advice(advice)])
+            self._add(
+                unrepaired=[Finding.from_error("missing", NotFoundError(what, url=url)).with_advice(advice)]
+            )
             return None
         version = (
             None if self.dry_run else commit_remains(self.catalog, remains, take=self.uncertain == "take")

@@ -197,7 +197,7 @@ class _Work:
             advice = _MIRROR if child is not None else f"{_MIRROR}; {_TAKE_AWAY}"
             if missing and child is None:
                 return  # the latest is gone: it is made again from what is left
-            self.out.unrepaired.append(Finding.of(kind, error, url=url).with_advice(advice))
+            self.out.unrepaired.append(Finding.from_error(kind, error, url=url).with_advice(advice))
             return
         version, data = copy
         if child is not None:
@@ -211,7 +211,7 @@ class _Work:
                 else f"nothing left here proves that the mirror's manifest of version {number} is the one "
                 f"that was here: if it is, give digest={version.digest!r} (--digest)"
             )
-            self.out.unrepaired.append(Finding.of(kind, error, url=url).with_advice(advice))
+            self.out.unrepaired.append(Finding.from_error(kind, error, url=url).with_advice(advice))
             return
         self._restore(key, data, "manifest", missing=missing)
         self.out.versions[number] = version
@@ -290,7 +290,7 @@ class _Work:
                 else f"{_MIRROR}, or open an earlier version"
             )
             self.out.unrepaired.append(
-                Finding.of("list", error, url=self.store.url_of(ref.key)).with_advice(advice)
+                Finding.from_error("list", error, url=self.store.url_of(ref.key)).with_advice(advice)
             )
             return
         self._restore(ref.key, data, "list", missing=self.store.head(ref.key) is None, source=source)

@@ -50,7 +50,7 @@ class Finding(ReportItem):
     advice: str | None = None
 
     @classmethod
-    def of(cls, kind: str, error: ShardioError, **places: Any) -> Finding:
+    def from_error(cls, kind: str, error: ShardioError, **places: Any) -> Finding:
         """Return what an error says; places fill in what it does not know."""
         fields = {**places, **error.fields()}
         for side in ("expected", "found"):
@@ -152,7 +152,7 @@ class Survey:
 
     def note(self, kind: str, error: ShardioError, **places: Any) -> None:
         """Add what an error says to the findings."""
-        self.findings.append(Finding.of(kind, error, **places))
+        self.findings.append(Finding.from_error(kind, error, **places))
 
     def note_skipped(self, head: IndexHead, *, url: str, shard: str) -> None:
         """Note the damage that an index says was left out."""

@@ -196,7 +196,9 @@ class _BlockWalk:
             return
         self._crc32c = whole.crc32c
         if self._whole and self._crc32c == self.head.crc32c:
-            self.survey.skipped.append(Finding.of("skipped", error, url=self.data.url, shard=self.shard))
+            self.survey.skipped.append(
+                Finding.from_error("skipped", error, url=self.data.url, shard=self.shard)
+            )
         else:
             self._whole = False
             self._note("decode", error)

@@ -50,7 +50,13 @@ from shardio.reader._records import Batches, DatasetDict, DatasetReader, RecordS
 from shardio.reader._row_runs import RowRun, begin_frames, begin_frames_of
 from shardio.reader._shard import OpenShard
 from shardio.reader._source import DatasetSource, Location, ShardSource, choose_split, root_stores
-from shardio.reader._subset import count_below, is_ascending, selection_digest, take, take_at
+from shardio.reader._subset import (
+    count_below,
+    is_ascending,
+    positions_at,
+    positions_between,
+    selection_digest,
+)
 
 __all__ = [
     "HF_METADATA",
@@ -107,6 +113,8 @@ __all__ = [
     "open",
     "open_shard",
     "open_split",
+    "positions_at",
+    "positions_between",
     "read_frames",
     "read_key_run",
     "read_part",
@@ -118,8 +126,6 @@ __all__ = [
     "shards_without_table",
     "sources_of",
     "table_refusal",
-    "take",
-    "take_at",
     "value_codec",
     "with_features",
     "without_names",

@@ -31,7 +31,7 @@ from shardio.metadata import (
     table_column,
 )
 from shardio.reader._source import DatasetSource, ShardSource
-from shardio.reader._subset import count_below, is_ascending, take
+from shardio.reader._subset import count_below, is_ascending, positions_between
 
 SourceT = TypeVar("SourceT", bound=ShardSource)
 
@@ -430,7 +430,7 @@ def read_columns(records: Any, columns: Sequence[ChosenColumn], *, positions: bo
         if lacking[number]:
             return list(arrow_batches(reader[low:stop], columns, batch_rows(source, number)))
         before = int(source.stops[number - 1]) if number else 0
-        rows = take(selection, low, stop) - before
+        rows = positions_between(selection, low, stop) - before
         live = live_rows(source, number)
         return [load_table(source, number, columns).take(rows if live is None else live[rows])]
 

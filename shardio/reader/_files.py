@@ -132,7 +132,7 @@ def wrong_size(data: DataFile, head: IndexHead, key: str, found: str, *, adopted
     )
 
 
-def gone(error: NotFoundError, key: str, *, adopted: bool) -> NotFoundError:
+def missing_shard_error(error: NotFoundError, key: str, *, adopted: bool) -> NotFoundError:
     """Return the error for a shard that is not there any more, made of what its store said."""
     if adopted:
         advice = (

@@ -26,7 +26,7 @@ from shardio.reader._columns import (
 )
 from shardio.reader._damage import Damage, SkipCorrupt
 from shardio.reader._sql import Condition
-from shardio.reader._subset import take, take_at
+from shardio.reader._subset import positions_at, positions_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -327,7 +327,7 @@ def matching_sql(records: BatchReader, text: str, options: FilterOptions) -> NDA
     columns = condition.columns
     touched = np.zeros(len(source.table), bool)
     for low in range(0, len(records), _AT_ONCE):
-        places = take(selection, low, min(low + _AT_ONCE, len(records)))
+        places = positions_between(selection, low, min(low + _AT_ONCE, len(records)))
         touched[np.searchsorted(source.stops, places, side="right")] = True
     lacking = shards_without_table(source, columns) & touched
     warn_of_records(source, lacking, columns)
@@ -350,7 +350,7 @@ def _matching_sql(
     unread = np.zeros(len(records) if lacking.any() else 0, bool)
     for low in range(0, len(records), _AT_ONCE):
         stop = min(low + _AT_ONCE, len(records))
-        places = take(selection, low, stop)
+        places = positions_between(selection, low, stop)
         mask[low:stop] = held[places]
         if lacking.any():
             unread[low:stop] = lacking[np.searchsorted(source.stops, places, side="right")]
@@ -366,7 +366,7 @@ def _matching_sql(
         decoding = with_features(source, sources_of(columns), values=True)
         rest = records
         if not unread.all():
-            rest = type(records)(source, take_at(selection, np.flatnonzero(unread)))
+            rest = type(records)(source, positions_at(selection, np.flatnonzero(unread)))
         found = np.zeros(len(rest), bool)
         _look_at(rest, decoding, found, look, read, options, count)
         mask[unread] = found

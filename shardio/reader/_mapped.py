@@ -149,7 +149,7 @@ class MappedRows:
             del found
             row = end
 
-    def compare_again(self, rows: NDArray[np.int64]) -> None:
+    def invalidate_verified(self, rows: NDArray[np.int64]) -> None:
         """Have the blocks of rows compared before they are used again, since one of them has changed."""
         np.frombuffer(self._seen, np.uint8)[self._head.blocks_of(rows)] = 0
 
@@ -241,7 +241,7 @@ class MappedRows:
             out = memory[at : at + size]
             if not kernels.take_frames(data, places[own] - before, found.lengths[own], known, out):
                 # By the map, the block is compared, which says what is wrong: also where it was right before.
-                self.compare_again(rows[own])
+                self.invalidate_verified(rows[own])
                 return False
             at += size
         return True

@@ -17,7 +17,7 @@ from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexE
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import INDEX_ADVICE, parse_deletions, parse_head
 from shardio.reader._blocks import DecodedBlocks
-from shardio.reader._files import KnownEnd, check_index_file, cut_short, gone
+from shardio.reader._files import KnownEnd, check_index_file, cut_short, missing_shard_error
 from shardio.reader._shard import OpenShard
 from shardio.reader._tuning import TUNING
 from shardio.storage import BlockCache, ShortReadError, descriptor_limit, descriptor_users
@@ -483,7 +483,7 @@ class ShardPool:
             )
         except NotFoundError as error:
             self.check_expired()
-            raise gone(error, entry.key, adopted=entry.adopted) from error
+            raise missing_shard_error(error, entry.key, adopted=entry.adopted) from error
         return OpenShard(
             entry.key,
             head,

@@ -29,7 +29,7 @@ from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
 from shardio.reader._iterate import in_lists, iterate_payloads, iterate_placed
 from shardio.reader._lookup import lookup, place_together
 from shardio.reader._source import reopen
-from shardio.reader._subset import ascending, chosen, take_at
+from shardio.reader._subset import ascending, chosen, positions_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -383,7 +383,7 @@ class RecordSequence(Sequence[Any]):
             [0, 1, 2, 3, 4]
         """
         order = Permutation(len(self), seed)
-        return type(self)(self.source, take_at(self.selection, order[np.arange(len(self))]))
+        return type(self)(self.source, positions_at(self.selection, order[np.arange(len(self))]))
 
     def batch(self, batch_size: int, *, drop_last: bool = False) -> Batches:
         """Return the records by the batch: a sequence of columns as `read_batch` returns them.
@@ -644,7 +644,7 @@ class RecordSequence(Sequence[Any]):
             raise IndexError(message)
         places: NDArray[np.int64] = given.astype(np.int64)
         places[places < 0] += len(self)
-        return take_at(self.selection, places)
+        return positions_at(self.selection, places)
 
 
 def _not_an_index(item: object) -> TypeError:

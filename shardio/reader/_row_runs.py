@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RowRun(NamedTuple):
-    """Consecutive rows of a shard that `keeps_frames`."""
+    """Consecutive rows of a shard that `has_frame_runs`."""
 
     shard: OpenShard
     first: int

@@ -22,10 +22,10 @@ from shardio.reader._files import (
     RefusedError,
     cut_short,
     decoded_file,
-    gone,
     map_data,
     map_frames,
     map_records,
+    missing_shard_error,
     wrong_size,
 )
 from shardio.reader._mapped import MappedRows
@@ -72,7 +72,7 @@ class OpenShard:
         record: returns the payload of a row, compared with its own checksum or with that of its block.
         begin_rows: sends the requests for the blocks of rows, int64 ascending; returns what waits for their
             payloads.
-        keeps_frames: windows take runs of its frames, as blocks have them.
+        has_frame_runs: windows take runs of its frames, as blocks have them.
         ranged: nothing of its blocks but their stored bytes need be fetched, and these are compared.
         explain: makes an error of what a store says of a file that is cut, gone or another one.
     """
@@ -158,7 +158,7 @@ class OpenShard:
         )
         self.record = (self.in_place or self.alone or self.blocks).record
         self.begin_rows = (self.alone or self.blocks).begin_rows
-        self.keeps_frames = framed and not head.gaps and not head.stream and not cuts
+        self.has_frame_runs = framed and not head.gaps and not head.stream and not cuts
 
     def let_pages_go(self, *, of_data: bool = True) -> None:
         """Give the pages of mapped files back; what is looked at again comes from the system's cache."""
@@ -197,7 +197,7 @@ def _data_refused(
         found = str(error.found)
     elif isinstance(error, NotFoundError):
         check_expired()
-        return gone(error, key, adopted=adopted)
+        return missing_shard_error(error, key, adopted=adopted)
     else:
         return error.located(shard=key)
     return wrong_size(data, head, key, found, adopted=adopted)

@@ -127,13 +127,13 @@ def chosen(selection: Selection, mask: NDArray[np.bool_], total: int) -> Selecti
     if not is_ascending(selection):
         return np.asarray(selection, np.int64)[mask]
     if np.count_nonzero(mask) * _FEW < total:
-        return take_at(selection, np.flatnonzero(mask))
+        return positions_at(selection, np.flatnonzero(mask))
     over = mask
     if not (isinstance(selection, range) and len(selection) == total):
         over = np.zeros(total, bool)
         for low in range(0, len(mask), _DIGEST_BITS):
             stop = min(low + _DIGEST_BITS, len(mask))
-            over[take(selection, low, stop)] = mask[low:stop]
+            over[positions_between(selection, low, stop)] = mask[low:stop]
     return Subset.of_mask(over)
 
 
@@ -162,12 +162,12 @@ def count_below(selection: Selection, positions: NDArray[np.int64]) -> NDArray[n
     return np.searchsorted(selection, positions)
 
 
-def take(selection: Selection, first: int, stop: int) -> NDArray[np.int64]:
+def positions_between(selection: Selection, first: int, stop: int) -> NDArray[np.int64]:
     """Return the positions `first .. stop - 1` of a selection, int64."""
     return np.asarray(selection[first:stop], np.int64)
 
 
-def take_at(selection: Selection, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def positions_at(selection: Selection, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the positions that have some numbers in a selection, int64."""
     if isinstance(selection, range):
         return numbers * selection.step + selection.start
@@ -182,7 +182,7 @@ def selection_digest(selection: Selection) -> str:
         block = int(selection[done]) // _DIGEST_BITS
         stop = int(count_below(selection, np.array([(block + 1) * _DIGEST_BITS]))[0])
         mask = np.zeros(_DIGEST_BITS, bool)
-        mask[take(selection, done, stop) - block * _DIGEST_BITS] = True
+        mask[positions_between(selection, done, stop) - block * _DIGEST_BITS] = True
         digest.update(block.to_bytes(8, "little"))
         digest.update(np.packbits(mask, bitorder="little").tobytes())
         done = stop
@@ -206,5 +206,5 @@ def to_number_array(selection: Selection, positions: NDArray[np.int64]) -> NDArr
         held, order = np.unique(np.asarray(selection, np.int64), return_index=True)
         selection = held
     at = np.clip(count_below(selection, np.maximum(positions, 0)), 0, len(selection) - 1)
-    found = take_at(selection, at) == positions
+    found = positions_at(selection, at) == positions
     return np.where(found, at if order is None else order[at], -1)

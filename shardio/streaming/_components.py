@@ -19,10 +19,10 @@ from shardio.reader import (
     count_below,
     is_ascending,
     open_split,
+    positions_at,
+    positions_between,
     right_digest,
     selection_digest,
-    take,
-    take_at,
 )
 from shardio.storage import public_url
 
@@ -104,7 +104,7 @@ class Component:
         if self._start is not None:
             return np.arange(start + shift, stop + shift)
         before = int(self._edges[number])
-        return take(self._selection, before + start, before + stop) + shift
+        return positions_between(self._selection, before + start, before + stop) + shift
 
     def many_live_rows(
         self, shards: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
@@ -121,7 +121,7 @@ class Component:
 
     def positions(self, local: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions in the split of positions of the stream."""
-        return take_at(self._selection, local)
+        return positions_at(self._selection, local)
 
     def position(self, local: int) -> int:
         """Return the position in the split of a position of the stream."""

@@ -377,7 +377,7 @@ def _fetched(component: Component, pieces: Pieces, damage: Damage) -> list[list[
         with SkipCorrupt(skips=damage.skips):
             shard, rows = pool.get(number), _physical(component, number, start, stop)
             run = RowRun(shard, int(rows[0]), int(rows[-1]) + 1)
-            if not shard.keeps_frames or run.stop - run.first != len(rows):
+            if not shard.has_frame_runs or run.stop - run.first != len(rows):
                 return None
             size += run.decoded_bytes
             refusal = run.refusal()
@@ -602,7 +602,7 @@ def _read_by_map(
             for shard, found in _by_shard(component, pieces) if wrong else ():
                 in_place = component.source.pool.get(shard).in_place
                 assert in_place is not None  # noqa: S101 - for the type checker; records stay in such files
-                in_place.compare_again(found)
+                in_place.invalidate_verified(found)
             loading = _loaded(component, pieces, damage)
             values, edges = kernels.gather_from(loading.buffers, *loading.table[:, order[rows[own]]])
             loading.end()

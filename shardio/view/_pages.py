@@ -24,7 +24,7 @@ from shardio.reader import (
     DatasetReader,
     DatasetSource,
     ReadOptions,
-    take_at,
+    positions_at,
     with_features,
 )
 from shardio.storage import connect, public_url, url_text
@@ -315,7 +315,7 @@ class Pages:
             if start < 0 or (start >= len(found) > 0):
                 message = f"record {start} is out of range: there are {len(found)}"
                 raise IndexError(message)
-            chosen = take_at(found, np.arange(start, min(start + count, len(found))))
+            chosen = positions_at(found, np.arange(start, min(start + count, len(found))))
         else:
             found = [_place(position, len(reader)) for position in positions]
             chosen = np.asarray(found[:count], np.int64)
@@ -450,7 +450,7 @@ class Pages:
         most = _SAMPLE_BYTES // _mean_bytes(reader.source.table)
         runs = _MOST_SAMPLED if reader.source.is_local else _RUNS
         numbers = _sample(len(selection), max(1, min(sample, most, _MOST_SAMPLED)), runs)
-        wanted = take_at(selection, numbers)
+        wanted = positions_at(selection, numbers)
         values, sizes, errors = [], [], []
         for position, payload in zip(wanted.tolist(), _payloads(reader, wanted), strict=True):
             if isinstance(payload, ShardioError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.codecs import need_pyarrow
-from shardio.reader import choose_columns, table_refusal, take_at
+from shardio.reader import choose_columns, positions_at, table_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +130,7 @@ def _sorted(reader: DatasetReader, asked: Search) -> NDArray[np.int64]:
     values = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
     way = "descending" if asked.descending else "ascending"
     order = pc.sort_indices(pa.table({"by": values}), sort_keys=[("by", way)])
-    return take_at(reader.selection, order.to_numpy().astype("int64"))
+    return positions_at(reader.selection, order.to_numpy().astype("int64"))
 
 
 def python(opening: str, asked: Search, schema: Schema | None, *, start: int, stop: int) -> str:

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 import shardio
 from shardio.errors import ResumeError, SchemaError
-from shardio.reader._subset import Subset, chosen, count_below, selection_digest, take, take_at
+from shardio.reader._subset import (
+    Subset,
+    chosen,
+    count_below,
+    positions_at,
+    positions_between,
+    selection_digest,
+)
 from tests.streaming.datasets import edited, flat, memory_url, numbers, plan, write
 
 SHARDS = [70, 5, 125, 40, 33]
@@ -306,7 +313,7 @@ def test_many_records_take_a_bit_each():
         held, _ = tracemalloc.get_traced_memory()
         assert held < total / 8 * 1.2
         assert len(pickle.dumps(subset)) < total / 8 * 1.1
-        assert take(subset, 4_000_000, 4_000_003).tolist() == [8_000_000, 8_000_002, 8_000_004]
+        assert positions_between(subset, 4_000_000, 4_000_003).tolist() == [8_000_000, 8_000_002, 8_000_004]
     finally:
         tracemalloc.stop()
 
@@ -330,7 +337,7 @@ def test_every_form_of_a_selection_is_the_same(total, seed, share, at):
     assert selection_digest(subset) == selection_digest(positions)
     if len(positions):
         numbers = np.array([each % len(positions) for each in at], np.int64)
-        assert take_at(subset, numbers).tolist() == positions[numbers].tolist()
+        assert positions_at(subset, numbers).tolist() == positions[numbers].tolist()
         part = subset[len(positions) // 3 : -1]
         assert np.asarray(part).tolist() == positions[len(positions) // 3 : -1].tolist()
         assert count_below(part, borders).tolist() == (
