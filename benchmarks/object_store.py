@@ -308,18 +308,18 @@ def recorded(url: str) -> list[list[tuple[str, int, int]]]:
     from shardio.storage import _obstore
 
     asked: list[tuple[str, int, int]] = []
-    fetch_many = _obstore.ObstoreReader._fetch_many  # noqa: SLF001 - looked at, not relied on
+    fetch_many = _obstore.ObstoreReader.fetch_many
 
     def noting(self: Any, path: str, starts: list[int], stops: list[int]) -> Any:
         asked.extend((path.removeprefix("bench/"), *place) for place in zip(starts, stops, strict=True))
         return fetch_many(self, path, starts, stops)
 
-    _obstore.ObstoreReader._fetch_many = noting  # noqa: SLF001 - as above
+    _obstore.ObstoreReader.fetch_many = noting
     batches = []
     for _ in look_up_batched(url):
         batches.append(list(asked))
         asked.clear()
-    _obstore.ObstoreReader._fetch_many = fetch_many  # noqa: SLF001 - as above
+    _obstore.ObstoreReader.fetch_many = fetch_many
     return batches[1:]
 
 

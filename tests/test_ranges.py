@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,11 +27,12 @@ def columns(pairs: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 def test_every_item_lies_inside_its_owner(pairs: list[list[int]], gap: int, max_bytes: int | None) -> None:
     starts, stops = columns(pairs)
     merged = coalesce(starts, stops, gap=gap, max_bytes=max_bytes)
-    for start, stop, owner in zip(starts, stops, merged.owner, strict=True):
+    for start, stop, (owner, begin, end) in zip(starts, stops, merged.places, strict=True):
+        assert end - begin == stop - start
         if start == stop:
             assert owner == -1
         else:
-            assert merged.starts[owner] <= start < stop <= merged.stops[owner]
+            assert merged.ranges[owner][0] + begin == start < stop <= merged.ranges[owner][1]
 
 
 @given(items, st.integers(0, 20), st.integers(1, 120))
@@ -38,9 +41,9 @@ def test_merged_ranges_are_no_longer_than_asked_unless_one_item_is(
 ) -> None:
     starts, stops = columns(pairs)
     merged = coalesce(starts, stops, gap=gap, max_bytes=max_bytes)
-    for number, length in enumerate(merged.stops - merged.starts):
-        longest = (stops - starts)[merged.owner == number].max()
-        assert 0 < length <= max(max_bytes, longest)
+    for number, (start, stop) in enumerate(merged.ranges):
+        longest = max(end - begin for owner, begin, end in merged.places if owner == number)
+        assert 0 < stop - start <= max(max_bytes, longest)
 
 
 @given(items, st.integers(0, 20))
@@ -48,7 +51,7 @@ def test_without_a_bound_merged_ranges_lie_further_apart_than_the_gap(
     pairs: list[list[int]], gap: int
 ) -> None:
     merged = coalesce(*columns(pairs), gap=gap)
-    assert np.all(merged.starts[1:] - merged.stops[:-1] > gap)
+    assert all(after[0] - before[1] > gap for before, after in itertools.pairwise(merged.ranges))
 
 
 @given(items, st.integers(0, 20), st.none() | st.integers(1, 120))
@@ -59,7 +62,7 @@ def test_no_byte_is_fetched_without_cause(pairs: list[list[int]], gap: int, max_
     needed = np.zeros(SIZE, np.bool_)
     for start, stop in pairs:
         needed[start:stop] = True
-    for start, stop in zip(merged.starts, merged.stops, strict=True):
+    for start, stop in merged.ranges:
         vain = "".join("x" if hit else "." for hit in needed[start:stop]).split("x")
         assert max(map(len, vain)) <= gap
 
@@ -70,8 +73,7 @@ def test_the_order_of_the_items_does_not_matter(pairs, gap, max_bytes, random) -
     random.shuffle(shuffled)
     first = coalesce(*columns(pairs), gap=gap, max_bytes=max_bytes)
     second = coalesce(*columns(shuffled), gap=gap, max_bytes=max_bytes)
-    assert first.starts.tolist() == second.starts.tolist()
-    assert first.stops.tolist() == second.stops.tolist()
+    assert first.ranges == second.ranges
 
 
 @given(items, st.integers(0, 20), st.none() | st.integers(1, 120))
@@ -81,26 +83,24 @@ def test_scatter_hands_back_exactly_what_was_asked(
     content = np.random.default_rng(0).integers(0, 256, SIZE, np.uint8).tobytes()
     starts, stops = columns(pairs)
     merged = coalesce(starts, stops, gap=gap, max_bytes=max_bytes)
-    buffers = [content[a:b] for a, b in zip(merged.starts, merged.stops, strict=True)]
-    got = scatter(buffers, merged, starts, stops)
+    got = scatter([content[a:b] for a, b in merged.ranges], merged)
     assert [bytes(view) for view in got] == [content[a:b] for a, b in pairs]
 
 
 def test_identical_ranges_are_all_answered() -> None:
     merged = coalesce([5, 5, 5], [9, 9, 9])
-    assert merged.owner.tolist() == [0, 0, 0]
-    assert (merged.starts.tolist(), merged.stops.tolist()) == ([5], [9])
+    assert merged == ([(5, 9)], [(0, 0, 4)] * 3)
 
 
 def test_items_within_a_long_one_share_its_range() -> None:
     merged = coalesce([0, 10, 990, 1500], [1000, 20, 1000, 1510], gap=1000, max_bytes=16)
-    assert merged.owner.tolist() == [0, 0, 0, 1]
+    assert [owner for owner, _, _ in merged.places] == [0, 0, 0, 1]
 
 
 def test_offsets_near_the_end_of_int64_do_not_overflow() -> None:
     top = 2**63 - 1
     merged = coalesce([0, top - 5], [1, top], gap=top, max_bytes=10)
-    assert merged.stops.tolist() == [1, top]
+    assert [stop for _, stop in merged.ranges] == [1, top]
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_senseless_ranges_are_refused(starts, stops, options) -> None:
 def test_scatter_refuses_answers_of_the_wrong_length() -> None:
     merged = coalesce([0, 10], [5, 15])
     with pytest.raises(ValueError, match="right length"):
-        scatter([b"12345", b"1234"], merged, [0, 10], [5, 15])
+        scatter([b"12345", b"1234"], merged)

@@ -41,18 +41,20 @@ class Response(NamedTuple):
 
 
 class Reader(Protocol):
-    """The part of a client that reads data; paths are bucket and key, joined by a slash.
-
-    Attributes:
-        fetch_many: sends several range requests for one object, given their starts and stops, at the price
-            of one; what it returns has their bytes as buffers, whose lengths the caller checks. None where a
-            reader has no such way. Ranges that touch may become one request.
-    """
-
-    fetch_many: FetchMany | None
+    """The part of a client that reads data; paths are bucket and key, joined by a slash."""
 
     async def fetch(self, path: str, start: int, stop: int) -> Response:
         """Request `[start, stop)`, not empty; the response starts at `start` for certain."""
+        ...
+
+    def fetch_many(self, path: str, starts: list[int], stops: list[int]) -> Awaitable[Sequence[Any]]:
+        """Send several range requests for one object at the price of one; called where a loop runs.
+
+        Ranges that touch may become one request.
+
+        Returns:
+            What gives their bytes as buffers, whose lengths the caller checks.
+        """
         ...
 
 

@@ -13,17 +13,15 @@ an outage does not get every request twice.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
-
-import numpy as np
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from shardio.ranges import Coalesced, coalesce, scatter
 from shardio.storage._errors import BadResponseError, ChangedError, PastEndError, RetryError
 from shardio.storage._requests import Pending, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from shardio.storage._client import FetchMany, Response
     from shardio.storage._requests import Sender
@@ -34,6 +32,9 @@ if TYPE_CHECKING:
 _TOGETHER = 8
 _TOGETHER_NEAR = 32
 _NEAR_SECONDS = 0.005
+
+# Start and stop of what one request asks for.
+Piece: TypeAlias = tuple[int, int]
 
 
 class ObjectIdentity:
@@ -156,93 +157,55 @@ class RangeReader:
             RetryError: a request failed for good; by what is returned.
             PastEndError: the object ends before a range does; likewise.
         """
-        many = self._many()
-        if many is not None and len(starts) == 1:
-            # What streams ask for: nothing to merge, to cut or to hand round.
-            start, stop = int(starts[0]), int(stops[0])
-            most = self._sender.tuning.max_request_bytes
-            if 0 <= start < stop <= start + most and self._identity.reaches(stop):
-                alone = [together(many, self._path, [start], [stop])]
-                return self._begin_together(alone, _only, starts, stops)
-        merged, groups = self._plan(starts, stops)
-        pieces = [piece for group in groups for piece in group]
-        past = bool(pieces) and not self._identity.reaches(int(merged.stops.max()))
-        if many is None or past or not pieces:
-            return self._begin_each(starts, stops, merged, groups)
-        near = self._sender.hedge.fastest <= _NEAR_SECONDS
-        runs = _batches(pieces, self._sender.tuning.large_bytes, _TOGETHER_NEAR if near else _TOGETHER)
-        calls = [
-            together(many, self._path, [start for start, _ in run], [stop for _, stop in run]) for run in runs
-        ]
-
-        def assemble(found: list[list[memoryview]]) -> list[memoryview]:
-            return _hand_out([data for call in found for data in call], groups, merged, starts, stops)
-
-        return self._begin_together(calls, assemble, starts, stops)
-
-    def _many(self) -> FetchMany | None:
-        """Return what reads several ranges in one call, None where each request is sent by itself."""
-        if not (self._engine and self._checksummed and self._sender.batches.closed):
-            return None
-        reader = self._sender.engine.reader_of(self._path)
-        return None if reader is None else reader.fetch_many
-
-    def _begin_together(
-        self,
-        calls: list[Request],
-        assemble: Callable[[list[list[memoryview]]], list[memoryview]],
-        starts: Offsets,
-        stops: Offsets,
-    ) -> Callable[[], list[memoryview]]:
-        wait = Pending(self._sender, calls).begin()
+        sender = self._sender
+        longest = sender.tuning.max_request_bytes
+        merged = coalesce(starts, stops, gap=self._gap, max_bytes=longest)
+        if not merged.ranges:
+            return lambda: scatter([], merged)
+        last = max(merged.ranges, key=itemgetter(1))
+        if not self._identity.reaches(last[1]):
+            past = PastEndError(*last, self._identity.size or 0)
+            return lambda: _fail(past)
+        pieces = [piece for each in merged.ranges for piece in _cut(each, longest)]
+        near = sender.hedge.fastest <= _NEAR_SECONDS
+        calls = (
+            _calls(sender, self._path, pieces, _TOGETHER_NEAR if near else _TOGETHER)
+            if self._engine and self._checksummed and sender.batches.closed
+            else None
+        )
+        if calls is None:
+            return self._begin_each(merged, pieces, engine=self._engine)
+        wait = Pending(sender, calls).begin()
 
         def finish() -> list[memoryview]:
             try:
                 found = wait()
             except RetryError:
                 # Whatever it was comes again, one request at a time, and is reported then.
-                return self._begin_each(starts, stops, *self._plan(starts, stops), again=True)()
-            return assemble(found)
+                return self._begin_each(merged, pieces, engine=False)()
+            return _hand_out([data for call in found for data in call], merged)
 
         return finish
 
-    def _plan(self, starts: Offsets, stops: Offsets) -> tuple[Coalesced, list[list[tuple[int, int]]]]:
-        most = self._sender.tuning.max_request_bytes
-        merged = coalesce(starts, stops, gap=self._gap, max_bytes=most)
-        return merged, _cut(merged, most)
-
     def _begin_each(
-        self,
-        starts: Offsets,
-        stops: Offsets,
-        merged: Coalesced,
-        groups: list[list[tuple[int, int]]],
-        *,
-        again: bool = False,
+        self, merged: Coalesced, pieces: list[Piece], *, engine: bool
     ) -> Callable[[], list[memoryview]]:
-        """Send a request for each piece; `again`: the engine has failed to read these."""
-        last = int(np.argmax(merged.stops)) if merged.stops.size else 0
-        if merged.stops.size and not self._identity.reaches(int(merged.stops[last])):
-            past = PastEndError(int(merged.starts[last]), int(merged.stops[last]), self._identity.size or 0)
-            return lambda: _fail(past)
-        engine = self._engine and not again
-        wait = Pending(
-            self._sender, [self._one(piece, engine) for group in groups for piece in group]
-        ).begin()
+        """Send a request for each piece, with the engine where it has not failed to read them."""
+        wait = Pending(self._sender, [self._one(piece, engine) for piece in pieces]).begin()
 
         def finish() -> list[memoryview]:
             try:
-                return _hand_out(wait(), groups, merged, starts, stops)
+                return _hand_out(wait(), merged)
             except RetryError as error:
                 self._identity.settle(error)
                 raise
 
         return finish
 
-    def _one(self, piece: tuple[int, int], engine: bool) -> Request:  # noqa: FBT001 - private
+    def _one(self, piece: Piece, engine: bool) -> Request:  # noqa: FBT001 - private
         start, stop = piece
 
-        def begin(sender: Sender, tries: int) -> Future[Response]:
+        def begin(sender: Sender, tries: int) -> Awaitable[Response]:
             if engine and not tries:
                 return sender.fetch(self._path, start, stop)
             # Again by the client that tells what a service says of a refusal, as when to ask again.
@@ -254,26 +217,49 @@ class RangeReader:
         return Request(begin, kind="data", size=stop - start, check=check)
 
 
-def together(call: FetchMany, path: str, starts: list[int], stops: list[int]) -> Request:
+def together(fetch: FetchMany, path: str, pieces: Sequence[Piece]) -> Request:
     """Return the request for several ranges of one object in one call of the engine.
 
     Its answer is their bytes; of the object it tells nothing but the lengths.
     """
+    starts, stops = [start for start, _ in pieces], [stop for _, stop in pieces]
+    sizes = [stop - start for start, stop in pieces]
 
     def check(found: Sequence[Any]) -> list[memoryview]:
         views = [memoryview(data) for data in found]
-        if [len(data) for data in views] != [b - a for a, b in zip(starts, stops, strict=True)]:
+        if [len(data) for data in views] != sizes:
             raise BadResponseError("the response holds other numbers of bytes than were asked for")
         return views
 
     return Request(
-        lambda sender, _: sender.fetch_many(call, path, starts, stops),
+        lambda _sender, _tries: fetch(path, starts, stops),
         kind="data",
-        size=sum(stops) - sum(starts),
-        count=len(starts),
+        size=sum(sizes),
+        count=len(sizes),
         check=check,
         once=True,
     )
+
+
+def _calls(sender: Sender, path: str, pieces: Sequence[Piece], most: int) -> list[Request] | None:
+    """Return the calls of the engine for ranges of one object; None where it reads none of it now.
+
+    Each is for at most so many ranges and, if they are more than one, so many bytes.  Pieces that touch are
+    never in one call: the engine would make one request of them.
+    """
+    reader = sender.engine.reader_of(path)
+    if reader is None:
+        return None
+    runs: list[list[Piece]] = []
+    size = 0
+    for start, stop in pieces:
+        size += stop - start
+        if runs and len(runs[-1]) < most and size <= sender.tuning.large_bytes and runs[-1][-1][1] != start:
+            runs[-1].append((start, stop))
+        else:
+            runs.append([(start, stop)])
+            size = stop - start
+    return [together(reader.fetch_many, path, run) for run in runs]
 
 
 class RangeOf(NamedTuple):
@@ -293,92 +279,51 @@ def read_apart(sender: Sender, ranges: Sequence[RangeOf]) -> Callable[[], list[m
     """
     if not sender.batches.closed:
         return None
-    call: FetchMany | None = None
-    calls: list[FetchMany] = []
-    runs: list[tuple[str, list[int], list[int]]] = []
-    path, size = "", 0
-    for each in ranges:
-        if each.path != path:
-            reader = sender.engine.reader_of(each.path)
-            call = None if reader is None else reader.fetch_many
-        length = each.stop - each.start
-        fits = 0 < length <= sender.tuning.max_request_bytes and each.identity.reaches(each.stop)
-        if call is None or not fits:
+    longest = sender.tuning.max_request_bytes
+    requests: list[Request] = []
+    for path, of_one in itertools.groupby(ranges, key=itemgetter(0)):
+        some = list(of_one)
+        fit = all(0 < stop - start <= longest and known.reaches(stop) for _, known, start, stop in some)
+        calls = _calls(sender, path, [(each.start, each.stop) for each in some], _TOGETHER) if fit else None
+        if calls is None:
             return None
-        size += length
-        starts, stops = runs[-1][1:] if each.path == path else ([], [])
-        large = size > sender.tuning.large_bytes
-        if starts and len(starts) < _TOGETHER and not large and stops[-1] != each.start:
-            starts.append(each.start)
-            stops.append(each.stop)
-        else:
-            runs.append((each.path, [each.start], [each.stop]))
-            calls.append(call)
-            size = length
-        path = each.path
-    wanted = [together(call, *run) for call, run in zip(calls, runs, strict=True)]
-    wait = Pending(sender, wanted, apart=True).begin()
+        requests += calls
+    wait = Pending(sender, requests, apart=True).begin()
 
     def finish() -> list[memoryview | None]:
         found: list[memoryview | None] = []
-        for run, views in zip(runs, wait(), strict=True):
-            found += [None] * len(run[1]) if views is None else views
+        for request, views in zip(requests, wait(), strict=True):
+            found += [None] * request.count if views is None else views
         return found
 
     return finish
-
-
-def _only(found: list[list[memoryview]]) -> list[memoryview]:
-    return found[0]
 
 
 def _fail(error: Exception) -> NoReturn:
     raise error
 
 
-def _cut(merged: Coalesced, longest: int) -> list[list[tuple[int, int]]]:
+def _cut(piece: Piece, longest: int) -> list[Piece]:
     """Cut what is longer than one request into equal parts."""
-    ranges = zip(merged.starts.tolist(), merged.stops.tolist(), strict=True)
-    if not (merged.stops - merged.starts > longest).any():
-        return [[each] for each in ranges]
-    groups = []
-    for start, stop in ranges:
-        count = -(-(stop - start) // longest)
-        edges = [start + (stop - start) * i // count for i in range(count + 1)]
-        groups.append(list(itertools.pairwise(edges)))
-    return groups
+    start, stop = piece
+    count = -(-(stop - start) // longest)
+    edges = [start + (stop - start) * i // count for i in range(count + 1)]
+    return list(itertools.pairwise(edges))
 
 
-def _batches(
-    pieces: Sequence[tuple[int, int]], most_bytes: int, most: int
-) -> list[Sequence[tuple[int, int]]]:
-    """Cut into runs of at most so many requests and, if they are more than one, bytes.
-
-    Pieces that touch are never in one run: they were cut from a range too long for one request.
-    """
-    runs: list[list[tuple[int, int]]] = []
-    size = 0
-    for start, stop in pieces:
-        size += stop - start
-        if runs and len(runs[-1]) < most and size <= most_bytes and runs[-1][-1][1] != start:
-            runs[-1].append((start, stop))
-        else:
-            runs.append([(start, stop)])
-            size = stop - start
-    return list(runs)
-
-
-def _hand_out(
-    found: Sequence[Buffer],
-    groups: Sequence[Sequence[tuple[int, int]]],
-    merged: Coalesced,
-    starts: Offsets,
-    stops: Offsets,
-) -> list[memoryview]:
+def _hand_out(found: Sequence[Buffer], merged: Coalesced) -> list[memoryview]:
     """Return the bytes of each range, from those of the pieces that the merged ranges were cut into."""
-    pieces = iter(found)
-    return scatter([_join([next(pieces) for _ in group]) for group in groups], merged, starts, stops)
+    if len(found) > len(merged.ranges):
+        pieces = iter(found)
+        found = [_join(pieces, stop - start) for start, stop in merged.ranges]
+    return scatter(found, merged)
 
 
-def _join(parts: list[Buffer]) -> Buffer:
+def _join(pieces: Iterator[Buffer], size: int) -> Buffer:
+    """Return the next so many bytes of some pieces, of which each ends with one."""
+    parts = [next(pieces)]
+    left = size - len(parts[0])
+    while left:
+        parts.append(next(pieces))
+        left -= len(parts[-1])
     return parts[0] if len(parts) == 1 else b"".join(parts)

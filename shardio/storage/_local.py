@@ -392,8 +392,7 @@ class LocalFile(DataFile):
         if len(starts) == 1 == len(stops):
             return [self.read(int(starts[0]), int(stops[0]))]
         merged = coalesce(starts, stops, gap=_GAP, max_bytes=_LONGEST)
-        pairs = zip(merged.starts.tolist(), merged.stops.tolist(), strict=True)
-        return scatter([self.read(start, stop) for start, stop in pairs], merged, starts, stops)
+        return scatter([self.read(start, stop) for start, stop in merged.ranges], merged)
 
     def map(self) -> memoryview | None:
         return self._view

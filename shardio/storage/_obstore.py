@@ -13,9 +13,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import email.utils
-import functools
 import importlib.util
-import inspect
 import logging
 import os
 import re
@@ -25,10 +23,10 @@ from shardio.storage._client import Response
 from shardio.storage._errors import EngineError, ErrorKind, classify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from shardio.storage._backends import Backend
-    from shardio.storage._client import Client, FetchMany, Reader
+    from shardio.storage._client import Client, Reader
     from shardio.storage._tuning import Tuning
 
 _log = logging.getLogger("shardio")
@@ -142,7 +140,6 @@ class ObstoreReader:
         self._store = store
         self._prefix = prefix
         self._etag_of = etag_of
-        self.fetch_many: FetchMany | None = self._fetch_many if _can_fetch_many() else None
 
     async def fetch(self, path: str, start: int, stop: int) -> Response:
         import obstore
@@ -153,23 +150,12 @@ class ObstoreReader:
         data = memoryview(await result.bytes_async())
         return Response(data, meta["size"], self._etag_of(meta))
 
-    def _fetch_many(self, path: str, starts: list[int], stops: list[int]) -> asyncio.Future[Any]:
+    def fetch_many(self, path: str, starts: list[int], stops: list[int]) -> Awaitable[Sequence[Any]]:
         # obstore's own future: a coroutine around it would need a task.
         from obstore import get_ranges_async
 
         key = path[len(self._prefix) :]
-        return cast(
-            "asyncio.Future[Any]",
-            get_ranges_async(self._store, key, starts=starts, ends=stops, coalesce=0),
-        )
-
-
-@functools.cache
-def _can_fetch_many() -> bool:
-    # Before it knew this option, obstore fetched also what is between ranges.
-    import obstore
-
-    return "coalesce" in inspect.signature(obstore.get_ranges_async).parameters
+        return get_ranges_async(self._store, key, starts=starts, ends=stops, coalesce=0)
 
 
 async def _open_reader(backend: Backend, client: Client, tuning: Tuning) -> Reader:

@@ -20,7 +20,6 @@ import functools
 import os
 import threading
 import weakref
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from shardio.storage._errors import ErrorKind, NoAnswerError, RetryError, classify
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from shardio.storage._backends import Backend
-    from shardio.storage._client import Client, FetchMany, Response
+    from shardio.storage._client import Client, Response
     from shardio.storage._tuning import Clock, Tuning
 
 T = TypeVar("T")
@@ -60,64 +59,11 @@ def on_io_thread() -> bool:
     return running is _current_loop()
 
 
-class _IOThread:
-    """Begins what is to run on an event loop, from any thread; what is begun at once costs one wake-up."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self._waiting: collections.deque[tuple[Future[Any], Callable[[], Awaitable[Any]]]] = (
-            collections.deque()
-        )
-        self._woken = False
-
-    def submit(self, begin: Callable[[], Awaitable[T]]) -> Future[T]:
-        """Have something begun there; cancelling what is returned cancels it."""
-        future: Future[T] = Future()
-        self._waiting.append((future, begin))
-        if not self._woken:
-            self._woken = True
-            self.loop.call_soon_threadsafe(self._begin)
-        return future
-
-    def _begin(self) -> None:
-        # Before: what is added from now on wakes it again.
-        self._woken = False
-        while self._waiting:
-            future, begin = self._waiting.popleft()
-            if future.cancelled():
-                continue
-            try:
-                # Futures of compiled libraries as they are: a coroutine around them would need a task.
-                inner = asyncio.ensure_future(begin())
-            except Exception as error:  # noqa: BLE001 - handed to who waits
-                future.set_exception(error)
-                continue
-            inner.add_done_callback(functools.partial(self._ended, future))
-            future.add_done_callback(functools.partial(self._cancelled, inner))
-
-    def _ended(self, future: Future[Any], inner: asyncio.Future[Any]) -> None:
-        error = None if inner.cancelled() else inner.exception()
-        if not future.set_running_or_notify_cancel():
-            return
-        if inner.cancelled():
-            error = ConnectionAbortedError("the request was cancelled on its way")
-        if error is None:
-            future.set_result(inner.result())
-        else:
-            future.set_exception(error)
-        # An error holds this frame, which must not hold it.
-        del error, inner, future
-
-    def _cancelled(self, inner: asyncio.Future[Any], future: Future[Any]) -> None:
-        if future.cancelled():
-            self.loop.call_soon_threadsafe(inner.cancel)
-
-
 class Request:
     """What one or several requests of one call ask for.
 
     Args:
-        begin: sends it once, given the sender and how often it was sent before.
+        begin: sends it once, given the sender and how often it was sent before; runs on the I/O thread.
         kind: of "data", late requests are sent twice; a "probe" is not limited. See `Tuning` for how many of
             each may be under way.
         size: bytes that it moves, for its time limit and its permits.
@@ -130,7 +76,7 @@ class Request:
 
     def __init__(
         self,
-        begin: Callable[[Sender, int], Future[Any]],
+        begin: Callable[[Sender, int], Awaitable[Any]],
         *,
         kind: Kind = "small",
         size: int = 0,
@@ -147,22 +93,62 @@ class Request:
 
 
 class Attempt:
-    """One sending of a request, and its permits.
+    """One sending of a request, its permits, and what it began on the I/O thread.
 
     Args:
-        send: begins it, given this; raises nothing.
+        call: of which it is one.
+        limiter: of the requests of its kind.
         needs: permits of each sort of the limiter.
     """
 
-    __slots__ = ("future", "has", "needs", "send", "since", "waits")
+    __slots__ = ("call", "has", "limiter", "needs", "over", "since", "submitted", "task", "waits")
 
-    def __init__(self, send: Callable[[Attempt], None], needs: tuple[int, ...]) -> None:
-        self.send = send
+    def __init__(self, call: _Call, limiter: RequestLimiter, needs: tuple[int, ...]) -> None:
+        self.call = call
+        self.limiter = limiter
         self.needs = needs
-        self.future: Future[Any] | None = None
+        # Whether it was given to the I/O thread, what it began there, and whether that has ended or does not
+        # matter any more.
+        self.submitted = False
+        self.task: asyncio.Future[Any] | None = None
+        self.over = False
         # Whether it waits for permits or has them, and since when; changed by `RequestLimiter` alone.
         self.waits = self.has = False
         self.since = 0.0
+
+    def begin(self) -> None:
+        """Begin it, on the I/O thread."""
+        if self.over:
+            return
+        try:
+            # Futures of compiled libraries as they are: a coroutine around them would need a task.
+            self.task = asyncio.ensure_future(self.call.request())
+        except Exception as error:  # noqa: BLE001 - judged like what an attempt ends with
+            self._end(None, error)
+        else:
+            self.task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Future[Any]) -> None:
+        if task.cancelled():
+            self._end(None, ConnectionAbortedError("the request was cancelled on its way"))
+        else:
+            # Asked for in any case: what nobody asks for is told to the loop's handler.
+            error = task.exception()
+            self._end(task.result() if error is None else None, error)
+
+    def _end(self, value: Any, error: BaseException | None) -> None:
+        self.task = None
+        if not self.over:
+            self.over = True
+            self.call.answered(self, value, error)
+
+    def drop(self) -> None:
+        """Cancel it, from any thread, and give its permits back."""
+        if not self.over:
+            self.over = True
+            if self.submitted:
+                self.call.sender.cancel(self)
+        self.limiter.release(self)
 
 
 class RequestLimiter:
@@ -190,7 +176,7 @@ class RequestLimiter:
             attempt.waits = True
             ready = self._ready()
         for each in ready:
-            each.send(each)
+            each.call.begin(each)
 
     def release(self, attempt: Attempt) -> None:
         """Give back the permits of an attempt that has ended, or is not to begin."""
@@ -203,7 +189,7 @@ class RequestLimiter:
                 self._free = tuple(map(int.__add__, self._free, attempt.needs))
             ready = self._ready()
         for each in ready:
-            each.send(each)
+            each.call.begin(each)
 
     def _ready(self) -> list[Attempt]:
         """Take permits for those that come first, with the lock held."""
@@ -247,8 +233,8 @@ class _Call:
     def __init__(self, owner: Pending, request: Request) -> None:
         self.value: Any = None
         self.over = False
+        self.sender = owner.sender
         self._owner = owner
-        self._sender = owner.sender
         self._request = request
         self._tries = Tries()
         # Waiting for permits or under way; and when the first of them began.
@@ -261,32 +247,40 @@ class _Call:
 
     def send(self) -> None:
         """Have the request sent, as soon as there are permits for it."""
-        sender, request = self._sender, self._request
+        sender, request = self.sender, self._request
         self._tries.count += 1
         self._begun = self._again = None
         self._late = sender.hedge.limit(request.size) if request.kind == "data" else None
         self._send_one()
 
     def _send_one(self) -> None:
-        limiter, needs = self._sender.limits(self._request)
-        attempt = Attempt(self._begin, needs)
+        limiter, needs = self.sender.limits(self._request)
+        attempt = Attempt(self, limiter, needs)
         self._attempts.append(attempt)
         limiter.submit(attempt)
+
+    def begin(self, attempt: Attempt) -> None:
+        """Begin an attempt that has its permits; by any thread."""
+        if self.over:
+            # Between the end of all requests and now.
+            attempt.drop()
+            return
+        self._begun = self.sender.clock.ticks() if self._begun is None else self._begun
+        attempt.submitted = True
+        self.sender.submit(attempt)
+
+    def request(self) -> Awaitable[Any]:
+        """Send the request, on the I/O thread."""
+        self.sender.count(self._request.count)
+        return self._request.begin(self.sender, self._tries.count - 1)
 
     def stop(self) -> None:
         """Cancel what is under way, and release the permits."""
         with self._owner.lock:
             self.over = True
             attempts, self._attempts = self._attempts, []
-        self._drop(attempts)
-
-    def _drop(self, attempts: list[Attempt]) -> None:
-        limiter, _ = self._sender.limits(self._request)
         for attempt in attempts:
-            future, attempt.future = attempt.future, None
-            if future is not None:
-                future.cancel()
-            limiter.release(attempt)
+            attempt.drop()
 
     def attend(self) -> tuple[float, bool]:
         """Do what is due: send again what failed and a second time what is late, or give up.
@@ -297,7 +291,7 @@ class _Call:
         Raises:
             RetryError: it failed for good.
         """
-        sender, clock = self._sender, self._sender.clock
+        sender, clock = self.sender, self.sender.clock
         if self.over:
             return float("inf"), False
         if self._tries.begun is None:
@@ -313,12 +307,16 @@ class _Call:
         most = sender.tuning.timeout(self._request.size)
         if self._begun is None:
             return self._attend_unsent(most), False
-        spent = clock.ticks() - self._begun
+        if sender.building:
+            # That is no silence of the service, however long a busy machine takes for it.
+            return _UNSENT_SECONDS, False
+        spent = clock.ticks() - max(self._begun, sender.built)
         if spent >= most:
             with self._owner.lock:
                 attempts, self._attempts = self._attempts, []
+            for attempt in attempts:
+                attempt.drop()
             if attempts:
-                self._drop(attempts)
                 self._judge(NoAnswerError(f"no answer within {most:.3g} s"), clock.now())
             return 0.0, False
         if self._late is None:
@@ -332,7 +330,7 @@ class _Call:
 
     def _judge(self, error: BaseException, ended: float) -> None:
         """Note when the request is sent again, or raise what its last failure means."""
-        sender = self._sender
+        sender = self.sender
         if self._request.once:
             last = classify(error)
             if last.kind not in _OF_ONE_OBJECT:
@@ -343,47 +341,19 @@ class _Call:
     def _attend_unsent(self, most: float) -> float:
         """Begin what has its permits and was not begun: who gave them may have been interrupted."""
         granted = [attempt for attempt in self._attempts if attempt.has]
-        now = self._sender.clock.ticks()
+        now = self.sender.clock.ticks()
         for attempt in granted:
             if now - attempt.since >= _UNSENT_SECONDS:
-                self._begin(attempt)
+                self.begin(attempt)
         return min(most, _UNSENT_SECONDS) if granted else most
 
-    def _begin(self, attempt: Attempt) -> None:
-        sender = self._sender
-        if self.over:
-            # Between the end of all requests and now.
-            self._drop([attempt])
-            return
-        self._begun = sender.clock.ticks() if self._begun is None else self._begun
-        sender.count(self._request.count)
-        try:
-            future = self._request.begin(sender, self._tries.count - 1)
-        except Exception as error:  # noqa: BLE001 - judged like what an attempt ends with
-            self._failed(attempt, error)
-            return
-        with self._owner.lock:
-            wanted = attempt in self._attempts
-            if wanted:
-                attempt.future = future
-        if wanted:
-            future.add_done_callback(functools.partial(self._answered, attempt))
-        else:
-            future.cancel()
-
-    def _answered(self, attempt: Attempt, future: Future[Any]) -> None:
-        """Take what has come, in the thread that it came in: any one."""
-        attempt.future = None
-        if future.cancelled() or self.over:
-            return
-        error = future.exception()
-        value = None
-        try:
-            if error is None:
-                value = future.result()
-                value = value if self._request.check is None else self._request.check(value)
-        except Exception as found:  # noqa: BLE001 - judged by who waits
-            error = found
+    def answered(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
+        """Take what has come, on the I/O thread."""
+        if error is None and self._request.check is not None:
+            try:
+                value = self._request.check(value)
+            except Exception as found:  # noqa: BLE001 - judged by who waits
+                error = found
         try:
             if error is None:
                 self._succeeded(attempt, value)
@@ -394,7 +364,7 @@ class _Call:
             del error
 
     def _succeeded(self, attempt: Attempt, value: Any) -> None:
-        owner, sender, request = self._owner, self._sender, self._request
+        owner, sender, request = self._owner, self.sender, self._request
         with owner.lock:
             if attempt not in self._attempts:
                 return  # late: another one has answered, or time was up
@@ -417,8 +387,8 @@ class _Call:
             self._attempts.remove(attempt)
             left = bool(self._attempts)
             if not left:
-                self._failure = error, self._sender.clock.now()
-        self._drop([attempt])
+                self._failure = error, self.sender.clock.now()
+        attempt.drop()
         if not left:
             owner.wake()
 
@@ -567,6 +537,8 @@ class Sender:
         batches: whether several requests may be sent in one call.
         hedge: when a request for data is late.
         retrier: when one that failed is sent again.
+        building: a client is being built, which takes seconds where packages are imported.
+        built: when that was done last, by the clock's ticks.
     """
 
     def __init__(self, backend: Backend, tuning: Tuning, clock: Clock) -> None:
@@ -575,14 +547,18 @@ class Sender:
         self.clock = clock
         self.tuning = tuning
         self.engine = Engine(backend, tuning)
-        self._thread = _IOThread(self.loop)
         self.batches = CircuitBreaker(clock)
         self.hedge = Hedge(tuning)
         self.retrier = Retrier(tuning, clock)
         self._backend = backend
         limits = tuning.concurrency, tuning.large_concurrency, tuning.fsspec_concurrency
+        # What is to be begun on the loop's thread, and whether it was woken for that.
+        self._submitted: collections.deque[Attempt] = collections.deque()
+        self._woken = False
         self._reads = RequestLimiter(clock, *limits)
         self._uploads = RequestLimiter(clock, tuning.uploads)
+        self.building = False
+        self.built = float("-inf")
         self._requests = 0
         self._client: Client | None = None
         self._expired: Client | None = None
@@ -605,26 +581,36 @@ class Sender:
         answer: T = Pending(self, [one]).begin()()[0]
         return answer
 
-    def by_client(self, request: Callable[[Client], Awaitable[T]]) -> Future[T]:
-        """Send a request of fsspec's client once."""
-        return self._thread.submit(lambda: self._by_client(request))
+    def submit(self, attempt: Attempt) -> None:
+        """Have an attempt begun on the I/O thread; of many at once one wakes it."""
+        self._submitted.append(attempt)
+        if not self._woken:
+            self._woken = True
+            self.loop.call_soon_threadsafe(self._begin)
 
-    async def _by_client(self, request: Callable[[Client], Awaitable[T]]) -> T:
+    def _begin(self) -> None:
+        # Before: what is added from now on wakes it again.
+        self._woken = False
+        while self._submitted:
+            self._submitted.popleft().begin()
+
+    def cancel(self, attempt: Attempt) -> None:
+        """Cancel what an attempt has begun, or begins yet."""
+        with contextlib.suppress(RuntimeError):  # at the end of the program the loop is closed
+            self.loop.call_soon_threadsafe(_cancel, attempt)
+
+    async def by_client(self, request: Callable[[Client], Awaitable[T]]) -> T:
+        """Send a request of fsspec's client once."""
         client = self._client
         if client is None:
             # Building may read files and ask metadata services, which must not hold the loop.
+            self.building = True
             client = await asyncio.to_thread(self._build)
         return await request(client)
 
-    def fetch(self, path: str, start: int, stop: int) -> Future[Response]:
+    def fetch(self, path: str, start: int, stop: int) -> Awaitable[Response]:
         """Request a range once, of the engine that reads data."""
         return self.by_client(lambda client: self.engine.fetch(client, path, start, stop))
-
-    def fetch_many(
-        self, call: FetchMany, path: str, starts: list[int], stops: list[int]
-    ) -> Future[Sequence[Any]]:
-        """Request several ranges once, in one call of the engine."""
-        return self._thread.submit(lambda: call(path, starts, stops))
 
     @property
     def sent(self) -> tuple[int, int]:
@@ -632,9 +618,8 @@ class Sender:
         return self._requests, self.retrier.retries
 
     def count(self, requests: int) -> None:
-        """Count requests that are sent."""
-        with self._lock:
-            self._requests += requests
+        """Count requests that are sent, on the I/O thread."""
+        self._requests += requests
 
     def limits(self, request: Request) -> tuple[RequestLimiter, tuple[int, ...]]:
         """Return what limits a request, and the permits that it needs there."""
@@ -645,12 +630,17 @@ class Sender:
         return self._reads, (request.count, int(large), int(data and self.engine.reader is None))
 
     def _build(self) -> Client:
-        with self._lock:
-            if self._client is None:
-                self._client = self._backend.connect(self.tuning, loop=self.loop, instead_of=self._expired)
-                self._expired = None
-                _keep_in_children(getattr(self._client, "_fs", self._client))
-            return self._client
+        try:
+            with self._lock:
+                if self._client is None:
+                    self._client = self._backend.connect(
+                        self.tuning, loop=self.loop, instead_of=self._expired
+                    )
+                    self._expired = None
+                    _keep_in_children(getattr(self._client, "_fs", self._client))
+                return self._client
+        finally:
+            self.built, self.building = self.clock.ticks(), False
 
     def renew(self) -> bool:
         """Build the client again because credentials expired, at most once per `Tuning.renewal` seconds.
@@ -665,6 +655,11 @@ class Sender:
             self._expired, self._client = self._client, None
             self.engine = Engine(self._backend, self.tuning)
             return True
+
+
+def _cancel(attempt: Attempt) -> None:
+    if attempt.task is not None:
+        attempt.task.cancel()
 
 
 class PerProcess:

@@ -164,8 +164,6 @@ class Hedge:
         self._stock = 0.0
         self.fastest = self._least = float("inf")
         self._noted = 0
-        # Threads record, too.
-        self._lock = threading.Lock()
 
     def limit(self, size: int) -> float | None:
         """Return the seconds after which a request for `size` bytes is late; None if it is not known yet."""
@@ -175,33 +173,31 @@ class Hedge:
 
     def sent(self) -> None:
         """Count a second request."""
-        with self._lock:
-            self._stock -= 1
+        # A turn lost to another thread is a twentieth of a request, or one.
+        self._stock -= 1
 
     def note(self, seconds: float) -> None:
-        """Record that a request of whatever kind took so long: the fastest tell how near the store is."""
-        with self._lock:
-            self._noted += 1
-            self._least = min(self._least, seconds)
-            if self._noted % _COMPARED == 0:
-                self.fastest, self._least = self._least, float("inf")
-            elif self._noted < _COMPARED:
-                self.fastest = self._least
+        """Record, on the I/O thread, that a request of whatever kind took so long: the fastest tell how near
+        the store is.
+        """  # noqa: D205 - one thought
+        self._noted += 1
+        self._least = min(self._least, seconds)
+        if self._noted % _COMPARED == 0:
+            self.fastest, self._least = self._least, float("inf")
+        elif self._noted < _COMPARED:
+            self.fastest = self._least
 
     def record(self, size: int, seconds: float) -> None:
-        """Record that a request for `size` bytes of data took so long."""
+        """Record, likewise, that a request for `size` bytes of data took so long."""
         self.note(seconds)
         kind = _kind(size)
-        with self._lock:
-            seen = self._seen.setdefault(kind, collections.deque(maxlen=_REMEMBERED))
-            seen.append(seconds)
-            self._stock = min(_STOCK, self._stock + self._tuning.hedge_share)
-            self._counts[kind] += 1
-            if len(seen) >= _ENOUGH and (kind not in self._limits or self._counts[kind] % 16 == 0):
-                ranked = sorted(seen)
-                self._limits[kind] = max(
-                    _FASTEST, ranked[int(self._tuning.hedge_quantile * (len(ranked) - 1))]
-                )
+        seen = self._seen.setdefault(kind, collections.deque(maxlen=_REMEMBERED))
+        seen.append(seconds)
+        self._stock = min(_STOCK, self._stock + self._tuning.hedge_share)
+        self._counts[kind] += 1
+        if len(seen) >= _ENOUGH and (kind not in self._limits or self._counts[kind] % 16 == 0):
+            ranked = sorted(seen)
+            self._limits[kind] = max(_FASTEST, ranked[int(self._tuning.hedge_quantile * (len(ranked) - 1))])
 
 
 def _kind(size: int) -> int:

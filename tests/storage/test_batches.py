@@ -74,9 +74,8 @@ def sender(tuning: Tuning = TUNING, seconds: float = 0.001, clock: Clock | None 
 
 
 def begin(made: Sender, engine: Engine, calls: int = 1, ranges: int = 1) -> Any:
-    starts = [k * SIZE for k in range(ranges)]
-    stops = [start + SIZE for start in starts]
-    return Pending(made, [together(engine.fetch_many, "key", starts, stops)] * calls).begin()
+    pieces = [(k * SIZE, k * SIZE + SIZE) for k in range(ranges)]
+    return Pending(made, [together(engine.fetch_many, "key", pieces)] * calls).begin()
 
 
 def read(made: Sender, engine: Engine, calls: int = 1, ranges: int = 1) -> list[memoryview] | None:
@@ -136,8 +135,7 @@ def test_permits_that_an_interrupted_thread_gave_are_used() -> None:
     submit = limiter.submit
 
     def interrupted(attempt: Attempt) -> None:
-        begin_it = attempt.send
-        attempt.send = lambda _: setattr(attempt, "send", begin_it)
+        attempt.call.begin = lambda attempt: delattr(attempt.call, "begin")
         submit(attempt)
 
     limiter.submit = interrupted

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import math
 import threading
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -36,30 +37,28 @@ class Replies:
         self.delays = delays
         self.sent: list[int] = []
         self.cancelled: list[int] = []
-        self.waiting: list[tuple[Future[int], int]] = []
+        self.failed = asyncio.Event()
+        self.ended = threading.Semaphore(0)
 
-    def __call__(self, *_: object) -> Future[int]:
+    async def __call__(self, *_: object) -> int:
         number = len(self.sent)
         self.sent.append(number)
-        future: Future[int] = Future()
-        future.add_done_callback(lambda done: self.cancelled.append(number) if done.cancelled() else None)
-        if math.isinf(self.delays[number]):
-            self.waiting.append((future, number))
-        elif self.delays[number] < 0:
-            future.set_exception(OSError(f"failure {number}"))
-            threading.Timer(0.05, self.answer).start()
-        elif self.delays[number]:
-            timer = threading.Timer(self.delays[number], self.answer, [[(future, number)]])
-            timer.daemon = True
-            timer.start()
-        else:
-            future.set_result(number)
-        return future
-
-    def answer(self, waiting: list[tuple[Future[int], int]] | None = None) -> None:
-        for future, number in self.waiting if waiting is None else waiting:
-            if not future.done():
-                future.set_result(number)
+        delay = self.delays[number]
+        try:
+            if delay < 0:
+                # So that the failure has been looked at when the other one answers.
+                asyncio.get_running_loop().call_later(0.05, self.failed.set)
+                raise OSError(f"failure {number}")
+            if math.isinf(delay):
+                await self.failed.wait()
+            else:
+                await asyncio.sleep(delay)
+        except asyncio.CancelledError:
+            self.cancelled.append(number)
+            raise
+        finally:
+            self.ended.release()
+        return number
 
 
 def sender(hedge: Hedge | None = None, clock: Clock | None = None) -> Sender:
@@ -108,21 +107,27 @@ def test_the_second_request_wins_over_a_straggler() -> None:
     replies = Replies(30, 0)
     assert send(replies) == 1
     assert replies.sent == [0, 1]
+    assert replies.ended.acquire(timeout=10)
+    assert replies.ended.acquire(timeout=10)
     assert replies.cancelled == [0]
 
 
 def test_a_straggler_that_cannot_be_cancelled_changes_nothing() -> None:
     """What it brings in the end is not looked at, and not told a second time."""
-    late: list[Future[int]] = []
+    sent: list[int] = []
     checked: list[int] = []
+    late = asyncio.Event()
+    ended = threading.Event()
 
-    def begin(*_: object) -> Future[int]:
-        future: Future[int] = Future()
-        future.set_running_or_notify_cancel()
-        late.append(future)
-        if len(late) == 2:
-            future.set_result(1)
-        return future
+    async def begin(*_: object) -> int:
+        number = len(sent)
+        sent.append(number)
+        while not (number or late.is_set()):
+            with contextlib.suppress(asyncio.CancelledError):
+                await late.wait()
+        if not number:
+            asyncio.get_running_loop().call_soon(ended.set)
+        return number
 
     made = sender()
 
@@ -133,7 +138,8 @@ def test_a_straggler_that_cannot_be_cancelled_changes_nothing() -> None:
     request = Request(begin, kind="data", size=1000, check=check)
     pending = Pending(made, [request])
     assert pending.begin()() == [1]
-    late[0].set_result(0)
+    made.loop.call_soon_threadsafe(late.set)
+    assert ended.wait(10)
     assert pending._left == 0
     assert checked == [1]
     assert made._reads._free == (TUNING.concurrency, TUNING.large_concurrency, TUNING.fsspec_concurrency)
@@ -177,8 +183,10 @@ def test_interrupting_the_wait_cancels_both() -> None:
         def wait(self, gate: threading.Lock, seconds: float) -> None:
             if len(replies.sent) == 2:
                 raise KeyboardInterrupt
-            super().wait(gate, seconds)
+            super().wait(gate, min(seconds, 0.01))
 
     with pytest.raises(KeyboardInterrupt):
         send(replies, sender(clock=Interrupted()))
+    assert replies.ended.acquire(timeout=10)
+    assert replies.ended.acquire(timeout=10)
     assert sorted(replies.cancelled) == [0, 1]

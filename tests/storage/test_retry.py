@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import random
 import statistics
-from collections.abc import Callable
-from concurrent.futures import Future
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -21,17 +22,14 @@ from tests.suites.clock import FakeClock
 TUNING = Tuning()
 
 
-def answered(value: object) -> Future[Any]:
-    """Return what has ended so already."""
-    future: Future[Any] = Future()
+async def answered(value: object) -> object:
+    """End so at once."""
     if isinstance(value, Exception):
-        future.set_exception(value)
-    else:
-        future.set_result(value)
-    return future
+        raise value
+    return value
 
 
-def failing(*results: Exception | str) -> Callable[..., Future[Any]]:
+def failing(*results: Exception | str) -> Callable[..., Awaitable[Any]]:
     """A request that ends so, each time with the next of these; a text is its answer."""
     waiting = list(results)
     return lambda *_: answered(waiting.pop(0) if len(waiting) > 1 else waiting[0])
@@ -41,7 +39,7 @@ def sender(clock: Clock, tuning: Tuning = TUNING) -> Sender:
     return Sender(None, tuning, clock)  # no client is built
 
 
-def send(made: Sender, request: Callable[..., Future[Any]]) -> Any:
+def send(made: Sender, request: Callable[..., Awaitable[Any]]) -> Any:
     return Pending(made, [Request(request)]).begin()()[0]
 
 
@@ -108,9 +106,28 @@ def test_a_request_that_hangs_is_given_up() -> None:
     tuning = dataclasses.replace(TUNING, stall=0.01, slowest=1e9, deadline=1.0)
 
     with pytest.raises(RetryError) as caught:
-        send(sender(FakeClock(), tuning), lambda *_: Future())
+        send(sender(FakeClock(), tuning), lambda *_: asyncio.get_running_loop().create_future())
     assert caught.value.last.kind is ErrorKind.CONNECTION
     assert caught.value.applied
+
+
+def test_building_a_client_is_no_silence_of_the_service() -> None:
+    """On a busy machine the imports of a client library took longer than any answer may."""
+    tuning = dataclasses.replace(TUNING, stall=0.05, slowest=1e9, first_deadline=0.01)
+
+    class Built:
+        pass
+
+    class Slow:
+        def connect(self, *_: object, **__: object) -> Built:
+            time.sleep(0.5)
+            return Built()
+
+    async def request(client: object) -> object:
+        return client
+
+    made = Sender(Slow(), tuning, Clock())
+    assert isinstance(made.send(request), Built)
 
 
 def test_the_budget_is_a_stock_refilled_by_time_and_success() -> None:
@@ -135,7 +152,7 @@ def test_many_readers_together_keep_to_the_budget() -> None:
     end = clock.time + 60
     sent = 0
 
-    def request(*_: object) -> Future[Any]:
+    def request(*_: object) -> Awaitable[Any]:
         nonlocal sent
         sent += 1
         return answered(StatusError(503, "busy") if clock.time < end else "done")
@@ -159,7 +176,7 @@ def test_a_service_says_when_to_ask_again() -> None:
     asked: list[float] = []
     replies = [StatusError(429, "busy", {"Retry-After": "7"}), "done"]
 
-    def request(*_: object) -> Future[Any]:
+    def request(*_: object) -> Awaitable[Any]:
         asked.append(clock.time)
         return answered(replies.pop(0))
 
