@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import errno
 import functools
-import itertools
 import mmap
 import os
 import pathlib
@@ -24,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
-from shardio import kernels
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.ranges import coalesce, scatter
@@ -41,7 +39,7 @@ from shardio.storage._store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from io import FileIO
     from typing import Self
 
@@ -53,6 +51,7 @@ _DONT_NEED = 4  # MADV_DONTNEED
 # MADV_POPULATE_READ and MADV_POPULATE_WRITE of Linux 5.14, which Python 3.11 has no names for.
 _POPULATE_READ, _POPULATE_WRITE = 22, 23
 _FAILED = ctypes.c_void_p(-1).value
+_NONE_LEFT = {errno.EMFILE, errno.ENFILE}
 
 
 class DescriptorUser(Protocol):
@@ -76,11 +75,14 @@ def open_file(path: str, flags: int) -> int:
         try:
             return os.open(path, flags)
         except OSError as error:
-            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            if error.errno not in _NONE_LEFT or not _release_descriptors():
                 raise
-            released = [user.release_descriptors() for user in list(descriptor_users)]
-            if not any(released):
-                raise
+
+
+def _release_descriptors() -> bool:
+    """Ask for descriptors back; False where there are none to give."""
+    released = [user.release_descriptors() for user in list(descriptor_users)]
+    return any(released)
 
 
 def descriptor_limit() -> int:
@@ -93,143 +95,10 @@ def descriptor_limit() -> int:
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-def read_each_range(
-    numbers: NDArray[np.int32], starts: NDArray[np.int64], stops: NDArray[np.int64], out: memoryview
-) -> tuple[int, int]:
-    """Read ranges of files, one after another, to the beginning of `out`: `read_ranges` in Python.
-
-    Args:
-        numbers: int32 [n], of the descriptor of each.
-        starts, stops: int64 [n], of the ranges.
-        out: as many bytes as the ranges have, or more.
-
-    Returns:
-        How many bytes were read, fewer than the ranges have where a file ended; and the number of the error
-        of the operating system that ended it, or 0.
-
-    Raises:
-        ValueError: a range stops before it starts, or `out` is too small.
-    """
-    lengths = np.subtract(stops, starts)
-    if (lengths < 0).any() or lengths.sum() > len(out) or np.less(starts, 0).any():
-        # A position of -1 would mean "where the last read ended".
-        msg = f"ranges need 0 <= starts <= stops, and {len(out)} bytes must hold them all"
-        raise ValueError(msg)
-    at = 0
-    try:
-        for number, stop, length in zip(numbers.tolist(), stops.tolist(), lengths.tolist(), strict=True):
-            end = at + length
-            while at < end:
-                found = os.preadv(number, [out[at:end]], stop - end + at)
-                if not found:
-                    return at, 0
-                at += found
-    except OSError as error:
-        return at, error.errno or errno.EIO
-    return at, 0
-
-
-def advise_each_range(
-    numbers: NDArray[np.int32], starts: NDArray[np.int64], stops: NDArray[np.int64]
-) -> None:
-    """Tell the system that ranges of files are going to be read: `advise_ranges` in Python."""
-    if hasattr(os, "posix_fadvise"):
-        for number, start, stop in zip(numbers.tolist(), starts.tolist(), stops.tolist(), strict=True):
-            os.posix_fadvise(number, start, stop - start, os.POSIX_FADV_WILLNEED)
-
-
-def read_each_frame(
-    numbers: NDArray[np.int32], frames: NDArray[np.int64], out: NDArray[np.uint8]
-) -> tuple[NDArray[np.bool_], int, int, int]:
-    """Read frames of files, compare them, and put their payloads one after another: `read_frames` in Python.
-
-    Args:
-        numbers: int32 [files], descriptors.
-        frames: int64 [n, 4]: number of the file, where the frame begins in it, bytes of the payload, its
-            masked CRC-32C or, where nothing is to be compared, -1.
-        out: uint8, which the payloads fill.
-
-    Returns:
-        right: bool [n], whether length and checksums are what they are said to be.
-        count: how many frames were read; fewer than n where a file ended or there was an error.
-        found: bytes of the frame that could not be read that could be.
-        code: number of the error of the operating system, or 0.
-
-    Raises:
-        ValueError: a frame is in none of the files, or begins or stops before 0, or `out` has another size.
-    """
-    which, starts, lengths, _ = frames.T
-    outside = (which < 0) | (which >= len(numbers)) | (starts < 0) | (lengths < 0)
-    if outside.any():
-        msg = f"frame {int(np.argmax(outside))} needs a file, 0 <= start, 0 <= length"
-        raise ValueError(msg)
-    if lengths.sum() != len(out):
-        msg = f"{len(out)} bytes are not those of the payloads that fill them"
-        raise ValueError(msg)
-    right = np.ones(len(frames), np.bool_)
-    at = 0
-    for k, (file, start, length, crc) in enumerate(frames.tolist()):
-        stop = start + TFRECORD_HEAD + length + TFRECORD_TAIL
-        frame = bytearray(stop - start)
-        ends = np.array([stop])
-        found, code = read_each_range(numbers[file : file + 1], np.array([start]), ends, memoryview(frame))
-        if found < len(frame):
-            return right, k, found, code
-        known = None if crc < 0 else np.array([crc], np.uint32)
-        right[k] = kernels.take_frames(frame, [0], [length], known, out[at : at + length])
-        at += length
-    return right, len(frames), 0, 0
-
-
-def read_each_record(
-    numbers: NDArray[np.int32], frames: NDArray[np.int64]
-) -> tuple[list[bytes], NDArray[np.bool_], int, int, int]:
-    """Read frames as `read_each_frame` does, whose payloads come first: `read_records` in Python."""
-    lengths = frames[:, 2].tolist()
-    out = np.empty(sum(length for length in lengths if length > 0), np.uint8)
-    done = read_each_frame(numbers, frames, out)
-    stops = list(itertools.accumulate(lengths))
-    return [out[stop - size : stop].tobytes() for stop, size in zip(stops, lengths, strict=True)], *done
-
-
-def open_each_file(paths: Sequence[bytes], flags: int) -> tuple[NDArray[np.int32], NDArray[np.uint64], int]:
-    """Open files: `open_files` in Python.
-
-    Returns:
-        numbers: int32 [n], descriptors; -1 from the first on that could not be opened.
-        known: uint64 [n, 2], device and inode of each.
-        code: number of the error of the operating system, or 0.
-    """
-    numbers, known = np.full(len(paths), -1, np.int32), np.zeros((len(paths), 2), np.uint64)
-    try:
-        for k, path in enumerate(paths):
-            numbers[k] = open_file(os.fsdecode(path), flags)
-            info = os.fstat(numbers[k])
-            known[k] = info.st_dev, info.st_ino
-    except OSError as error:
-        return numbers, known, error.errno or errno.EIO
-    return numbers, known, 0
-
-
-def close_each_file(numbers: NDArray[np.int32]) -> None:
-    """Close descriptors that are not -1: `close_files` in Python."""
-    for number in numbers[numbers >= 0].tolist():
-        os.closerange(number, number + 1)
-
-
-read_ranges: Callable[..., tuple[int, int]] = read_each_range
-read_frames: Callable[..., tuple[NDArray[np.bool_], int, int, int]] = read_each_frame
-read_records: Callable[..., tuple[list[bytes], NDArray[np.bool_], int, int, int]] = read_each_record
-advise_ranges: Callable[..., None] = advise_each_range
-open_files: Callable[..., tuple[NDArray[np.int32], NDArray[np.uint64], int]] = open_each_file
-close_files: Callable[..., None] = close_each_file
+_pread: Any = None
 with contextlib.suppress(ImportError):  # where nothing was compiled
     from shardio.storage import _pread
-
-    read_ranges, advise_ranges = _pread.read_ranges, _pread.advise_ranges
-    read_frames, read_records = _pread.read_frames, _pread.read_records
-    open_files, close_files = _pread.open_files, _pread.close_files
-READS_COMPILED = read_ranges is not read_each_range
+READS_COMPILED = _pread is not None
 
 
 def map_file(number: int, size: int) -> memoryview:
@@ -407,7 +276,7 @@ class LocalFile(DataFile):
 
     @property
     def named(self) -> NamedFile | None:
-        return self._named if self._view is not None and hasattr(os, "preadv") else None
+        return self._named if self._view is not None and READS_COMPILED else None
 
     def let_pages_go(self) -> None:
         calls = _system_calls()
@@ -436,7 +305,8 @@ class OpenFiles:
     """Descriptors of files that are mapped, to be read past their maps; a context manager.
 
     That costs half of what looking into a map for the first time does, leaves no pages with the process, and
-    where a file was cut meanwhile there is an error instead of a signal.
+    where a file was cut meanwhile there is an error instead of a signal.  Where nothing was compiled there is
+    none (`DataFile.named`): the maps are what there is.
 
     Args:
         files: each is opened once more.
@@ -453,18 +323,17 @@ class OpenFiles:
 
     def __enter__(self) -> Self:
         paths = [os.fsencode(file.url) for file in self._files]
-        self._numbers, known, code = open_files(paths, _READ)
-        if code in {errno.EMFILE, errno.ENFILE}:
-            # Others are asked to give some back.
-            close_files(self._numbers)
-            self._numbers, known, code = open_each_file(paths, _READ)
+        self._numbers, known, code = _pread.open_files(paths, _READ)
+        while code in _NONE_LEFT and _release_descriptors():
+            _pread.close_files(self._numbers)
+            self._numbers, known, code = _pread.open_files(paths, _READ)
         # One that has lost its name cannot be opened, and none where there is no descriptor left.
         expected = np.array([(file.device, file.inode) for file in self._files], np.uint64).reshape(-1, 2)
         self.complete = not code and bool((known == expected).all())
         return self
 
     def __exit__(self, *_: object) -> None:
-        close_files(self._numbers)
+        _pread.close_files(self._numbers)
         self._numbers = np.full(len(self._files), -1, np.int32)
 
     def read(
@@ -485,7 +354,7 @@ class OpenFiles:
             ShortReadError: a file ends before a range does.
             StorageError: the environment failed.
         """
-        found, code = read_ranges(self._numbers[which], starts, stops, out)
+        found, code = _pread.read_ranges(self._numbers[which], starts, stops, out)
         ends = np.cumsum(stops - starts)
         if found == ends[-1:].sum():
             return
@@ -510,13 +379,15 @@ class OpenFiles:
             ShortReadError: a file ends before a frame does.
             StorageError: the environment failed.
         """
-        right, *done = read_frames(self._numbers, frames, out)
+        right: NDArray[np.bool_]
+        right, *done = _pread.read_frames(self._numbers, frames, out)
         self._refuse_less(frames, *done)
         return right
 
     def read_records(self, frames: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.bool_]]:
         """Return the payloads, each an object of its own, and what `read_frames` returns."""
-        records, right, *done = read_records(self._numbers, frames)
+        records: list[bytes]
+        records, right, *done = _pread.read_records(self._numbers, frames)
         self._refuse_less(frames, *done)
         return records, right
 
@@ -530,7 +401,7 @@ class OpenFiles:
 
     def advise(self, which: NDArray[np.int32], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
         """Let the system fetch ranges into its cache, without waiting for them."""
-        advise_ranges(self._numbers[which], starts, stops)
+        _pread.advise_ranges(self._numbers[which], starts, stops)
 
 
 def _refuse(url: str, start: int, stop: int, found: int) -> NoReturn:

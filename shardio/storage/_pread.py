@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Many system calls in one call, compiled: `_local` has the same in Python, for where nothing was.
+"""Many system calls in one call, compiled; `OpenFiles` calls them, and says what they take and return.
 
 Thousands of pieces of local files are read for a batch or a window of small records. Each `os.pread` gives up
 the interpreter's lock and asks for it back, for which a thread waits that shares it with others; here it is

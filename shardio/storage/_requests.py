@@ -132,7 +132,7 @@ class Attempt:
         if task.cancelled():
             self._end(None, ConnectionAbortedError("the request was cancelled on its way"))
         else:
-            # Asked for in any case: what nobody asks for is told to the loop's handler.
+            # Asked for in any case: an error that was not is told to the loop's handler.
             error = task.exception()
             self._end(task.result() if error is None else None, error)
 
@@ -308,7 +308,7 @@ class _Call:
         if self._begun is None:
             return self._attend_unsent(most), False
         if sender.building:
-            # That is no silence of the service, however long a busy machine takes for it.
+            # The service is not silent then, however long a busy machine takes for it.
             return _UNSENT_SECONDS, False
         spent = clock.ticks() - max(self._begun, sender.built)
         if spent >= most:

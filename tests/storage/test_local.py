@@ -35,12 +35,8 @@ if TYPE_CHECKING:
     Read = Callable[..., tuple[int, int]]
 
 BYTES = bytes(range(256)) * 7
-READERS = list(dict.fromkeys([local.read_each_range, local.read_ranges]))
-FRAME_READERS = list(dict.fromkeys([local.read_each_frame, local.read_frames]))
-RECORD_READERS = list(dict.fromkeys([local.read_each_record, local.read_records]))
-OPENERS = list(
-    dict.fromkeys([(local.open_each_file, local.close_each_file), (local.open_files, local.close_files)])
-)
+# What reads past maps, where it was compiled.
+COMPILED = [local._pread] if local.READS_COMPILED else []
 
 
 class TestLocal(StoreLaws):
@@ -372,12 +368,22 @@ class Shards(NamedTuple):
     folder: pathlib.Path
 
 
-class TestReadRanges:
-    """Reads by position, each implementation against slices of what is there."""
+def test_where_nothing_was_compiled_maps_are_what_there_is(tmp_path, monkeypatch) -> None:
+    (tmp_path / "file").write_bytes(BYTES)
+    with LocalStore(str(tmp_path)).open("file", stable=True) as file:
+        assert (file.named is not None) == local.READS_COMPILED
+        monkeypatch.setattr(local, "READS_COMPILED", False)
+        assert file.named is None
+        assert not file.read_into([0], [3], memoryview(bytearray(3)))
+        assert file.map() == BYTES
 
-    @pytest.fixture(params=READERS, ids=lambda each: each.__name__)
+
+class TestReadRanges:
+    """Reads by position against slices of what is there."""
+
+    @pytest.fixture(params=COMPILED)
     def read(self, request: pytest.FixtureRequest) -> Read:
-        return request.param
+        return request.param.read_ranges
 
     @pytest.fixture
     def number(self, tmp_path: pathlib.Path) -> Iterator[int]:
@@ -411,8 +417,8 @@ class TestReadRanges:
         assert read(numbers, np.array([0, 0]), np.array([3, 3]), out) == (3, errno.EBADF)
 
 
-@pytest.mark.parametrize("advise", list(dict.fromkeys([local.advise_each_range, local.advise_ranges])))
-def test_what_the_system_lacks_is_asked_for(advise: Callable[..., None], tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_what_the_system_lacks_is_asked_for(compiled: Any, tmp_path: pathlib.Path) -> None:
     """Also where it has most of it. What came may be gone again, so each range has to have come once."""
     page, ranges = mmap.PAGESIZE, 1000
     (tmp_path / "file").write_bytes(os.urandom(8 * ranges * page))
@@ -435,20 +441,20 @@ def test_what_the_system_lacks_is_asked_for(advise: Callable[..., None], tmp_pat
         deadline, came = time.monotonic() + 60, has()
         while not came.all():
             assert time.monotonic() < deadline, np.flatnonzero(~came)
-            advise(np.full(ranges, file.fileno(), np.int32), starts, starts + 2 * page)
+            compiled.advise_ranges(np.full(ranges, file.fileno(), np.int32), starts, starts + 2 * page)
             came |= has()
 
 
 class TestReadFrames:
-    """Frames, each implementation against the payloads that they were made of."""
+    """Frames against the payloads that they were made of."""
 
-    @pytest.fixture(params=FRAME_READERS, ids=lambda each: each.__name__)
+    @pytest.fixture(params=COMPILED)
     def read(self, request: pytest.FixtureRequest) -> Callable[..., tuple[NDArray[np.bool_], int, int, int]]:
-        return request.param
+        return request.param.read_frames
 
-    @pytest.fixture(params=RECORD_READERS, ids=lambda each: each.__name__)
+    @pytest.fixture(params=COMPILED)
     def read_records(self, request: pytest.FixtureRequest) -> Callable[..., tuple[Any, ...]]:
-        return request.param
+        return request.param.read_records
 
     @pytest.fixture
     def shards(self, tmp_path: pathlib.Path) -> Iterator[Shards]:
@@ -535,10 +541,9 @@ class TestReadFrames:
         assert read(closed, np.array([(0, 7, 300, -1)]), out)[1:] == (0, 0, errno.EBADF)
 
 
-@pytest.mark.parametrize(("opened", "closed"), OPENERS, ids=lambda each: each.__name__)
-def test_files_are_opened_together_and_known_by_their_inodes(
-    tmp_path: pathlib.Path, opened: Callable[..., Any], closed: Callable[..., None]
-) -> None:
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_files_are_opened_together_and_known_by_their_inodes(compiled: Any, tmp_path: pathlib.Path) -> None:
+    opened, closed = compiled.open_files, compiled.close_files
     paths = [tmp_path / name for name in ("a", "b c", "\u00e9")]
     for path in paths:
         path.write_bytes(path.name.encode())
