@@ -67,7 +67,7 @@ OTHERS = {
     "shardio.adopt(schema)": "Any = None",
     "shardio.adopt(split)": "str | Mapping[str, str] | None = None",
     # How large a manifest may be.
-    "shardio.Limits(shards)": "int = 1000000",
+    "shardio.Limits(shards)": "int = 100000000",
     "shardio_indexer.ScanOptions(limits)": f"Limits = {shardio.Limits()!r}",
     # What the pages say of a version.
     "shardio.view.version_facts(url)": "str",

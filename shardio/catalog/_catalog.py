@@ -22,6 +22,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from shardio.arguments import integer
 from shardio.display import count, html_table, size
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
@@ -42,7 +44,7 @@ from shardio.metadata import (
 from shardio.storage import CannotListError, DeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from shardio.metadata import ListRef, MergedSession
     from shardio.storage import Store
@@ -53,6 +55,7 @@ T = TypeVar("T")
 _ADOPTED = re.compile(r"\.tfrecords?\b|\.(tfrec|tar|jsonl|ndjson)(\.\w+)?$")
 _TABLE = re.compile(r"\.(parquet|arrow|feather|csv|tsv|jsonl|ndjson|tar)(\.\w+)?$")
 _LOOKED_AT = 100
+_LISTS_BYTES = 8 << 20  # of lists that are in memory as they are stored
 
 # What a version looks like whose objects are collected while it is read.
 _UNREADABLE = (NotFoundError, FormatError, StaleIndexError)
@@ -61,6 +64,18 @@ _MAX_RESTARTS = 20
 
 def _call(read: Callable[[], T]) -> T:
     return read()
+
+
+def _in_batches(refs: Iterable[ListRef]) -> Iterator[list[ListRef]]:
+    """Yield lists that are fetched together, in order."""
+    batch: list[ListRef] = []
+    for ref in refs:
+        if batch and sum(each.size for each in (*batch, ref)) > _LISTS_BYTES:
+            yield batch
+            batch = []
+        batch.append(ref)
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True)
@@ -386,19 +401,22 @@ class Catalog:
             FormatError: a list is damaged, missing or not the one that the manifest names.
             NotFoundError: the version expired meanwhile, and its lists are gone.
         """
-        refs = version.manifest.lists
-        try:
-            found = self.store.get_sized([(ref.key, ref.size) for ref in refs])
-        except (NotFoundError, FormatError):
-            self.check_expired(version)
-            # One by one, to say which of them it is.
-            table = ShardTable.concatenate([self.shards_of(ref) for ref in refs])
-        else:
-            table = ShardTable.concatenate(
-                [self._parse_list(ref, data) for ref, data in zip(refs, found, strict=True)]
-            )
+        table = ShardTable.concatenate(self._tables(version))
         self._check_table(version.manifest, table)
         return table
+
+    def _tables(self, version: Version) -> list[ShardTable]:
+        tables: list[ShardTable] = []
+        for refs in _in_batches(version.manifest.lists):
+            try:
+                found = self.store.get_sized([(ref.key, ref.size) for ref in refs])
+            except (NotFoundError, FormatError):
+                self.check_expired(version)
+                # One by one, to say which of them it is.
+                tables += [self.shards_of(ref) for ref in refs]
+            else:
+                tables += [self._parse_list(ref, data) for ref, data in zip(refs, found, strict=True)]
+        return tables
 
     def _hinted(self) -> int:
         """Return the version that the hint names, or 0."""
@@ -504,17 +522,16 @@ class Catalog:
             raise FormatError(
                 "the lists of shards do not add up to the manifest", url=url, expected=expected, found=found
             )
-        unknown = set(table.root.tolist()) - {0, *manifest.roots}
+        unknown = set(np.unique(table.root).tolist()) - {0, *manifest.roots}
         if unknown:
             raise FormatError(
                 "a shard is under a root that the manifest does not name", url=url, found=unknown
             )
-        if len(table) and int(table.schema.max()) > len(manifest.schemas):
+        if len(table) and table.max("schema") > len(manifest.schemas):
             raise FormatError("a shard names a schema that the manifest does not hold", url=url)
-        if any(table.deletion_key) and not manifest.deletions:
+        if table.holds("deletion_key") and not manifest.deletions:
             raise FormatError("rows are deleted and the manifest does not say so", url=url)
-        places = set(zip(table.root.tolist(), table.key, strict=True))
-        if len(places) != len(table):
+        if table.has_doubles():
             raise FormatError("a shard is in the dataset twice", url=url)
 
     def nothing_here(self, what: str) -> NotFoundError:

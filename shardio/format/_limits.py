@@ -27,7 +27,7 @@ class Limits:
         rows: number of records in a dataset.
         messages: protobuf messages in a manifest, receipt or header of an index, at any depth: lists, splits,
             schemas, features, merged sessions, gaps.
-        items: strings or numbers in one repeated field of a manifest; in a list of shards it is `shards`.
+        items: strings or numbers in one repeated field of a manifest, shards in one list of shards.
     """
 
     record: int = 1 << 30
@@ -37,7 +37,7 @@ class Limits:
     manifest: int = 64 << 20
     index: int = 1 << 30
     metadata: int = 1 << 20
-    shards: int = 10**6
+    shards: int = 10**8
     rows: int = 1 << 40
     messages: int = 1 << 18
     items: int = 1 << 21

@@ -285,12 +285,8 @@ def _with_deletions(
             live_rows[i] = table.rows[i] - len(changed[number])
             deletion_bytes[i] = len(data)
             sha256[i] = np.frombuffer(digest, np.uint8)
-        return replace(
-            table,
-            live_rows=live_rows,
-            deletion_key=keys,
-            deletion_bytes=deletion_bytes,
-            deletion_sha256=sha256,
+        return table.with_columns(
+            live_rows=live_rows, deletion_key=keys, deletion_bytes=deletion_bytes, deletion_sha256=sha256
         )
 
     return lists.edit(catalog, base.manifest.lists, change)

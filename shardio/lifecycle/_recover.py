@@ -276,7 +276,7 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
             schemas=schemas,
             lists=refs,
             splits=tuple(total for _, total in sorted(table.totals().items())),
-            deletions=any(table.deletion_key),
+            deletions=table.holds("deletion_key"),
             expiry=replace(old.expiry, doomed_keys=()) if old is not None else Expiry(),
             restored_version=0,
             rewrites=(),

@@ -373,7 +373,7 @@ class _Repair:
                 base.manifest,
                 lists=refs,
                 splits=tuple(total for _, total in sorted(table.totals().items())),
-                deletions=any(table.deletion_key),
+                deletions=table.holds("deletion_key"),
                 rewrites=tuple(
                     Rewrite((each.old.uuid,), () if each.new is None else (each.new.uuid,))
                     for each in applied

@@ -247,8 +247,8 @@ class Rewriting:
             first = numbers[old[0]]
             gone[[numbers[shard] for shard in old]] = True
             # Under the split's name and the schema's number of the version that they become part of.
-            parts[first] = replace(
-                new.with_schema(int(table.schema[first])), split=[table.split[first]] * len(new)
+            parts[first] = new.with_schema(int(table.schema[first])).with_columns(
+                split=[table.split[first]] * len(new)
             )
         pieces: list[ShardTable] = []
         kept = np.flatnonzero(~gone)

@@ -88,7 +88,7 @@ def rename_split(
     def change(table: ShardTable) -> ShardTable:
         if split not in table.split:
             return table
-        return replace(table, split=[name if each == split else each for each in table.split])
+        return table.with_columns(split=[name if each == split else each for each in table.split])
 
     return _change_splits(url, "rename split", split, change, name, dry_run, storage_options)
 
@@ -124,7 +124,7 @@ def _change_splits(
             base.manifest,
             lists=refs,
             splits=tuple(table.totals().values()),
-            deletions=any(table.deletion_key),
+            deletions=table.holds("deletion_key"),
         )
 
     number = None if dry_run else commit_change(catalog, build, operation=operation, seen=latest).number

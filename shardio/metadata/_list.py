@@ -9,14 +9,21 @@ import numpy as np
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits
-from shardio.metadata._names import check_foreign_key, check_key, check_split, table_address_of
-from shardio.metadata._sealed import SEAL_BYTES, check_features, reading, seal_message, unseal_message
-from shardio.metadata._table import COLUMNS, ListColumn, ShardTable
-from shardio.metadata._wire import FORMAT_VERSION
+from shardio.metadata._columns import BrokenMessageError, MessageColumns, TooManyItemsError
+from shardio.metadata._names import (
+    check_foreign_key,
+    check_key,
+    check_split,
+    table_address_of,
+)
+from shardio.metadata._sealed import SEAL_BYTES, reading, seal_within, unseal
+from shardio.metadata._table import COLUMNS, ListColumn, ShardTable, part_of
+from shardio.metadata._texts import NumberedTexts, PackedTexts
+from shardio.metadata._wire import FORMAT_VERSION, check_version
 from shardio.v1.manifest_pb2 import ShardList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -59,7 +66,22 @@ def seal_lists(
 
 
 def _seal(message: ShardList, limits: Limits) -> tuple[bytes, bytes]:
-    return seal_message(message, what=_WHAT, limits=limits, items=limits.shards, advice="store several lists")
+    payload = message.SerializeToString(deterministic=True)
+    return seal_within(payload, what=_WHAT, limits=limits, advice="store several lists")
+
+
+def _most_texts(limits: Limits) -> int:
+    # More than that would be many lists.
+    return min(limits.shards, limits.items)
+
+
+def _too_many(what: str, limits: Limits) -> FormatError:
+    return FormatError(
+        f"a {_WHAT} holds more than it may",
+        expected=f"at most {_most_texts(limits)} {what}",
+        found="more",
+        advice="store several lists, or raise `shards` or `items` of the limits if you trust it",
+    )
 
 
 def parse_list(
@@ -70,9 +92,9 @@ def parse_list(
     Raises:
         FormatError, UnsupportedVersionError, UnsafeNameError: the list is damaged, newer or hostile.
     """
-    message, digest = unseal_message(ShardList, data, what=_WHAT, url=url, limits=limits, items=limits.shards)
+    payload, digest = unseal(data, what=_WHAT, url=url)
     with reading(_WHAT, url):
-        return table_from_message(message, limits=limits), digest
+        return parse_columns(payload, limits=limits), digest
 
 
 def table_to_message(table: ShardTable) -> ShardList:
@@ -82,28 +104,41 @@ def table_to_message(table: ShardTable) -> ShardList:
     stored: dict[str, Any] = {"split": [numbers[name] for name in table.split]}
     for name, column in COLUMNS.items():
         values = getattr(table, name)
-        if name != "split" and (not column.where or _holds_any(getattr(table, column.where))):
+        if name != "split" and (not column.where or _is_held(table, column.where)):
             stored[column.field or name] = (
                 values.tobytes() if column.width else values if column.dtype is None else values.tolist()
             )
     return ShardList(format_version=FORMAT_VERSION, split_names=names, **stored)
 
 
-def _holds_any(values: list[str] | NDArray[Any]) -> bool:
-    return bool(values.any()) if isinstance(values, np.ndarray) else any(values)
+def _is_held(table: ShardTable, name: str) -> bool:
+    return bool(table.root.any()) if name == "root" else table.holds(name)
 
 
-def table_from_message(message: ShardList, *, limits: Limits = DEFAULT_LIMITS) -> ShardTable:
-    """Return the table that a message holds, checked.
+def parse_columns(payload: bytes, *, limits: Limits = DEFAULT_LIMITS) -> ShardTable:
+    """Return the table that the bytes of a message hold, checked.
 
     Raises:
         FormatError, UnsupportedVersionError, UnsafeNameError: see `parse_list`.
     """
-    check_features(message, _WHAT, None)  # a receipt's has a version of its own
-    count = len(message.key)
-    if count > limits.shards:
-        raise FormatError(f"a {_WHAT} is over the limit", expected=f"{limits.shards} shards", found=count)
-    names = list(message.split_names)
+    try:
+        message = MessageColumns(ShardList, payload, _most_texts(limits))
+        version = message.numbers("format_version")
+        check_version(int(version[-1]) if len(version) else 0, (), frozenset(), what=_WHAT, url=None)
+        table = ShardTable([_part(message)])
+    except BrokenMessageError as error:
+        raise FormatError(f"a {_WHAT} does not parse", found=str(error)) from error
+    except TooManyItemsError as error:
+        raise _too_many(f"items of {error}", limits) from None
+    check_table(table, limits)
+    return table
+
+
+def _part(message: MessageColumns) -> Mapping[str, Any]:
+    count = message.count("key")
+    joined = message.texts("split_names")
+    names = joined.decode().split("\0") if isinstance(joined, bytes) else joined
+    names = names[: message.count("split_names")]
     if len(set(names)) != len(names):
         raise FormatError(f"a {_WHAT} names a split twice", found=names)
     for name in names:
@@ -112,92 +147,109 @@ def table_from_message(message: ShardList, *, limits: Limits = DEFAULT_LIMITS) -
         name: _column(message, name, column, count) for name, column in COLUMNS.items() if name != "split"
     }
     split = _items(message, "split", count)
-    if any(number >= len(names) for number in split):
+    if len(split) and int(split.max()) >= len(names):
         raise FormatError(
-            f"a {_WHAT} points past its split names", expected=f"< {len(names)}", found=max(split)
+            f"a {_WHAT} points past its split names", expected=f"< {len(names)}", found=split.max()
         )
-    if not message.live_rows:
+    if not len(message.numbers("live_rows")):
         columns["live_rows"] = columns["rows"]
-    table = ShardTable(split=[names[number] for number in split], **columns)
-    check_table(table, limits)
-    return table
+    return part_of(columns | {"split": NumberedTexts(names, split)})
 
 
-def _column(message: ShardList, name: str, column: ListColumn, count: int) -> Any:
+def _column(message: MessageColumns, name: str, column: ListColumn, count: int) -> Any:
     """Return a column of a list, checked; zeros or empty texts where the list does not hold it."""
     field = column.field or name
-    if column.where and not getattr(message, field):
-        shape = (count, column.width) if column.width else count
-        is_text = column.dtype is None and not column.width
-        return [""] * count if is_text else np.zeros(shape, column.dtype or np.uint8)
     if column.width:
-        data = _items(message, field, count * column.width)
+        data = message.blob(field)
+        if column.where and not data:
+            return np.broadcast_to(np.zeros(1, np.uint8), (count, column.width))
+        _check_count(field, count * column.width, len(data))
+        # A copy where it is part of the bytes of the whole list, which would stay.
         return np.frombuffer(data, np.uint8).reshape(count, column.width)
     if column.dtype is None:
-        return list(_items(message, field, count))
-    values = np.array(_items(message, field, count), np.uint64)
+        if not message.count(field) and (column.where or not count):
+            return NumberedTexts.alike("", count)
+        _check_count(field, count, message.count(field))
+        joined = message.texts(field)
+        return PackedTexts.of_joined(joined, count) if isinstance(joined, bytes) else joined
+    if column.where and not len(message.numbers(field)):
+        return np.broadcast_to(np.zeros(1, np.uint8), count)
+    values = _items(message, field, count)
     if len(values) and int(values.max()) > np.iinfo(column.dtype).max:
         raise FormatError(
             f"column {field} of a {_WHAT} is out of range",
             expected=np.dtype(column.dtype),
             found=values.max(),
         )
-    return values.astype(column.dtype)
-
-
-def _items(message: ShardList, field: str, count: int) -> Any:
-    """Return what a field holds: an item a shard, or the bytes of all digests."""
-    values = getattr(message, field)
-    if len(values) != count:
-        raise FormatError(
-            f"column {field} of a {_WHAT} has another length", expected=count, found=len(values)
-        )
     return values
+
+
+def _items(message: MessageColumns, field: str, count: int) -> NDArray[Any]:
+    """Return the numbers of a field, one a shard."""
+    values = message.numbers(field)
+    _check_count(field, count, len(values))
+    return values
+
+
+def _check_count(field: str, count: int, found: int) -> None:
+    if found != count:
+        raise FormatError(f"column {field} of a {_WHAT} has another length", expected=count, found=found)
 
 
 def check_table(table: ShardTable, limits: Limits) -> None:
     """Check what holds within a list; what spans lists is the manifest's."""
-    own = table.root == 0
-    for key, is_own, etag in zip(table.key, own, table.etag, strict=True):
-        # Shards that were adopted in place are under root 0 and keep the names that others gave them.
-        check_key(key) if is_own and not etag else check_foreign_key(key)
+    if len(table) > _most_texts(limits):
+        raise _too_many("shards", limits)
+    _check_keys(table)
     _check_sidecar_names(table)
     for name, kind in (("framing", Framing), ("compression", Compression)):
-        unknown = set(getattr(table, name).tolist()) - {int(member) for member in kind}
+        unknown = set(np.unique(getattr(table, name)).tolist()) - {int(member) for member in kind}
         if unknown:
             raise FormatError(f"a {_WHAT} names no known {name}", expected=list(kind), found=sorted(unknown))
-    places = set(zip(table.root.tolist(), table.key, strict=True))
-    if len(places) != len(table):
-        raise FormatError(f"a {_WHAT} names a shard twice", expected=len(table), found=len(places))
-    if len(table) and int(table.rows.max()) >= 1 << 32:
+    if table.has_doubles():
+        raise FormatError(f"a {_WHAT} names a shard twice", expected=f"{len(table)} shards", found="fewer")
+    if table.max("rows") >= 1 << 32:
+        raise FormatError("a shard has too many rows", expected="fewer than 2^32", found=table.max("rows"))
+    if table.sum("rows") > limits.rows:
         raise FormatError(
-            "a shard has too many rows", expected="fewer than 2^32", found=int(table.rows.max())
-        )
-    if int(table.rows.sum()) > limits.rows:
-        raise FormatError(
-            f"a {_WHAT} is over the limit", expected=f"{limits.rows} rows", found=int(table.rows.sum())
+            f"a {_WHAT} is over the limit", expected=f"{limits.rows} rows", found=table.sum("rows")
         )
     if (table.live_rows > table.rows).any():
         raise FormatError(f"a {_WHAT} counts more live rows than rows")
-    if len(table) and int(table.index_head_bytes.max()) > limits.index:
+    if table.max("index_head_bytes") > limits.index:
         raise FormatError(
             f"a {_WHAT} names an index over the limit",
             expected=f"{limits.index} bytes",
-            found=int(table.index_head_bytes.max()),
+            found=table.max("index_head_bytes"),
         )
     deleted = table.rows - table.live_rows
-    named = np.array([bool(key) for key in table.deletion_key], bool)
+    named: Any = (
+        np.array([bool(key) for key in table.deletion_key], bool) if table.holds("deletion_key") else False
+    )
     if ((deleted > 0) != named).any() or (table.deletion_bytes != 4 * deleted).any():
         raise FormatError(f"a {_WHAT} counts other deleted rows than its deletion sidecars hold")
     _check_all_deleted(table, limits)
 
 
+def _check_keys(table: ShardTable) -> None:
+    keys = table.key
+    if isinstance(keys, PackedTexts) and keys.are_keys:
+        return
+    for key, is_own, etag in zip(keys, table.root == 0, table.etag, strict=True):
+        # Shards that were adopted in place are under root 0 and keep the names that others gave them.
+        check_key(key) if is_own and not etag else check_foreign_key(key)
+
+
 def _check_sidecar_names(table: ShardTable) -> None:
-    for index_key in filter(None, table.index_key):
+    said = {
+        name: getattr(table, name) if table.holds(name) else ()
+        for name in ("index_key", "deletion_key", "table_key")
+    }
+    for index_key in filter(None, said["index_key"]):
         check_foreign_key(index_key)
-    for deletion_key in filter(None, table.deletion_key):
+    for deletion_key in filter(None, said["deletion_key"]):
         check_key(deletion_key)
-    for table_key in filter(None, table.table_key):
+    for table_key in filter(None, said["table_key"]):
         if table_address_of(table_key) is None:
             raise FormatError(f"a {_WHAT} names a table by no name of a table", found=table_key[:200])
 

@@ -10,6 +10,8 @@ import re
 import secrets
 from typing import NamedTuple
 
+import numpy as np
+
 from shardio.arguments import integer
 from shardio.errors import UnsafeNameError
 
@@ -27,6 +29,8 @@ INDEXES = "indexes/"  # of adopted shards that are under other roots
 _MAX_COMPONENTS = 8
 _COMPONENT = r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}"
 _KEY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT}){{0,{_MAX_COMPONENTS - 1}}}\Z")
+_PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=-/\0"
+_SHAPE = bytes.maketrans(b"\0=-", b"/..")
 _DIGITS = re.compile(r"\d+")
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}\Z")
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
@@ -47,7 +51,7 @@ _NO_COMPONENT = re.compile(r"(?:\A|/)(\.{0,2})(?:/|\Z)")
 _NO_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\\\ud800-\udfff]")
 # Where drives have letters, joining such a name to a root leaves the root. No path begins with "C::".
 _DRIVE = re.compile(r".:(?!:)", re.DOTALL)
-_MAX_TASKS = 10**6  # as many as a dataset may have shards
+_MAX_TASKS = 10**6  # each may write any number of shards
 _MAX_FOREIGN = 4096  # no filesystem and no bucket takes longer ones
 _MAX_SHOWN = 200
 _RANDOM_SESSION = "auto."
@@ -69,6 +73,25 @@ def check_key(key: str) -> str:
             "one of .=-",
         )
     return key
+
+
+def are_plain_keys(joined: bytes) -> bool:
+    """Tell of many texts, with a NUL between them, whether all are surely keys that others may have, too.
+
+    Where it says no, `check_key` and `check_foreign_key` tell which of them are.
+    """
+    if joined.translate(None, _PLAIN):
+        return False
+    # A component begins at the start and behind each slash and NUL, with no other character than these.
+    shape = b"/%b/" % joined.translate(_SHAPE)
+    if b"//" in shape or b"/." in shape:
+        return False
+    array = np.frombuffer(joined, np.uint8)
+    edges = np.concatenate([[-1], np.flatnonzero(array == 0), [len(joined)]])
+    # The key that each slash is in: the same one for too many in a row?
+    keys = np.searchsorted(edges, np.flatnonzero(array == ord("/")))
+    too_deep = (keys[_MAX_COMPONENTS - 1 :] == keys[: -(_MAX_COMPONENTS - 1)]).any()
+    return not too_deep and int(np.diff(edges).max()) <= 256
 
 
 def unsafe_part(key: str) -> str | None:

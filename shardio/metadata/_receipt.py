@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits
-from shardio.metadata._list import check_table, table_from_message, table_to_message
+from shardio.metadata._list import check_table, parse_columns, table_to_message
 from shardio.metadata._manifest import METADATA, decode_metadata
 from shardio.metadata._names import check_session, check_split
 from shardio.metadata._schema import Schema
@@ -91,7 +91,7 @@ def seal_receipt(receipt: Receipt, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
     message = _RECEIPT.write(receipt, format_version=FORMAT_VERSION)
     check_table(receipt.table, limits)
     advice = "write larger shards (shard_bytes=), or give the records to more tasks"
-    return seal_message(message, what=_WHAT, limits=limits, items=limits.shards, advice=advice)[0]
+    return seal_message(message, what=_WHAT, limits=limits, advice=advice)[0]
 
 
 def parse_receipt(data: bytes, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Receipt:
@@ -100,9 +100,9 @@ def parse_receipt(data: bytes, *, url: str | None = None, limits: Limits = DEFAU
     Raises:
         FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
     """
-    message, _ = unseal_message(pb.Receipt, data, what=_WHAT, url=url, limits=limits, items=limits.shards)
+    message, _ = unseal_message(pb.Receipt, data, what=_WHAT, url=url, limits=limits)
     with reading(_WHAT, url):
-        table = table_from_message(message.shards, limits=limits)
+        table = parse_columns(message.shards.SerializeToString(), limits=limits)
         schema = Schema.from_message(message.schema) if message.HasField("schema") else None
         metadata = decode_metadata(message.metadata_json, limits=limits)
         receipt = _RECEIPT.read(message, table=table, schema=schema, metadata=metadata)

@@ -60,6 +60,16 @@ def seal_message(
         FormatError: over a limit, so that no reader would take it.
     """
     payload = message.SerializeToString(deterministic=True)
+    check_counts(type(message), payload, what=what, limits=limits, items=items, advice=advice)
+    return seal_within(payload, what=what, limits=limits, advice=advice)
+
+
+def seal_within(payload: bytes, *, what: str, limits: Limits, advice: str) -> tuple[bytes, bytes]:
+    """Return the sealed bytes of a serialized message, and their SHA-256 (32 bytes).
+
+    Raises:
+        FormatError: they are more than `limits.manifest`.
+    """
     size = len(payload) + SEAL_BYTES
     if size > limits.manifest:
         raise FormatError(
@@ -68,7 +78,6 @@ def seal_message(
             found=f"{size} bytes",
             advice=advice,
         )
-    check_counts(type(message), payload, what=what, limits=limits, items=items, advice=advice)
     return seal(payload)
 
 

@@ -1,13 +1,15 @@
 """The shards of a dataset as columns: what a list of shards holds, and what plans and readers use.
 
-One row of a `ShardTable` is a shard; columns are NumPy arrays or lists of strings, so that 10^6 shards cost
-some hundred bytes each and no Python object per number.  Deleted rows of a shard are a sidecar of sorted
-little-endian u32 without a head of its own: the list of shards, which is sealed, holds its size and SHA-256.
+One row of a `ShardTable` is a shard; columns are arrays as narrow as their numbers and packed texts, so that
+each of 10^6 shards costs some 70 bytes, most of them digests, and no Python object.  Deleted rows of a shard
+are a sidecar of sorted little-endian u32 without a head of its own: the list of shards, which is sealed,
+holds its size and SHA-256.
 """
 
 from __future__ import annotations
 
 import hashlib
+import operator
 from dataclasses import astuple, dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,9 +19,10 @@ import numpy as np
 from shardio.errors import FormatError
 from shardio.format import Compression, Framing
 from shardio.metadata._names import usual_index_key
+from shardio.metadata._texts import JoinedTexts, NumberedTexts, PackedTexts, hold_any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -179,22 +182,24 @@ COLUMNS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
 class ShardTable:
     """Shards in order; see `ShardEntry` for the columns.
 
+    A table is made of parts, one a list that was read. Numbers of a part are as narrow as they may be; the
+    columns of the whole are made when they are asked for, as wide as is said here.
+
     Attributes:
-        split ... table_key: lists of str, an item a shard.
+        split ... table_key: sequences of str, an item a shard.
         root ... table_bytes: integer arrays [shards].
         uuid, index_head_sha256, deletion_sha256, table_sha256: uint8 arrays [shards, 16 or 32].
     """
 
-    split: list[str]
-    key: list[str]
-    index_key: list[str]
-    etag: list[str]
-    deletion_key: list[str]
-    table_key: list[str]
+    split: Sequence[str]
+    key: Sequence[str]
+    index_key: Sequence[str]
+    etag: Sequence[str]
+    deletion_key: Sequence[str]
+    table_key: Sequence[str]
     root: NDArray[np.uint32]
     framing: NDArray[np.uint8]
     compression: NDArray[np.uint8]
@@ -213,6 +218,12 @@ class ShardTable:
     deletion_sha256: NDArray[np.uint8]
     table_sha256: NDArray[np.uint8]
 
+    def __init__(self, parts: Iterable[Mapping[str, Any]]) -> None:
+        """Take columns by name for each part, all of one length; see `part_of`."""
+        self.parts = tuple(parts)
+        self._stops = np.cumsum([len(part["key"]) for part in self.parts], dtype=np.int64)
+        self.hashes: NDArray[np.int64] | None = None
+
     @classmethod
     def from_entries(cls, entries: Iterable[ShardEntry]) -> ShardTable:
         """Return the table of some entries, in their order."""
@@ -224,17 +235,52 @@ class ShardTable:
                 columns[name] = np.frombuffer(b"".join(values), np.uint8).reshape(len(rows), column.width)
             elif column.dtype is not None:
                 columns[name] = np.array([int(value) for value in values], column.dtype)
-        return cls(**columns)
+        return cls([part_of(columns)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the parts, without the columns that were made of them."""
+        return ShardTable, (self.parts,)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a column of the whole, which is made once."""
+        column = COLUMNS.get(name)
+        if column is None:
+            message = f"a table of shards has no attribute {name!r}"
+            raise AttributeError(message)
+        values = [part[name] for part in self.parts]
+        if column.dtype is None and not column.width:
+            whole: Any = values[0] if len(values) == 1 else JoinedTexts(values)
+        else:
+            dtype = column.dtype or np.uint8
+            shape = (len(self), column.width) if column.width else len(self)
+            first = {value for each in values for value in each[:1].ravel()[:1].tolist()}
+            if len(first) < 2 and all(each.strides[0] == 0 for each in values):
+                whole = np.broadcast_to(np.array(first.pop() if first else 0, dtype), shape)
+            elif len(values) == 1:
+                whole = values[0].astype(dtype, copy=False)
+            else:
+                whole = np.empty(shape, dtype)
+                np.concatenate(values, out=whole, casting="same_kind")
+        self.__dict__[name] = whole
+        return whole
 
     def __len__(self) -> int:
         """Return the number of shards."""
-        return len(self.key)
+        return int(self._stops[-1]) if len(self._stops) else 0
 
     def __getitem__(self, item: int) -> ShardEntry:
         """Return one shard."""
+        count = len(self)
+        at = int(item) + count if item < 0 else int(item)
+        if not 0 <= at < count:
+            message = f"shard {item} of {count}"
+            raise IndexError(message)
+        number = int(np.searchsorted(self._stops, at, side="right"))
+        part = self.parts[number]
+        at -= int(self._stops[number - 1]) if number else 0
         values: dict[str, Any] = {}
         for name, column in COLUMNS.items():
-            value = getattr(self, name)[item]
+            value = part[name][at]
             values[name] = value.tobytes() if column.width else value if column.dtype is None else int(value)
         values["framing"] = Framing(values["framing"])
         values["compression"] = Compression(values["compression"])
@@ -244,55 +290,148 @@ class ShardTable:
         """Yield the shards in order."""
         return (self[item] for item in range(len(self)))
 
+    def sum(self, name: str) -> int:
+        """Return the sum of a column of numbers."""
+        return sum(int(part[name].sum(dtype=np.int64)) for part in self.parts)
+
+    def row_stops(self) -> NDArray[np.int64]:
+        """Return how many live rows this and all shards before have, int64[shards]."""
+        stops = np.empty(len(self), np.int64)
+        for part, stop in zip(self.parts, self._stops.tolist(), strict=True):
+            stops[stop - len(part["key"]) : stop] = part["live_rows"]
+        return np.cumsum(stops, out=stops)
+
+    def max(self, name: str) -> int:
+        """Return the largest of a column of numbers; 0 without shards."""
+        return max((int(part[name].max()) for part in self.parts if len(part[name])), default=0)
+
+    def holds(self, name: str) -> bool:
+        """Tell whether a column of text, such as "etag", says something of any shard."""
+        return any(hold_any(part[name]) for part in self.parts)
+
     def take(self, items: Sequence[int] | NDArray[np.int64]) -> ShardTable:
         """Return the shards with these numbers, in this order."""
         index = np.asarray(items, np.int64)
-        columns: dict[str, Any] = {}
-        for name in COLUMNS:
-            column = getattr(self, name)
-            columns[name] = [column[i] for i in index] if isinstance(column, list) else column[index]
-        return ShardTable(**columns)
+        return ShardTable([part_of({name: _taken(getattr(self, name), index) for name in COLUMNS})])
 
     def of_split(self, split: str) -> ShardTable:
         """Return the shards of one split, in order."""
-        if all(name == split for name in self.split):
-            return self
-        return self.take(np.array([i for i, name in enumerate(self.split) if name == split], np.int64))
+        parts = []
+        for part in self.parts:
+            mask = part["split"].used().get(split)
+            if mask is None:
+                continue
+            index = np.flatnonzero(mask)
+            all_of_it = len(index) == len(mask)
+            parts.append(
+                part if all_of_it else part_of({name: _taken(part[name], index) for name in COLUMNS})
+            )
+        whole = len(parts) == len(self.parts) and all(map(operator.is_, parts, self.parts))
+        return self if whole else ShardTable(parts)
 
     def totals(self) -> dict[str, SplitTotals]:
         """Return the totals of each split that has a shard, by name."""
-        names = sorted(set(self.split))
-        numbers = {name: number for number, name in enumerate(names)}
-        number = np.array([numbers[name] for name in self.split], np.int64)
-        shards = np.bincount(number, minlength=len(names))
-        columns = [self.live_rows, shards, self.stored_bytes, self.decoded_bytes]
-        sums = [each if each is shards else _sums(number, each, len(names)) for each in columns]
-        return {name: SplitTotals(name, *(int(each[i]) for each in sums)) for i, name in enumerate(names)}
+        found: dict[str, SplitTotals] = {}
+        for part in self.parts:
+            for name, mask in part["split"].used().items():
+                columns = (part["live_rows"], mask, part["stored_bytes"], part["decoded_bytes"])
+                sums = [int(each[mask].sum(dtype=np.int64)) for each in columns]
+                total = SplitTotals(name, *sums)
+                found[name] = found[name] + total if name in found else total
+        return dict(sorted(found.items()))
+
+    def has_doubles(self) -> bool:
+        """Tell whether a shard stands twice: the same key under the same root."""
+        if self.hashes is None:
+            # Hashes of Python have a secret key: no file can make keys collide.
+            self.hashes = np.fromiter(map(hash, self.key), np.int64, len(self))
+            if self.root.any():
+                self.hashes ^= self.root.astype(np.int64) * _ODD
+        hashes = self.hashes
+        if len(self.parts) != 1:  # a part is asked again as part of the whole
+            self.hashes = None
+        hashes.sort()
+        if (hashes[1:] != hashes[:-1]).all():
+            return False
+        return len(set(zip(self.root.tolist(), self.key, strict=True))) != len(self)
+
+    def with_columns(self, **columns: Any) -> ShardTable:
+        """Return the same shards with other columns: arrays or sequences, an item a shard."""
+        return ShardTable([part_of({name: getattr(self, name) for name in COLUMNS} | columns)])
 
     def with_schema(self, schema: int) -> ShardTable:
         """Return the same shards under another schema number."""
-        return replace(self, schema=np.full(len(self), schema, np.uint32))
+        return self.with_columns(schema=np.full(len(self), schema, np.uint32))
 
     @staticmethod
     def concatenate(tables: Sequence[ShardTable]) -> ShardTable:
         """Return the shards of all tables, one table after another."""
         if len(tables) == 1:
             return tables[0]
-        columns: dict[str, Any] = {}
-        for name in COLUMNS:
-            parts = [getattr(table, name) for table in tables or [_EMPTY]]
-            columns[name] = list(chain(*parts)) if isinstance(parts[0], list) else np.concatenate(parts)
-        return ShardTable(**columns)
+        parts: list[Mapping[str, Any]] = []
+        small: list[Mapping[str, Any]] = []
+        for part in chain.from_iterable(table.parts for table in tables):
+            if len(part["key"]) >= _SMALL and small:
+                parts.append(_merged(small))
+                small = []
+            (parts if len(part["key"]) >= _SMALL else small).append(part)
+        if small:
+            parts.append(_merged(small))
+        whole = ShardTable(parts)
+        hashes = [table.hashes for table in tables if table.hashes is not None]
+        if len(hashes) == len(tables) > 0:
+            whole.hashes = np.concatenate(hashes)
+        return whole
 
 
-def _sums(number: NDArray[np.int64], column: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
-    # np.bincount adds weights as float64, which is inexact above 2^53.
-    out = np.zeros(groups, np.int64)
-    np.add.at(out, number, column)
-    return out
+_SMALL = 8192  # parts of fewer shards are merged: each of them has a few kilobytes of its own
+_ODD = np.int64(0x1E3779B97F4A7C15)
 
 
-_EMPTY = ShardTable.from_entries([])
+def part_of(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a part of a table, each as small as it may be.
+
+    Args:
+        columns: by name, integers of any width.
+    """
+    part: dict[str, Any] = {}
+    for name, column in COLUMNS.items():
+        values = columns[name]
+        if name == "split":
+            part[name] = values if isinstance(values, NumberedTexts) else NumberedTexts.of(values)
+        elif column.width:
+            part[name] = values
+        elif column.dtype is not None:
+            part[name] = _narrow(values)
+        elif isinstance(values, NumberedTexts | PackedTexts):
+            part[name] = values
+        else:
+            part[name] = PackedTexts.of(values) if any(values) else NumberedTexts.alike("", len(values))
+    return part
+
+
+def _narrow(values: NDArray[Any]) -> NDArray[Any]:
+    if not len(values):
+        return values.astype(np.uint8)
+    if (values == values[0]).all():
+        return np.broadcast_to(values[:1].astype(np.min_scalar_type(values[0]))[0], len(values))
+    return values.astype(np.min_scalar_type(values.max()))
+
+
+def _taken(column: Any, index: NDArray[np.int64]) -> Any:
+    if isinstance(column, np.ndarray):
+        return column[index]
+    return column.take(index) if isinstance(column, NumberedTexts) else [column[i] for i in index.tolist()]
+
+
+def _merged(parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    if len(parts) == 1:
+        return parts[0]
+    columns: dict[str, Any] = {}
+    for name in COLUMNS:
+        values = [part[name] for part in parts]
+        columns[name] = np.concatenate(values) if isinstance(values[0], np.ndarray) else list(chain(*values))
+    return part_of(columns)
 
 
 def check_sidecar(

@@ -256,7 +256,7 @@ class ShardPool:
         # Readers that skip damage read it again: what is left out must not depend on what was read before.
         keeps = options.decoded_bytes > 0 and options.on_error == "raise"
         self._kept = DecodedBlocks(options.decoded_bytes) if keeps else None
-        self._few_frames = 4 * int(table.rows.sum()) <= TUNING.all_frames_bytes
+        self._few_frames = 4 * table.sum("rows") <= TUNING.all_frames_bytes
         self._open: dict[int, OpenShard] = {}
         self._opening: dict[int, _Opening] = {}
         self._deleted: dict[int, NDArray[np.int64]] = {}

@@ -60,8 +60,8 @@ class RecordSequence(Sequence[Any]):
         codec = source.codec
         self._decode: Callable[[bytes], Any] | None = None if codec is None else codec.decode
         self._whole = selection is None
-        self._stops: list[int] = source.stops.tolist()
-        self._direct = len(source) if self._whole and not any(source.table.deletion_key) else 0
+        self._stops = memoryview(source.stops)
+        self._direct = len(source) if self._whole and not source.table.holds("deletion_key") else 0
         self._shard = source.pool.get
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -77,7 +77,7 @@ class ShardSource:
         self.schema = schema
         self.stats = ReadStats()
         self.is_local = all(store.is_local for store in stores.values())
-        self.stops: NDArray[np.int64] = np.cumsum(table.live_rows)
+        self.stops: NDArray[np.int64] = table.row_stops()
         self.pool = ShardPool(stores, table, options, self.stats, version)
 
     @property
@@ -94,7 +94,7 @@ class ShardSource:
     def _is_own_local(self) -> bool:
         table = self.table
         framed = bool((table.framing == Framing.TFRECORD.value).all())
-        return self.is_local and framed and not (table.root.any() or any(table.etag))
+        return self.is_local and framed and not (table.root.any() or table.holds("etag"))
 
     @property
     def is_mapped(self) -> bool:
