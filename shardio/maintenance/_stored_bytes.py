@@ -6,8 +6,6 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from shardio import kernels
 from shardio.errors import NotFoundError, StorageError
 from shardio.format import Compression, decode_stream, sniff_compression
@@ -87,12 +85,4 @@ def _only(wait: Callable[[], list[memoryview]]) -> memoryview:
 
 def runs(head: IndexHead) -> Iterator[tuple[int, int]]:
     """Yield half-open runs of consecutive blocks that are read together: bounded in bytes and in rows."""
-    first = 0
-    while first < head.blocks:
-        most_bytes = head.block_bounds(first)[0] + _RUN_BYTES
-        most_rows = head.block_rows(first)[0] + _RUN_ROWS
-        by_bytes = np.searchsorted(head.block_stop, np.uint64(most_bytes), side="right")
-        by_rows = np.searchsorted(head.block_row_stop, np.uint64(most_rows), side="right")
-        stop = max(first + 1, int(min(by_bytes, by_rows)))
-        yield first, stop
-        first = stop
+    return head.runs(0, head.blocks, most_bytes=_RUN_BYTES, most_rows=_RUN_ROWS)

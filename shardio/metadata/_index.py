@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -126,6 +127,28 @@ class IndexHead:
     def block_rows(self, block: int) -> tuple[int, int]:
         """Return the half-open range of rows of a block."""
         return int(self.block_row_stop[block - 1]) if block else 0, int(self.block_row_stop[block])
+
+    def runs(
+        self, first: int, stop: int, *, most_bytes: int, most_rows: int, most_decoded: int | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Cut the blocks `first .. stop - 1` into runs `[first, stop)`, each of at least one block.
+
+        Args:
+            first, stop: of the blocks.
+            most_bytes, most_rows, most_decoded: stored bytes, rows and decoded bytes of a run; None for any.
+        """
+        # Bisected as memoryviews: a look-up there costs a tenth of NumPy's.
+        stops, row_stops = memoryview(self.block_stop), memoryview(self.block_row_stop)
+        while first < stop:
+            start_byte, start_row = (stops[first - 1], row_stops[first - 1]) if first else (0, 0)
+            by_bytes = bisect_right(stops, start_byte + most_bytes, first, stop)
+            by_rows = bisect_right(row_stops, start_row + most_rows, first, stop)
+            end = max(first + 1, min(by_bytes, by_rows))
+            if most_decoded is not None:
+                decoded = np.cumsum(self.block_decoded_bytes[first:end], dtype=np.int64)
+                end = first + max(1, int(np.searchsorted(decoded, most_decoded, side="right")))
+            yield first, end
+            first = end
 
     def blocks_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the block of each row, int64."""

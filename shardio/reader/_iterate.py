@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -238,19 +237,10 @@ def _begin_shard(source: ShardSource, number: int, start: int, stop: int) -> Ite
 
 def block_runs(shard: OpenShard, first: int, stop: int) -> Iterator[tuple[int, int]]:
     """Cut the blocks `first .. stop - 1` into runs of about a megabyte, bounded in rows and decoded bytes."""
-    head = shard.head
-    stops, row_stops = shard.blocks.stops, shard.blocks.row_stops
     most = TUNING.run_bytes if shard.blocks.mapped is None else TUNING.mapped_run_bytes
-    while first < stop:
-        start_byte, start_row = (stops[first - 1], row_stops[first - 1]) if first else (0, 0)
-        by_bytes = bisect_right(stops, start_byte + most, first, stop)
-        by_rows = bisect_right(row_stops, start_row + TUNING.run_rows, first, stop)
-        end = max(first + 1, min(by_bytes, by_rows))
-        if head.compression is not Compression.NONE:
-            decoded = np.cumsum(head.block_decoded_bytes[first:end], dtype=np.int64)
-            end = first + max(1, int(np.searchsorted(decoded, TUNING.run_decoded_bytes, side="right")))
-        yield first, end
-        first = end
+    decodes = shard.head.compression is not Compression.NONE
+    decoded = TUNING.run_decoded_bytes if decodes else None
+    return shard.head.runs(first, stop, most_bytes=most, most_rows=TUNING.run_rows, most_decoded=decoded)
 
 
 def in_lists(lists: Iterable[list[Any]], size: int) -> Iterator[list[Any]]:
