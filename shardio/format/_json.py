@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 UTF8_BOM = b"\xef\xbb\xbf"
 MAX_JSON_DEPTH = 256
+_TOO_DEEP = f"nested deeper than {MAX_JSON_DEPTH} levels"
 
 # UTF-32's little-endian mark begins with that of UTF-16, so it comes first.
 _WIDE = (
@@ -64,7 +65,8 @@ def parse_json(
         raise ValueError(message) from error
     if text.startswith("\ufeff"):
         raise ValueError("a byte order mark is where a JSON document should begin")
-    check_json_depth(data)
+    if make is not None:
+        check_json_depth(data)  # which cannot be told by what `make` returns
     try:
         value = _decoder(make, finite=False).decode(text)
         # Of a number that is too large, or of what `make` returned: the numbers themselves tell.
@@ -72,6 +74,9 @@ def parse_json(
     except json.JSONDecodeError as error:
         message = f"{error.msg} at character {error.pos}"
         raise ValueError(message) from error
+    except RecursionError:
+        check_json_depth(data)
+        raise
 
 
 def restored_object(value: dict[str, Any]) -> Any:
@@ -127,18 +132,28 @@ def _decoder(make: Callable[[dict[str, Any]], Any] | None, *, finite: bool) -> j
 
 
 def _has_infinity(value: Any) -> bool:
-    """Return whether there is an infinite float in a value, at any depth."""
+    """Return whether there is an infinite float in a value, at any depth.
+
+    Raises:
+        ValueError: it is nested too deeply.
+    """
     # Not recursive: whether a document can be read must not depend on the caller's stack.
-    waiting = [[value]]
-    while waiting:
-        items = waiting.pop()
-        # In C, which is most of it where a list holds numbers.
-        if math.inf in items or -math.inf in items:
-            return True
-        waiting += [
-            item if type(item) is list else list(item.values()) for item in items if type(item) in _CONTAINERS
-        ]
-    return False
+    level, depth = ([value] if type(value) in _CONTAINERS else []), 0
+    while level:
+        depth += 1
+        if depth > MAX_JSON_DEPTH:
+            raise ValueError(_TOO_DEEP)
+        inner = []
+        for container in level:
+            for item in container if type(container) is list else container.values():
+                kind = type(item)
+                if kind is float:
+                    if item - item:  # not a number, where it is infinite
+                        return True
+                elif kind is dict or kind is list:
+                    inner.append(item)
+        level = inner
+    return type(value) is float and math.isinf(value)
 
 
 def _finite(digits: str) -> float:
@@ -163,8 +178,7 @@ def check_json_depth(data: bytes) -> None:
     steps[(marks == ord("[")) | (marks == ord("{"))] = 1
     steps[(marks == ord("]")) | (marks == ord("}"))] = -1
     if int(np.cumsum(steps, dtype=np.int64).max(initial=0)) > MAX_JSON_DEPTH:
-        message = f"nested deeper than {MAX_JSON_DEPTH} levels"
-        raise ValueError(message)
+        raise ValueError(_TOO_DEEP)
 
 
 def check_json_keys(value: object) -> None:
