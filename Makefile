@@ -38,7 +38,7 @@ NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1 axe-core@4.
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/storage/_pread.py shardio/storage/_pread.pxd shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: bench help demo messages test test-slow test-engines test-lowest audit long soak lint types imports unit oracle torchvision fuzz env tools browser docs wheel test-wheel protos constraints clean distclean
+.PHONY: bench help demo messages test test-slow test-engines test-lowest audit long soak lint types imports unit oracle torchvision fuzz env tools browser strace docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -53,7 +53,7 @@ messages: $(STAMPS)/demo $(BUILD)/pbenv/.stamp $(BUILD)/npm/.stamp  ## write, ev
 	@$(PY) examples/messages.py
 
 test:  ## install what the tests need, then run lint, types, import contract and tests
-	@$(MAKE) --no-print-directory -j 4 env tools
+	@$(MAKE) --no-print-directory -j 4 env tools strace
 	@.ci/steps \
 	    lint "$(VENV)/bin/ruff check ." \
 	    format "$(VENV)/bin/ruff format --check ." \
@@ -63,7 +63,7 @@ test:  ## install what the tests need, then run lint, types, import contract and
 
 # The cases of tests marked `sampled` or `drawn` that `make test` leaves out, and tests marked `slow`: trainers, arrays of
 # processes, drivers that are killed, bombs of gigabytes, examples as a whole.
-test-slow: env tools browser  ## the cases and the long tests that `make test` leaves out
+test-slow: env tools browser strace  ## the cases and the long tests that `make test` leaves out
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and not torchvision and not engines and slow" $(PYTEST_ARGS)
 
 lint: env  ## ruff, linter and formatter
@@ -76,16 +76,16 @@ types: env  ## mypy, strict
 imports: env  ## the import contract
 	$(VENV)/bin/lint-imports
 
-unit: env tools browser  ## the tests alone
+unit: env tools browser strace  ## the tests alone
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 # All engines and endings of writes and workers, all sabotages, and 2,000 random examples for most properties where `make test`
 # has 50; for those that write datasets 200 to 400 where it has 8 to 50.
-long: env tools browser  ## the tests with their long variants: all combinations, long random searches; takes an hour or more
+long: env tools browser strace  ## the tests with their long variants: all combinations, long random searches; takes an hour or more
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=long --timeout 3600 $(PYTEST_ARGS)
 
 # Goes on where it ended, and records what it tried; `make soak SOAK_SECONDS=3600 SOAK_TRIALS="power kills"` for more.
-soak: env tools  ## try for long what is rare: schedules, power cuts, kills, lost replies, faulty buckets; a minute of each
+soak: env strace tools  ## try for long what is rare: schedules, power cuts, kills, lost replies, faulty buckets; a minute of each
 	nice $(PY) -m tests.soak $(SOAK_SECONDS) $(SOAK_TRIALS)
 
 torchvision: env $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvision, which lies in a folder of its own
@@ -120,9 +120,12 @@ env: $(STAMPS)/dev $(BUILD)/typing/shardio_indexer
 
 tools: $(BUILD)/pbenv/.stamp $(BUILD)/servers/.stamp $(BUILD)/npm/.stamp
 
-# Where there is none, the tests of the viewer say so, and the others run.
+# Where there is none, the tests that need one say so, and the others run.
 browser:
-	-@.ci/browser
+	-@.ci/provide chromium
+
+strace:
+	-@.ci/provide strace
 
 $(STAMPS)/dev: $(SOURCES)
 	@echo "installing shardio and what its tests need into $(VENV)"
