@@ -10,7 +10,6 @@ import pytest
 from shardio import kernels, storage
 from tests.kernels.differential import IMPLEMENTATIONS
 
-
 # One implementation serves both.
 SHARED = {"encode_sequence_example"}
 
