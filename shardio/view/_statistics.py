@@ -24,7 +24,7 @@ _EXACT = 2**53  # whole numbers up to here are exact in JavaScript
 
 
 def histogram(values: Any, *, bins: int = _BINS) -> dict[str, Any] | None:
-    """Return counts of values in equal bins; integers of a small range have a bin each.
+    """Return counts of values in equal bins; bins of integers hold equally many of them.
 
     Args:
         values: numbers; those that are not finite are left out.
@@ -54,6 +54,12 @@ def histogram(values: Any, *, bins: int = _BINS) -> dict[str, Any] | None:
         return {"edges": whole_edges, "counts": counts.tolist(), "whole": True}
     if low == high:
         return {"edges": [float(low), float(high)], "counts": [int(numbers.size)], "whole": False}
+    if whole and max(abs(int(low)), abs(int(high))) <= _EXACT:
+        # A width with a fraction would give some bins one integer more: spikes in even data.
+        width = -(-(int(high) - int(low) + 1) // bins)
+        counts = np.bincount((numbers.astype(np.int64) - int(low)) // width)
+        starts = [int(low) + width * k for k in range(len(counts))]
+        return {"edges": [*starts, int(high)], "counts": counts.tolist(), "whole": False}
     # Halved first, so that the width of a range from end to end of the doubles is a number.
     half_low, half_high = float(low) / 2, float(high) / 2
     places = (numbers.astype(np.float64) / 2 - half_low) / (half_high - half_low) * bins
@@ -81,7 +87,9 @@ def summarize(values: Iterable[Any], schema: Schema | None) -> list[dict[str, An
         records += 1
         for flat in flatten(value, schema):
             if flat.value is not None:
-                found.setdefault(flat.name, ([], flat.feature))[0].append(unwrapped(flat.value)[0])
+                found.setdefault(flat.name, ([], flat.feature))[0].append(
+                    unwrapped(flat.value, flat.feature)[0]
+                )
     return [
         {
             "name": name,
@@ -178,10 +186,10 @@ def _range(numbers: np.ndarray[Any, Any]) -> list[list[str]]:
     low, high = (f"{each:,}" if whole else f"{each:.6g}" for each in (numbers.min(), numbers.max()))
     return [
         *facts,
-        ["least", low],
-        ["greatest", high],
+        ["min", low],
+        ["max", high],
         ["mean", f"{mean:.6g}"],
-        ["deviation", f"{deviation:.4g}"],
+        ["std", f"{deviation:.4g}"],
     ]
 
 
@@ -209,19 +217,23 @@ def _texts(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
     texts = [value if isinstance(value, str) else bytes(value).decode(errors="replace") for value in values]
     lengths = [len(text) for text in texts]
     counts = Counter(texts)
-    facts = [
-        [
-            "characters",
-            f"{min(lengths):,} to {max(lengths):,}, {sum(lengths) / len(lengths):,.1f} on average",
-        ],
-        ["distinct", f"{len(counts):,}"],
-    ]
+    facts = [["characters", _spread(lengths)], ["distinct", f"{len(counts):,}"]]
     out: dict[str, Any] = {"facts": facts, "lengths": histogram(lengths), "lengths_of": "characters"}
     if len(counts) <= max(_TOP, len(texts) // 2):
         out["top"] = _top(counts)
         out["literals"] = [literal(text) for text, _ in counts.most_common(_TOP // 2)]
         out["distinct"] = len(counts)
     return out
+
+
+def _span(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _spread(numbers: Sequence[int]) -> str:
+    mean = "" if len(set(numbers)) == 1 else f", {sum(numbers) / len(numbers):,.1f} on average"
+    return _span(numbers) + mean
 
 
 def _shown(text: str) -> str:
@@ -231,7 +243,7 @@ def _shown(text: str) -> str:
 def _sizes(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
     del feature
     sizes = [len(value) for value in values]
-    facts = [["bytes", f"{min(sizes):,} to {max(sizes):,}, {sum(sizes) / len(sizes):,.0f} on average"]]
+    facts = [["bytes", _spread(sizes)]]
     return {"facts": facts, "lengths": histogram(sizes), "lengths_of": "bytes"}
 
 
@@ -242,7 +254,7 @@ def _images(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
     known = [size for size in (image_size(bytes(value)) for value in values) if size is not None]
     for name, sides in (("width", [size[0] for size in known]), ("height", [size[1] for size in known])):
         if sides:
-            out["facts"].append([name, f"{min(sides):,} to {max(sides):,} pixels"])
+            out["facts"].append([name, f"{_span(sides)} pixels"])
     return out
 
 
@@ -254,10 +266,9 @@ def _lists(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
         numbers = np.concatenate([as_numbers(np.asarray(item), feature).reshape(-1) for item in items])
         out = {"facts": _range(numbers), "histogram": histogram(numbers), "of": "items"}
     lengths = [len(value) for value in values]
-    facts = ["items", f"{min(lengths):,} to {max(lengths):,}, {sum(lengths) / len(lengths):,.1f} on average"]
     return {
         **out,
-        "facts": [facts, *out["facts"]],
+        "facts": [["items", _spread(lengths)], *out["facts"]],
         "lengths": histogram(lengths),
         "lengths_of": "items a record",
     }
@@ -269,7 +280,7 @@ def _others(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
     names = Counter(str(name) for value in values if isinstance(value, dict) for name in value)
     if names:
         sizes = [len(value) for value in values if isinstance(value, dict)]
-        facts = [["names", f"{min(sizes):,} to {max(sizes):,} in an object"]]
+        facts = [["names", f"{_span(sizes)} in an object"]]
         return {"facts": facts, "top": _top(names), "distinct": len(names)}
     kinds = Counter(type(value).__name__ for value in values)
     return {"facts": [["kinds", ", ".join(f"{name} ({n:,})" for name, n in kinds.most_common())]]}

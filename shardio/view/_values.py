@@ -118,8 +118,10 @@ def follow(value: Any, path: Sequence[str | int]) -> Any:
     return value
 
 
-def unwrapped(value: Any, path: Path = ()) -> tuple[Any, Path]:
-    """Return the one item of a list of one, as Examples have them, and its path."""
+def unwrapped(value: Any, feature: Feature | None, path: Path = ()) -> tuple[Any, Path]:
+    """Return the one item of a list of one, as Examples without a schema have them, and its path."""
+    if feature is not None:
+        return value, path
     if isinstance(value, list) and len(value) == 1:
         return value[0], (*path, 0)
     if isinstance(value, np.ndarray) and value.shape == (1,):
@@ -140,7 +142,7 @@ def cell(value: Any, path: Path, feature: Feature | None = None, *, full: bool =
 
 
 def _cell(value: Any, path: Path, feature: Feature | None, bounds: _Bounds) -> dict[str, Any]:
-    value, path = unwrapped(value, path)
+    value, path = unwrapped(value, feature, path)
     if value is None:
         return {"kind": "missing"}
     if feature is not None and feature.kind == "json":

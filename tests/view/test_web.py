@@ -208,7 +208,7 @@ def test_a_condition_ends_with_the_page_that_asked_and_hinders_no_other(tmp_path
         assert (more.status, "try again when one has ended" in more.json["error"]) == (400, True)
         for client in clients:
             client.close()
-        assert all(pages._searching.acquire(timeout=30) for _ in permits)
+        assert all(pages._searching.acquire(timeout=120) for _ in permits)
         for _ in permits:
             pages._searching.release()
         assert browser.get("records", where="id = 'x'").json["total"] == 0

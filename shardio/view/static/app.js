@@ -448,7 +448,7 @@ const pages = {
           tags.length ? ["tags", el("span", {}, tags)] : null, ["digest", el("code", {}, summary.digest)],
           summary.roots.length ? ["data roots", summary.roots.join(", ")] : null,
           Object.keys(summary.keys).length ? ["found by key", Object.keys(summary.keys).join(", ")] : null,
-          summary.table.length ? ["in the table", summary.table.join(", ")] : null])),
+          summary.table.length ? ["table of", summary.table.join(", ")] : null])),
         card("Splits", splits.length ? table(["split", "records", "shards", "stored"], splits.map(([name, each]) => [
           el("a", { href: address("records", { split: name }) }, name), count(each.records), count(each.shards), size(each.stored_bytes)]), [1, 2, 3])
           : el("p", { class: "quiet" }, "no split: nothing was written")),
@@ -574,7 +574,7 @@ const pages = {
         card("Mean bytes of a record, by shard", histogramChart(found.record_bytes, "", size))),
       el("div", { class: "tools" }, el("button", { type: "button", click: previous, disabled: start <= 0 }, "\u2190"), el("button", { type: "button", click: next, disabled: start + 100 >= found.shards }, "\u2192"),
         el("span", { class: "quiet" }, `${plural(found.shards, "shard")}, ${plural(found.records, "record")}${found.deleted_records ? `, ${count(found.deleted_records)} deleted (all splits)` : ""}`)),
-      card(null, table(["shard", "first record", "records", "deleted", "stored", "blocks", "as"], found.listed.map((each) => [
+      card(null, table(["shard", "first record", "records", "deleted", "stored", "blocks", "format"], found.listed.map((each) => [
         el("code", { class: "small" }, each.shard), each.records ? el("a", { href: address("records", { start: each.first }) }, count(each.first)) : "-", count(each.records),
         each.deleted ? count(each.deleted) : "-", size(each.stored_bytes), count(each.blocks), `${each.framing}${each.compression === "none" ? "" : `, ${each.compression}`}${each.adopted ? ", adopted" : ""}`]), [1, 2, 3, 4, 5])));
   },
@@ -614,7 +614,7 @@ const pages = {
           card(null, table(["position", "shard", "row", "note"], found.records.map((each) => [el("a", { href: address("record", { ...there, position: each.position }) }, count(each.position)), el("code", { class: "small" }, each.shard), count(each.row), each.valid ? "" : "filled up"]), [0, 2])));
       } catch (error) { show(out, error); }
     };
-    replace(card("What a step of a run saw", el("p", { class: "quiet" }, "Recomputed from a saved state of a stream or loader; no shard is read, and nothing leaves this machine."),
+    replace(card("What a step of a run saw", el("p", { class: "quiet" }, "Give the saved state of a stream or loader. The step is computed from it: no shard is read, and nothing leaves this machine."),
       el("form", { submit: look }, el("div", { class: "tools" }, file), state,
         el("div", { class: "tools" }, el("label", {}, "step ", step), el("label", {}, "rank ", rank), el("label", {}, "of ", ranks), el("button", { class: "main" }, "show")))), out);
   },
@@ -628,10 +628,10 @@ const pages = {
     };
     const report = found.report;
     replace(
-      card("Verification", el("p", { class: "quiet" }, "Compares every byte of this version with its checksums, which reads all of it. ", el("code", {}, "shardio verify URL --json > report.json"), " and ", el("code", {}, "shardio view URL --report report.json"), " show what was found elsewhere."),
+      card("Verification", el("p", { class: "quiet" }, "Reads the whole version and compares every byte with its checksum. To show a report from elsewhere, run ", el("code", {}, "shardio verify URL --json > report.json"), " there and ", el("code", {}, "shardio view URL --report report.json"), " here."),
         el("div", { class: "tools" }, el("button", { type: "button", class: "main", click: start, id: "verify" }, "verify this version"), el("button", { type: "button", click: () => post("stop", {}), id: "stop", disabled: true }, "stop")), el("div", { id: "progress" })),
       report ? card("Found", el("p", {}, report.ok ? el("b", { class: "good" }, "Nothing is wrong.") : el("b", {}, plural(report.findings_count, "finding")), ` ${report.version ? `Version ${report.version}: ` : ""}${count(report.good_records)} of ${count(report.records)} records are good, in ${plural(report.shards, "shard")}, ${size(report.stored_bytes)}.${deleted(report)}`),
-        [...report.findings, ...report.skipped].map((each) => errorBox(new Refused({ ...each, error: each.message }), false, each.position))) : el("p", { class: "quiet" }, "No verification is known here yet."));
+        [...report.findings, ...report.skipped].map((each) => errorBox(new Refused({ ...each, error: each.message }), false, each.position))) : el("p", { class: "quiet" }, "This version was not verified here yet."));
     if (found.progress) watch(false);
   },
 };
@@ -702,14 +702,21 @@ function hexDump(hex) {
   return el("pre", { class: "hex mono", tabindex: 0 }, lines.join("\n"));
 }
 
+// A condition that this dataset takes.
+function example() {
+  const number = summary.schema.find((row) => isColumn(row.name) && /^u?(int|float)/.test(row.type)), text = summary.schema.find((row) => isColumn(row.name) && row.type === "text");
+  const named = (row) => (/^[a-z_][a-z0-9_]*$/i.test(row.name) ? row.name : inSql(row.name));
+  return number ? `${named(number)} = 3` : text ? `${named(text)} LIKE 'a%'` : "label = 3";
+}
+
 function searchForm() {
   const at = here();
   const field = (name, label, hint) => el("input", { type: "search", name, placeholder: hint, value: at[name] || "", "aria-label": label, title: label, id: `find-${name}` });
   const keys = Object.keys(summary.keys);
   const feature = keys.length > 1 ? el("select", { name: "feature", "aria-label": "feature of the key" }, keys.map((name) => el("option", { value: name, selected: name === at.feature }, name))) : null;
   const parts = [
-    summary.schema ? field("where", "condition in SQL", "label = 3 AND n < 50") : null,
-    (summary.schema || []).some((row) => row.type === "text") ? field("text", "text to look for", "text") : null,
+    summary.schema ? field("where", "condition in SQL", `condition, such as ${example()}`) : null,
+    (summary.schema || []).some((row) => row.type === "text") ? field("text", "text to look for", "text to look for") : null,
     keys.length ? field("key", `key, by ${keys.join(" or ")}`, `key (${keys[0]})`) : null];
   if (!parts.some(Boolean)) return null;
   return el("form", { class: "tools", role: "search", submit: (event) => { event.preventDefault(); search(Object.fromEntries(new FormData(event.target))); } },
