@@ -7,6 +7,7 @@ packages and rename a folder at once.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -63,4 +64,20 @@ def urls() -> dict[str, str]:
     return {name: url for name, url in found.items() if url}
 
 
-setup(packages=packages(), ext_modules=extensions(), project_urls=urls())
+def readme() -> str:
+    """Return the README; its links and pictures are absolute where a release says the repository."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    repository = os.environ.get("REPO_URL", "").rstrip("/")
+    if not repository:
+        return text
+    text = re.sub(r'(src|srcset)="(?!\w+:)', rf'\1="{repository}/raw/main/', text)
+    return re.sub(r"(?<!!)\]\((?!\w+:|#)", f"]({repository}/blob/main/", text)
+
+
+setup(
+    packages=packages(),
+    ext_modules=extensions(),
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+    project_urls=urls(),
+)

@@ -1,4 +1,4 @@
-"""Adopt, view, train, kill, resume: five commands on plain TFRecord files, run and drawn as a terminal.
+"""Adopt, view, train, kill, resume: four commands on plain TFRecord files, run and drawn as a terminal.
 
     python examples/tour.py docs/figures/tour.svg
 
@@ -53,7 +53,7 @@ def plain_shards(folder: Path) -> None:
 
 
 def run(folder: Path) -> list[tuple[str, str]]:
-    """Run the five commands in a folder; return what a terminal shows, each line with its kind."""
+    """Run the four commands in a folder; return what a terminal shows, each line with its kind."""
     plain_shards(folder / "birds")
     (folder / "train.py").write_text(TRAIN, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(Path(shardio.__file__).parents[1]), "NO_COLOR": "1"}
@@ -110,7 +110,7 @@ def drawn(shown: list[tuple[str, str]]) -> str:
     """Return the lines as an SVG of a terminal, in which they appear one after another."""
     times, now = [], 0.0
     for kind, _ in shown:
-        now += 1.2 if kind == "command" else 0.35
+        now += 1.2 if times and kind == "command" else 0.35 if times else 0.0
         times.append(now)
     whole = now + SHOWN
     style = [
