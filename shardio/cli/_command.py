@@ -35,6 +35,9 @@ GROUPS = {
     "this program": ("cache", "completion"),
 }
 
+# The last parts of a help text; a command's own options and parts come before them.
+_LAST_PARTS = ("dataset", "shards", "storage", "output")
+
 _NUMBER = re.compile(r"-\d+")
 _NUMBER_MARK = "\0"
 
@@ -157,9 +160,9 @@ class ProgramCommand(click.Command):
 
     def __init__(self, command: Command) -> None:
         common = [
-            flag("--json", "print one JSON document for programs"),
-            flag("--quiet", "no progress and no notes", "-q"),
-            flag("--debug", "show the traceback of an error"),
+            flag("--json", "print one JSON document for programs", group="output"),
+            flag("--quiet", "no progress and no notes", "-q", group="output"),
+            flag("--debug", "show the traceback of an error", group="output"),
         ]
         super().__init__(
             command.name,
@@ -201,6 +204,13 @@ class ProgramCommand(click.Command):
             found.append(_NUMBER_MARK + arg if _NUMBER.fullmatch(arg) else arg)
         return found
 
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return click's option, with help as that of all others is written."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.help = "show this message"
+        return option
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write arguments and options, a group at a time."""
         arguments = [
@@ -215,8 +225,11 @@ class ProgramCommand(click.Command):
         for one in self.get_params(ctx):
             record = one.get_help_record(ctx) if isinstance(one, click.Option) else None
             if record is not None:
-                groups.setdefault(getattr(one, "group", "options"), []).append(record)
-        for title in sorted(groups, key=lambda title: title == "options"):
+                # Without a group: that of `--help`, which click makes.
+                groups.setdefault(getattr(one, "group", "output"), []).append(record)
+        # What other options refer to comes before them.
+        groups.get("storage", []).sort(key=lambda record: not record[0].startswith(("--storage-", "--anon")))
+        for title in sorted(groups, key=_place_of_part):
             with formatter.section(title):
                 formatter.write_dl(groups[title])
 
@@ -228,3 +241,7 @@ class ProgramCommand(click.Command):
             for line, text in self.command.examples.items():
                 formatter.write(f"  {line}\n      {text}\n")
         formatter.write(f"\n{EXIT_CODES}\n")
+
+
+def _place_of_part(title: str) -> int:
+    return -1 if title == "options" else _LAST_PARTS.index(title) + 1 if title in _LAST_PARTS else 0

@@ -83,16 +83,19 @@ class _Program(click.Group):
         formatter.write_usage("shardio", "COMMAND ...")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
         for title, names in GROUPS.items():
             formatter.write(f"\n{title}:\n")
             for name in names:
-                formatter.write(f"  {name:<11}{self._known[name].summary}\n")
-        formatter.write("\n")
-        click.Command.format_options(self, ctx, formatter)
+                formatter.write(f"  {name:<12}{self._known[name].summary}\n")
+        with formatter.section("options"):
+            formatter.write_dl(
+                [("--version", "show the version and exit"), ("-h, --help", "show this message")]
+            )
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
-        formatter.write("\n`shardio COMMAND --help` says more; `shardio completion SHELL` makes the shell")
+        formatter.write("\n`shardio COMMAND -h` says more; `shardio completion SHELL` makes the shell")
         formatter.write(f" complete commands and options.\n{EXIT_CODES}\n")
 
 

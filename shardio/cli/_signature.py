@@ -205,7 +205,7 @@ def _by_type(
         if name.endswith("_options"):
             attrs |= {"metavar": "KEY=VALUE", "group": "storage"}
             option, of = option.removesuffix("s"), name.removesuffix("_options")
-            text = f"the same for {f'--{of}' if of in ('into', 'mirror') else f'the {of}'}"
+            text = f"as --storage-option, for {f'--{of}' if of in ('into', 'mirror') else f'the {of}'}"
         return pairs(option, text_pair if kind.endswith("str]") else json_pair, text, dest, **attrs)
     if kind not in _VALUES and "type" not in attrs:
         return None

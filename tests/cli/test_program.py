@@ -56,7 +56,7 @@ def test_help_lists_every_command(run: Run) -> None:
     assert ended.code == 0
     assert run("-h") == ended
     for name, command in COMMANDS.items():
-        assert f"  {name:<11}{command.summary}\n" in ended.out
+        assert f"  {name:<12}{command.summary}\n" in ended.out
     assert "exit codes: 0 clean, 1 damage" in ended.out
     assert run("--version").out == f"shardio {shardio.__version__}\n"
 
