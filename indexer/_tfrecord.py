@@ -238,7 +238,7 @@ class TFRecordFramer:
             raise FormatError(
                 "the writer of this file used zlib's CRC-32 where TFRecord has CRC-32C",
                 start=0,
-                advice="TensorFlow will not read it; index it with --record-crc crc32",
+                advice="TensorFlow does not read it; adopt it with --record-crc crc32",
             )
 
     def _error(self, problem: str, expected: object, found: object) -> CorruptRecordError:

@@ -121,6 +121,20 @@ _OFFERED = {
     "shardio_indexer": "adopt",
 }
 _PLACES = {name: module for module, names in _OFFERED.items() for name in names.split()}
+# What users of other libraries try.
+_ELSEWHERE = {
+    **dict.fromkeys(("load", "load_dataset", "load_from_disk", "read"), "shardio.open(url) opens a dataset"),
+    **dict.fromkeys(
+        ("from_csv", "from_dict", "from_json", "from_list", "from_parquet", "read_csv", "read_parquet"),
+        "shardio.convert_dataset(source, url) takes files, shardio.from_generator values in memory",
+    ),
+    **dict.fromkeys(
+        ("concatenate_datasets", "interleave_datasets"), "shardio.mix draws from several datasets"
+    ),
+    **dict.fromkeys(("DataLoader", "StreamingDataLoader", "StreamingDataset"), "it is in shardio.torch"),
+    "Dataset": "shardio.open(url) returns a DatasetReader",
+    "Writer": "shardio.DatasetWriter(url, schema=...)",
+}
 _notebook: Any = None
 _MODULES = ("codecs", "errors", "jax", "torch", "v1")
 
@@ -135,8 +149,9 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = importlib.import_module(f"shardio.{name}")
     else:
-        message = f"module 'shardio' has no attribute {name!r}"
-        raise AttributeError(message)
+        from shardio.arguments import no_attribute
+
+        raise no_attribute("module 'shardio'", name, __dir__(), _ELSEWHERE.get(name))
     globals()[name] = value
     return value
 

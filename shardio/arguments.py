@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "checked_options",
+    "checked_options_beside",
     "closest",
     "integer",
     "integers",
     "names",
     "need",
+    "no_attribute",
     "no_option",
     "options_by_root",
 ]
@@ -158,16 +160,37 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), 1)), None)
 
 
-def no_option(function: str, name: str, known: Iterable[str]) -> TypeError:
-    """Return the error for an option that a function has not, with the one that it may stand for."""
+def no_option(function: str, name: str, known: Iterable[str], elsewhere: str | None = None) -> TypeError:
+    """Return the error for an option that a function has not: where it is, or the one that may be meant."""
+    if elsewhere is not None:
+        return TypeError(f"{function} has no option {name}=; it is one of {elsewhere}")
     near = closest(name, known)
     meant = f"; did you mean {near}=?" if near else ""
     return TypeError(f"{function} has no option {name}={meant}")
 
 
-def checked_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Answer an option that a public function does not have with the one that it may stand for."""
+def no_attribute(owner: str, name: str, known: Iterable[str], hint: str | None = None) -> AttributeError:
+    """Return the error for an attribute that an object has not: with a hint, or the one that may be meant."""
+    if hint is None and not name.startswith("_") and (near := closest(name, known)):
+        hint = f"did you mean {near!r}?"
+    return AttributeError(f"{owner} has no attribute {name!r}" + (f"; {hint}" if hint else ""))
 
+
+def checked_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Answer an option that a public function or class does not have with the one that it may stand for."""
+    return _checked(function, {})
+
+
+def checked_options_beside(owner: str, others: Iterable[str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Do what `checked_options` does, and know which options belong elsewhere."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        return _checked(function, dict.fromkeys(others, owner))
+
+    return decorate
+
+
+def _checked(function: Callable[P, R], elsewhere: Mapping[str, str]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
         try:
@@ -177,7 +200,10 @@ def checked_options(function: Callable[P, R]) -> Callable[P, R]:
             unknown = next((name for name in options if name not in known), None)
             if unknown is None or any(each.kind is each.VAR_KEYWORD for each in known.values()):
                 raise
-            raise no_option(f"shardio.{function.__name__}", unknown, known) from None
+            kind, method, _ = function.__qualname__.partition(".__init__")
+            raise no_option(
+                kind if method else f"shardio.{function.__name__}", unknown, known, elsewhere.get(unknown)
+            ) from None
 
     return call
 

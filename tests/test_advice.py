@@ -440,7 +440,7 @@ def tfrecords(tmp: Path) -> None:
         assert index([str(path), "--into", str(tmp / f"b-{name}"), "--salvage"]) == 0
 
 
-@follows("TensorFlow will not read it; index it with --record-crc crc32")
+@follows("TensorFlow does not read it; adopt it with --record-crc crc32")
 def other_checksums(tmp: Path) -> None:
     import zlib
 
@@ -729,9 +729,11 @@ def features(tmp: Path) -> None:
     "fill it first; a record has no mask",
     "give floats, or the bits as uint16",
     "at most one dimension, a list, is possible",
-    "give the file's bytes: pathlib.Path(path).read_bytes()",
-    "leave the fourth channel out, image[:, :, :3], or take png",
+    "a file is given by pathlib.Path(name)",
+    'leave the fourth channel out, image[:, :, :3] or image.convert("RGB"), or take png',
     "values from 0 to 1 become pixels by (image * 255).round().astype('uint8')",
+    "values from 0 to 255 become pixels by image.astype('uint8')",
+    "channels are the last axis of an image: image.transpose(1, 2, 0)",
     'declare the feature as "image", which takes files of every format',
     'declare the feature as "bytes" to store anything, or leave a missing image out',
 )
@@ -743,6 +745,7 @@ def values(tmp: Path) -> None:
     array = np.zeros((2, 2, 3), np.uint8)
     png = io.BytesIO()
     Image.fromarray(array).save(png, "png")
+    wide, with_alpha = np.zeros((4, 5, 3), np.uint8), Image.new("RGBA", (3, 3))
     alpha, floats = np.zeros((2, 2, 4), np.uint8), np.ones((2, 2, 3), np.float32)
     path = tmp / "a.png"
     path.write_bytes(png.getvalue())
@@ -757,7 +760,10 @@ def values(tmp: Path) -> None:
         ({"a": "text"}, {"a": b"x"}, {"a": "bytes"}, {"a": b"x"}),
         ({"a": "int64[2]"}, {"a": masked}, {"a": "int64[2]"}, {"a": masked.filled(0)}),
         ({"a": "bfloat16[1]"}, {"a": half.astype("f4").view("i4")}, {"a": "bfloat16[1]"}, {"a": half}),
-        ({"a": "image"}, {"a": path}, {"a": "image"}, {"a": path.read_bytes()}),
+        ({"a": "image"}, {"a": str(path)}, {"a": "image"}, {"a": path}),
+        ({"a": "jpeg"}, {"a": array.astype("int64")}, {"a": "jpeg"}, {"a": array}),
+        ({"a": "jpeg"}, {"a": wide.transpose(2, 0, 1)}, {"a": "jpeg"}, {"a": wide}),
+        ({"a": "jpeg"}, {"a": with_alpha}, {"a": "jpeg"}, {"a": with_alpha.convert("RGB")}),
         ({"a": "jpeg"}, {"a": alpha}, {"a": "jpeg"}, {"a": alpha[:, :, :3]}),
         ({"a": "jpeg"}, {"a": alpha}, {"a": "png"}, {"a": alpha}),
         ({"a": "jpeg"}, {"a": floats}, {"a": "jpeg"}, {"a": (floats * 255).round().astype("uint8")}),

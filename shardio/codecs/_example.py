@@ -178,7 +178,7 @@ def parsed_message(cls: Any, payload: bytes | memoryview, what: str) -> Any:
         return cls.FromString(bytes(payload))
     except DecodeError as error:
         advice = "check that the records are of this kind, and verify the shard"
-        message = f"the record is no {what} ({error})"
+        message = f"the record is not a valid {what} ({error})"
         raise CorruptRecordError(message, advice=advice) from None
 
 

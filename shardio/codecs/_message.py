@@ -96,7 +96,7 @@ class Message(RecordCodec, Generic[_M]):
         try:
             messages.extend(map(self.cls.FromString, as_list(payloads)))
         except DecodeError as error:
-            what = f"the record is no {self.full_name} ({error})"
+            what = f"the record is not a valid {self.full_name} ({error})"
             advice = "check that the records are of this kind, and verify the shard"
             raise CorruptRecordError(what, row=len(messages), advice=advice) from None
         return messages

@@ -140,7 +140,7 @@ def read_tensors(payload: bytes | memoryview) -> list[Tensor]:
     try:
         message = tensor_pb2.TensorProtos.FromString(bytes(payload))
     except DecodeError as error:
-        what = f"the record is no TensorProtos ({error})"
+        what = f"the record is not a valid TensorProtos ({error})"
         raise CorruptRecordError(what, advice="check that the records are of this kind") from None
     return [_read(number, proto) for number, proto in enumerate(message.protos)]
 
@@ -288,7 +288,7 @@ def _narrowed(label: str, values: npt.NDArray[np.int64], dtype: np.dtype[Any]) -
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     if values.size and (values.min() < low or values.max() > high):
         found = int(values.min() if values.min() < low else values.max())
-        raise CorruptRecordError(f"tensor {label} has an element that is no {dtype.name}", found=found)
+        raise CorruptRecordError(f"tensor {label} has an element that is not a {dtype.name}", found=found)
     return values.astype(np.uint16).view(np.float16) if dtype.kind == "f" else values.astype(dtype)
 
 

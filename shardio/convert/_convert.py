@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import numpy as np
@@ -487,7 +488,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         )
         raise ValueError(message)  # noqa: TRY004 - the type is right, the source is not
     check_shuffle(shuffle, seed)
-    check_writer_options(writer, "convert_dataset")
+    check_writer_options(writer, "shardio.convert_dataset", signature(convert_dataset).parameters)
     if fractions is not None:
         writer.setdefault("splits", list(fractions))
     _check_classes(opened)

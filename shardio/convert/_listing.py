@@ -189,7 +189,7 @@ def _rows(text: str, url: str, *, tabs: bool) -> list[dict[str, str]]:
                 )
             rows.append(dict(row))
     except csv.Error as error:
-        raise FormatError(f"this is no CSV ({error})", url=url, row=len(rows)) from None
+        raise FormatError(f"this is not CSV ({error})", url=url, row=len(rows)) from None
     return rows
 
 

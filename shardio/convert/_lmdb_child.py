@@ -61,7 +61,7 @@ def main(folder: str, name: str | None) -> None:
                     write(key)
                     write(bytes(value))
     except lmdb.Error as error:
-        refuse(f"this is no LMDB environment, or a damaged one ({error})")
+        refuse(f"this is not an LMDB environment, or it is damaged ({error})")
     out.write(struct.pack("<I", END))
     out.flush()
 

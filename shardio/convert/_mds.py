@@ -199,7 +199,7 @@ class MdsFolder(FileSource):
         for file in self.heads:
             data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=64 << 20)
             if not _is_mds_index(data):
-                raise FormatError("this index.json is none of MDS", url=file.url)
+                raise FormatError("this index.json is not one of MDS", url=file.url)
             found.append((file.root, file.key, json.loads(data)))
         if not found:
             raise FormatError("there is no index.json here", url=str(self.place))

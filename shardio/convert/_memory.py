@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import need
@@ -13,7 +14,7 @@ from shardio.convert._schema import SKIP, infer_from_values
 from shardio.convert._source import ForeignSource, Sample
 from shardio.errors import SchemaError
 from shardio.reader import open_split
-from shardio.writer import DatasetWriter
+from shardio.writer import DatasetWriter, check_writer_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -135,12 +136,14 @@ class _Values(ForeignSource):
 
 
 def _written(package: str, table: Any, url: str | Path, split: str, options: dict[str, Any]) -> DatasetReader:
+    name = f"shardio.from_{package.removeprefix('py')}"
     if table_package(table) != package:
-        message = (
-            f"from_{package.removeprefix('py')} takes a table of {package}, found {type(table).__name__}"
-        )
+        message = f"{name} takes a table of {package}, found {type(table).__name__}"
         raise TypeError(message)
-    need(f"from_{package.removeprefix('py')}", "shardio[table]", "pyarrow")
+    known = signature(convert_dataset).parameters
+    unknown = {option: value for option, value in options.items() if option not in known}
+    check_writer_options(unknown, name, known)
+    need(name, "shardio[table]", "pyarrow")
     report = convert_dataset(table, url, split=split, **options)
     return _reader(url, split, report.version, options)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from shardio.arguments import names
@@ -103,7 +104,7 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
         >>> print(report.splits["train"])
         100 documents, 395 tokens, 25 rows of 16, 98.75% full
     """
-    check_writer_options(writer, "pack_dataset")
+    check_writer_options(writer, "shardio.pack_dataset", signature(pack_dataset).parameters)
     place: dict[str, Any] = {"storage_options": storage_options, "allow_roots": allow_roots}
     whole = open_dataset(source, split="all", **place)
     readers = {

@@ -179,7 +179,7 @@ def _decompress_zstd(stored: Buffer, decoded_bytes: int, window: int) -> bytes:
     try:
         header = zstandard.get_frame_parameters(stored)
     except zstandard.ZstdError as error:
-        raise CorruptBlockError("a block is no Zstandard frame", found=str(error)) from error
+        raise CorruptBlockError("a block is not a Zstandard frame", found=str(error)) from error
     if header.content_size != decoded_bytes:
         raise CorruptBlockError(
             "a Zstandard frame declares another size than the index",

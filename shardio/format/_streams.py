@@ -242,7 +242,7 @@ def _damaged(scan: kernels.Scan, data: Buffer, row: int, offset: int) -> tuple[C
         stop=offset + frame if scan.problem == "payload crc" else None,
         expected=scan.expected,
         found=scan.found,
-        advice="if the file is no TFRecord file, name its framing; else fetch it again, or salvage the rest",
+        advice="if the file is not TFRecord, name its framing; else fetch it again, or salvage the rest",
     )
     return error, frame
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import pathlib
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardio.arguments import closest
+from shardio.arguments import checked_options, closest
 from shardio.errors import SchemaError
 from shardio.format import check_json_depth, check_json_keys, parse_json
 from shardio.metadata._images import encode_image, image_type, is_image
@@ -93,6 +94,7 @@ class Feature:
     _default: Stored | None
     _numbers: Mapping[str, int]
 
+    @checked_options
     def __init__(
         self,
         type: Any,  # noqa: A002 - the field's name in the interface
@@ -310,16 +312,25 @@ class Feature:
             return bytes(value)
         if self.kind != "image":
             raise ValueMismatchError(f"{self.type}, bytes", describe(value))
-        if isinstance(value, np.ndarray) or hasattr(value, "getbands"):  # an image of Pillow
+        if isinstance(value, os.PathLike):
+            return self._of_file(pathlib.Path(value))
+        if hasattr(value, "__array__") or hasattr(value, "getbands"):  # an image of Pillow
             try:
                 # "image" is any format: pixels take one that loses nothing.
                 return encode_image(value, "png" if self.type == "image" else self.type)
             except SchemaError as error:
                 expected = f"{self.type}, a file's bytes, an image of Pillow, or {error.expected or 'RGB'}"
                 raise ValueMismatchError(expected, str(error.found), error.advice) from error
-        is_path = isinstance(value, str | os.PathLike)
-        advice = "give the file's bytes: pathlib.Path(path).read_bytes()" if is_path else None
-        raise ValueMismatchError(f"{self.type}, a file's bytes or pixels", describe(value), advice)
+        # A str is none of ours to open: it may come from data.
+        advice = "a file is given by pathlib.Path(name)" if isinstance(value, str) else None
+        raise ValueMismatchError(f"{self.type}, a file's bytes, its path, or pixels", describe(value), advice)
+
+    def _of_file(self, path: pathlib.Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            expected = f"{self.type}, a file that can be read"
+            raise ValueMismatchError(expected, f"{path}: {error.strerror}") from error
 
     def replace(self, **changes: Any) -> Feature:
         """Return a feature that differs in the arguments given, as `Feature` takes them."""

@@ -88,18 +88,19 @@ class Schema(Mapping[str, Feature]):
 
     def __init__(
         self,
-        features: Mapping[str, Feature],
+        features: Mapping[str, Any],
         *,
         encoding: str = "example",
-        sequence_features: Mapping[str, Feature] | None = None,
+        sequence_features: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make a schema of ready features; `Schema.parse` takes short strings too.
+        """Make a schema of features, each a `Feature` or what `Feature` takes.
 
         Raises:
+            TypeError: the features are not a mapping, or a type is not one.
             ValueError: a name or a combination of features that the encoding cannot hold; names the feature.
         """
-        self._features = MappingProxyType(_plainly_named(features))
-        self._sequence = MappingProxyType(_plainly_named(sequence_features or {}))
+        self._features = MappingProxyType(_plainly_named(_parse_features(features)))
+        self._sequence = MappingProxyType(_plainly_named(_parse_features(sequence_features or {})))
         self.encoding = encoding
         _check_schema(self)
 
@@ -123,7 +124,7 @@ class Schema(Mapping[str, Feature]):
                 raise ValueError(message)
             return mapping
         if encoding != "sequence_example":
-            return cls(_parse_features(mapping), encoding=encoding or "example")
+            return cls(mapping, encoding=encoding or "example")
         extra = sorted(str(key) for key in mapping if key not in ("context", "feature_lists"))
         if extra or not mapping:
             message = (
@@ -132,9 +133,9 @@ class Schema(Mapping[str, Feature]):
             )
             raise ValueError(message)
         return cls(
-            _parse_features(mapping.get("context", {})),
+            mapping.get("context", {}),
             encoding=encoding,
-            sequence_features=_parse_features(mapping.get("feature_lists", {})),
+            sequence_features=mapping.get("feature_lists", {}),
         )
 
     @property

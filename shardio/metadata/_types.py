@@ -121,7 +121,8 @@ def parse_short(text: object) -> tuple[str, Shape]:
     if isinstance(text, np.dtype) or (isinstance(text, type) and issubclass(text, _TYPES)):
         text = "text" if text is str else "bytes" if text is bytes else np.dtype(text).name
     if not isinstance(text, str):
-        raise TypeError(f'a type is a short string such as "int64", not {describe(text)}')
+        found = f"the class {text.__name__}" if isinstance(text, type) else describe(text)
+        raise TypeError(f'a type is a short string such as "int64" or "float32[?]", not {found}')
     if text.startswith(_TENSOR_OF):
         # The shape is that of the tensor, whose bytes are one value.
         return _TENSOR_OF + print_short(*parse_short(text.removeprefix(_TENSOR_OF))), ()
@@ -139,7 +140,7 @@ def parse_short(text: object) -> tuple[str, Shape]:
     for part in inside.split(","):
         dimension = _DIMENSION.fullmatch(part)
         if dimension is None:
-            message = f"{text!r}: dimension {part.strip()!r} is neither a positive number nor '?'"
+            message = f"{text!r}: dimension {part.strip()!r} must be a positive number, or '?' for any size"
             raise ValueError(message)
         sizes.append(None if dimension[1] == "?" else int(dimension[1]))
     return name, tuple(sizes)

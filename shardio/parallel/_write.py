@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from shardio.arguments import integer
@@ -111,7 +112,7 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
     """
     check_workers(workers, executor)
     check_shuffle(shuffle, seed)
-    check_writer_options(writer, "write_dataset")
+    check_writer_options(writer, "shardio.write_dataset", signature(write_dataset).parameters)
     splits = split_names(writer.get("splits"))
     if splits is not None:
         writer["splits"] = sorted(splits)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
-from shardio.arguments import integer, integers, names, need
+from shardio.arguments import integer, integers, names, need, no_attribute
 from shardio.display import html_cell, html_table, plural, size
 from shardio.errors import ShardioError
 from shardio.order import Permutation
@@ -531,10 +531,8 @@ class RecordSequence(Sequence[Any]):
         return self.source.stats.to_dict()
 
     def __getattr__(self, name: str) -> NoReturn:
-        message = f"{type(self).__name__!r} object has no attribute {name!r}"
-        if name in _ELSEWHERE:
-            message += f"; {_ELSEWHERE[name]}"
-        raise AttributeError(message)
+        owner = f"{type(self).__name__!r} object"
+        raise no_attribute(owner, name, _public_names(type(self)), _ELSEWHERE.get(name))
 
     def unmapped(self) -> Self:
         """Return a reader of the same records as they are stored: without the functions of `map`."""
@@ -693,6 +691,16 @@ _ELSEWHERE = {
     "with_format": "records are NumPy; shardio.torch.MapDataset and loaders give tensors",
     "with_transform": "ds.map(f), or transform=f of a stream or loader",
     "set_transform": "ds.map(f), or transform=f of a stream or loader",
+    "skip": "ds[n:]",
+    "iter": "ds.iter_batches(batch_size)",
+    "num_columns": "len(ds.column_names)",
+    "cardinality": "len(ds)",
+    "concatenate": "shardio.mix of several datasets, or shardio.open(url, split='all') of several splits",
+    "info": "ds.features, ds.metadata, ds.version and ds.digest",
+    "dataset_size": "ds.num_bytes",
+    "element_spec": "ds.features has the types",
+    "describe": "ds.to_pandas().describe()",
+    "groupby": "ds.to_pandas().groupby(...)",
     "sort": "records are in storage order; ds.select(positions) takes any other",
     "unique": "ds.to_pandas([feature])[feature].unique()",
     "sample": "ds.shuffle(seed).take(n)",
@@ -705,6 +713,10 @@ _ELSEWHERE = {
     "to_csv": "ds.to_pandas().to_csv(...)",
     "to_json": "ds.to_pandas().to_json(...)",
 }
+
+
+def _public_names(kind: type) -> list[str]:
+    return [name for name in dir(kind) if not name.startswith("_")]
 
 
 class Batches(Sequence[Any]):
@@ -935,10 +947,10 @@ class DatasetDict(dict[str, DatasetReader]):
         raise TypeError(message)
 
     def __getattr__(self, name: str) -> NoReturn:
-        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        hint = None
         if not name.startswith("_") and self and hasattr(next(iter(self.values())), name):
-            message += f"; a split has: ds[{next(iter(self))!r}].{name}"
-        raise AttributeError(message)
+            hint = f"a split has: ds[{next(iter(self))!r}].{name}"
+        raise no_attribute(f"{type(self).__name__!r} object", name, _public_names(type(self)), hint)
 
     @property
     def splits(self) -> Mapping[str, int]:

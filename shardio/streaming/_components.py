@@ -299,13 +299,16 @@ def prepare(
 ) -> tuple[DatasetReader | Mix, StreamOptions]:
     """Return the data of a stream as readers of stored values; functions of `map` join the transform.
 
-    A URL stands for the dataset there.
+    A URL stands for the dataset there, or for the split that the options name.
 
     Raises:
-        ValueError: the dataset at a URL has several splits.
+        TypeError: a split was named beside something else than a URL.
+        ValueError: the dataset at a URL has several splits, or not the one that was named.
     """
     if isinstance(data, str | Path):
-        data = open_split(data)
+        data = open_split(data, options.split)
+    elif options.split is not None:
+        raise TypeError("split= is for a URL; open the dataset with it: shardio.open(url, split=...)")
     readers = _readers_of(data)
     functions = readers[0].source.options.functions
     if not functions:

@@ -42,6 +42,7 @@ class StreamOptions:
     """Options of `shardio.stream` and `shardio.torch.StreamingDataset`.
 
     Attributes:
+        split: of the dataset at a URL; None where there is one, and where the dataset is opened already.
         global_batch: records of a step over all ranks; give this, or else `batch_size`.
         batch_size: records of a step of one rank; the global batch is this times `world_size`.
         shuffle: shuffle the records. False is storage order.
@@ -83,6 +84,7 @@ class StreamOptions:
         ValueError, TypeError: an option that makes no sense; names it and both numbers.
     """
 
+    split: str | None = None
     global_batch: int | None = None
     batch_size: int | None = None
     shuffle: bool = True
@@ -145,10 +147,8 @@ class StreamOptions:
         """
         for name in given:
             if name not in cls.__dataclass_fields__:
-                if name in inspect.signature(open_dataset).parameters:
-                    message = f"{function} has no option {name}=; it is one of shardio.open"
-                    raise TypeError(message)
-                raise no_option(function, name, cls.__dataclass_fields__)
+                of_open = name in inspect.signature(open_dataset).parameters
+                raise no_option(function, name, cls.__dataclass_fields__, "shardio.open" if of_open else None)
         return cls(**given)
 
     @property

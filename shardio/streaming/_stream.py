@@ -49,7 +49,7 @@ def stream(ds: DatasetReader | Mix | str | Path, **options: Any) -> Stream:
 
     Args:
         ds: from `shardio.open`, a part of it (`filter`, `select`, a slice), `map` of it, or `shardio.mix`;
-            or the URL of a dataset of one split.
+            or the URL of a dataset.
         options: see `StreamOptions`.
 
     Raises:

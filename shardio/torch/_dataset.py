@@ -46,7 +46,7 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
 
     Args:
         ds: from `shardio.open`, a part of it (`filter`, `select`, a slice), `map` of it, or `shardio.mix`;
-            or the URL of a dataset of one split.
+            or the URL of a dataset.
         options: see `shardio.StreamOptions`. Rank and world size are by default those of
             `torch.distributed`, else of the environment, else 0 of 1.
 

@@ -7,6 +7,7 @@ so threads of the training process do it without the cost of sending batches bet
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
-from shardio.arguments import integer
+from shardio.arguments import checked_options_beside, integer
 from shardio.callers import warn
 from shardio.errors import ShardioError
 from shardio.parallel import end_with_parent, worker_folder
-from shardio.streaming import StreamLoader
+from shardio.streaming import StreamLoader, StreamOptions
 from shardio.torch._dataset import FIT_LOOPS, StreamingDataset
 from shardio.torch._devices import Mover
 from shardio.torch._tensors import pin, tensors
@@ -68,6 +69,7 @@ class StreamingDataLoader(StreamLoader):
         (10, torch.Size([10]))
     """
 
+    @checked_options_beside("StreamingDataset", inspect.signature(StreamOptions).parameters)
     def __init__(  # noqa: PLR0913 - options as torch's loader has them
         self,
         dataset: StreamingDataset,
@@ -83,8 +85,8 @@ class StreamingDataLoader(StreamLoader):
     ) -> None:
         if not isinstance(dataset, StreamingDataset):
             message = (
-                f"StreamingDataLoader loads a StreamingDataset, found {type(dataset).__name__}; "
-                "for MapDataset use torch.utils.data.DataLoader"
+                f"StreamingDataLoader loads a StreamingDataset, found {type(dataset).__name__}; make one, "
+                "StreamingDataset(ds, global_batch=...); MapDataset goes to torch.utils.data.DataLoader"
             )
             raise TypeError(message)
         for name, value, least in (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from shardio.arguments import checked_options
 from shardio.catalog import Version, commit_receipts, find_safe_work, writer_name
 from shardio.errors import (
     CommitConflictError,
@@ -131,6 +132,7 @@ class DatasetWriter(AtomicWriter):
     _failure: BaseException | None = None
     _forked = False
 
+    @checked_options
     def __init__(  # noqa: PLR0913 - the options are the public contract
         self,
         url: str | Path,

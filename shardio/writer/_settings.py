@@ -48,13 +48,18 @@ class WriterOptions(LayoutOptions, total=False):
     metadata: Mapping[str, Any] | None
 
 
-def check_writer_options(given: Mapping[str, Any], function: str) -> None:
+def check_writer_options(given: Mapping[str, Any], function: str, own: Iterable[str] = ()) -> None:
     """Refuse an option that no writer has, before any process is started.
+
+    Args:
+        given: the options.
+        function: that hands them on.
+        own: its other options, which may be meant.
 
     Raises:
         TypeError: names it, and the one that it may stand for.
     """
-    known = WriterOptions.__annotations__
+    known = (*WriterOptions.__annotations__, *own)
     for name in given:
         if name in ("task", "commit"):
             message = f"{name}= is what {function} gives each task itself; leave it out"
@@ -94,7 +99,7 @@ def check_new_split(split: str, declared: frozenset[str] | None, others: Iterabl
         if split not in declared:
             near = closest(split, sorted(declared))
             meant = f"; did you mean {near!r}?" if near else ""
-            message = f"split {split!r} is none of splits={sorted(declared)}{meant}"
+            message = f"split {split!r} is not one of splits={sorted(declared)}{meant}"
             raise ValueError(message)
         return
     alike = sorted(other for other in others if look_alike(split, other))

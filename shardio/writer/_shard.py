@@ -6,6 +6,7 @@ import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import checked_options
 from shardio.catalog import writer_name
 from shardio.errors import CommitConflictError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
@@ -57,6 +58,7 @@ class ShardWriter(AtomicWriter):
     _spool: ShardSpool | None = None
     _forked = False
 
+    @checked_options
     def __init__(
         self,
         url: str | Path,

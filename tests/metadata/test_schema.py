@@ -150,6 +150,7 @@ def test_an_alias_in_a_manifest_is_a_type_of_a_newer_version():
 def test_the_callers_other_mistakes():
     with pytest.raises(TypeError, match="name is a str"):
         Schema.parse({3: "int64"})
+    assert Schema({"a": "float", "b": int}) == Schema.parse({"a": "float64", "b": "int64"})
     with pytest.raises(TypeError, match="'a': a type is a short string"):
         Schema.parse({"a": 7})
     with pytest.raises(TypeError, match="mapping"):

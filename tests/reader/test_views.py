@@ -314,6 +314,10 @@ class TestSplits:
         streams = [shardio.stream(given, global_batch=10, seed=2) for given in (url, shardio.open(url))]
         assert [batch["n"].tolist() for batch in streams[0]] == [batch["n"].tolist() for batch in streams[1]]
         assert len(list(StreamingDataset(url, global_batch=10))) == 10
+        for streamed in (shardio.stream, StreamingDataset):
+            assert len(streamed(several, split="test", global_batch=5)) == 2
+            with pytest.raises(TypeError, match="split= is for a URL"):
+                streamed(shardio.open(url), split="train", global_batch=10)
         with pytest.raises(ValueError, match='choose one with split=: train, a, test, or "all"'):
             shardio.stream(several, global_batch=10)
 
@@ -338,6 +342,23 @@ class TestNames:
         with pytest.raises(TypeError, match=r"shardio\.open has no option spilt=; did you mean split=\?"):
             shardio.open(url, spilt="train")
 
+    def test_an_option_of_a_dataset_given_to_its_loader(self, ds):
+        with pytest.raises(TypeError, match="has no option shuffle=; it is one of StreamingDataset"):
+            StreamingDataLoader(StreamingDataset(ds, global_batch=10), shuffle=True)
+
+    def test_a_mistyped_option_that_goes_on_to_another_function(self, tmp_path):
+        (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
+        with pytest.raises(TypeError, match=r"convert_dataset has no option modee=; did you mean mode="):
+            shardio.convert_dataset(tmp_path / "a.jsonl", tmp_path / "ds", modee="append")
+
+    def test_a_mistyped_attribute(self, ds):
+        for owner, mistyped, meant in ((ds, "shuffel", "shuffle"), (shardio, "DataWriter", "DatasetWriter")):
+            with pytest.raises(AttributeError, match=f"'{mistyped}'; did you mean '{meant}'"):
+                getattr(owner, mistyped)
+        with pytest.raises(AttributeError, match=r"shardio\.open\(url\) opens a dataset"):
+            shardio.load_dataset  # noqa: B018
+        assert not hasattr(ds, "__array__")
+
     def test_a_missing_key_is_a_key_error(self, tmp_path):
         with shardio.DatasetWriter(tmp_path / "ds", schema={"id": "text"}) as out:
             out.write({"id": "a"})
@@ -349,7 +370,7 @@ class TestNames:
         asked = 0
         for name in shardio.__all__:
             function = getattr(shardio, name)
-            if not inspect.isfunction(function):
+            if not inspect.isfunction(function) and name not in ("DatasetWriter", "Feature", "ShardWriter"):
                 continue
             options = inspect.signature(function).parameters
             if name == "stream" or any(option.kind is option.VAR_KEYWORD for option in options.values()):

@@ -563,7 +563,7 @@ def test_every_option_is_in_the_signature_of_both():
 
 
 def test_it_loads_streaming_datasets_only(url):
-    with pytest.raises(TypeError, match="found MapDataset; for MapDataset use"):
+    with pytest.raises(TypeError, match="found MapDataset; make one, StreamingDataset"):
         StreamingDataLoader(MapDataset(shardio.open(url)))
 
 

@@ -88,12 +88,12 @@ def test_a_mistyped_split_is_refused_while_appending(tmp_path) -> None:
 
 def test_declared_splits_are_all_that_may_be_written(tmp_path) -> None:
     write(tmp_path / "ds", "train", "trian", splits=["train", "trian"])
-    with pytest.raises(ValueError, match=r"'test' is none of splits=\['train', 'trial'\]"):
+    with pytest.raises(ValueError, match=r"'test' is not one of splits=\['train', 'trial'\]"):
         write(tmp_path / "ds", "train", "test", splits=["train", "trial"], mode="append")
     with pytest.raises(ValueError, match="did you mean 'train'"):
         write(tmp_path / "ds", "tran", splits=["train", "test"], mode="append")
     # Also where the dataset has the split.
-    with pytest.raises(ValueError, match="none of"):
+    with pytest.raises(ValueError, match="not one of"):
         write(tmp_path / "ds", "train", splits=["test"], mode="append")
 
 
