@@ -411,7 +411,7 @@ def _frames(source: ShardSource, number: int) -> tuple[Any, Any]:
 
 def _put(store: Store, key: str, data: bytes) -> str:
     url = store.url_of(key)
-    if not store.put_new(key, data) and store.get(key, max_bytes=len(data) + 1) != data:
+    if not store.put_if_absent(key, data) and store.get(key, max_bytes=len(data) + 1) != data:
         raise StorageError(
             "another file is under the name of the index",
             url=url,

@@ -208,7 +208,7 @@ def _put_index(
     The same shard may be adopted elsewhere at this moment.
     """
     for key in dict.fromkeys((free, other)):
-        if target.put_new(key, index.data, move=True):
+        if target.put_if_absent(key, index.data, move=True):
             return key
         head = _read_index(target, key, options)
         if head is not None and head.uuid == uuid:

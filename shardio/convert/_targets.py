@@ -163,7 +163,7 @@ class AtomicOutput:
         self.names.append(name)
         if self._local:
             return
-        if not self._store.put_new(name, self._folder / name, move=True):
+        if not self._store.put_if_absent(name, self._folder / name, move=True):
             raise CommitConflictError("another writer wrote this file", url=f"{self.url}/{name}")
         self._put.append(name)
         (self._folder / name).unlink(missing_ok=True)

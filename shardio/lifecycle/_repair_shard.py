@@ -840,7 +840,7 @@ def put_object(store: Store, key: str, data: bytes | Path) -> None:
         CommitConflictError: another object was stored under the name meanwhile.
         StorageError: it was not created, or that is not known.
     """
-    created = store.put_unique(key, data)
+    created = store.put_idempotent(key, data)
     if not created and (isinstance(data, Path) or store.get(key, max_bytes=len(data)) != data):
         raise CommitConflictError(
             "another object was stored under the name of one that was missing",

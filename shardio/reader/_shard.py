@@ -160,11 +160,11 @@ class OpenShard:
         self.begin_rows = (self.alone or self.blocks).begin_rows
         self.has_frame_runs = framed and not head.gaps and not head.stream and not cuts
 
-    def let_pages_go(self, *, of_data: bool = True) -> None:
+    def drop_pages(self, *, of_data: bool = True) -> None:
         """Give the pages of mapped files back; what is looked at again comes from the system's cache."""
         if of_data:
-            self.data.let_pages_go()
-        self.index.let_pages_go()
+            self.data.drop_pages()
+        self.index.drop_pages()
 
     def close(self) -> None:
         """Release the handles; blocks that were handed out stay valid."""

@@ -271,7 +271,9 @@ class RangeOf(NamedTuple):
     stop: int
 
 
-def read_apart(sender: Sender, ranges: Sequence[RangeOf]) -> Callable[[], list[memoryview | None]] | None:
+def begin_scattered(
+    sender: Sender, ranges: Sequence[RangeOf]
+) -> Callable[[], list[memoryview | None]] | None:
     """Send a request for each of some ranges and return what waits, None where they must go one by one.
 
     The caller has checksums; neighbours of one object go in one call of the engine. Where a call fails its

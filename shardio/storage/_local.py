@@ -278,7 +278,7 @@ class LocalFile(DataFile):
     def named(self) -> NamedFile | None:
         return self._named if self._view is not None and READS_COMPILED else None
 
-    def let_pages_go(self) -> None:
+    def drop_pages(self) -> None:
         calls = _system_calls()
         if self._view and calls is not None and sys.platform.startswith("linux"):
             if not self._address:
@@ -433,7 +433,7 @@ class LocalStore(Store):
         # As text: where drives have letters, `os.path.join` would leave the root for some keys.
         return self._base + (key if os.sep == "/" else key.replace("/", os.sep))
 
-    def _put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
+    def _put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         return self._create([(key, data)], move=move)[0]
 
     def _put_all_unique(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
@@ -444,7 +444,7 @@ class LocalStore(Store):
         except UnknownOutcomeError:
             # Those that are there were created by this call, or are the same.
             for key, data in objects:
-                self.put_unique(key, data, move=isinstance(data, os.PathLike))
+                self.put_idempotent(key, data, move=isinstance(data, os.PathLike))
             return True
 
     def _create(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]], *, move: bool) -> list[bool]:
@@ -457,11 +457,11 @@ class LocalStore(Store):
             if isinstance(error, FileNotFoundError) and any(
                 isinstance(data, os.PathLike) and not os.path.exists(data) for _, data in objects
             ):
-                raise  # it is not the way to the object that is absent: `put_new` says so
+                raise  # it is not the way to the object that is absent: `put_if_absent` says so
             _explain_write(error, named[0][0])
 
     @contextlib.contextmanager
-    def ahead(self, key: str, data: bytes) -> Iterator[bytes | pathlib.Path]:
+    def stage(self, key: str, data: bytes) -> Iterator[bytes | pathlib.Path]:
         path = self._path(key)
         folder = os.path.dirname(path)
         with contextlib.ExitStack() as stack:

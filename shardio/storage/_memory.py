@@ -83,7 +83,7 @@ class MemoryStore(Store):
                 raise NotFoundError(what, url=self.url_of(key))
             return bytes(file.getbuffer())
 
-    def _put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
+    def _put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         content = data.read_bytes() if isinstance(data, pathlib.Path) else bytes(data)
         with _lock:
             created = self._base + key not in _files()

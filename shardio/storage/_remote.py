@@ -27,7 +27,7 @@ from shardio.storage._errors import (
     raise_storage_error,
     storage_error,
 )
-from shardio.storage._fetch import ObjectIdentity, RangeOf, RangeReader, read_apart
+from shardio.storage._fetch import ObjectIdentity, RangeOf, RangeReader, begin_scattered
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._requests import PerProcess
 from shardio.storage._store import CannotListError, DataFile, ShortReadError, Store, UnknownOutcomeError
@@ -352,7 +352,7 @@ class RemoteStore(Store):
         """Do what `begin_together` does with files of this store."""
         path_of = self._backend.path_of
         wanted = [RangeOf(path_of(file.key), file.identity, start, stop) for file, start, stop in ranges]
-        wait, home = read_apart(self._sender.current(), wanted), os.getpid()
+        wait, home = begin_scattered(self._sender.current(), wanted), os.getpid()
         if wait is None:
             return None
         # In a forked child: the thread that the answer would come from stayed with the parent.
@@ -493,7 +493,7 @@ class RemoteStore(Store):
 
     # Writing
 
-    def _put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
+    def _put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         self.probe()
         if self._unconditional and self._head(key) is not None:
             return False
@@ -516,7 +516,7 @@ class RemoteStore(Store):
         self.probe()
         clock = self._sender.current().clock
         begun = clock.now()
-        if not self.put_new(key, data):
+        if not self.put_if_absent(key, data):
             return False
         # A writer that found the name free before our object was there has written its own by the time that a
         # request takes, once more: M. Fischer's argument, told in L. Lamport, "A Fast Mutual Exclusion

@@ -40,7 +40,7 @@ class RetryBudget:
         # A turn lost to another thread is a tenth of a retry.
         self._stock = min(self._tuning.retry_burst, self._stock + self._tuning.retry_share)
 
-    def take(self) -> float:
+    def spend(self) -> float:
         """Take one retry and return the seconds until it may be used."""
         with self._lock:
             now = self._clock.now()
@@ -131,7 +131,7 @@ class Retrier:
         # Full jitter: uniform from nothing to the bound.
         bound = min(tuning.max_backoff, tuning.backoff * 2.0 ** min(attempts, 30))
         pause = last.retry_after + _jitter.uniform(0.0, bound)
-        pause = max(pause, self._budget.take())
+        pause = max(pause, self._budget.spend())
         deadline = tuning.deadline if self._answered else min(tuning.first_deadline, tuning.deadline)
         if last.kind is ErrorKind.EXPIRED:
             # What was not renewed by the next time that it would be read again is renewed by nothing.

@@ -2,7 +2,7 @@
 
 The laws, run on every backend by `tests/suites/store.py`:
 
-- An object appears whole or not at all, and `put_new` never replaces one.
+- An object appears whole or not at all, and `put_if_absent` never replaces one.
 - A range read returns exactly the bytes asked for, or an error; never fewer, never others.
 - Keys are joined to the root as text and name one object each: no globbing, no chaining, no `~`, no `..`.
 - A store touches nothing until it is used, may be shared by threads, pickles to its URL and options, and
@@ -167,7 +167,7 @@ class DataFile(abc.ABC):
         """What `OpenFiles` opens to read a mapped file past its map; None where that cannot be done."""
         return None
 
-    def let_pages_go(self) -> None:  # noqa: B027 - what is not mapped has none
+    def drop_pages(self) -> None:  # noqa: B027 - what is not mapped has none
         """Give the pages of the map back to the system; what is looked at again comes from its cache."""
 
     @abc.abstractmethod
@@ -224,7 +224,7 @@ class Store(abc.ABC):
         """Return the URL of an object, for messages."""
         return f"{self.url}/{key}"
 
-    def put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool = False) -> bool:
+    def put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool = False) -> bool:
         """Create an object whole, unless one of that name exists.
 
         Args:
@@ -244,9 +244,9 @@ class Store(abc.ABC):
         check_key(key)
         self._refuse_if_read_only(key)
         with _explained_if_gone([data]):
-            return self._put_new(key, data, move=move)
+            return self._put_if_absent(key, data, move=move)
 
-    def put_unique(self, key: str, data: Buffer | pathlib.Path, *, move: bool = False) -> bool:
+    def put_idempotent(self, key: str, data: Buffer | pathlib.Path, *, move: bool = False) -> bool:
         """Create an object under a name that no other content has; where no answer comes back, ask again.
 
         For names that are random, or follow from the content: what is there is what was to be created,
@@ -267,7 +267,7 @@ class Store(abc.ABC):
         sent = False
         for _ in range(_MAX_PUTS):
             try:
-                return self.put_new(key, data, move=move) or sent
+                return self.put_if_absent(key, data, move=move) or sent
             except NotDurableError:
                 raise
             except UnknownOutcomeError:
@@ -281,7 +281,7 @@ class Store(abc.ABC):
         raise StorageError("an object could not be stored: no answer came back", url=self.url_of(key))
 
     def put_all_unique(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
-        """Create several objects in order, each as `put_unique` does; files are moved.
+        """Create several objects in order, each as `put_idempotent` does; files are moved.
 
         On a local disk they go there side by side, and what is flushed for one is flushed for all.
 
@@ -302,11 +302,13 @@ class Store(abc.ABC):
             return self._put_all_unique(objects)
 
     def _put_all_unique(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
-        return all(self.put_unique(key, data, move=isinstance(data, os.PathLike)) for key, data in objects)
+        return all(
+            self.put_idempotent(key, data, move=isinstance(data, os.PathLike)) for key, data in objects
+        )
 
     @contextlib.contextmanager
-    def ahead(self, key: str, data: bytes) -> Iterator[bytes | pathlib.Path]:  # noqa: ARG002
-        """Yield what `put_unique` creates an object of later, with `move` if it is a file, for less waiting.
+    def stage(self, key: str, data: bytes) -> Iterator[bytes | pathlib.Path]:  # noqa: ARG002
+        """Yield what `put_idempotent` creates an object of later, with `move` for a file, for less waiting.
 
         On a local disk the bytes are on their way there already; nothing of it is left afterwards.
 
@@ -320,10 +322,10 @@ class Store(abc.ABC):
         yield data
 
     def put_and_confirm(self, key: str, data: Buffer) -> bool:
-        """Create an object as `put_new` does, and make sure that it is this one that is.
+        """Create an object as `put_if_absent` does, and make sure that it is this one that is.
 
         For what must not be lost once it is acknowledged. A store that looks first and writes then may let
-        two writers create one object; `put_new` believes what it is told, this call reads the object back.
+        two writers create one object; `put_if_absent` believes what it is told, this call reads it back.
 
         Args:
             key: its name, relative to the root.
@@ -336,7 +338,7 @@ class Store(abc.ABC):
             UnknownOutcomeError: no answer came back, or the object could not be read back.
             StorageError: it was not created, or the store is read-only.
         """
-        return self.put_new(key, data)
+        return self.put_if_absent(key, data)
 
     def overwrite(self, key: str, data: Buffer) -> None:
         """Write an object in the place of whatever is there; for hints, which no reader trusts.
@@ -499,7 +501,7 @@ class Store(abc.ABC):
     # The primitives of a backend; keys are checked, and writing is allowed, when these are called.
 
     @abc.abstractmethod
-    def _put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool: ...
+    def _put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool: ...
 
     @abc.abstractmethod
     def _overwrite(self, key: str, data: Buffer) -> None: ...

@@ -403,7 +403,7 @@ def _fetched(component: Component, pieces: Pieces, damage: Damage) -> list[list[
         if pool.is_local(number):
             # Nothing is under way meanwhile, and a shard that waits holds descriptors.
             _put(found, number, [wanted[k] for k in own], begun, pool, damage)
-            shard.let_pages_go()
+            shard.drop_pages()
         else:
             waiting.append((number, [wanted[k] for k in own], begun))
     for number, places, begun in waiting:
@@ -619,7 +619,7 @@ def _found(component: Component, pieces: Pieces) -> WindowData | None:
         if found is None:
             return None
         frames.append(found)
-        shard.let_pages_go(of_data=False)
+        shard.drop_pages(of_data=False)
     if not frames:
         return None
     table = np.empty((sum(each.starts.size for each in frames), _FRAME_FIELDS), np.int64)
@@ -694,7 +694,7 @@ def _copied(component: Component, pieces: Pieces, memory: Memory) -> WindowData 
         # Behind its own payloads nothing has been put yet.
         if not copy.copy(leased.bytes[offsets[low] :]):
             return None
-        shard.let_pages_go(of_data=False)
+        shard.drop_pages(of_data=False)
         low += copy.lengths.size
     values = leased.bytes[: offsets[-1]]
     return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces, leased)
@@ -720,7 +720,7 @@ def _alone(
     for low, high in itertools.pairwise(edges):
         out = values[offsets[low] : offsets[high]]
         kernels.gather_into(loading.buffers[which[low]], starts[low:high], stops[low:high], out)
-        loading.let_pages_go(int(which[low]))
+        loading.drop_pages(int(which[low]))
     return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces, leased, rows=rows)
 
 
@@ -751,12 +751,12 @@ class _Loading:
         for number in dict.fromkeys(self._shards):
             if pool.is_local(number):
                 with SkipCorrupt(skips=self._damage.skips):
-                    pool.get(number).let_pages_go()
+                    pool.get(number).drop_pages()
 
-    def let_pages_go(self, buffer: int) -> None:
+    def drop_pages(self, buffer: int) -> None:
         """Let go of the pages of a mapped shard that were looked into, if it is what a buffer is."""
         if buffer in self._mapped:
-            self._component.source.pool.get(self._mapped[buffer]).let_pages_go()
+            self._component.source.pool.get(self._mapped[buffer]).drop_pages()
 
     def place_mapped(self, number: int, own: list[int]) -> bool:
         """Find the rows of all pieces of a shard at once; False where they must be read, or are damaged."""

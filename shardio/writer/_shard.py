@@ -148,7 +148,7 @@ class ShardWriter(AtomicWriter):
             raise
 
     def _put(self, key: str, data: bytes | Path) -> None:
-        if not self._store.put_new(key, data, move=not isinstance(data, bytes)):
+        if not self._store.put_if_absent(key, data, move=not isinstance(data, bytes)):
             raise CommitConflictError(
                 "there is an object of that name already",
                 url=self._store.url_of(key),

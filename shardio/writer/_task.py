@@ -195,7 +195,7 @@ class Task:
         receipt = replace(self._template, complete=True, table=table, splits=dict(self._splits))
         if self._named:
             key, data = self._sealed(receipt)
-            with self._store.ahead(key, data) as ready:
+            with self._store.stage(key, data) as ready:
                 self._uploads.finish()
                 self._put((key, ready))
         else:

@@ -40,7 +40,7 @@ def main(appends: int = 302) -> None:
     for k in range(appends):
         append(near, 1, f"day-{k}")
     for key in near.table(near.latest()).key:
-        near.store.put_new(key, b"shard")
+        near.store.put_if_absent(key, b"shard")
 
     def measured(name: str, act: Callable[[Catalog], object]) -> None:
         requests: list[str] = []

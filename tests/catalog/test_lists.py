@@ -110,7 +110,7 @@ def test_a_damaged_list_is_found_by_the_append_that_merges_it():
     append(catalog, 3)
     (ref,) = catalog.latest().manifest.lists
     catalog.store.delete(ref.key)
-    catalog.store.put_new(ref.key, b"x" * ref.size)
+    catalog.store.put_if_absent(ref.key, b"x" * ref.size)
     with pytest.raises(FormatError) as caught:
         append(catalog, 1)
     assert caught.value.url == catalog.store.url_of(ref.key)
@@ -124,7 +124,7 @@ def test_gc_of_many_versions_reads_few_lists():
     for _ in range(100):
         append(catalog, 1)
     for key in catalog.table(catalog.latest()).key:
-        catalog.store.put_new(key, b"shard")
+        catalog.store.put_if_absent(key, b"shard")
     counting = Counting()
     shown = Catalog(FaultyStore(connect(url), counting))
     assert collect_garbage(shown).doomed == ()

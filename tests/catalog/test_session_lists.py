@@ -153,7 +153,7 @@ def test_a_collection_in_between(url):
     doomed: list[str] = []
 
     def collect_first(verb: str, key: str) -> str:
-        if verb == "put_new" and key == manifest_key(21) and not doomed:
+        if verb == "put_if_absent" and key == manifest_key(21) and not doomed:
             doomed.append(key)
             catalog = Catalog(connect(url))
             doomed.extend(info.key for info in collect_garbage(catalog, dry_run=False).doomed)
@@ -176,7 +176,7 @@ def swapped(store: Store, url: str) -> str:
     ref = Catalog(store).latest().manifest.session_lists[-1]
     data, _ = seal_sessions([MergedSession("other", bytes(32), 1, 1, {})])
     store.delete(ref.key)
-    store.put_new(ref.key, data)
+    store.put_if_absent(ref.key, data)
     return store.url_of(ref.key)
 
 

@@ -335,7 +335,7 @@ def test_a_receipt_under_anothers_name_is_refused(tmp_path):
     data = store.get(complete, max_bytes=10_000)
     store.delete(complete)
     for other in (complete.replace("00000-", "00001-"), complete.replace("/run/", "/ran/")):
-        store.put_new(other, data)
+        store.put_if_absent(other, data)
     with pytest.raises(FormatError, match="under another's name"):
         shardio.commit(url, session="ran", tasks=1)
     with pytest.raises(FormatError, match="under another's name"):

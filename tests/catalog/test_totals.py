@@ -22,10 +22,10 @@ def table_of(tmp_path, *lists, **fields):
     for number, message in enumerate(lists or (list_message(),)):
         data = sealed(message)
         key = f"_shardio/lists/{number}.list"
-        store.put_new(key, data)
+        store.put_if_absent(key, data)
         refs.append(pb.ListRef(key=key, bytes=len(data), sha256=data[-40:-8], shards=len(message.key)))
     facts = {"lists": refs, "splits": [TOTALS], **fields}
-    store.put_new(manifest_key(1), sealed(manifest_message(**facts)))
+    store.put_if_absent(manifest_key(1), sealed(manifest_message(**facts)))
     catalog = Catalog(store)
     return catalog.table(catalog.load())
 

@@ -104,7 +104,7 @@ def test_a_manifest_that_cannot_be_read_is_not_skipped(url):
     data = store.get(key, max_bytes=10_000)
     for damaged in (b"", b"garbage", data[:-1], data[:50] + bytes([data[50] ^ 1]) + data[51:]):
         store.delete(key)
-        store.put_new(key, damaged)
+        store.put_if_absent(key, damaged)
         for hint in (b"3", b"1", None):
             if hint is None:
                 store.delete(HINT_KEY)
@@ -122,7 +122,7 @@ def test_names_that_look_like_manifests_are_not(url):
     store = connect(url)
     store.delete(HINT_KEY)
     for key in ("9.manifest", "00000000000000000009.manifest.bak", "0000000000000000000x.manifest", "zzz"):
-        store.put_new(f"_shardio/manifests/{key}", b"garbage")
+        store.put_if_absent(f"_shardio/manifests/{key}", b"garbage")
     assert latest_of(url)[0] == 3
 
 
@@ -219,7 +219,7 @@ def test_totals_and_lists_agree(tmp_path, monkeypatch):
     store.delete(refs[0].key)
     with pytest.raises(FormatError, match="names a list of shards that is not there"):
         catalog.table(version)
-    store.put_new(refs[0].key, data[1])
+    store.put_if_absent(refs[0].key, data[1])
     with pytest.raises(FormatError, match="not the one that the manifest names"):
         catalog.table(version)
     with pytest.raises(FormatError, match="not the one that the manifest names"):

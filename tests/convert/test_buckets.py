@@ -23,7 +23,7 @@ def put(folder: Path, url: str, options: dict[str, object]) -> str:
     store = connect(url, storage_options=options)
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            store.put_new(path.relative_to(folder).as_posix(), path.read_bytes())
+            store.put_if_absent(path.relative_to(folder).as_posix(), path.read_bytes())
     return url
 
 

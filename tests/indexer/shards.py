@@ -92,7 +92,7 @@ def scan(data: bytes, name: str = "x.tfrecord", **options) -> ScanResult:
     """Scan bytes in memory."""
     store = connect("memory://scan")
     store.delete(name)
-    store.put_new(name, data)
+    store.put_if_absent(name, data)
     return scan_shard(store, name, UUID, ScanOptions(**options))
 
 

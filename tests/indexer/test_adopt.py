@@ -481,7 +481,7 @@ def test_a_commit_whose_list_was_doomed_stores_it_again(tmp_path, monkeypatch) -
     doomed = []
 
     def collect_first(verb: str, key: str) -> str:
-        if verb == "put_new" and key.endswith("2.manifest") and not doomed:
+        if verb == "put_if_absent" and key.endswith("2.manifest") and not doomed:
             doomed.extend(info.key for info in shardio.gc(tmp_path, dry_run=False).doomed)
         return ""
 
@@ -526,7 +526,7 @@ def test_an_index_that_is_doomed_meanwhile_stops_the_adoption(tmp_path, monkeypa
         out.write(b"mine")
 
     def collect_first(verb: str, key: str) -> str:
-        if verb == "put_new" and key.endswith("3.manifest"):
+        if verb == "put_if_absent" and key.endswith("3.manifest"):
             monkeypatch.setattr(_adopt, "Catalog", Catalog)
             assert any(
                 info.key.startswith("indexes/") for info in shardio.gc(into, keep=1, dry_run=False).doomed

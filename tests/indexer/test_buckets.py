@@ -25,11 +25,11 @@ def bucket(moto_endpoint) -> str:
 
 def fill(url: str, options: dict) -> None:
     store = connect(url, storage_options=options)
-    store.put_new("train-0 of 2.tfrecord", tfrecord(PAYLOADS[:10]))
-    store.put_new(
+    store.put_if_absent("train-0 of 2.tfrecord", tfrecord(PAYLOADS[:10]))
+    store.put_if_absent(
         "été/train-1.tfrecord.gz", members([tfrecord(PAYLOADS[10:15]), tfrecord(PAYLOADS[15:])], "gzip")
     )
-    store.put_new("val.tar", tar([("a.txt", b"1"), ("b.txt", b"2")]))
+    store.put_if_absent("val.tar", tar([("a.txt", b"1"), ("b.txt", b"2")]))
 
 
 def opened(line: str, **names):
@@ -145,7 +145,7 @@ def test_a_bucket_that_may_not_be_listed(tmp_path) -> None:
 def test_two_roots_with_shards_of_one_name(moto_endpoint, bucket, tmp_path) -> None:
     """Shards of one name in two places are two shards."""
     options = s3.options_for(moto_endpoint)
-    connect(bucket, storage_options=options).put_new("x.tfrecord", tfrecord(PAYLOADS[:3]))
+    connect(bucket, storage_options=options).put_if_absent("x.tfrecord", tfrecord(PAYLOADS[:3]))
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "x.tfrecord").write_bytes(tfrecord(PAYLOADS[3:5]))
     urls = [f"{bucket}/x.tfrecord", str(tmp_path / "here" / "x.tfrecord")]

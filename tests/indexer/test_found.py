@@ -199,7 +199,7 @@ def test_a_dataset_whose_shards_are_all_gone(tmp_path, capsys, how, beside) -> N
 def test_an_empty_bucket_says_nothing_of_other_buckets(moto_endpoint, tmp_path) -> None:
     options = s3.options_for(moto_endpoint)
     full, empty = (s3.make_bucket(moto_endpoint) for _ in range(2))
-    connect(f"s3://{full}", storage_options=options).put_new("x.tfrecord", tfrecord([b"a"]))
+    connect(f"s3://{full}", storage_options=options).put_if_absent("x.tfrecord", tfrecord([b"a"]))
     into = {"into": tmp_path / "into", "storage_options": options, "workers": 1}
     assert shardio_indexer.adopt(f"s3://{full}/x.tfrecord", **into).ok
     (tmp_path / "y.tfrecord").write_bytes(tfrecord([b"b"]))

@@ -37,7 +37,7 @@ def test_on_a_local_disk(tmp_path, name) -> None:
 def test_in_a_bucket(moto_endpoint, name) -> None:
     url = f"s3://{s3.make_bucket(moto_endpoint)}/data"
     options = s3.options_for(moto_endpoint)
-    connect(url, storage_options=options).put_new(name, tfrecord([b"a", b"bc"]))
+    connect(url, storage_options=options).put_if_absent(name, tfrecord([b"a", b"bc"]))
     report = shardio_indexer.adopt(url, storage_options=options, workers=1)
     assert report.ok, report
     ds = shardio.open(url, storage_options=options)

@@ -234,7 +234,7 @@ def test_a_race_never_deletes_another_record(racer, url):
     done: list[str] = []
 
     def race(verb: str, key: str) -> str:
-        if verb == "put_new" and key == manifest_key(2) and not done:
+        if verb == "put_if_absent" and key == manifest_key(2) and not done:
             done.append(key)
             with faultless():
                 if racer == "append":

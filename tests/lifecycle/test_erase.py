@@ -316,7 +316,7 @@ def test_races(racer, deed, tmp_path):
     done: list[str] = []
 
     def race(verb: str, key: str) -> str:
-        if verb == "put_new" and key == manifest_key(2) and not done:
+        if verb == "put_if_absent" and key == manifest_key(2) and not done:
             done.append(key)
             with faultless():
                 if racer == "append":
@@ -356,7 +356,7 @@ def test_a_failing_store_leaves_nothing_claimed(tmp_path):
     url = made(str(tmp_path / "ds"))
 
     def full(verb: str, key: str) -> str:
-        return "before" if verb == "put_new" and key.startswith("data/") else ""
+        return "before" if verb == "put_if_absent" and key.startswith("data/") else ""
 
     for do in (lambda: shardio.compact(url, workers=1), lambda: shardio.delete(url, [17], erase=True)):
         with faulty(full), pytest.raises(ShardioError, match="made to fail"):

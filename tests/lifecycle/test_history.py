@@ -38,7 +38,7 @@ def at_the_line(number: int, deed):
     done = []
 
     def policy(verb: str, key: str) -> str:
-        if verb == "put_new" and key == manifest_key(number) and not done:
+        if verb == "put_if_absent" and key == manifest_key(number) and not done:
             done.append(key)
             with faultless():
                 deed()

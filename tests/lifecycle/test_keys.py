@@ -327,7 +327,7 @@ def test_deleted_records_are_not_found(url):
 
     def delete(entries):
         rows = np.array([1, 2], "<u4").tobytes()
-        store.put_new("data/gone.rows", rows)
+        store.put_if_absent("data/gone.rows", rows)
         entries[1] = replace(
             entries[1],
             live_rows=entries[1].rows - 2,
@@ -427,7 +427,7 @@ def test_gc_keeps_indexes_of_live_versions_and_removes_orphans(url):
     build(url, rebuild=True)
     assert shardio.gc(url).doomed == ()
     orphan = f"{KEYS}{'0' * 32}-00000.part"
-    connect(url).put_new(orphan, b"left by a killed build")
+    connect(url).put_if_absent(orphan, b"left by a killed build")
     report = shardio.gc(url, expire=[1, 2], dry_run=False)
     assert {orphan, *old} <= {info.key for info in report.doomed}
     assert shardio.open(url).find("key 3") == 3
@@ -645,7 +645,7 @@ def test_golden_tables_and_keys_stay_readable(place):
         store = connect(url)
         for path in sorted((GOLDEN / "birds").rglob("*")):
             if path.is_file() and path.name != "latest":
-                store.put_new(str(path.relative_to(GOLDEN / "birds")), path.read_bytes())
+                store.put_if_absent(str(path.relative_to(GOLDEN / "birds")), path.read_bytes())
     assert shardio.verify(url).ok
     ds = shardio.open(url, digest=facts["digest"])
     birds = facts["birds"]

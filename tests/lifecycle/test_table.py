@@ -685,7 +685,7 @@ def test_gc_keeps_tables_of_live_versions_and_removes_orphans(url):
     old = set(tables(url))
     build(url, ["ok"])
     assert {info.key for info in shardio.gc(url).doomed} == set()
-    connect(url).put_new(f"{TABLES}{'0' * 32}-{'1' * 16}.parquet", b"left by a killed build")
+    connect(url).put_if_absent(f"{TABLES}{'0' * 32}-{'1' * 16}.parquet", b"left by a killed build")
     report = shardio.gc(url, dry_run=False)
     assert [info.key for info in report.doomed] == [f"{TABLES}{'0' * 32}-{'1' * 16}.parquet"]
     report = shardio.gc(url, expire=[1, 2], dry_run=False)
@@ -721,7 +721,7 @@ def test_a_killed_build_publishes_nothing_and_the_next_one_goes_on(url, monkeypa
     stored = tables(url)
     store = connect(url)
     store.delete(stored[0])
-    store.put_new(stored[0], b"not whole")
+    store.put_if_absent(stored[0], b"not whole")
     report = build(url)
     assert (report.reused, report.built) == (report.shards - 1, 1)
     assert len(shardio.open(url).filter("ok")) == 50

@@ -60,7 +60,7 @@ def republish(url: Path, change) -> Version:
         table = change(catalog, catalog.table(base))
         data, sha256 = seal_list(table)
         key = list_key(random_id())
-        assert catalog.store.put_new(key, data)
+        assert catalog.store.put_if_absent(key, data)
         ref = ListRef(key, len(data), sha256, len(table))
         splits = tuple(total for _, total in sorted(table.totals().items()))
         deletions = any(table.deletion_key)
@@ -75,7 +75,7 @@ def delete_rows(url: Path, rows: list[int]) -> Path:
     key = f"data/deleted-{random_id()}.deletions"
 
     def change(catalog: Catalog, table: ShardTable) -> ShardTable:
-        assert catalog.store.put_new(key, data)
+        assert catalog.store.put_if_absent(key, data)
         first = replace(
             table[0],
             live_rows=table[0].rows - len(rows),

@@ -184,7 +184,7 @@ def test_a_store_that_fails_is_not_the_items_fault(url, threads, monkeypatch) ->
     def full(self, key, data, *, move):
         raise StorageError("the filesystem refused: No space left on device", url=key)
 
-    monkeypatch.setattr(LocalStore, "_put_new", full)
+    monkeypatch.setattr(LocalStore, "_put_if_absent", full)
     with pytest.raises(StorageError, match="No space left"):
         WRITE(url, range(10), jobs.number, on_error="skip", executor=threads)
 
@@ -306,7 +306,7 @@ def test_an_unknown_outcome_of_the_commit_keeps_everything_and_says_how_to_finis
     url, threads, monkeypatch
 ) -> None:
     """P2: what may have been committed is never removed."""
-    put = LocalStore._put_new
+    put = LocalStore._put_if_absent
 
     def lost(self, key, data, *, move):
         if "manifests" in key:
@@ -314,7 +314,7 @@ def test_an_unknown_outcome_of_the_commit_keeps_everything_and_says_how_to_finis
         return put(self, key, data, move=move)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStore, "_put_new", lost)
+        patch.setattr(LocalStore, "_put_if_absent", lost)
         with pytest.raises(CommitOutcomeUnknownError) as caught:
             WRITE(url, range(10), jobs.number, executor=threads, tasks=4)
     (note,) = caught.value.__notes__

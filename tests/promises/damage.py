@@ -32,7 +32,7 @@ class Victim:
         else:
             self.store.delete(key)
             if data is not None:
-                self.store.put_new(key, data)
+                self.store.put_if_absent(key, data)
 
     def restore(self, *keys: str) -> None:
         for key in keys:

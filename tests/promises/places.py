@@ -36,7 +36,7 @@ def copied(source: Path, place: str, tmp_path: Path) -> str:
     store = connect(url)
     for path in source.rglob("*"):
         if path.is_file():
-            store.put_new(path.relative_to(source).as_posix(), path.read_bytes())
+            store.put_if_absent(path.relative_to(source).as_posix(), path.read_bytes())
     return url
 
 

@@ -55,8 +55,8 @@ class FaultyStore(Store):
     def put_and_confirm(self, key: str, data: Any) -> bool:
         return self._create(key, data, lambda: self.inner.put_and_confirm(key, data))
 
-    def _put_new(self, key: str, data: Any, *, move: bool) -> bool:
-        return self._create(key, data, lambda: self.inner.put_new(key, data, move=move), move=move)
+    def _put_if_absent(self, key: str, data: Any, *, move: bool) -> bool:
+        return self._create(key, data, lambda: self.inner.put_if_absent(key, data, move=move), move=move)
 
     def _create(self, key: str, data: Any, create: Callable[[], bool], *, move: bool = False) -> bool:
         def half() -> None:
@@ -69,7 +69,7 @@ class FaultyStore(Store):
             if move and isinstance(data, Path):
                 data.unlink()
 
-        return self._do("put_new", key, create, half)
+        return self._do("put_if_absent", key, create, half)
 
     def _overwrite(self, key: str, data: Any) -> None:
         self._do(
@@ -148,7 +148,7 @@ class Counting:
         with self._lock:
             self.calls.append((verb, key))
             hit = len(self.calls) - 1 == self.at
-        return self.fault if hit and (verb == "put_new" or not self.fault.startswith("lost")) else ""
+        return self.fault if hit and (verb == "put_if_absent" or not self.fault.startswith("lost")) else ""
 
 
 class Dropping:
@@ -162,7 +162,7 @@ class Dropping:
 
     def __call__(self, verb: str, key: str) -> str:
         with self._lock:
-            if verb != "put_new" or self._random.random() >= self._share:
+            if verb != "put_if_absent" or self._random.random() >= self._share:
                 return ""
             self.lost += 1
             return self._random.choice(["lost before", "lost after"])

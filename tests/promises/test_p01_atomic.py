@@ -118,7 +118,7 @@ def test_no_receipt_of_a_shard_that_was_not_stored(suffix, tmp_path):
     """P1: a task whose shard or index could not be stored leaves no word that it has ended."""
 
     def policy(verb: str, key: str) -> str:
-        return "before" if verb == "put_new" and key.endswith(suffix) else ""
+        return "before" if verb == "put_if_absent" and key.endswith(suffix) else ""
 
     url = str(tmp_path / "ds")
     with (

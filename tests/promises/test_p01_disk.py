@@ -284,7 +284,7 @@ def test_a_commit_that_is_not_durable_is_told_apart(begun, tmp_path, monkeypatch
     """P2: the manifest can be read back, so only the disk's word says that a crash may undo it."""
     url = copied(begun, "local", tmp_path)
     store = connect(url)
-    put = type(store)._put_new
+    put = type(store)._put_if_absent
 
     def not_durable(self, key, data, *, move):
         created = put(self, key, data, move=move)
@@ -292,7 +292,7 @@ def test_a_commit_that_is_not_durable_is_told_apart(begun, tmp_path, monkeypatch
             raise NotDurableError("the disk failed", url=key)
         return created
 
-    monkeypatch.setattr(type(store), "_put_new", not_durable)
+    monkeypatch.setattr(type(store), "_put_if_absent", not_durable)
     with pytest.raises(CommitOutcomeUnknownError, match="whether version 3 was committed") as caught:
         write(url, "append", 300, 4)
     assert "the disk failed" in str(caught.value.found)
@@ -362,7 +362,7 @@ def test_a_gc_that_finds_no_room_names_its_keys_in_two_steps(begun, tmp_path, mo
     write(url, "overwrite", 1000, 20)
     before = seen(url)
     store = connect(url)
-    put = type(store)._put_new
+    put = type(store)._put_if_absent
     refused = []
 
     def full(self, key, data, *, move):
@@ -376,7 +376,7 @@ def test_a_gc_that_finds_no_room_names_its_keys_in_two_steps(begun, tmp_path, mo
             assert len(bytes(data)) < 2048, "what the hint took is all there is"
         return put(self, key, data, move=move)
 
-    monkeypatch.setattr(type(store), "_put_new", full)
+    monkeypatch.setattr(type(store), "_put_if_absent", full)
     report = shardio.gc(url, expire=[1], dry_run=False)
     assert len(refused) == 2
     assert report.version == 4

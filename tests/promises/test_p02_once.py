@@ -64,7 +64,7 @@ def test_when_no_reply_ever_comes_the_outcome_is_unknown(place, tmp_path):
 
     def lose(verb: str, key: str) -> str:
         calls.append((verb, key))
-        return "lost before" if verb == "put_new" and key.endswith(".manifest") else ""
+        return "lost before" if verb == "put_if_absent" and key.endswith(".manifest") else ""
 
     with faulty(lose):
         out = shardio.DatasetWriter(url, mode="append")
@@ -75,7 +75,7 @@ def test_when_no_reply_ever_comes_the_outcome_is_unknown(place, tmp_path):
             out.close()
     assert "write id" in str(caught.value.expected)
     assert not [key for verb, key in calls if verb == "delete"]
-    puts = [key for verb, key in calls if verb == "put_new" and key.endswith(".manifest")]
+    puts = [key for verb, key in calls if verb == "put_if_absent" and key.endswith(".manifest")]
     looks = [key for verb, key in calls if verb == "get" and key == puts[0]]
     assert len(puts) == 5
     assert len(looks) >= 5
@@ -90,7 +90,7 @@ def test_a_lost_reply_and_then_anothers_commit(place, tmp_path):
     state = ["waiting"]
 
     def lose_then_let_another_in(verb: str, key: str) -> str:
-        if state[0] == "waiting" and verb == "put_new" and key == manifest_key(2):
+        if state[0] == "waiting" and verb == "put_if_absent" and key == manifest_key(2):
             state[0] = "lost"
             return "lost after"
         if state[0] == "lost":
@@ -115,7 +115,7 @@ def test_a_commit_that_happened_and_could_not_be_looked_up(place, tmp_path):
     def blind(verb: str, key: str) -> str:
         if key != manifest_key(2):
             return ""
-        if verb == "put_new":
+        if verb == "put_if_absent":
             blinded.append(True)
             return "lost after"
         return "before" if blinded else ""
@@ -139,8 +139,8 @@ def test_a_moved_file_whose_reply_was_lost_is_stored(place, tmp_path):
     url, spool = fresh(place, tmp_path), tmp_path / "spool"
     spool.write_bytes(b"records")
     policy = Counting(0, "lost after")
-    assert FaultyStore(connect(url), policy).put_unique("data/a", spool, move=True) is True
-    assert [verb for verb, _ in policy.calls] == ["put_new", "head"]
+    assert FaultyStore(connect(url), policy).put_idempotent("data/a", spool, move=True) is True
+    assert [verb for verb, _ in policy.calls] == ["put_if_absent", "head"]
     assert not spool.exists()
     assert connect(url).get("data/a", max_bytes=100) == b"records"
 
@@ -152,11 +152,11 @@ def test_a_moved_file_that_is_gone_without_an_object_is_a_failure(tmp_path):
 
     def lose(verb: str, key: str) -> str:
         del key
-        if verb == "put_new":
+        if verb == "put_if_absent":
             spool.unlink()
             return "lost before"
         return ""
 
     store = FaultyStore(connect(str(tmp_path / "ds")), lose)
     with pytest.raises(StorageError, match="no answer came back"):
-        store.put_unique("data/a", spool, move=True)
+        store.put_idempotent("data/a", spool, move=True)

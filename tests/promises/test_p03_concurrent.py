@@ -49,7 +49,7 @@ def race(count: int, work, *, line: str | None = None) -> list[Any]:
             return error
 
     def wait_at_the_line(verb: str, key: str) -> str:
-        if verb == "put_new" and key == line and not hasattr(there, "before"):
+        if verb == "put_if_absent" and key == line and not hasattr(there, "before"):
             there.before = True
             last.wait()
         return ""

@@ -224,7 +224,7 @@ def test_commits_in_between_are_followed(place, tmp_path):
     rounds: list[int] = []
 
     def commit_first(verb: str, key: str) -> str:
-        if verb == "put_new" and key.endswith(".manifest") and len(rounds) < 5:
+        if verb == "put_if_absent" and key.endswith(".manifest") and len(rounds) < 5:
             rounds.append(len(rounds))
             with faultless():
                 if len(rounds) == 3:
@@ -253,7 +253,7 @@ def test_a_list_that_was_committed_meanwhile_is_kept(place, tmp_path):
     stored, go_on = threading.Event(), threading.Event()
 
     def in_turn(verb: str, key: str) -> str:
-        if verb == "put_new" and key.endswith("2.manifest"):
+        if verb == "put_if_absent" and key.endswith("2.manifest"):
             if threading.current_thread() is writer:
                 stored.set()
                 assert go_on.wait(60)
@@ -288,7 +288,7 @@ def test_what_another_collection_gave_up_meanwhile_stays_given_up(place, tmp_pat
     begun: list[str] = []
 
     def collect_first(verb: str, key: str) -> str:
-        if verb == "put_new" and key.endswith(".manifest") and not begun:
+        if verb == "put_if_absent" and key.endswith(".manifest") and not begun:
             begun.append(key)
             with faultless():
                 shardio.gc(url, expire=[2], abandon=["gone"], dry_run=False)
@@ -316,7 +316,7 @@ def test_a_session_that_is_merged_meanwhile_is_not_abandoned(place, tmp_path):
     done: list[str] = []
 
     def commit_first(verb: str, key: str) -> str:
-        if verb == "put_new" and key.endswith("2.manifest") and not done:
+        if verb == "put_if_absent" and key.endswith("2.manifest") and not done:
             done.append(key)
             with faultless():
                 late.close()
@@ -413,7 +413,7 @@ def test_a_commit_whose_list_was_doomed_stores_it_again(place, tmp_path):
     doomed: list[str] = []
 
     def collect_first(verb: str, key: str) -> str:
-        if verb == "put_new" and key.endswith("2.manifest") and not doomed:
+        if verb == "put_if_absent" and key.endswith("2.manifest") and not doomed:
             doomed.extend(info.key for info in shardio.gc(url).doomed)
             with faultless():
                 assert shardio.gc(url, dry_run=False).deleted == 1
@@ -483,7 +483,7 @@ def hostile_fence(url: str, key: str) -> None:
         parent_sha256=latest.sha256,
         expiry=Expiry(doomed_keys=(key,)),
     )
-    connect(url).put_new(manifest_key(latest.number + 1), seal_manifest(manifest)[0])
+    connect(url).put_if_absent(manifest_key(latest.number + 1), seal_manifest(manifest)[0])
 
 
 OWN = "train-auto.c5c67caa081727ed-00000-20b0268ae6a3749e-00004.tfrecord"
@@ -547,14 +547,14 @@ def test_what_somebody_put_among_the_shards_stays(tmp_path):
     store = connect(url)
     table = list_message(key=["data/mine.tfrecord", "data/photo.jpg"])
     sealed_list = sealed(table)
-    store.put_new("_shardio/lists/0.list", sealed_list)
+    store.put_if_absent("_shardio/lists/0.list", sealed_list)
     ref = pb.ListRef(
         key="_shardio/lists/0.list", bytes=len(sealed_list), sha256=sealed_list[-40:-8], shards=2
     )
     total = pb.SplitTotals(name="train", rows=20, shards=2, stored_bytes=320, decoded_bytes=320)
-    store.put_new(manifest_key(1), sealed(manifest_message(lists=[ref], splits=[total])))
+    store.put_if_absent(manifest_key(1), sealed(manifest_message(lists=[ref], splits=[total])))
     for name in ("mine.tfrecord", "photo.jpg"):
-        store.put_new(f"data/{name}", b"theirs")
+        store.put_if_absent(f"data/{name}", b"theirs")
     # Version 2 leaves garbage of shardio's own, without which old lists are not looked at.
     write(url, "overwrite", 0, 3)
     write(url, "overwrite", 10, 3)

@@ -66,7 +66,7 @@ def copy_of(case: Victim, tmp_path: Path) -> str:
     url = fresh("local", tmp_path)
     store = connect(url)
     for info in case.store.list():
-        store.put_new(info.key, case.store.get(info.key, max_bytes=1 << 20))
+        store.put_if_absent(info.key, case.store.get(info.key, max_bytes=1 << 20))
     return url
 
 

@@ -35,7 +35,7 @@ def changed(url: str, key: str, place: int) -> None:
     data = bytearray(store.get(key, max_bytes=1 << 20))
     data[place] ^= 1
     store.delete(key)
-    store.put_new(key, bytes(data))
+    store.put_if_absent(key, bytes(data))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -90,7 +90,7 @@ def test_bytes_fetched_for_a_lookup(index, tmp_path, monkeypatch):
     if index == "adopted":
         store, url = shardio.storage.connect(url), fresh("memory", tmp_path)
         data = store.get(key_of(store.url, ".tfrecord"), max_bytes=1 << 20)
-        shardio.storage.connect(url).put_new("others.tfrecord", data)
+        shardio.storage.connect(url).put_if_absent("others.tfrecord", data)
         assert shardio_indexer.adopt(url).ok
     fetched = []
     read = _memory._MemoryFile.read

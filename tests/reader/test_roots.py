@@ -22,11 +22,11 @@ def elsewhere(tmp_path) -> tuple[str, str]:
     (entry,) = catalog.table(catalog.load())
     root = tmp_path / "ds"
     store = connect(root)
-    store.put_new(entry.usual_index_key, Path(source, entry.usual_index_key).read_bytes())
+    store.put_if_absent(entry.usual_index_key, Path(source, entry.usual_index_key).read_bytes())
     Path(source, entry.usual_index_key).unlink()
     table = ShardTable.from_entries([ShardEntry(**{**vars(entry), "root": 1, "etag": "etag"})])
     data, sha256 = seal_list(table)
-    store.put_new("_shardio/lists/a.list", data)
+    store.put_if_absent("_shardio/lists/a.list", data)
     manifest = Manifest(
         dataset_uuid=bytes(16),
         version=1,
@@ -37,7 +37,7 @@ def elsewhere(tmp_path) -> tuple[str, str]:
         lists=(ListRef("_shardio/lists/a.list", len(data), sha256, 1),),
         splits=tuple(table.totals().values()),
     )
-    store.put_new(manifest_key(1), seal_manifest(manifest)[0])
+    store.put_if_absent(manifest_key(1), seal_manifest(manifest)[0])
     return str(root), source
 
 

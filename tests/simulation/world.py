@@ -211,7 +211,7 @@ class SimulatedStore(Store):
     def __init__(self, world: World, url: str = ROOT) -> None:
         self.world, self.url = world, url
 
-    def _put_new(self, key: str, data: Any, *, move: bool) -> bool:
+    def _put_if_absent(self, key: str, data: Any, *, move: bool) -> bool:
         content = data.read_bytes() if isinstance(data, pathlib.Path) else bytes(data)
         created: bool = self.world.call("create", key, lambda: self.world.create(key, content))
         if created and move and isinstance(data, pathlib.Path):

@@ -29,7 +29,7 @@ def tree(request, tmp_path) -> str:
     url = str(tmp_path / "tree") if request.param == "local" else f"memory://{tmp_path.name}/tree"
     store = connect(url)
     for name in NAMES:
-        store.put_new(name, b"x" * len(name))
+        store.put_if_absent(name, b"x" * len(name))
     return url
 
 

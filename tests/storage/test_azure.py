@@ -31,7 +31,7 @@ def test_blocks_that_were_never_committed_are_listed(azurite_endpoint: str) -> N
     """What Azure tells of uploads that were broken off; it alone can remove them."""
     container, options = make_container(azurite_endpoint), options_for(azurite_endpoint)
     store = connect(f"az://{container}/root", storage_options=options)
-    assert store.put_new("data/empty", b"")
+    assert store.put_if_absent("data/empty", b"")
     with BlobServiceClient.from_connection_string(options["connection_string"]) as service:
         for name in ("root/data/lost", "elsewhere/data/lost"):
             service.get_blob_client(container, name).stage_block("AAAA", b"a part")

@@ -18,7 +18,7 @@ from fsspec.asyn import get_loop
 
 from shardio.storage import Tuning, _obstore
 from shardio.storage._errors import RetryError, StatusError
-from shardio.storage._fetch import ObjectIdentity, RangeOf, RangeReader, read_apart, together
+from shardio.storage._fetch import ObjectIdentity, RangeOf, RangeReader, begin_scattered, together
 from shardio.storage._requests import Attempt, Pending, Sender
 from shardio.storage._tuning import Clock
 
@@ -232,7 +232,7 @@ def test_one_that_fails_leaves_the_others() -> None:
     known = ObjectIdentity(10 * SIZE)
     engine.by_key = {"key1": "fails", "key2": "short"}
     edges = [(0, SIZE), (2 * SIZE, 4 * SIZE)]
-    found = read_apart(made, [RangeOf(f"key{k}", known, *edge) for k in range(4) for edge in edges])()
+    found = begin_scattered(made, [RangeOf(f"key{k}", known, *edge) for k in range(4) for edge in edges])()
     assert [None if data is None else len(data) for data in found] == [
         SIZE,
         2 * SIZE,
@@ -276,7 +276,7 @@ def test_ranges_of_one_object_go_together() -> None:
 
     def asked(*ranges: tuple[str, int, int]) -> list[tuple[str, list[int], list[int]]] | None:
         made.engine.reader.asked.clear()
-        wait = read_apart(made, [RangeOf(path, known, start, stop) for path, start, stop in ranges])
+        wait = begin_scattered(made, [RangeOf(path, known, start, stop) for path, start, stop in ranges])
         if wait is None:
             return None
         assert [len(data) for data in wait()] == [stop - start for _, start, stop in ranges]

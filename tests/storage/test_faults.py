@@ -385,20 +385,20 @@ def test_rotating_credentials_are_picked_up(
 @pytest.fixture
 def writer(server: FaultServer, clock: FakeClock) -> RemoteStore:
     store = open_store(server, "s3 fsspec", clock)
-    assert store.put_new("first", b"1")
+    assert store.put_if_absent("first", b"1")
     return store
 
 
 def test_a_refusal_for_an_object_that_is_not_there(server: FaultServer, writer: RemoteStore) -> None:
     """It was called "there is no such object"; it is asked for again, and said as it is."""
     server.next_faults("412", "412", method="PUT")
-    assert writer.put_new("one", b"1")
+    assert writer.put_if_absent("one", b"1")
     assert server.objects["/bucket/root/one"] == b"1"
-    assert not writer.put_new("one", b"2")
+    assert not writer.put_if_absent("one", b"2")
     server.next_faults("412", "412", "412", method="PUT")
     with pytest.raises(StorageError, match="because it exists, and it is not there"):
-        writer.put_new("two", b"2")
-    assert writer.put_new("two", b"2")
+        writer.put_if_absent("two", b"2")
+    assert writer.put_if_absent("two", b"2")
 
 
 @pytest.mark.sampled(3)
@@ -411,12 +411,12 @@ def test_a_write_whose_reply_is_lost_is_recognised(
     server.keeps_metadata = keeps_metadata
     for number in range(3):
         server.next_faults(*[fault] * (number + 1), method="PUT")
-        assert writer.put_new(f"m{number}", f"write {number}".encode()) is True
+        assert writer.put_if_absent(f"m{number}", f"write {number}".encode()) is True
         assert server.objects[f"/bucket/root/m{number}"] == f"write {number}".encode()
     spool = tmp_path / "spool"
     spool.write_bytes(CONTENT)
     server.next_faults(fault, method="PUT")
-    assert writer.put_new("large", spool) is True
+    assert writer.put_if_absent("large", spool) is True
     assert server.objects["/bucket/root/large"] == CONTENT
 
 
@@ -430,20 +430,20 @@ def test_another_writers_object_is_never_taken_for_ours(server: FaultServer, wri
         return None
 
     server.plan = plan
-    assert writer.put_new("m", b"ours!!") is False
+    assert writer.put_if_absent("m", b"ours!!") is False
     assert server.objects["/bucket/root/m"] == b"theirs"
 
 
 def test_a_write_without_any_answer_has_an_unknown_outcome(server: FaultServer, writer: RemoteStore) -> None:
     server.plan = lambda r: "reset before" if r.method == "PUT" else None
     with pytest.raises(UnknownOutcomeError, match="unknown"):
-        writer.put_new("m", b"1")
+        writer.put_if_absent("m", b"1")
 
 
 def test_a_refused_write_has_a_known_outcome(server: FaultServer, writer: RemoteStore) -> None:
     server.plan = lambda r: "403" if r.method == "PUT" else None
     with pytest.raises(StorageError, match="denied") as caught:
-        writer.put_new("m", b"1")
+        writer.put_if_absent("m", b"1")
     assert not isinstance(caught.value, UnknownOutcomeError)
 
 
@@ -458,15 +458,15 @@ def test_a_store_that_replaces_is_found_out_before_anything_is_written(
     server.plan = deaf
     store = open_store(server, "s3 fsspec", clock)
     with pytest.raises(StorageError, match="single_writer=True"):
-        store.put_new("m", b"1")
+        store.put_if_absent("m", b"1")
     assert [path for path in server.objects if not path.endswith(KEY)] == []
 
 
 def test_the_probe_is_asked_once_and_cleans_up(server: FaultServer, clock: FakeClock) -> None:
     store = open_store(server, "s3 fsspec", clock)
-    store.put_new("a", b"1")
+    store.put_if_absent("a", b"1")
     server.log.clear()
-    store.put_new("b", b"1")
+    store.put_if_absent("b", b"1")
     assert [r.method for r, _ in server.log] == ["PUT"]
     assert sorted(server.objects) == ["/bucket/root/a", "/bucket/root/b", f"/bucket/root/{KEY}"]
 
@@ -476,7 +476,7 @@ def test_a_store_that_looks_first_and_writes_then_is_found_out(server: FaultServ
     server.looks_first = lambda _: 0.2
     store = open_store(server, "s3 fsspec", clock)
     with pytest.raises(StorageError, match=r"8 writers that raced.*single_writer=True"):
-        store.put_new("m", b"1")
+        store.put_if_absent("m", b"1")
     assert sorted(server.objects) == [f"/bucket/root/{KEY}"]
 
 
@@ -502,13 +502,13 @@ def test_what_is_confirmed_was_read_back(server: FaultServer, clock: FakeClock) 
 def test_threads_and_stores_of_a_process_probe_once(server: FaultServer, clock: FakeClock) -> None:
     stores = [open_store(server, "s3 fsspec", clock) for _ in range(2)]
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        assert all(pool.map(lambda k: stores[k % 2].put_new(f"m{k}", b"1"), range(6)))
+        assert all(pool.map(lambda k: stores[k % 2].put_if_absent(f"m{k}", b"1"), range(6)))
     puts = [r.path for r, _ in server.log if r.method == "PUT" and "/probes/" in r.path]
     assert len(puts) == 2 + RACERS
     assert len(set(puts)) == 2
     assert not any("/probes/" in path for path in server.objects)
     # A child knows what its parent has found out.
-    assert answer_of_child(lambda: str(stores[0].put_new("child", b"1")).encode()) == b"True"
+    assert answer_of_child(lambda: str(stores[0].put_if_absent("child", b"1")).encode()) == b"True"
     assert sum(r.method == "PUT" and "/probes/" in r.path for r, _ in server.log) == len(puts)
 
 
@@ -521,7 +521,7 @@ def test_a_store_that_does_not_know_the_condition_says_so(
     with pytest.raises(
         StorageError, match=rf"answers 'status {status}.*If-None-Match.*single_writer=True"
     ) as e:
-        store.put_new("m", b"1")
+        store.put_if_absent("m", b"1")
     assert not isinstance(e.value, UnknownOutcomeError)
     assert clock.slept == []
     assert sorted(server.objects) == [f"/bucket/root/{KEY}"]
@@ -531,8 +531,8 @@ def test_a_store_that_does_not_know_the_condition_says_so(
     spool.write_bytes(CONTENT)
     server.log.clear()
     assert alone.put_and_confirm("m", b"1") is True
-    assert alone.put_new("m", b"2") is False
-    assert alone.put_new("large", spool) is True
+    assert alone.put_if_absent("m", b"2") is False
+    assert alone.put_if_absent("large", spool) is True
     assert not any("if-none-match" in r.headers for r, _ in server.log)
     assert (server.objects["/bucket/root/m"], server.objects["/bucket/root/large"]) == (b"1", CONTENT)
 
@@ -542,4 +542,4 @@ def test_a_refusal_that_is_not_about_the_condition_is_told_as_it_is(
 ) -> None:
     server.plan = lambda r: "expired" if r.method == "PUT" else None
     with pytest.raises(StorageError, match="expired"):
-        open_store(server, "s3 fsspec", clock).put_new("m", b"1")
+        open_store(server, "s3 fsspec", clock).put_if_absent("m", b"1")

@@ -33,7 +33,7 @@ class TestSingleWriter(StoreLaws):
 
     def test_of_racing_threads_one_wins(self, store: Store) -> None:
         """The law that such storage cannot keep, unless the caller states that it is the only writer."""
-        assert [store.put_new("race/v1", bytes([n])) for n in range(4)] == [True, False, False, False]
+        assert [store.put_if_absent("race/v1", bytes([n])) for n in range(4)] == [True, False, False, False]
 
 
 def test_without_the_callers_word_it_is_read_only(tmp_path: pathlib.Path) -> None:
@@ -42,7 +42,7 @@ def test_without_the_callers_word_it_is_read_only(tmp_path: pathlib.Path) -> Non
     assert store.read_only
     assert store.get_range("a", 1, 9) == CONTENT[1:9]
     with pytest.raises(StorageError, match="read-only"):
-        store.put_new("b", b"")
+        store.put_if_absent("b", b"")
 
 
 def test_a_writer_that_fails_leaves_no_half(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_a_writer_that_fails_leaves_no_half(tmp_path: pathlib.Path, monkeypatch:
 
     monkeypatch.setattr(Plain, "mv", fail)
     with pytest.raises(StorageError):
-        store.put_new("a", b"1")
+        store.put_if_absent("a", b"1")
     assert list(store.list("")) == []
     assert list(store.list_temporaries()) == []
 

@@ -96,7 +96,7 @@ def test_a_web_server_takes_no_objects_and_lists_none(store: Store) -> None:
     assert not store.can_list
     assert store.read_only_reason == "a web server takes no objects"
     for call in (
-        lambda: store.put_new("x", b""),
+        lambda: store.put_if_absent("x", b""),
         lambda: store.delete("a"),
         lambda: store.overwrite("x", b""),
     ):

@@ -90,11 +90,11 @@ def test_without_links_and_renames_only_a_single_writer_may_write(
     monkeypatch.setattr(os, "link", refuse(errno.EPERM))
     monkeypatch.setattr(creation, "_exclusive_rename", lambda: None)
     with pytest.raises(StorageError, match="single_writer=True"):
-        store.put_new("a", b"1")
+        store.put_if_absent("a", b"1")
     assert files(store) == []
     alone = connect(store.url, single_writer=True)
-    assert pickle.loads(pickle.dumps(alone)).put_new("a", b"1")
-    assert not alone.put_new("a", b"2")
+    assert pickle.loads(pickle.dumps(alone)).put_if_absent("a", b"1")
+    assert not alone.put_if_absent("a", b"2")
     assert alone.get("a", max_bytes=9) == b"1"
 
 
@@ -109,7 +109,7 @@ def test_a_lost_reply_of_link_is_found_out_by_the_link_count(
         raise FileExistsError(errno.EEXIST, "exists")
 
     monkeypatch.setattr(os, "link", lossy)
-    assert store.put_new("a", b"1") is True
+    assert store.put_if_absent("a", b"1") is True
     assert files(store) == ["a"]
 
 
@@ -129,7 +129,7 @@ def test_an_outcome_that_cannot_be_told_is_unknown(
 
     monkeypatch.setattr("shardio.storage._create.os.stat", once)
     with pytest.raises(UnknownOutcomeError):
-        store.put_new("a", b"1")
+        store.put_if_absent("a", b"1")
 
 
 @pytest.mark.parametrize("failing", [1, 2])
@@ -168,7 +168,7 @@ def test_a_failed_write_leaves_nothing(
     spool = tmp_path / "spool"
     spool.write_bytes(CONTENT)
     with pytest.raises(StorageError, match="free some space"):
-        store.put_new("a", spool)
+        store.put_if_absent("a", spool)
     assert files(store) == ["spool"]
 
 
@@ -207,13 +207,13 @@ def test_what_is_written_ahead_is_flushed_once_and_before_it_has_its_name(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushes = Flushes(monkeypatch)
-    with store.ahead("a", b"ahead") as ready:
+    with store.stage("a", b"ahead") as ready:
         assert store.put_all_unique([("a", ready)])
     assert flushes.contents == [b"ahead"]
     flushes.refused = b"lost"
-    with store.ahead("b", b"lost") as ready, pytest.raises(StorageError, match="made to fail"):
+    with store.stage("b", b"lost") as ready, pytest.raises(StorageError, match="made to fail"):
         store.put_all_unique([("b", ready)])
-    with store.ahead("c", b"lost"):
+    with store.stage("c", b"lost"):
         pass  # never wanted, so nothing is raised
     assert files(store) == ["a"]
 
@@ -226,7 +226,7 @@ def test_files_are_flushed_where_no_thread_can_be_started(
 
     flushes = Flushes(monkeypatch)
     monkeypatch.setattr("threading.Thread.start", refuse_to_start)
-    with store.ahead("c", b"third") as ready:
+    with store.stage("c", b"third") as ready:
         assert store.put_all_unique([("a", b"first"), ("b", b"second"), ("c", ready)])
     assert sorted(flushes.contents) == [b"first", b"second", b"third"]
     assert files(store) == ["a", "b", "c"]
@@ -238,7 +238,7 @@ def test_a_move_across_devices_copies(
     monkeypatch.setattr(creation, "_adopt", lambda *_: False)
     spool = tmp_path / "spool"
     spool.write_bytes(CONTENT)
-    assert store.put_new("a", spool, move=True)
+    assert store.put_if_absent("a", spool, move=True)
     assert files(store) == ["a"]
     assert store.get("a", max_bytes=1 << 20) == CONTENT
 
@@ -247,8 +247,8 @@ def test_a_moved_spool_has_the_rights_of_a_new_file(store: LocalStore, tmp_path:
     spool = tmp_path / "spool"
     spool.write_bytes(b"x")
     spool.chmod(0o600)
-    store.put_new("moved", spool, move=True)
-    store.put_new("written", b"x")
+    store.put_if_absent("moved", spool, move=True)
+    store.put_if_absent("written", b"x")
     assert stat.S_IMODE(os.stat(tmp_path / "moved").st_mode) == stat.S_IMODE(
         os.stat(tmp_path / "written").st_mode
     )
@@ -257,8 +257,8 @@ def test_a_moved_spool_has_the_rights_of_a_new_file(store: LocalStore, tmp_path:
 def test_a_move_that_lost_leaves_the_spool(store: LocalStore, tmp_path: pathlib.Path) -> None:
     spool = tmp_path / "spool"
     spool.write_bytes(b"x")
-    store.put_new("a", b"first")
-    assert not store.put_new("a", spool, move=True)
+    store.put_if_absent("a", b"first")
+    assert not store.put_if_absent("a", spool, move=True)
     assert spool.exists()
 
 
@@ -276,12 +276,12 @@ def test_a_relative_path_where_the_current_folder_is_gone(
 
 def test_a_dangling_link_occupies_its_name(store: LocalStore, tmp_path: pathlib.Path) -> None:
     (tmp_path / "a").symlink_to("nowhere")
-    assert not store.put_new("a", b"1")
+    assert not store.put_if_absent("a", b"1")
     assert store.head("a") is None
 
 
 def test_temporaries_of_the_killed_are_listed_and_removed(store: LocalStore, tmp_path: pathlib.Path) -> None:
-    store.put_new("data/a", b"1")
+    store.put_if_absent("data/a", b"1")
     (tmp_path / "data" / ".shardio-tmp-0123").write_bytes(b"half")
     assert [info.key for info in store.list("")] == ["data/a"]
     (left,) = store.list_temporaries()
@@ -293,7 +293,7 @@ def test_temporaries_of_the_killed_are_listed_and_removed(store: LocalStore, tmp
 
 
 def test_a_file_truncated_after_opening_is_a_short_read(store: LocalStore, tmp_path: pathlib.Path) -> None:
-    store.put_new("a", CONTENT)
+    store.put_if_absent("a", CONTENT)
     with store.open("a") as file:
         os.truncate(tmp_path / "a", 100)
         assert bytes(file.read(0, 100)) == CONTENT[:100]
@@ -303,7 +303,7 @@ def test_a_file_truncated_after_opening_is_a_short_read(store: LocalStore, tmp_p
 
 
 def test_a_length_out_of_the_blue_allocates_nothing(store: LocalStore) -> None:
-    store.put_new("a", CONTENT)
+    store.put_if_absent("a", CONTENT)
     with store.open("a") as file, pytest.raises(ShortReadError):
         file.read(0, 2**62)
 
@@ -319,7 +319,7 @@ def test_listing_follows_links_to_folders_only_where_asked_and_no_circle(
     store: LocalStore, tmp_path: pathlib.Path
 ) -> None:
     store = LocalStore(str(tmp_path / "root"))
-    store.put_new("a/file", b"1")
+    store.put_if_absent("a/file", b"1")
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "deep").mkdir(parents=True)
     (elsewhere / "deep" / "other").write_bytes(b"2")
@@ -343,8 +343,8 @@ def test_listing_follows_links_to_folders_only_where_asked_and_no_circle(
 
 
 def test_a_map_outlives_its_file(store: LocalStore) -> None:
-    store.put_new("a", CONTENT)
-    store.put_new("empty", b"")
+    store.put_if_absent("a", CONTENT)
+    store.put_if_absent("empty", b"")
     with store.open("a", stable=True) as file:
         view = file.map()
     store.delete("a")
@@ -566,7 +566,7 @@ def test_files_are_opened_together_and_known_by_their_inodes(compiled: Any, tmp_
 
 
 def test_a_file_that_was_cut_says_which_bytes_are_missing(store: LocalStore) -> None:
-    store.put_new("a", BYTES)
+    store.put_if_absent("a", BYTES)
     starts = np.array([0, len(BYTES) - 5, 7])
     with store.open("a", stable=True) as file:
         out = memoryview(bytearray(20))
@@ -581,7 +581,7 @@ def test_a_file_that_was_cut_says_which_bytes_are_missing(store: LocalStore) -> 
 
 
 def test_reading_after_close_is_the_callers_mistake(store: LocalStore) -> None:
-    store.put_new("a", CONTENT)
+    store.put_if_absent("a", CONTENT)
     file = store.open("a")
     file.close()
     with pytest.raises(ValueError, match="closed"):
@@ -589,7 +589,7 @@ def test_reading_after_close_is_the_callers_mistake(store: LocalStore) -> None:
 
 
 def test_no_permission_is_explained(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.put_new("a", b"1")
+    store.put_if_absent("a", b"1")
     monkeypatch.setattr("shardio.storage._local.os.open", refuse(errno.EACCES))
     with pytest.raises(StorageError, match="permissions") as caught:
         store.get("a", max_bytes=1)

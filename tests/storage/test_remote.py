@@ -178,7 +178,7 @@ def test_errors_hold_no_callers(server: FaultServer) -> None:
         lambda: store.get_range("absent", 0, 9),
         lambda: store.head("absent"),
         lambda: store.open("absent", size=9).read(0, 9),
-        lambda: store.put_new("a", b"again"),
+        lambda: store.put_if_absent("a", b"again"),
     ]
     gc.collect()
     gc.disable()
@@ -348,8 +348,8 @@ def test_a_large_spool_file_goes_up_in_parts(moto_endpoint: str, tmp_path: pathl
     store = connect(f"s3://{bucket}/root", storage_options=options_for(moto_endpoint), tuning=tuning)
     spool = tmp_path / "spool"
     spool.write_bytes(CONTENT * 40)
-    assert store.put_new("big", spool)
-    assert not store.put_new("big", spool)
+    assert store.put_if_absent("big", spool)
+    assert not store.put_if_absent("big", spool)
     info = store.head("big")
     assert info is not None
     assert info.size == 12_000_000
@@ -383,7 +383,7 @@ def test_uploads_that_were_broken_off_are_listed_and_removed(moto_endpoint: str)
     assert all(store.delete_temporary(info) for info in left)
     assert list(store.list_temporaries()) == []
     assert not any(store.delete_temporary(info) for info in left)
-    store.put_new("data/a", b"1")
+    store.put_if_absent("data/a", b"1")
     with pytest.raises(ValueError, match="not a temporary"):
         store.delete_temporary(next(store.list("data/")))
 
@@ -391,7 +391,7 @@ def test_uploads_that_were_broken_off_are_listed_and_removed(moto_endpoint: str)
 def test_a_long_listing_comes_in_pages(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = connect(f"s3://{make_bucket(moto_endpoint)}/root", storage_options=options_for(moto_endpoint))
     for number in range(5):
-        store.put_new(f"d/{number}", b"")
+        store.put_if_absent(f"d/{number}", b"")
     call, pages = s3fs.S3FileSystem._call_s3, []
 
     async def two_a_page(fs: s3fs.S3FileSystem, method: str, **arguments: object) -> object:

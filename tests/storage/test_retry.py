@@ -133,17 +133,17 @@ def test_building_a_client_is_no_silence_of_the_service() -> None:
 def test_the_budget_is_a_stock_refilled_by_time_and_success() -> None:
     clock = FakeClock()
     budget = RetryBudget(TUNING, clock)
-    assert [budget.take() for _ in range(16)] == [0.0] * 16
-    assert budget.take() == pytest.approx(1 / 4)
-    assert budget.take() == pytest.approx(2 / 4)
+    assert [budget.spend() for _ in range(16)] == [0.0] * 16
+    assert budget.spend() == pytest.approx(1 / 4)
+    assert budget.spend() == pytest.approx(2 / 4)
     clock.time += 1
-    assert budget.take() == 0.0
+    assert budget.spend() == 0.0
     for _ in range(10):
         budget.succeeded()
-    assert budget.take() == 0.0
+    assert budget.spend() == 0.0
     clock.time += 3600
-    assert [budget.take() for _ in range(16)] == [0.0] * 16
-    assert budget.take() > 0
+    assert [budget.spend() for _ in range(16)] == [0.0] * 16
+    assert budget.spend() > 0
 
 
 def test_many_readers_together_keep_to_the_budget() -> None:

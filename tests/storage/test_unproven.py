@@ -105,7 +105,7 @@ def test_what_was_acknowledged_is_there(place, relay, tmp_path, headers, how, wh
     """
     store = connect(f"{place.url}/{uuid.uuid4().hex}", storage_options=through(place, relay))
     direct = connect(store.url, storage_options=place.options(place.endpoint))
-    assert store.put_new("data/before", b"the probe is done")
+    assert store.put_if_absent("data/before", b"the probe is done")
     content = bytes(range(256)) * (place.tuning.part_bytes * 5 // 512) if how == "parts" else SMALL
     file = tmp_path / "content"
     file.write_bytes(content)
@@ -121,7 +121,7 @@ def test_what_was_acknowledged_is_there(place, relay, tmp_path, headers, how, wh
 
     relay.plan = portal
     try:
-        assert store.put_new("data/key", file)
+        assert store.put_if_absent("data/key", file)
     except StorageError:
         assert relay.lost
     else:
@@ -129,7 +129,7 @@ def test_what_was_acknowledged_is_there(place, relay, tmp_path, headers, how, wh
         assert which not in {"all", "all, and looks"}
     relay.plan = lambda _exchange, _answered: None
     there = direct.head("data/key") is not None
-    assert store.put_new("data/key", file) is not there
+    assert store.put_if_absent("data/key", file) is not there
     assert direct.get("data/key", max_bytes=len(content)) == content
 
 

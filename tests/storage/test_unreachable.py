@@ -199,7 +199,7 @@ def test_a_missing_bucket_is_named(server: FaultServer, clock: FakeClock, engine
         lambda: shardio.open("s3://bucket/ds", storage_options=options, engine=engine),
         lambda: shardio.verify("s3://bucket/ds", storage_options=options, engine=engine),
         lambda: shardio.DatasetWriter("s3://bucket/ds", storage_options=options),
-        lambda: connect("s3://bucket/ds", storage_options=options).put_new("m", b""),
+        lambda: connect("s3://bucket/ds", storage_options=options).put_if_absent("m", b""),
         lambda: connect("s3://bucket/ds", storage_options=options, engine=engine).open("m").read(0, 1),
     ]
     for call in calls:
@@ -362,7 +362,7 @@ def test_colons_in_a_bucket_are_no_chain(server: FaultServer) -> None:
         assert list(shardio.open(url, storage_options=options, engine="fsspec")) == [b"wren"]
         assert any(path.startswith(f"/bucket/{url[12:]}/data/") for path in server.objects)
     store = connect("s3://bucket/data", storage_options=options)
-    store.put_new("x::y::z.tfrecord", b"1")
+    store.put_if_absent("x::y::z.tfrecord", b"1")
     folder, key = connect_folder("s3://bucket/data/x::y::z.tfrecord", storage_options=options)
     assert folder.get(key, max_bytes=1) == b"1"
     for chain in ("simplecache::s3://bucket/x", "zip://a.zip::simplecache::s3://bucket/x.zip"):

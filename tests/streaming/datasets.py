@@ -91,7 +91,7 @@ def edited(ds, *, shards=None, deleted=None, empty=()):
     for place, rows in (deleted or {}).items():
         sidecar = np.array(rows, "<u4").tobytes()
         key = f"data/{hashlib.sha256(sidecar).hexdigest()[:16]}.deleted"
-        root(ds).put_new(key, sidecar)
+        root(ds).put_if_absent(key, sidecar)
         entry = entries[place]
         entries[place] = replace(
             entry,

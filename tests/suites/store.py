@@ -46,7 +46,7 @@ NAMES = [
 
 
 def put_from_process(pickled: bytes, key: str, data: bytes) -> bool:
-    return pickle.loads(pickled).put_new(key, data)
+    return pickle.loads(pickled).put_if_absent(key, data)
 
 
 class StoreLaws:
@@ -67,27 +67,29 @@ class StoreLaws:
 
     # Creation
 
-    def test_put_new_creates_once_and_never_replaces(self, store: Store) -> None:
-        assert store.put_new("a/b.bin", b"first") is True
-        assert store.put_new("a/b.bin", b"second") is False
+    def test_put_if_absent_creates_once_and_never_replaces(self, store: Store) -> None:
+        assert store.put_if_absent("a/b.bin", b"first") is True
+        assert store.put_if_absent("a/b.bin", b"second") is False
         assert store.get("a/b.bin", max_bytes=100) == b"first"
 
-    def test_put_new_takes_memoryviews(self, store: Store) -> None:
-        assert store.put_new("a", memoryview(b"xhellox")[1:-1])
+    def test_put_if_absent_takes_memoryviews(self, store: Store) -> None:
+        assert store.put_if_absent("a", memoryview(b"xhellox")[1:-1])
         assert store.get("a", max_bytes=100) == b"hello"
 
-    def test_put_new_uploads_a_spool_file_and_leaves_it(self, store: Store, tmp_path: pathlib.Path) -> None:
+    def test_put_if_absent_uploads_a_spool_file_and_leaves_it(
+        self, store: Store, tmp_path: pathlib.Path
+    ) -> None:
         spool = tmp_path / "spool"
         spool.write_bytes(CONTENT)
-        assert store.put_new("data/a.bin", spool)
+        assert store.put_if_absent("data/a.bin", spool)
         assert spool.exists()
         assert store.get("data/a.bin", max_bytes=len(CONTENT)) == CONTENT
-        assert not store.put_new("data/a.bin", spool)
+        assert not store.put_if_absent("data/a.bin", spool)
 
-    def test_put_new_consumes_a_spool_file_if_told(self, store: Store, tmp_path: pathlib.Path) -> None:
+    def test_put_if_absent_consumes_a_spool_file_if_told(self, store: Store, tmp_path: pathlib.Path) -> None:
         spool = tmp_path / "spool"
         spool.write_bytes(CONTENT)
-        assert store.put_new("data/a.bin", spool, move=True)
+        assert store.put_if_absent("data/a.bin", spool, move=True)
         assert not spool.exists()
         assert store.get("data/a.bin", max_bytes=len(CONTENT)) == CONTENT
 
@@ -96,7 +98,7 @@ class StoreLaws:
 
         def race(number: int) -> bool:
             start.wait()
-            return store.put_new("race/v1", f"writer {number}".encode())
+            return store.put_if_absent("race/v1", f"writer {number}".encode())
 
         with concurrent.futures.ThreadPoolExecutor(self.threads) as pool:
             won = list(pool.map(race, range(self.threads)))
@@ -126,8 +128,8 @@ class StoreLaws:
         assert store.get("_shardio/latest", max_bytes=20) == b"22"
 
     def test_objects_may_be_empty(self, store: Store) -> None:
-        assert store.put_new("empty", b"")
-        assert not store.put_new("empty", b"more")
+        assert store.put_if_absent("empty", b"")
+        assert not store.put_if_absent("empty", b"more")
         assert store.get("empty", max_bytes=0) == b""
         assert store.get_ranges("empty", [0], [0]) == [b""]
 
@@ -142,7 +144,7 @@ class StoreLaws:
         assert store.delete("no/such") is False
 
     def test_a_folder_is_not_an_object(self, store: Store) -> None:
-        store.put_new("folder/file", b"1")
+        store.put_if_absent("folder/file", b"1")
         assert store.head("folder") is None
         with pytest.raises(NotFoundError):
             store.get("folder", max_bytes=10)
@@ -150,13 +152,13 @@ class StoreLaws:
         assert store.head("folder/file") is not None
 
     def test_get_refuses_what_is_larger_than_allowed(self, store: Store) -> None:
-        store.put_new("a", CONTENT)
+        store.put_if_absent("a", CONTENT)
         assert store.get("a", max_bytes=len(CONTENT)) == CONTENT
         with pytest.raises(FormatError, match="larger"):
             store.get("a", max_bytes=len(CONTENT) - 1)
 
     def test_ranges_come_back_exactly_and_in_the_order_asked(self, store: Store) -> None:
-        store.put_new("a", CONTENT)
+        store.put_if_absent("a", CONTENT)
         starts = np.array([19_000, 5, 5, 0, 7_000, 20_000, 300, 12_345])
         stops = np.array([20_000, 9, 9, 1, 7_000, 20_000, 900, 12_346])
         got = store.get_ranges("a", starts, stops)
@@ -165,20 +167,20 @@ class StoreLaws:
         assert store.get_ranges("a", [], []) == []
 
     def test_a_range_past_the_end_is_an_error(self, store: Store) -> None:
-        store.put_new("a", CONTENT)
+        store.put_if_absent("a", CONTENT)
         for start, stop in [(19_999, 20_001), (20_000, 20_001), (30_000, 30_001)]:
             with pytest.raises(ShortReadError) as caught:
                 store.get_range("a", start, stop)
             assert caught.value.expected == stop - start
 
     def test_a_senseless_range_is_the_callers_mistake(self, store: Store) -> None:
-        store.put_new("a", CONTENT)
+        store.put_if_absent("a", CONTENT)
         for start, stop in [(-1, 3), (5, 4)]:
             with pytest.raises(ValueError, match="start"):
                 store.get_range("a", start, stop)
 
     def test_an_open_file_reads_like_the_store(self, store: Store) -> None:
-        store.put_new("a", CONTENT)
+        store.put_if_absent("a", CONTENT)
         for size in (None, len(CONTENT)):
             with store.open("a", size=size) as file:
                 assert file.size == len(CONTENT)
@@ -191,14 +193,14 @@ class StoreLaws:
             file.close()
 
     def test_an_adopted_file_is_never_mapped(self, store: Store) -> None:
-        store.put_new("a", CONTENT)
+        store.put_if_absent("a", CONTENT)
         with store.open("a") as file:
             assert file.map() is None
         with store.open("a", stable=True) as file:
             assert store.is_local == (file.map() is not None)
 
     def test_threads_may_share_a_file(self, store: Store) -> None:
-        store.put_new("a", CONTENT)
+        store.put_if_absent("a", CONTENT)
         with store.open("a", size=len(CONTENT)) as file:
 
             def read(seed: int) -> bool:
@@ -213,7 +215,7 @@ class StoreLaws:
 
     def test_any_name_names_one_object(self, store: Store) -> None:
         for number, name in enumerate(self.names):
-            assert store.put_new(name, str(number).encode()), name
+            assert store.put_if_absent(name, str(number).encode()), name
         for number, name in enumerate(self.names):
             assert store.get(name, max_bytes=9) == str(number).encode()
             assert store.get_range(name, 0, 1) == str(number).encode()[:1]
@@ -232,7 +234,7 @@ class StoreLaws:
     )
     def test_a_name_that_could_leave_the_root_is_refused(self, store: Store, key: str) -> None:
         calls: list[Callable[[], object]] = [
-            lambda: store.put_new(key, b""),
+            lambda: store.put_if_absent(key, b""),
             lambda: store.overwrite(key, b""),
             lambda: store.get(key, max_bytes=1),
             lambda: store.get_range(key, 0, 1),
@@ -249,7 +251,7 @@ class StoreLaws:
     def test_list_is_sorted_and_bounded_by_its_prefix(self, store: Store) -> None:
         keys = ["a.bin", "a/1", "a/10", "a/2", "a/b/3", "a0", "ab/1", "b"]
         for key in reversed(keys):
-            store.put_new(key, key.encode())
+            store.put_if_absent(key, key.encode())
         listed = list(store.list(""))
         assert [info.key for info in listed] == keys
         assert [info.size for info in listed] == [len(key) for key in keys]
@@ -260,7 +262,7 @@ class StoreLaws:
         assert list(store.list("a/b/c/d")) == []
 
     def test_head_and_list_agree(self, store: Store) -> None:
-        store.put_new("d/a", CONTENT)
+        store.put_if_absent("d/a", CONTENT)
         info = store.head("d/a")
         assert isinstance(info, ObjectInfo)
         assert (info.key, info.size) == ("d/a", len(CONTENT))
@@ -274,31 +276,31 @@ class StoreLaws:
         assert store.head("h") != before
 
     def test_a_deleted_name_is_gone_and_free(self, store: Store) -> None:
-        store.put_new("a", b"1")
+        store.put_if_absent("a", b"1")
         assert store.delete("a") is True
         assert store.delete("a") is False
         assert store.head("a") is None
-        assert store.put_new("a", b"2") is True
+        assert store.put_if_absent("a", b"2") is True
 
     def test_nothing_is_left_behind(self, store: Store, tmp_path: pathlib.Path) -> None:
         spool = tmp_path / "spool"
         spool.write_bytes(b"x")
         for data in (b"x", spool):
-            store.put_new("a/b", data)
+            store.put_if_absent("a/b", data)
         assert list(store.list_temporaries()) == []
         assert [info.key for info in store.list("")] == ["a/b"]
 
     # Laziness, processes
 
     def test_pickles_to_a_store_of_the_same_root(self, store: Store) -> None:
-        store.put_new("a", CONTENT)
+        store.put_if_absent("a", CONTENT)
         copy = pickle.loads(pickle.dumps(store))
         assert copy.url == store.url
         assert copy.get_range("a", 1, 99) == CONTENT[1:99]
 
     def test_a_forked_child_may_go_on(self, store: Store) -> None:
         """P15: safe after fork, or a clear error; never a hang."""
-        store.put_new("a", CONTENT)
+        store.put_if_absent("a", CONTENT)
         file = store.open("a", size=len(CONTENT))
         assert bytes(file.read(0, 10)) == CONTENT[:10]
         assert answer_of_child(lambda: store.get("a", max_bytes=1 << 20)) == CONTENT

@@ -45,8 +45,8 @@ def large(records: int = 1_000_000) -> Iterator[tuple[str, dict[str, Any], Proxy
         session, attempt = f"auto.{random_id()}", random_id()
         keys = [f"{data_key(DataKey('train', session, 0, attempt, k))}.zst" for k in range(SHARDS)]
         store = connect(url, storage_options=s3.options_for(endpoint))
-        store.put_new(keys[0], (small / entry.key).read_bytes())
-        store.put_new(f"{keys[0]}.shardidx", (small / entry.usual_index_key).read_bytes())
+        store.put_if_absent(keys[0], (small / entry.key).read_bytes())
+        store.put_if_absent(f"{keys[0]}.shardidx", (small / entry.usual_index_key).read_bytes())
         receipt = Receipt(
             session=session,
             task=0,

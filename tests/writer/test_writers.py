@@ -180,7 +180,7 @@ def test_every_object_gets_a_new_name(place, tmp_path):
             with shardio.DatasetWriter(url, mode=mode, block_bytes=20, shard_bytes=50) as out:
                 for k in range(10):
                     out.write(b"%d" % k)
-    created = [key for verb, key in counting.calls if verb == "put_new"]
+    created = [key for verb, key in counting.calls if verb == "put_if_absent"]
     assert len(created) == len(set(created)) > 20
     assert {key for verb, key in counting.calls if verb == "overwrite"} == {"_shardio/latest"}
     assert not [key for verb, key in counting.calls if verb == "delete"]
@@ -195,8 +195,10 @@ def test_a_shard_is_stored_in_one_call(place, tmp_path):
         with shardio.DatasetWriter(url, block_bytes=20, shard_bytes=10_000) as out:
             for k in range(100):
                 out.write(b"%d" % k)
-            early = [key for verb, key in counting.calls if verb == "put_new"]
-        stored = [key for verb, key in counting.calls if verb == "put_new" and key.endswith(".tfrecord")]
+            early = [key for verb, key in counting.calls if verb == "put_if_absent"]
+        stored = [
+            key for verb, key in counting.calls if verb == "put_if_absent" and key.endswith(".tfrecord")
+        ]
     assert early == []
     assert len(stored) == 1
 

@@ -156,7 +156,7 @@ def crafted(name: str, entries: list[ShardEntry], **fields: object) -> None:
     table = ShardTable.from_entries(entries)
     data, sha256 = seal_list(table)
     ref = ListRef(list_key(_hex()), len(data), sha256, len(table))
-    store.put_new(ref.key, data)
+    store.put_if_absent(ref.key, data)
     totals = table.totals()
     facts = {
         "dataset_uuid": bytes.fromhex(_hex(16)),
@@ -168,7 +168,7 @@ def crafted(name: str, entries: list[ShardEntry], **fields: object) -> None:
         "lists": (ref,),
         "splits": tuple(totals[split] for split in sorted(totals)),
     }
-    store.put_new(manifest_key(1), seal_manifest(Manifest(**{**facts, **fields}))[0])
+    store.put_if_absent(manifest_key(1), seal_manifest(Manifest(**{**facts, **fields}))[0])
 
 
 def deleted() -> None:
