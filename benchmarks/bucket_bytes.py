@@ -25,6 +25,7 @@ from range_server import counted, open_dataset, served
 DATASETS = [(300, 600_000), (1000, 200_000), (1000, 800_000), (8192, 100_000), (100_000, 6_000)]
 PLANS: dict[str, dict[str, object]] = {
     "default": {},
+    "scratch=False": {"scratch": False},
     "best": {"mixing": "best"},
     "cheap": {"mixing": "cheap"},
     "shuffle=False": {"shuffle": False},

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from shardio.order import Budget, Identity, ShardSizes, Source, make_order
+from shardio.order import SCRATCH_BYTES, Budget, Identity, ShardSizes, Source, make_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,10 +27,12 @@ BATCH, WIDTH, HIDDEN, SPREAD = 256, 64, 256, 1.75
 BUDGETS: dict[str, Budget | None] = {
     "random order": None,
     "local disk": Budget(local=True),
-    "bucket": Budget(),
-    'bucket, mixing="cheap"': Budget(mixing="cheap"),
-    'bucket, mixing="best"': Budget(mixing="best"),
-    'bucket, mixing="best", memory_bytes=2 GiB': Budget(mixing="best", memory_bytes=2 << 30),
+    "bucket": Budget(scratch_bytes=SCRATCH_BYTES),
+    "bucket, scratch=1 GiB": Budget(scratch_bytes=1 << 30),
+    "bucket, scratch=False": Budget(),
+    'bucket, scratch=False, mixing="cheap"': Budget(mixing="cheap"),
+    'bucket, scratch=False, mixing="best"': Budget(mixing="best"),
+    'bucket, scratch=False, mixing="best", memory_bytes=2 GiB': Budget(mixing="best", memory_bytes=2 << 30),
 }
 
 

@@ -10,7 +10,7 @@ a step and `Schedule.group` those of several; `Order.state` and `Order.resume` l
 
 from __future__ import annotations
 
-from shardio.order._advice import advice, check_memory, mixing_warning
+from shardio.order._advice import advice, check_memory, mixing_warning, more_scratch
 from shardio.order._epoch import Epoch
 from shardio.order._interleave import InterleavedEpoch
 from shardio.order._keys import record_generator
@@ -20,6 +20,7 @@ from shardio.order._order import Order, Source, audit, make_order
 from shardio.order._permutation import Permutation
 from shardio.order._plan import (
     RUN_BYTES,
+    SCRATCH_BYTES,
     SHUFFLE_BYTES,
     Budget,
     Plan,
@@ -57,6 +58,7 @@ __all__ = [
     "NEAR",
     "PRICES",
     "RUN_BYTES",
+    "SCRATCH_BYTES",
     "SHUFFLE_BYTES",
     "Budget",
     "Change",
@@ -91,6 +93,7 @@ __all__ = [
     "join_pieces",
     "make_order",
     "mixing_warning",
+    "more_scratch",
     "process_memory",
     "rank_slice",
     "reading_of",

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from shardio.order._report import SourceReading
     from shardio.order._sizes import ShardSizes
 
+# GiB of scratch more that are told of, as long as each has labels come again so much less often.
+_MORE_GIB = (1, 2, 4, 12, 28)
+_WORTH_SAYING = 0.01
+
 
 def check_memory(
     order: Order,
@@ -83,7 +87,9 @@ def mixing_warning(
     named = " and ".join(urls[number] for number in weak[:2])
     more = f" and {len(weak) - 2} more" if len(weak) > 2 else ""
     plans = [(order.plans[number], order.sources[number].sizes) for number in weak]
-    if any(smaller_chunks(plan, sizes, budget) is not None for plan, sizes in plans):
+    if _lacks_scratch(budget):
+        way = "scratch= a folder on a local disk mixes nearly as random order does"
+    elif any(smaller_chunks(plan, sizes, budget) is not None for plan, sizes in plans):
         way = 'mixing="best" mixes more, for more requests'
     else:
         way = f"memory_bytes={max(enough_memory(*each)[0] for each in plans)} mixes as random order does"
@@ -92,6 +98,26 @@ def mixing_warning(
         f'which costs accuracy: {way}; metadata={{"shuffled": True}} in the dataset says that they are not '
         'sorted; see "Sorted data" in docs/shuffling.md'
     )
+
+
+def _lacks_scratch(budget: Budget | None) -> bool:
+    """Return whether a disk is the cheapest way to mix more: none is used, and records are in a bucket."""
+    return budget is not None and not (budget.local or budget.decoded or budget.scratch_bytes)
+
+
+def more_scratch(order: Order, budget: Budget, global_batch: int) -> tuple[tuple[int, float], ...]:
+    """Return bytes of scratch, some GiB more each, and how often labels would come again with them."""
+    if budget.local or budget.decoded or not order.shuffle:
+        return ()
+    found: list[tuple[int, float]] = []
+    for more in _MORE_GIB:
+        given = replace(budget, scratch_bytes=budget.scratch_bytes + (more << 30))
+        plans = _other_plans(order, given, global_batch)
+        often = max(recurrence(plan, one.sizes) for plan, one in zip(plans, order.sources, strict=True))
+        if found and found[-1][1] - often < _WORTH_SAYING:
+            break
+        found.append((given.scratch_bytes, often))
+    return tuple(found)
 
 
 def _weak_mixing(
@@ -126,6 +152,8 @@ def _weak_mixing(
                 more.append(f"memory_bytes={memory}, of which each rank holds its part, mixes theirs, too")
         if smaller_chunks(plan, sizes, budget) is not None:
             more.insert(0, 'mixing="best" mixes more for more requests')
+        if _lacks_scratch(budget):
+            more.insert(0, "scratch= a folder on a local disk mixes more for no more requests")
         lines.append(
             f"if the records of {which} are sorted, {'; '.join(said)}; {', '.join(more)}, and a dataset that "
             'was written in random order, with "shuffled": true in its metadata, needs none of it'
@@ -153,13 +181,18 @@ def _without_first_batch(order: Order, budget: Budget | None, global_batch: int)
     """Return the plans as they would be without a bound of the first batch; None where there is none."""
     if budget is None or budget.first_batch_bytes is None:
         return None
+    return _other_plans(order, replace(budget, first_batch_bytes=None), global_batch)
+
+
+def _other_plans(order: Order, budget: Budget, global_batch: int) -> list[Plan]:
+    """Return the plans of an order as they would be with another budget."""
     return default_plans(
         [source.sizes for source in order.sources],
         global_batch=global_batch,
         shuffle=order.shuffle,
         shares=None if order.mixture is None else order.mixture.counts,
         given=order.asked,
-        budget=replace(budget, first_batch_bytes=None),
+        budget=budget,
     )
 
 

@@ -47,6 +47,14 @@ _ONE_CHUNK = 1 << 34
 _DECODED_BLOCKS = 8
 _DECODED_MEMORY = 128 << 20
 ROW_BYTES = 8  # beside the record itself: where it ends, and its place in the permutation
+# What a window holds of a record that is in a file until it is delivered: number of the file, place, size
+# and checksum.
+UNREAD_ROW_BYTES = 32
+# On a local disk chunks have room that are worth a request each. From so many on, larger ones mix as well.
+_SCRATCH_CHUNKS = 8192
+_SCRATCH_CHUNK = 17 << 16
+_MOST_SCRATCH_CHUNK = 2 << 20
+SCRATCH_BYTES = 4 << 30
 _SMALL = 64 << 20
 _CHUNKS_PER_LANE = 8
 _HALVINGS = 25  # of chunks, and of memory, at most, to make the first batch read less
@@ -160,6 +168,8 @@ class Budget:
             so, chunks are made for a bucket.
         by_block: blocks are read whole, though chunks end inside of them: from a bucket always, of local
             files where the index has no checksums of records. It counts for `first_batch_bytes` alone.
+        scratch_bytes: what such a process may keep of open chunks on a local disk; chunks that fit in
+            `memory_bytes` stay there.
     """
 
     memory_bytes: int = 512 << 20
@@ -168,17 +178,18 @@ class Budget:
     decoded: bool = False
     first_batch_bytes: int | None = None
     by_block: bool = True
+    scratch_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.mixing not in MIXINGS:
             msg = f"mixing must be one of {', '.join(map(repr, MIXINGS))}, found {self.mixing!r}"
             raise ValueError(msg)
-        for name in ("memory_bytes", "first_batch_bytes"):
+        for name, least in (("memory_bytes", 1), ("first_batch_bytes", 1), ("scratch_bytes", 0)):
             value = getattr(self, name)
             if name == "first_batch_bytes" and value is None:
                 continue
-            if integer(name, value) < 1:
-                msg = f"{name} must be at least 1, found {value}"
+            if integer(name, value) < least:
+                msg = f"{name} must be at least {least}, found {value}"
                 raise ValueError(msg)
 
     @property
@@ -186,9 +197,30 @@ class Budget:
         """Of `memory_bytes`, what windows may take; the rest is for what is fetched and built ahead."""
         return self.memory_bytes * 7 // 10
 
-    def chunk_bytes(self, sizes: ShardSizes) -> float:
-        """Return the stored bytes that a chunk of some shards should have."""
+    def on_scratch(self, sources: Sequence[ShardSizes]) -> bool:
+        """Return whether the windows of datasets are kept on a local disk: they do not fit in memory."""
+        whole = sum(sizes.total_decoded_bytes + ROW_BYTES * sizes.total_rows for sizes in sources)
+        return not (self.local or self.decoded) and self.memory_bytes < min(self.scratch_bytes, whole)
+
+    def held_bytes(self, sizes: ShardSizes, share: float, *, scratch: bool) -> int:
+        """Return what the windows of a dataset, which has a share of the whole, may hold."""
+        memory = int(self.window_bytes * share)
+        if not scratch:
+            return memory
+        row = sizes.row_decoded_bytes + ROW_BYTES
+        most = int(memory / (UNREAD_ROW_BYTES + ROW_BYTES) * row)
+        return max(memory, min(int(self.scratch_bytes * share), most))
+
+    def chunk_bytes(self, sizes: ShardSizes, *, scratch: int = 0) -> float:
+        """Return the stored bytes that a chunk of some shards should have.
+
+        Args:
+            sizes: of the shards.
+            scratch: what windows hold on a local disk; 0 where they are in memory.
+        """
         bytes_ = _LOCAL_CHUNK if self.local else _decoded_chunk(sizes) if self.decoded else _chunk(sizes)
+        if scratch:
+            bytes_ = min(max(scratch / _SCRATCH_CHUNKS, _SCRATCH_CHUNK), _MOST_SCRATCH_CHUNK)
         bytes_ *= MIXINGS[self.mixing]
         return min(bytes_, _LEAST_CHUNK) if self.mixing == "best" else bytes_
 
@@ -428,10 +460,18 @@ def _first_batch_bytes(plans: Sequence[Plan], asked: _Asked) -> float:
 def _shaped(asked: _Asked, *, fewer: int = 0, smaller: int = 0) -> list[Plan]:
     """Return plans, with memory for windows halved `fewer` times and chunks halved `smaller` times."""
     counts, budget = asked.counts, asked.budget
-    memory = [(budget.window_bytes * count // sum(counts)) >> fewer for count in counts]
+    scratch = budget.on_scratch(asked.sources)
     shapes = [
-        _chunks(sizes, asked.global_batch, bytes_, budget, plan, smaller)
-        for sizes, bytes_, plan in zip(asked.sources, memory, asked.fixed, strict=True)
+        _chunks(
+            sizes,
+            asked.global_batch,
+            budget.held_bytes(sizes, count / sum(counts), scratch=scratch) >> fewer,
+            budget,
+            plan,
+            smaller,
+            scratch=scratch,
+        )
+        for sizes, count, plan in zip(asked.sources, counts, asked.fixed, strict=True)
     ]
     ranks, workers = _lanes(asked, most=min(strands for _, strands in shapes), classes=1)
     plans = []
@@ -451,13 +491,20 @@ def _shaped(asked: _Asked, *, fewer: int = 0, smaller: int = 0) -> list[Plan]:
 
 
 def _chunks(
-    sizes: ShardSizes, global_batch: int, window_bytes: int, budget: Budget, given: Plan, smaller: int
+    sizes: ShardSizes,
+    global_batch: int,
+    window_bytes: int,
+    budget: Budget,
+    given: Plan,
+    smaller: int,
+    *,
+    scratch: bool,
 ) -> tuple[int, int]:
     """Return the rows of a chunk, and how many chunks may be read side by side."""
     rows = max(1, sizes.total_rows)
     stored = max(1.0, sizes.row_stored_bytes)
     held = sizes.row_decoded_bytes + ROW_BYTES
-    wanted = max(1, round(budget.chunk_bytes(sizes) / stored))
+    wanted = max(1, round(budget.chunk_bytes(sizes, scratch=scratch * window_bytes) / stored))
     least = max(1, wanted // 4)  # requests cost, too
     # As many chunks as a batch has records, so that no two of a batch come from one chunk, where memory
     # allows it; and two for each strand, so that strands are not all beginning and end.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shardio.order._mixing import Mixing, measured_mixing
-from shardio.order._plan import ROW_BYTES, RUN_BYTES, reads_whole
+from shardio.order._plan import ROW_BYTES, RUN_BYTES, UNREAD_ROW_BYTES, reads_whole
 from shardio.order._schedule import Schedule, rank_slice
 from shardio.order._windows import remaining_rows, select_rows
 from shardio.reports import Report
@@ -35,8 +35,6 @@ _SAMPLED_STEPS = 8
 _SAMPLED_ROWS = 256
 # Bytes between two runs of a file that are read, because a call costs more; as the reader does.
 NEAR = 4096
-# What a window holds of a record that stays in its file: number of the file, place, size and checksum.
-_UNREAD_ROW_BYTES = 32
 
 
 class PriceList(NamedTuple):
@@ -80,6 +78,7 @@ class PlanReport(Report):
         memory_bytes: decoded bytes of the open windows of one process and of what it fetches ahead, an
             estimate; of records that stay in their files until they are delivered, what windows hold in place
             of them.
+        scratch_bytes: decoded bytes of the open windows that one process keeps on a local disk.
         first_batch_bytes, first_batch_requests: what the fullest rank reads before its first batch, at the
             beginning of an epoch.
         resume_batch_bytes, resume_batch_requests: the same after a resume in the middle of an epoch.
@@ -100,6 +99,8 @@ class PlanReport(Report):
         chunks_per_batch, shards_per_batch: different ones among the records of a global batch, the mean over
             sampled steps.
         tail_steps: steps at the end for which windows of all lanes are fetched once more.
+        more_scratch: bytes of scratch that a new run may be given, and how often labels of sorted records
+            would come again with it, by the rule of thumb that chooses plans; see `Mixing.recurrence`.
     """
 
     records: int
@@ -115,6 +116,7 @@ class PlanReport(Report):
     rank_bytes: int
     bytes_twice: int
     memory_bytes: int
+    scratch_bytes: int
     first_batch_bytes: int
     first_batch_requests: int
     resume_batch_bytes: int
@@ -131,6 +133,7 @@ class PlanReport(Report):
     chunks_per_batch: float
     shards_per_batch: float
     tail_steps: int
+    more_scratch: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -254,17 +257,19 @@ class SourceReading(NamedTuple):
         exact: rows of a window that are apart are read without all that is between.
         breaks: the share of neighbouring rows that are too far apart for one request.
         unread: records stay in their files until they are delivered; what windows hold is where they are.
+        scratch: records are kept on a local disk until they are delivered.
     """
 
     sizes: ShardSizes
     exact: bool
     breaks: float = 0.0
     unread: bool = False
+    scratch: bool = False
 
     @property
     def held_row_bytes(self) -> float:
         """Bytes that a window holds of a row, on average."""
-        return _UNREAD_ROW_BYTES if self.unread else self.sizes.row_decoded_bytes
+        return UNREAD_ROW_BYTES if self.unread or self.scratch else self.sizes.row_decoded_bytes
 
 
 def reading_of(
@@ -289,7 +294,7 @@ def reading_of(
     """
     windows, window, row = lanes.locate(parts)
     bytes_, requests, records, blocks = 0.0, 0, 0, 0.0
-    for source, (sizes, exact, breaks, _) in enumerate(sources):
+    for source, (sizes, exact, breaks, *_) in enumerate(sources):
         stored, block = sizes.row_stored_bytes, sizes.block_stored_bytes
         own = np.flatnonzero(windows.source == source)
         rows = int(np.count_nonzero(windows.source[window] == source))
@@ -386,6 +391,7 @@ class ProcessMemory(NamedTuple):
             ends, and its place.
         held_bytes: those of all of them.
         largest_bytes: those of one of the source with the largest ones.
+        scratch_bytes: decoded bytes of the records of windows that are kept on a local disk.
     """
 
     open_windows: int
@@ -393,6 +399,7 @@ class ProcessMemory(NamedTuple):
     window_bytes: float
     held_bytes: int
     largest_bytes: float
+    scratch_bytes: int
 
 
 def process_memory(
@@ -411,7 +418,7 @@ def process_memory(
     read = read or _whole(order, by_block=True)
     columns = _rank_columns(order, global_batch, world_size)
     lanes = max(stop - start for start, stop in columns) * _classes(order, workers)
-    rows, bytes_, held = [], [], 0.0
+    rows, bytes_, held, kept = [], [], 0.0, 0.0
     for source, plan in zip(read, order.plans, strict=True):
         strands = plan.interleave or 1
         longest = -(-source.sizes.total_rows // (plan.lanes * strands))
@@ -419,6 +426,7 @@ def process_memory(
         row = source.held_row_bytes + (plan.interleave is not None) * ROW_BYTES
         bytes_.append(rows[-1] * row)
         held += bytes_[-1] * lanes * strands
+        kept += source.scratch * rows[-1] * source.sizes.row_decoded_bytes * lanes * strands
     count = len(rows)
     return ProcessMemory(
         lanes * sum(plan.interleave or 1 for plan in order.plans),
@@ -426,6 +434,7 @@ def process_memory(
         sum(bytes_) / count,
         math.ceil(held),
         max(bytes_),
+        math.ceil(kept),
     )
 
 
@@ -509,6 +518,7 @@ def report(
         rank_bytes=round(fetched * widest / order.ranks * worker_copies),
         bytes_twice=round(fetched * copies - stored) + alone * begin.bytes,
         memory_bytes=with_ahead(order, sizes, memory, step_bytes),
+        scratch_bytes=memory.scratch_bytes,
         first_batch_bytes=begin.bytes,
         first_batch_requests=begin.requests,
         resume_batch_bytes=again.bytes,

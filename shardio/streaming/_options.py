@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -65,6 +66,12 @@ class StreamOptions:
             is not enough fewer of them side by side, which costs mixing. Where no such plan is within it,
             a warning says how many bytes it takes.
             Default: no bound.
+        scratch: where a stream from a bucket keeps open chunks that do not fit in `memory_bytes`: in a file
+            without a name on a local disk, of at most 4 GiB ("auto"), of so many bytes, or of 4 GiB in a
+            folder that you name; False for memory alone. The bytes are those of all ranks, each of which
+            holds its part. "auto" takes the folder of the cache, or of temporary files, where that is on a
+            disk with four times the room, and nothing for datasets that say that they are shuffled.
+            Windows has no scratch.
         mixing: "best" mixes more, and "cheap" sends fewer requests, than the "default".
         transform: `f(value)` for every record.
         random_transform: `f(value, rng)`, the generator keyed by seed, epoch and the record's position: the
@@ -98,6 +105,7 @@ class StreamOptions:
     plan: Plan | Sequence[Plan] | None = None
     memory_bytes: int | None = None
     first_batch_bytes: int | None = None
+    scratch: str | os.PathLike[str] | int = "auto"
     mixing: str = "default"
     transform: Callable[[Any], Any] | None = None
     random_transform: Callable[[Any, np.random.Generator], Any] | None = None
@@ -115,6 +123,7 @@ class StreamOptions:
                 message = f"{name}= must be a function, found {type(given).__name__}"
                 raise TypeError(message)
         self._check_integers()
+        self._check_scratch()
         if self.transform is not None and self.random_transform is not None:
             raise ValueError(
                 "give transform= or random_transform=, not both: the second one can do the work of both"
@@ -137,6 +146,20 @@ class StreamOptions:
                 message = f"{name}={number} must be an integer of at least {least}"
                 raise ValueError(message)
             object.__setattr__(self, name, number)
+
+    def _check_scratch(self) -> None:
+        given = self.scratch
+        if given is False:
+            return
+        if given is True or not isinstance(given, str | os.PathLike):
+            wrong = given is True or not hasattr(given, "__index__")
+            number = 0 if wrong else integer("scratch", given)
+            if number < 1:
+                message = f'scratch= must be "auto", a folder, bytes of at least 1, or False, found {given!r}'
+                raise (TypeError if wrong else ValueError)(message)
+            object.__setattr__(self, "scratch", number)
+        elif not os.fspath(given):
+            raise ValueError('scratch="" names no folder; "auto" chooses one')
 
     @classmethod
     def of(cls, function: str, given: Mapping[str, Any]) -> StreamOptions:

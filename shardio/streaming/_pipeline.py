@@ -47,6 +47,7 @@ from shardio.order import (
 from shardio.reader import JoinedSource
 from shardio.streaming._batches import PlannedSteps, RowIdentities
 from shardio.streaming._held import HeldWindows, Neighbours
+from shardio.streaming._scratch import scratch_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -94,6 +95,7 @@ _PART_ROW_BYTES = 512
 _LOCAL_PART_ROW_BYTES = 1024
 # Of what windows may hold, what neighbours that come with them may.
 _EARLY_SHARE = 3 / 16
+_EARLY_SCRATCH_SHARE = 1 / 16
 # Windows and batches of two steps this large would take more than a process may hold.
 _LARGE_STEP_BYTES = 128 << 20
 # Records of the first batch that one call fetches from a bucket, all at once.
@@ -162,7 +164,7 @@ class PipelineOptions:
         workers: int,
         threads: int,
         by_value: bool,
-        unread: bool = False,
+        read: Sequence[SourceReading],
     ) -> PipelineOptions:
         """Return what the options of a stream make of a pass.
 
@@ -174,8 +176,9 @@ class PipelineOptions:
             worker, workers: this is loader worker w of W.
             threads: that build.
             by_value: whether a function of the caller's sees every record.
-            unread: windows hold no records, so that many are planned ahead.
+            read: how each dataset is read; where records stay in their files, many are planned ahead.
         """
+        unread = all(each.unread for each in read)
         rank, world_size = options.place
         sizes = [component.order.sizes for component in components]
         local = all(component.source.is_local for component in components)
@@ -195,7 +198,6 @@ class PipelineOptions:
         most = _UNREAD_GROUP_BYTES if unread else _GROUP_BYTES
         group_bytes = min(most, -(-ahead_bytes // groups_ahead))
         if options.memory_bytes is not None:
-            read = [SourceReading(each, exact=False, unread=unread) for each in sizes]
             windows = process_memory(order, global_batch=global_batch, world_size=world_size, read=read)
             left = options.memory_bytes - windows.held_bytes
             # A quarter for what is ahead, one for the windows of the groups that are being built and
@@ -209,8 +211,8 @@ class PipelineOptions:
         if unread:
             fetch_bytes = int(_UNREAD_ROWS * row_bytes)
         in_parts = tuple(
-            plan.interleaved and not component.source.is_mapped and row_bytes >= least
-            for plan, component in zip(order.plans, components, strict=True)
+            plan.interleaved and not (component.source.is_mapped or each.scratch) and row_bytes >= least
+            for plan, component, each in zip(order.plans, components, read, strict=True)
         )
         place = rank, world_size, max(1, workers)
         return cls(
@@ -236,8 +238,12 @@ class PipelineOptions:
             exact=tuple(component.source.is_mapped and component.is_slice for component in components),
             in_parts=in_parts,
             neighbours=tuple(
-                None if local or unread else _neighbours(plan, each, global_batch, *place, in_parts=parts)
-                for plan, each, parts in zip(order.plans, sizes, in_parts, strict=True)
+                None
+                if local or unread
+                else _neighbours(
+                    plan, each.sizes, global_batch, *place, early=_early(in_parts=parts, scratch=each.scratch)
+                )
+                for plan, each, parts in zip(order.plans, read, in_parts, strict=True)
             ),
         )
 
@@ -250,9 +256,15 @@ def _neighbours(
     world_size: int,
     workers: int,
     *,
-    in_parts: bool,
+    early: float,
 ) -> Neighbours | None:
-    """Return which windows of a source in a bucket come with others to one process."""
+    """Return which windows of a source in a bucket come with others to one process.
+
+    Args:
+        plan, sizes: of the source.
+        global_batch, rank, world_size, workers: of the process.
+        early: of what its windows hold, what others may that are not needed yet.
+    """
     if not plan.interleaved or plan.workers % workers:
         return None  # else a lane is read by several
     start, stop = rank_slice(global_batch, rank, world_size)
@@ -260,11 +272,15 @@ def _neighbours(
     own = np.zeros(plan.ranks, bool)
     own[-(-start // share) : stop // share] = True
     rows = sizes.total_rows
-    # Windows in parts are half delivered on average: the rest is for neighbours, and for what is on its way.
-    room = plan.lanes * plan.interleave * plan.window * _EARLY_SHARE if in_parts else 0
+    room = plan.lanes * plan.interleave * plan.window * early
     room = int((rows if reads_whole(plan, sizes) else room) * own.mean() / workers)
     run_rows = int(RUN_BYTES * rows / max(1, sizes.total_stored_bytes))
     return Neighbours(plan.chunk_rows, run_rows, room, rows, np.tile(own, plan.workers))
+
+
+def _early(*, in_parts: bool, scratch: bool) -> float:
+    # Windows in parts are half delivered on average: the rest is for neighbours, and for what is on its way.
+    return _EARLY_SHARE if in_parts else _EARLY_SCRATCH_SHARE if scratch else 0.0
 
 
 def _ahead_bytes(components: Sequence[Component]) -> int:
@@ -294,6 +310,7 @@ def budget_of(options: StreamOptions, components: Sequence[Component]) -> Budget
         decoded=decoded,
         first_batch_bytes=first,
         by_block=by_block,
+        scratch_bytes=scratch_choice(options, components).bytes,
         **bound,
     )
 
@@ -306,8 +323,7 @@ def reads_by_block(components: Sequence[Component]) -> bool:
 def check_bound(
     order: Order,
     options: StreamOptions,
-    components: Sequence[Component],
-    unread: Sequence[bool],
+    read: Sequence[SourceReading],
     *,
     global_batch: int,
 ) -> None:
@@ -316,10 +332,6 @@ def check_bound(
     A default plan is made to fit, so that this is about one that was given or came with a state.
     """
     world_size = options.place[1]
-    read = [
-        SourceReading(component.order.sizes, exact=False, unread=stays)
-        for component, stays in zip(components, unread, strict=True)
-    ]
     check_memory(
         order, global_batch=global_batch, world_size=world_size, memory_bytes=options.memory_bytes, read=read
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio.arguments import checked_options
-from shardio.order import NEAR, PlanReport, SourceReading, advice, report
+from shardio.order import NEAR, PlanReport, SourceReading, advice, more_scratch, report
 from shardio.order import audit as audit_order
 from shardio.streaming._components import components_of
 from shardio.streaming._pipeline import budget_of, reads_by_block
@@ -81,7 +81,7 @@ def plan_report(
         world_size: number of ranks.
         workers: loader processes of each rank; 0 for threads.
         options: further options of `stream` that decide the order: `shuffle`, `seed`, `remainder`, `plan`,
-            `memory_bytes`, `first_batch_bytes`, `mixing`.
+            `memory_bytes`, `first_batch_bytes`, `scratch`, `mixing`.
     """
     made = stream(ds, global_batch=global_batch, world_size=world_size, **options)
     mapped = all(component.source.is_mapped for component in made.components)
@@ -98,13 +98,14 @@ def plan_report(
         local=all(component.source.is_local for component in made.components),
         by_block=by_block,
         read=[
-            _reading_of(component, by_block=by_block, alone=plan.interleaved)._replace(unread=unread)
-            for component, plan, unread in zip(
-                made.components, made.order.plans, made.stay_unread, strict=True
+            _reading_of(component, by_block=by_block, alone=plan.interleaved)._replace(
+                unread=own.unread, scratch=own.scratch
             )
+            for component, plan, own in zip(made.components, made.order.plans, made.reads, strict=True)
         ],
     )
     budget = budget_of(made.options, made.components)
+    figures = replace(figures, more_scratch=more_scratch(made.order, budget, global_batch))
     return figures, advice(
         made.order,
         global_batch=global_batch,

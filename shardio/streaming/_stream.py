@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from shardio.arguments import integer
 from shardio.callers import warn
 from shardio.errors import ResumeError
-from shardio.order import advice, make_order, mixing_warning, seal_state
+from shardio.order import SourceReading, advice, make_order, mixing_warning, seal_state
 from shardio.progress import displayed
 from shardio.reader import Damage
 from shardio.streaming._batches import BatchBuilder
 from shardio.streaming._components import Mix, components_of, prepare
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline, PipelineOptions, budget_of, check_bound, plan_template
+from shardio.streaming._scratch import Scratch, scratch_folder
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
 from shardio.streaming._windows import Memory, load_parts, load_window
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.metadata import ShardTable
-    from shardio.order import Pieces, Schedule
+    from shardio.order import Order, Pieces, Schedule
     from shardio.reader import DatasetReader
     from shardio.streaming._batches import Batch
 
@@ -84,7 +85,9 @@ class Stream:
         counters: behind `stats`, for loaders.
     """
 
-    def __init__(self, data: DatasetReader | Mix, options: StreamOptions) -> None:
+    def __init__(
+        self, data: DatasetReader | Mix, options: StreamOptions, *, chosen: tuple[str | None] | None = None
+    ) -> None:
         self.rank, self.world_size = options.place
         global_batch = options.first_global_batch
         self._data = data
@@ -120,6 +123,11 @@ class Stream:
         # The step from which passes of this epoch began one after another, and how many did.
         self._repeated: tuple[int, int, int] = (-1, 0, 0)
         self._worker: int | None = None
+        # The order whose open chunks are in a folder, or, where that is None, in memory.
+        self._placed: Order | None = None
+        self._scratch: str | None = None
+        # Where the stream that this is a copy of keeps them: a disk that is fuller now ends no run.
+        self._chosen = chosen
         self._go_to(self.order.schedule(options.epoch, global_batch))
 
     def _go_to(self, schedule: Schedule) -> None:
@@ -129,14 +137,20 @@ class Stream:
                 "no lane of the plan holds one whole period of the mixture: use a plan with fewer ranks and "
                 "workers, weights of smaller terms, or larger datasets"
             )
-        if self.options.memory_bytes is not None:
-            check_bound(
+        if self._chosen is not None:
+            [self._scratch], self._placed = self._chosen, self.order
+        elif self._placed is not self.order:
+            self._scratch = scratch_folder(
                 self.order,
                 self.options,
                 self.components,
                 self.stay_unread,
+                budget_of(self.options, self.components),
                 global_batch=schedule.global_batch,
             )
+            self._placed = self.order
+        if self.options.memory_bytes is not None:
+            check_bound(self.order, self.options, self.reads, global_batch=schedule.global_batch)
         self._damage = Damage(self.components[0].source, schedule.rows)
         self._schedule = schedule
         self._step = schedule.step
@@ -180,7 +194,7 @@ class Stream:
             state = self.order.state(schedule, self.epoch + 1, 0)
         else:
             state = self.order.state(self._schedule, self.epoch, self._schedule.step)
-        return _rebuild, (self._data, self.options, self._batch, state)
+        return _rebuild, (self._data, self.options, self._batch, state, self._scratch)
 
     def __iter__(self) -> Generator[Any, None, None]:
         """Yield the batches that remain, as dicts of columns.
@@ -349,14 +363,21 @@ class Stream:
         # Windows of mapped shards stay in place, but not those of interleaved plans: they are from all over.
         windows, parts = Memory(mapped=False), Memory(mapped=True)
         memory = [windows if plan.interleaved else None for plan in self.order.plans]
-        unread = self.stay_unread
+        reads = self.reads
+        folder = self._scratch
+        scratch = None if folder is None else Scratch(folder)
 
         def load(source: int, pieces: Pieces, part: NDArray[np.int64] | None = None) -> Any:
             with counters.timed("fetch_seconds"):
                 if part is not None:
                     return load_parts(components[source], pieces, damage, part, parts)
                 return load_window(
-                    components[source], pieces, damage, memory=memory[source], unread=unread[source]
+                    components[source],
+                    pieces,
+                    damage,
+                    memory=memory[source],
+                    unread=reads[source].unread,
+                    scratch=scratch if reads[source].scratch else None,
                 )
 
         # Lanes of their own: the pass may be asking its own ones meanwhile.
@@ -381,7 +402,7 @@ class Stream:
             workers=workers,
             threads=options.num_threads if threads is None else threads,
             by_value=options.transforms_records or collate is not None,
-            unread=all(unread),
+            read=reads,
         )
         return iter(Pipeline(schedule, builder, load, pipeline_options))
 
@@ -405,6 +426,19 @@ class Stream:
             and are_large(source.table)
             and (source.has_record_checksums or not source.options.verify)
             for plan, source in zip(self.order.plans, sources, strict=True)
+        ]
+
+    @property
+    def reads(self) -> list[SourceReading]:
+        """How each dataset is read."""
+        return [
+            SourceReading(
+                component.order.sizes,
+                exact=False,
+                unread=stays,
+                scratch=self._scratch is not None and not component.source.is_local,
+            )
+            for component, stays in zip(self.components, self.stay_unread, strict=True)
         ]
 
     def go_to(self, step: int) -> None:
@@ -531,8 +565,14 @@ class StreamLoader:
 
 
 def _rebuild(
-    data: DatasetReader | Mix, options: StreamOptions, global_batch: int, state: dict[str, Any]
+    data: DatasetReader | Mix,
+    options: StreamOptions,
+    global_batch: int,
+    state: dict[str, Any],
+    scratch: str | None,
 ) -> Stream:
-    copy = Stream(data, replace(options, global_batch=global_batch, batch_size=None, epoch=0))
+    options = replace(options, global_batch=global_batch, batch_size=None, epoch=0)
+    copy = Stream(data, options, chosen=(scratch,))
     copy.load_state_dict(state)
+    copy._chosen = None  # noqa: SLF001 - another state may have another plan
     return copy

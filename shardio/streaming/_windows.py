@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from shardio import kernels
-from shardio.errors import NotFoundError
+from shardio.errors import NotFoundError, StorageError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.metadata import live_to_physical
 from shardio.order import select_rows
 from shardio.reader import (
+    FetchedFrames,
     RowRun,
     SkipCorrupt,
     advise_frames,
@@ -42,9 +43,10 @@ if TYPE_CHECKING:
 
     from shardio.format import Buffer
     from shardio.order import Pieces
-    from shardio.reader import Damage, FetchedFrames, FetchedRun, OpenShard, ShardPool
+    from shardio.reader import Damage, FetchedRun, OpenShard, ShardPool
     from shardio.storage import NamedFile
     from shardio.streaming._components import Component
+    from shardio.streaming._scratch import Scratch, ScratchPart
 
 _FRAME_FIELDS = 4
 _FRAME_BYTES = 8 * _FRAME_FIELDS
@@ -75,7 +77,7 @@ class WindowData:
         pieces: which rows of which shards these are.
         unread: its records are still in their files.
         later: what opens the shards whose rows are wanted, where that is not done yet.
-        memory: what the buffer is a part of, where that is to be used again.
+        memory: what the buffer is a part of, where that is to be used again; or the part of a scratch file.
         rows: int64[rows], where these are some rows of the pieces, the numbers of each there.
     """
 
@@ -83,10 +85,15 @@ class WindowData:
     table: NDArray[np.int64] | NDArray[np.uint32]
     component: Component
     pieces: Pieces
-    memory: LeasedMemory | None = None
+    memory: LeasedMemory | ScratchPart | None = None
     rows: NDArray[np.int64] | None = None
     unread: bool = False
     later: _Later | None = None
+
+    @property
+    def is_on_scratch(self) -> bool:
+        """Whether its records are in a scratch file."""
+        return self.unread and self.memory is not None
 
     @property
     def whole(self) -> NDArray[np.uint32] | None:
@@ -225,6 +232,7 @@ def load_window(
     memory: Memory | None = None,
     *,
     unread: bool = False,
+    scratch: Scratch | None = None,
 ) -> WindowData:
     """Fetch, check and decode the rows of windows.
 
@@ -237,6 +245,7 @@ def load_window(
         memory: hold the payloads alone, in memory of their own that may be this, and let the pages of mapped
             shards go.
         unread: leave records where they are, if they can be read one by one.
+        scratch: keep them in this file of a local disk, if it takes them and none is skipped.
 
     Raises:
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
@@ -253,6 +262,11 @@ def load_window(
             if data is not None:
                 return data
     fetched = None if memory is None else _fetched(component, pieces, damage)
+    if scratch is not None:
+        frames = _whole_frames(component, pieces, damage, fetched)
+        data = None if frames is None else _put_down(frames, component, pieces, scratch)
+        if data is not None:
+            return data
     if fetched is not None and memory is not None:
         part = np.zeros(int((pieces.stops - pieces.starts).sum()), np.int64)
         dealt = _dealt(fetched, component, pieces, damage, part, [None], memory)
@@ -269,6 +283,67 @@ def load_window(
     data = _alone(loading, component, pieces, memory)
     loading.end()
     return data
+
+
+def _whole_frames(
+    component: Component,
+    pieces: Pieces,
+    damage: Damage,
+    fetched: list[list[FetchedFrames] | None] | None,
+) -> list[FetchedFrames] | None:
+    """Return the frames of pieces, compared; None where some are damaged, if that is to be skipped.
+
+    Args:
+        component, pieces, damage: as of `load_window`.
+        fetched: of the pieces, as `_fetched` returns them; else frames are made of payloads.
+    """
+    if fetched is None:
+        loading = _loaded(component, pieces, damage)
+        which, starts, stops = loading.table
+        if (which < 0).any():
+            return None
+        views = [memoryview(buffer) for buffer in loading.buffers]
+        payloads = [
+            views[number][start:stop]
+            for number, start, stop in zip(which.tolist(), starts.tolist(), stops.tolist(), strict=True)
+        ]
+        made, ends = kernels.encode_frames(payloads)
+        return [FetchedFrames(made, np.append(np.zeros(1, np.uint32), ends))]
+    if any(each is None for each in fetched):
+        return None
+    found: list[FetchedFrames] = []
+    for frames in itertools.chain.from_iterable(each for each in fetched if each is not None):
+        right = [frames]
+        if frames.again is not None and frames.in_wrong_blocks().any():
+            with SkipCorrupt(skips=damage.skips) as skipped:
+                right = frames.again()
+            if skipped.error is not None:
+                return None
+        found += right
+    return found
+
+
+def _put_down(
+    frames: Sequence[FetchedFrames], component: Component, pieces: Pieces, scratch: Scratch
+) -> WindowData | None:
+    """Write frames to a scratch file, and return where they are; None where the disk does not take them."""
+    edges = [each.edges.astype(np.int64) for each in frames]
+    views = [memoryview(each.buffer).cast("B") for each in frames]
+    part = scratch.write([view[own[0] : own[-1]] for view, own in zip(views, edges, strict=True)])
+    if part is None:
+        return None
+    table = np.empty((sum(own.size - 1 for own in edges), _FRAME_FIELDS), np.int64)
+    table[:, 0] = 0
+    table[:, 2] = np.concatenate([np.diff(own) for own in edges]) - TFRECORD_HEAD - TFRECORD_TAIL
+    low, place = 0, part.start
+    for view, own in zip(views, edges, strict=True):
+        here = table[low : low + own.size - 1]
+        here[:, 1] = own[:-1] + (place - own[0])
+        # The last four bytes of each frame are the checksum of its payload.
+        tails = np.frombuffer(view, np.uint8)[own[1:, None] + np.arange(-TFRECORD_TAIL, 0)]
+        here[:, 3] = tails.view("<u4")[:, 0]
+        low, place = low + len(here), place + int(own[-1] - own[0])
+    return WindowData([part.file], table, component, pieces, part, unread=True)
 
 
 def _is_opened_later(component: Component, pieces: Pieces, damage: Damage) -> bool:
@@ -553,8 +628,8 @@ def read_rows(
     np.cumsum(frames[:, 2], out=offsets[1:])
     size = int(offsets[-1])
     values = np.asarray(memory.take(size))[:size] if size >= _LARGE_MEMORY else np.empty(size, np.uint8)
-    with _explained(windows):
-        left = read_frames(files, frames, values, offsets)
+    with _explained(windows, len(rows)) as left:
+        left.extend(read_frames(files, frames, values, offsets))
     for place, payload in _read_by_map(left, which, rows, windows, damage):
         values[offsets[place] : offsets[place + 1]] = payload
     return values, offsets
@@ -565,20 +640,32 @@ def read_row_records(
 ) -> list[bytes]:
     """Do what `read_rows` does, and return each payload as an object of its own, read to where it stays."""
     files, frames = _locate_frames(which, rows, windows)
-    with _explained(windows):
-        records, left = read_records(files, frames)
+    records = [b""] * len(rows)
+    with _explained(windows, len(rows)) as left:
+        records, some = read_records(files, frames)
+        left.extend(some)
     for place, payload in _read_by_map(left, which, rows, windows, damage):
         records[place] = payload.tobytes()
     return records
 
 
 @contextlib.contextmanager
-def _explained(windows: list[WindowData]) -> Iterator[None]:
-    """Raise what the shard says of it where a file of windows ends too early."""
+def _explained(windows: list[WindowData], rows: int) -> Iterator[list[tuple[slice, bool]]]:
+    """Raise what the shard says of it where a file of windows ends too early.
+
+    Yields:
+        A list for what `read_frames` returns: all rows, where a scratch file failed.
+    """
+    left: list[tuple[slice, bool]] = []
     try:
-        yield
-    except ShortReadError as error:
-        raise _shard_at(error.url, windows).explain(error) from error
+        yield left
+    except StorageError as error:
+        if any(error.url == file.url for each in windows if each.is_on_scratch for file in each.buffers):
+            left[:] = [(slice(0, rows), False)]
+        elif isinstance(error, ShortReadError):
+            raise _shard_at(error.url, windows).explain(error) from error
+        else:
+            raise
 
 
 def _read_by_map(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import WHOLE, Command, Option
+from shardio.cli._command import WHOLE, Command, Option, Value
 from shardio.cli._console import CLEAN
 from shardio.cli._given import DATASETS
 from shardio.cli._plots import check_plot, plot_option, plot_order
@@ -30,6 +30,8 @@ def _run(given: Given, console: Console) -> int:
     import shardio
 
     options = given.options(shardio.StreamOptions) | {"plan": _plan(given)}
+    if given.scratch == "no":
+        options["scratch"] = False
     data = _data(given)
     plans = shardio.stream(data, **options).order.plans
     if given.plot is not None:
@@ -89,6 +91,10 @@ def _plan(given: Given) -> Plan | None:
     return shardio.Plan(**named) if named else None
 
 
+def _scratch(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
 def _lines(figures: PlanReport, given: Given) -> list[tuple[str, str]]:
     from shardio.order import PRICES
 
@@ -119,6 +125,14 @@ def _lines(figures: PlanReport, given: Given) -> list[tuple[str, str]]:
         "mixing of a rank": _mixing(figures.rank_mixing),
         "memory": f"{size(figures.memory_bytes)} in a process: {plural(figures.open_windows, 'window')} of "
         f"{figures.window_rows:,.0f} rows and {size(round(figures.window_bytes))}, and what is read ahead",
+    }
+    if figures.scratch_bytes:
+        rows["scratch"] = f"{size(figures.scratch_bytes)} of them on a local disk, in a file of each process"
+    if figures.more_scratch:
+        rows["more scratch"] = "; ".join(
+            f"{size(bytes_)}: {often:.2f} times" for bytes_, often in figures.more_scratch
+        )
+    rows |= {
         "shuffled": f"among {plural(figures.shuffle_radius, 'record')}",
         "a batch": f"mixes {figures.chunks_per_batch:,.1f} of {plural(figures.chunks, 'chunk')}, "
         f"{figures.shards_per_batch:,.1f} shards",
@@ -175,6 +189,13 @@ COMMAND = Command(
             ),
             flags={"memory_bytes": "--memory", "first_batch_bytes": "--first-batch"},
             group="the run",
+        ),
+        Option(
+            ["--scratch"],
+            metavar="auto|BYTES|FOLDER|no",
+            type=Value(_scratch),
+            group="the run",
+            help="local disk for open chunks that do not fit in memory; default: auto",
         ),
         Takes("shardio:plan_report", only=("workers",), group="the run"),
         Option(
