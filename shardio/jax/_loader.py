@@ -76,7 +76,7 @@ class StreamingLoader(StreamLoader):
         sharding: jax.sharding.Sharding | None = None,
         **options: Any,
     ) -> None:
-        ds, given = prepare(ds, StreamOptions.of("StreamingLoader", options))
+        ds, given = prepare(ds, StreamOptions.from_options("StreamingLoader", options))
         if given.rank is not None or given.world_size is not None:
             raise ValueError("rank= and world_size= come from the sharding")
         if given.remainder == "keep":

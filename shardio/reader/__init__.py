@@ -21,7 +21,7 @@ from shardio.reader._columns import (
     table_refusal,
     with_features,
 )
-from shardio.reader._damage import QUARANTINE_FILE, Damage, SkipCorrupt
+from shardio.reader._damage import QUARANTINE_FILE, Damage, SuppressCorruption
 from shardio.reader._find import (
     check_key_feature,
     check_key_index,
@@ -82,8 +82,8 @@ __all__ = [
     "ShardPool",
     "ShardReader",
     "ShardSource",
-    "SkipCorrupt",
     "StoredFrames",
+    "SuppressCorruption",
     "advise_frames",
     "arrow_batches",
     "as_stored",

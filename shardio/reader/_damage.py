@@ -57,7 +57,7 @@ def is_damage(error: BaseException) -> TypeGuard[ShardioError]:
     return isinstance(error, FormatError | StaleIndexError | SchemaError)
 
 
-class SkipCorrupt:
+class SuppressCorruption:
     """Take an error that says that data is damaged out of a `with` block; let every other one through.
 
     Args:
@@ -242,7 +242,7 @@ def _cut_skipping(
     """Do what `iterate_skipping` does with local shards."""
     at = 0
     while at < len(selection):
-        with SkipCorrupt() as skipped:
+        with SuppressCorruption() as skipped:
             for payloads in iterate_payloads(source, selection[at:]):
                 here, at = at, at + len(payloads)
                 yield payloads, selection[here:at]
@@ -259,7 +259,7 @@ def _fetch_skipping(
     at = selection.start
     for run in iterate_runs(source, selection):
         here, at = at, at + run.records
-        with SkipCorrupt() as skipped:
+        with SuppressCorruption() as skipped:
             yield run.payloads(), range(here, at)
         if skipped.error is not None:
             source.pool.remember_missing(run.number, skipped.error)
@@ -272,7 +272,7 @@ def _look_up_skipping(
     """Return the payloads of some positions that are whole, in order, with their positions."""
     found: dict[int, bytes] = {}
     for begun in begin_lookup(source.pool, source.stops, positions):
-        with SkipCorrupt() as skipped:
+        with SuppressCorruption() as skipped:
             found.update(zip(begun.items, begun.wait(), strict=True))
         if skipped.error is not None:
             source.pool.remember_missing(begun.number, skipped.error)
@@ -299,11 +299,11 @@ def decode_skipping(
         located: gives an error of `decode` its address, from the positions of what was decoded.
         damage: notes and counts them.
     """
-    with SkipCorrupt():
+    with SuppressCorruption():
         return decode(payloads)
     values: list[Any] = []
     for k, payload in enumerate(payloads):
-        with SkipCorrupt() as skipped:
+        with SuppressCorruption() as skipped:
             values += decode([payload])
         if skipped.error is not None:
             found = located(skipped.error, positions[k : k + 1])
@@ -341,7 +341,7 @@ def _end_of_run(source: ShardSource, selection: range, at: int) -> int:
     """Return up to which item of a selection the run reaches that failed and began with item `at`."""
     number = int(np.searchsorted(source.stops, selection[at], side="right"))
     end = min(len(selection), at + int(source.stops[number]) - selection[at])
-    with SkipCorrupt() as skipped:
+    with SuppressCorruption() as skipped:
         shard = source.pool.get(number)
     if skipped.error is not None:
         return end
@@ -376,7 +376,7 @@ def _read_shard_by_block(
     """Read what `items` of some positions are, all of one shard, into `found`."""
     before = int(source.stops[number - 1]) if number else 0
     rows = physical_rows(source.pool, number, positions[items] - before)
-    with SkipCorrupt() as skipped:
+    with SuppressCorruption() as skipped:
         blocks = source.pool.get(number).head.blocks_of(rows)
     if skipped.error is not None:
         _leave_out(source, number, skipped.error, rows, damage)
@@ -384,7 +384,7 @@ def _read_shard_by_block(
     waiting = np.ones(len(rows), bool)
     for block in dict.fromkeys(blocks.tolist()):
         here = blocks == block
-        with SkipCorrupt() as skipped:
+        with SuppressCorruption() as skipped:
             payloads = lookup(source.pool, source.stops, positions[items[here]])
             found.update(zip(items[here].tolist(), payloads, strict=True))
         if isinstance(skipped.error, NotFoundError):

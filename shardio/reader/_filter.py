@@ -24,7 +24,7 @@ from shardio.reader._columns import (
     warn_of_records,
     with_features,
 )
-from shardio.reader._damage import Damage, SkipCorrupt
+from shardio.reader._damage import Damage, SuppressCorruption
 from shardio.reader._sql import Condition
 from shardio.reader._subset import positions_at, positions_between
 
@@ -407,14 +407,14 @@ def _evaluate(
         Which of them are not damaged, counted from `low`.
     """
     low, stop = bounds
-    with SkipCorrupt(skips=damage.skips) as skipped:
+    with SuppressCorruption(skips=damage.skips) as skipped:
         columns = read(wanted, range(low, stop))
     if skipped.error is None:
         out[low:stop] = look(columns, stop - low)
         return slice(None)
     kept = []
     for number in range(low, stop):
-        with SkipCorrupt() as skipped:
+        with SuppressCorruption() as skipped:
             read(wanted, [number])
         if skipped.error is not None:
             shard, row = wanted.source.shard_of(int(wanted.selection[number]))

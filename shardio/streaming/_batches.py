@@ -17,7 +17,7 @@ import numpy as np
 from shardio import kernels
 from shardio.codecs import ImageCodec, are_alike, stack
 from shardio.order import StepGroup, record_generator
-from shardio.reader import JoinedSource, SkipCorrupt
+from shardio.reader import JoinedSource, SuppressCorruption
 from shardio.streaming._windows import (
     Memory,
     WindowData,
@@ -515,7 +515,7 @@ class BatchBuilder:
         kept: NDArray[np.int64] | None,
     ) -> _Decoded:
         self._counters.add(record_bytes=len(values))
-        with SkipCorrupt() as skipped:
+        with SuppressCorruption() as skipped:
             content = self._content(planned, rows, values, offsets[:-1], offsets[1:])
             return _Decoded(data, kept, len(rows), content)
         if skipped.error is not None and not self._damage.skips:
@@ -534,7 +534,7 @@ class BatchBuilder:
         """Find, one by one, the records that cannot be decoded, and leave them out."""
         good = np.ones(len(rows), bool)
         for k in range(len(rows)):
-            with SkipCorrupt() as skipped:
+            with SuppressCorruption() as skipped:
                 self._content(planned, rows[k : k + 1], values, offsets[k : k + 1], offsets[k + 1 : k + 2])
             if skipped.error is not None:
                 found = _located(skipped.error, planned, data, rows[k : k + 1])

@@ -162,7 +162,7 @@ class StreamOptions:
             raise ValueError('scratch="" names no folder; "auto" chooses one')
 
     @classmethod
-    def of(cls, function: str, given: Mapping[str, Any]) -> StreamOptions:
+    def from_options(cls, function: str, given: Mapping[str, Any]) -> StreamOptions:
         """Return the options that a caller gave to a function.
 
         Raises:
@@ -175,7 +175,7 @@ class StreamOptions:
         return cls(**given)
 
     @property
-    def place(self) -> tuple[int, int]:
+    def rank_and_world_size(self) -> tuple[int, int]:
         """Rank and world size.
 
         Raises:
@@ -194,7 +194,7 @@ class StreamOptions:
         Raises:
             ValueError: there are more ranks than records.
         """
-        world_size = self.place[1]
+        world_size = self.rank_and_world_size[1]
         batch = self.global_batch
         if batch is None:
             assert self.batch_size is not None  # noqa: S101 - one of the two was given

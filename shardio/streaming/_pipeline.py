@@ -153,7 +153,7 @@ class PipelineOptions:
     neighbours: tuple[Neighbours | None, ...] = ()
 
     @classmethod
-    def of(  # noqa: PLR0913 - made in one place
+    def from_stream(  # noqa: PLR0913 - made in one place
         cls,
         options: StreamOptions,
         components: list[Component],
@@ -179,7 +179,7 @@ class PipelineOptions:
             read: how each dataset is read; where records stay in their files, many are planned ahead.
         """
         unread = all(each.unread for each in read)
-        rank, world_size = options.place
+        rank, world_size = options.rank_and_world_size
         sizes = [component.order.sizes for component in components]
         local = all(component.source.is_local for component in components)
         mapped = all(component.source.is_mapped for component in components)
@@ -331,7 +331,7 @@ def check_bound(
 
     A default plan is made to fit, so that this is about one that was given or came with a state.
     """
-    world_size = options.place[1]
+    world_size = options.rank_and_world_size[1]
     check_memory(
         order, global_batch=global_batch, world_size=world_size, memory_bytes=options.memory_bytes, read=read
     )
@@ -461,7 +461,7 @@ class _Planner:
             yield self._schedule.group(steps, rank=options.rank, world_size=options.world_size)
             start, count = start + len(steps), self._group_steps
 
-    def lead(self, group: StepGroup, taken: int) -> int:
+    def max_groups_ahead(self, group: StepGroup, taken: int) -> int:
         """Return how many groups may wait beside those that are being built, after so many were taken."""
         # It grows with every group that was delivered, so that what is needed first is fetched first.
         return 0 if self._one_by_one or self._in_tail(group) else min(self._ahead, 2 * taken)
@@ -640,7 +640,7 @@ class _PassThreads:
         if not self._taken:
             # The first batch shares the bandwidth with no other.
             return not self._begun
-        room = self._room + self._planner.lead(group, self._taken)
+        room = self._room + self._planner.max_groups_ahead(group, self._taken)
         return not waiting or waiting + self._planner.built_apart(group) <= room
 
     def close(self, seconds: float) -> None:

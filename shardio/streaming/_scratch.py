@@ -228,7 +228,9 @@ def scratch_choice(options: StreamOptions, components: Sequence[Component]) -> S
             return ScratchChoice(0, folders)
         whole = sum(component.order.sizes.total_decoded_bytes for component in components)
         kept = min(SCRATCH_BYTES, whole)
-        if options.place[1] == _world_size() == 1 and all(_refusal(folder, kept) for folder in folders):
+        if options.rank_and_world_size[1] == _world_size() == 1 and all(
+            _refusal(folder, kept) for folder in folders
+        ):
             return ScratchChoice(0, folders)
     return ScratchChoice(SCRATCH_BYTES, folders)
 
@@ -260,7 +262,7 @@ def scratch_folder(
         SourceReading(component.order.sizes, exact=False, unread=stays)
         for component, stays in zip(components, unread, strict=True)
     ]
-    world_size = options.place[1]
+    world_size = options.rank_and_world_size[1]
     if process_memory(order, global_batch=global_batch, read=read).held_bytes <= budget.memory_bytes:
         return None
     own = process_memory(order, global_batch=global_batch, world_size=world_size, read=read).held_bytes

@@ -64,7 +64,7 @@ def stream(ds: DatasetReader | Mix | str | Path, **options: Any) -> Stream:
         >>> len(batches), next(iter(batches))["n"].shape
         (10, (10,))
     """
-    return Stream(*prepare(ds, StreamOptions.of("shardio.stream", options)))
+    return Stream(*prepare(ds, StreamOptions.from_options("shardio.stream", options)))
 
 
 class Stream:
@@ -88,7 +88,7 @@ class Stream:
     def __init__(
         self, data: DatasetReader | Mix, options: StreamOptions, *, chosen: tuple[str | None] | None = None
     ) -> None:
-        self.rank, self.world_size = options.place
+        self.rank, self.world_size = options.rank_and_world_size
         global_batch = options.first_global_batch
         self._data = data
         self.epoch = options.epoch
@@ -144,7 +144,7 @@ class Stream:
                 self.order,
                 self.options,
                 self.components,
-                self.stay_unread,
+                self.lazy_payloads,
                 budget_of(self.options, self.components),
                 global_batch=schedule.global_batch,
             )
@@ -264,7 +264,7 @@ class Stream:
             )
         self._repeated = (self.epoch, passes, said)
 
-    def begin_elsewhere(self) -> None:
+    def begin_in_workers(self) -> None:
         """Note that worker processes which torch runs are about to begin a pass, from a copy of this stream.
 
         The pass after it is the next epoch, also where this one is left early: nothing tells this process how
@@ -393,7 +393,7 @@ class Stream:
             columnar=columnar,
             finish=finish,
         )
-        pipeline_options = PipelineOptions.of(
+        pipeline_options = PipelineOptions.from_stream(
             options,
             components,
             self.order,
@@ -407,7 +407,7 @@ class Stream:
         return iter(Pipeline(schedule, builder, load, pipeline_options))
 
     @property
-    def stay_unread(self) -> list[bool]:
+    def lazy_payloads(self) -> list[bool]:
         """Of each dataset, whether its records are read one by one, when they are delivered.
 
         That takes a system call each, which is little beside what holding and copying larger ones costs. What
@@ -438,7 +438,7 @@ class Stream:
                 unread=stays,
                 scratch=self._scratch is not None and not component.source.is_local,
             )
-            for component, stays in zip(self.components, self.stay_unread, strict=True)
+            for component, stays in zip(self.components, self.lazy_payloads, strict=True)
         ]
 
     def go_to(self, step: int) -> None:

@@ -27,7 +27,7 @@ from shardio.order import select_rows
 from shardio.reader import (
     FetchedFrames,
     RowRun,
-    SkipCorrupt,
+    SuppressCorruption,
     advise_frames,
     begin_frames,
     begin_frames_of,
@@ -257,7 +257,7 @@ def load_window(
             return data
     if memory is not None:
         # Skipping goes block by block, below.
-        with SkipCorrupt(skips=damage.skips):
+        with SuppressCorruption(skips=damage.skips):
             data = _copied(component, pieces, memory)
             if data is not None:
                 return data
@@ -315,7 +315,7 @@ def _whole_frames(
     for frames in itertools.chain.from_iterable(each for each in fetched if each is not None):
         right = [frames]
         if frames.again is not None and frames.in_wrong_blocks().any():
-            with SkipCorrupt(skips=damage.skips) as skipped:
+            with SuppressCorruption(skips=damage.skips) as skipped:
                 right = frames.again()
             if skipped.error is not None:
                 return None
@@ -440,7 +440,7 @@ def _fetched(component: Component, pieces: Pieces, damage: Damage) -> list[list[
     """
     pool = component.source.pool
     numbers = pieces.shards.tolist()
-    with SkipCorrupt(skips=damage.skips):
+    with SuppressCorruption(skips=damage.skips):
         pool.prepare(numbers, streamed=True)
     found: list[list[FetchedFrames] | None] = [None] * len(numbers)
     wanted: list[int] = []
@@ -449,7 +449,7 @@ def _fetched(component: Component, pieces: Pieces, damage: Damage) -> list[list[
     for piece, (number, start, stop) in enumerate(
         zip(numbers, pieces.starts.tolist(), pieces.stops.tolist(), strict=True)
     ):
-        with SkipCorrupt(skips=damage.skips):
+        with SuppressCorruption(skips=damage.skips):
             shard, rows = pool.get(number), _physical(component, number, start, stop)
             run = RowRun(shard, int(rows[0]), int(rows[-1]) + 1)
             if not shard.has_frame_runs or run.stop - run.first != len(rows):
@@ -499,7 +499,7 @@ def _put(
             found[piece] = each
 
 
-class _Remembered(SkipCorrupt):
+class _Remembered(SuppressCorruption):
     """Skips damage of a shard, and lets the pool remember one that is gone."""
 
     def __init__(self, pool: ShardPool, number: int, damage: Damage) -> None:
@@ -546,7 +546,7 @@ def _dealt(
     while isinstance(tables := _deal_frames(frames, part, outs), int):
         again = frames[tables].again
         assert again is not None  # noqa: S101 - for the type checker; what is compared can be fetched again
-        with SkipCorrupt(skips=damage.skips) as skipped:
+        with SuppressCorruption(skips=damage.skips) as skipped:
             frames[tables : tables + 1] = again()
         if skipped.error is not None:
             return None
@@ -587,7 +587,7 @@ def _loaded(
         return loading
     waiting: list[tuple[int, Callable[[], list[FetchedRun]] | None]] = []
     numbers = list(dict.fromkeys(pieces.shards.tolist()))
-    with SkipCorrupt(skips=damage.skips):
+    with SuppressCorruption(skips=damage.skips):
         component.source.pool.prepare(numbers, streamed=True)
     for number in numbers:
         own = np.flatnonzero(pieces.shards == number).tolist()
@@ -837,7 +837,7 @@ class _Loading:
         pool = self._component.source.pool
         for number in dict.fromkeys(self._shards):
             if pool.is_local(number):
-                with SkipCorrupt(skips=self._damage.skips):
+                with SuppressCorruption(skips=self._damage.skips):
                     pool.get(number).drop_pages()
 
     def drop_pages(self, buffer: int) -> None:
@@ -849,7 +849,7 @@ class _Loading:
         """Find the rows of all pieces of a shard at once; False where they must be read, or are damaged."""
         direct = None
         # Skipping goes block by block, in `finish`.
-        with SkipCorrupt(skips=self._damage.skips):
+        with SuppressCorruption(skips=self._damage.skips):
             in_place = self._component.source.pool.get(number).in_place
             if in_place is not None:
                 direct = in_place.places(np.concatenate([self._rows[i] for i in own]))
@@ -868,7 +868,7 @@ class _Loading:
 
     def begin(self, piece: int) -> Callable[[], list[FetchedRun]] | None:
         """Send the requests of a piece and return what waits for them; None where that failed already."""
-        with SkipCorrupt(skips=self._damage.skips):
+        with SuppressCorruption(skips=self._damage.skips):
             shard = self._component.source.pool.get(self._shards[piece])
             return shard.blocks.begin(_runs(shard, self._rows[piece]))
         return None
@@ -907,7 +907,7 @@ class _Loading:
     def _salvage(self, number: int, rows: NDArray[np.int64], at: NDArray[np.int64]) -> None:
         """Load block by block, leaving out those that are damaged; or all, if the shard cannot be opened."""
         pool = self._component.source.pool
-        with SkipCorrupt() as skipped:
+        with SuppressCorruption() as skipped:
             shard = pool.get(number)
             blocks = shard.head.blocks_of(rows)
         if skipped.error is not None:
@@ -917,7 +917,7 @@ class _Loading:
         cuts = np.flatnonzero(np.diff(blocks)) + 1
         for own, places in zip(np.split(rows, cuts), np.split(at, cuts), strict=True):
             block = int(shard.head.blocks_of(own[:1])[0])
-            with SkipCorrupt() as skipped:
+            with SuppressCorruption() as skipped:
                 self._take(places, own, shard.blocks.load(block))
             if skipped.error is not None:
                 self._damage.note(skipped.error, self._component.source, shard.key, own)

@@ -60,7 +60,7 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
     def __init__(self, ds: DatasetReader | Mix | str | Path, **options: Any) -> None:
         if "num_threads" in options:
             raise TypeError("give num_threads= to StreamingDataLoader: a StreamingDataset starts no threads")
-        ds, given = prepare(ds, StreamOptions.of("StreamingDataset", options))
+        ds, given = prepare(ds, StreamOptions.from_options("StreamingDataset", options))
         rank, world_size = resolve_rank(given.rank, given.world_size)
         self._found = (rank, world_size) if given.rank is None else None
         given = replace(given, rank=rank, world_size=world_size, num_threads=0)
@@ -112,10 +112,10 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
         _check_loader(frame)
         found = _pass_of_loader(frame)
         if found is not None:
-            self.begin_elsewhere(*found)
+            self.begin_in_workers(*found)
         return {**self.__dict__, "_served": None}
 
-    def begin_elsewhere(self, batches: object, state: Any) -> None:
+    def begin_in_workers(self, batches: object, state: Any) -> None:
         """Note the pass of a torch loader whose worker processes are being started.
 
         Args:
@@ -135,7 +135,7 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
                 )
             else:
                 self.stream.set_epoch(epoch, restart=True)
-        self.stream.begin_elsewhere()
+        self.stream.begin_in_workers()
 
     def _batches(self, worker: int, workers: int, begin: Callable[[], int]) -> Iterator[Any]:
         stream = self.stream
@@ -182,7 +182,7 @@ def _before_fork() -> None:
     root = found[0]._dataset  # noqa: SLF001 - torch has no public way
     for each in (root, *getattr(root, "__dict__", {}).values()):
         if isinstance(each, StreamingDataset):
-            each.begin_elsewhere(*found)
+            each.begin_in_workers(*found)
 
 
 if hasattr(os, "register_at_fork"):

@@ -168,8 +168,8 @@ def agreed_stream(data: DatasetReader | Mix, options: StreamOptions) -> Stream:
     Raises:
         ValueError: in all ranks, where one cannot make its stream or would share other batches.
     """
-    data = agree(data, options.place[1])
-    if options.place[1] == 1 or not _running():
+    data = agree(data, options.rank_and_world_size[1])
+    if options.rank_and_world_size[1] == 1 or not _running():
         stream = Stream(data, options)
         places = "+".join(place_of(reader) for reader in parts_of(data))
         compare_with_first(f"stream of {places}", terms_of(stream))

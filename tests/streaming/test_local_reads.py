@@ -577,13 +577,13 @@ def test_what_is_ahead_is_bounded_where_windows_are_held(pristine, unread, monke
     with shardio.DatasetWriter(unread.parent / "blocks", shard_bytes=400_000, record_checksums=False) as out:
         for n in range(MANY):
             out.write(large(n))
-    seen, real = [], PipelineOptions.of
+    seen, real = [], PipelineOptions.from_stream
 
     def of(*args, **options):
         seen.append((options["unread"], real(*args, **options)))
         return seen[-1][1]
 
-    monkeypatch.setattr(PipelineOptions, "of", of)
+    monkeypatch.setattr(PipelineOptions, "from_stream", of)
     for url, options in [(pristine, {}), (pristine, {"on_error": "skip"}), (unread.parent / "blocks", {})]:
         list(large_stream(shardio.open(url, **options)))
     assert [(stay, found.ahead_bytes >> 20) for stay, found in seen] == [(True, 64), (False, 16), (False, 16)]

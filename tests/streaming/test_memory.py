@@ -106,7 +106,7 @@ def test_the_default_memory_of_a_plan(tmp_path, compression, local, decoded, meb
     url = tmp_path / "d" if local else f"memory://{tmp_path.name}/d"
     ds = write(url, 300, compression=compression)
     for options in ({}, {"memory_bytes": 64 << 20}):
-        given = StreamOptions.of("stream", {"global_batch": 64, **options})
+        given = StreamOptions.from_options("stream", {"global_batch": 64, **options})
         budget = budget_of(given, components_of(ds))
         assert (budget.decoded, budget.local) == (decoded, local and compression is None)
         assert budget.memory_bytes >> 20 == (64 if options else mebibytes)

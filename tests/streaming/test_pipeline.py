@@ -340,13 +340,13 @@ def test_of_very_large_batches_two_are_made_at_a_time(monkeypatch, large, large_
     if large_:
         monkeypatch.setattr(_pipeline, "_AHEAD_BYTES", 1 << 10)
         monkeypatch.setattr(_pipeline, "_BUILT_BYTES", 1 << 10)
-    found, lead = set(), _pipeline._Planner.lead
+    found, lead = set(), _pipeline._Planner.max_groups_ahead
 
     def spied(planner, *args):
         found.add((planner.room, lead(planner, *args)))
         return max(found)[1]
 
-    monkeypatch.setattr(_pipeline._Planner, "lead", spied)
+    monkeypatch.setattr(_pipeline._Planner, "max_groups_ahead", spied)
     shape = shardio.Plan(ranks=4, workers=1, chunk_rows=1, interleave=1, window=1)
     stream = shardio.stream(large, global_batch=64, plan=shape, num_threads=4, ahead_bytes=1)
     assert sum(len(batch["payload"]) for batch in stream) == 64 * (4000 // 64)
@@ -783,13 +783,13 @@ def test_a_resume_reads_what_is_still_to_be_delivered(monkeypatch, tmp_path, nam
 def test_more_is_under_way_the_farther_the_store(ds, monkeypatch, latency, mebibytes, threads):
     """What a slow answer leaves idle is asked for meanwhile; an unknown store is taken for a near one."""
     monkeypatch.setattr("shardio.storage.MemoryStore.latency", latency)
-    seen, real = [], _pipeline.PipelineOptions.of
+    seen, real = [], _pipeline.PipelineOptions.from_stream
 
     def of(*args, **options):
         seen.append(real(*args, **options))
         return seen[-1]
 
-    monkeypatch.setattr(_pipeline.PipelineOptions, "of", of)
+    monkeypatch.setattr(_pipeline.PipelineOptions, "from_stream", of)
     expected = numbers(make(ds, num_threads=0))
     assert numbers(make(ds, num_threads=2)) == expected
     assert [(each.ahead_bytes >> 20, each.io_threads) for each in seen] == [
