@@ -38,7 +38,7 @@ _MOST_PARTS = 512  # that one call writes; systems allow 1024
 _DESCRIPTORS = "/dev/fd"
 
 
-class _File:
+class _NamelessFile:
     """One file without a name; it is gone with the last reference to this.
 
     Raises:
@@ -136,7 +136,7 @@ class ScratchPart:
         start: where it begins.
     """
 
-    def __init__(self, file: _File, start: int, size: int, back: deque[tuple[int, int]]) -> None:
+    def __init__(self, file: _NamelessFile, start: int, size: int, back: deque[tuple[int, int]]) -> None:
         self.file, self.start = file.named, start
         self._file, self._size, self._back = file, size, back
 
@@ -145,7 +145,7 @@ class ScratchPart:
         self._back.append((self.start, self._size))
 
 
-class Scratch:
+class ScratchSpace:
     """The file of one pass, made when something is written; its threads share it.
 
     Args:
@@ -155,7 +155,7 @@ class Scratch:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._file: _File | None = None
+        self._file: _NamelessFile | None = None
         self._room = _Room()
         self._back: deque[tuple[int, int]] = deque()
         self._warned = False
@@ -171,7 +171,7 @@ class Scratch:
         try:
             with self._lock:
                 if self._file is None:
-                    self._file = _File(self._folder)
+                    self._file = _NamelessFile(self._folder)
                 while self._back:
                     self._room.give_back(*self._back.popleft())
                 part = ScratchPart(self._file, self._room.take(size), size, self._back)
@@ -207,7 +207,7 @@ class ScratchChoice(NamedTuple):
 def scratch_choice(options: StreamOptions, components: Sequence[Component]) -> ScratchChoice:
     """Return what a stream may keep on a disk.
 
-    Ranks must make the same plan without a word to each other, so that only what works alone makes it by the
+    Ranks must make the same plan without asking each other, so that only what works alone makes it by the
     disks of its machine.
     """
     given = options.scratch
@@ -310,7 +310,7 @@ def _local_ranks() -> int:
 
 
 def _refusal(folder: str, size: int) -> str | None:
-    """Return why a folder is no place for so many bytes of scratch; None where it is one."""
+    """Return why a folder cannot hold so many bytes of scratch; None where it can."""
     if not (hasattr(os, "pwritev") and Path(_DESCRIPTORS).is_dir()):
         return "this system cannot read a file that has no name"
     try:
@@ -321,7 +321,7 @@ def _refusal(folder: str, size: int) -> str | None:
         free = found.f_bavail * found.f_frsize
         if free < _FREE * size:
             return f"{folder} has {shown(free)} free, and {shown(size)} of scratch need {shown(_FREE * size)}"
-        _File(folder)
+        _NamelessFile(folder)
     except OSError as error:
         return f"{folder}: {error.strerror or error}"
     return None

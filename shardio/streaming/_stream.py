@@ -18,7 +18,7 @@ from shardio.streaming._batches import BatchBuilder
 from shardio.streaming._components import Mix, components_of, prepare
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline, PipelineOptions, budget_of, check_bound, plan_template
-from shardio.streaming._scratch import Scratch, scratch_folder
+from shardio.streaming._scratch import ScratchSpace, scratch_folder
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
 from shardio.streaming._windows import Memory, load_parts, load_window
 
@@ -365,7 +365,7 @@ class Stream:
         memory = [windows if plan.interleaved else None for plan in self.order.plans]
         reads = self.reads
         folder = self._scratch
-        scratch = None if folder is None else Scratch(folder)
+        scratch = None if folder is None else ScratchSpace(folder)
 
         def load(source: int, pieces: Pieces, part: NDArray[np.int64] | None = None) -> Any:
             with counters.timed("fetch_seconds"):

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from shardio.reader import Damage, FetchedRun, OpenShard, ShardPool
     from shardio.storage import NamedFile
     from shardio.streaming._components import Component
-    from shardio.streaming._scratch import Scratch, ScratchPart
+    from shardio.streaming._scratch import ScratchPart, ScratchSpace
 
 _FRAME_FIELDS = 4
 _FRAME_BYTES = 8 * _FRAME_FIELDS
@@ -232,7 +232,7 @@ def load_window(
     memory: Memory | None = None,
     *,
     unread: bool = False,
-    scratch: Scratch | None = None,
+    scratch: ScratchSpace | None = None,
 ) -> WindowData:
     """Fetch, check and decode the rows of windows.
 
@@ -324,7 +324,7 @@ def _whole_frames(
 
 
 def _put_down(
-    frames: Sequence[FetchedFrames], component: Component, pieces: Pieces, scratch: Scratch
+    frames: Sequence[FetchedFrames], component: Component, pieces: Pieces, scratch: ScratchSpace
 ) -> WindowData | None:
     """Write frames to a scratch file, and return where they are; None where the disk does not take them."""
     edges = [each.edges.astype(np.int64) for each in frames]

@@ -24,7 +24,7 @@ from shardio.order import SCRATCH_BYTES
 from shardio.reader import FetchedFrames
 from shardio.streaming import _scratch as scratch_module
 from shardio.streaming import _windows as windows_module
-from shardio.streaming._scratch import Scratch
+from shardio.streaming._scratch import ScratchSpace
 from shardio.torch import StreamingDataLoader, StreamingDataset
 from tests.streaming.datasets import memory_url
 
@@ -55,7 +55,7 @@ def urls() -> dict[str, str]:
     return found
 
 
-class Made(list[Scratch]):
+class Made(list[ScratchSpace]):
     """The scratch files that were made, and how many parts were written to them."""
 
     written = 0
@@ -63,19 +63,19 @@ class Made(list[Scratch]):
 
 @pytest.fixture(autouse=True)
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
-    found, make, put = Made(), Scratch.__init__, Scratch.write
+    found, make, put = Made(), ScratchSpace.__init__, ScratchSpace.write
 
-    def init(self: Scratch, folder: str) -> None:
+    def init(self: ScratchSpace, folder: str) -> None:
         make(self, folder)
         found.append(self)
 
-    def counted(self: Scratch, parts: Any) -> Any:
+    def counted(self: ScratchSpace, parts: Any) -> Any:
         part = put(self, parts)
         found.written += part is not None
         return part
 
-    monkeypatch.setattr(Scratch, "__init__", init)
-    monkeypatch.setattr(Scratch, "write", counted)
+    monkeypatch.setattr(ScratchSpace, "__init__", init)
+    monkeypatch.setattr(ScratchSpace, "write", counted)
     return found
 
 
