@@ -201,7 +201,7 @@ LOOPS = {
     "a batch of 256 Examples": Loop(batches_of_examples, ROWS // 256, 1_400, 220_000),
     "an Example, decoded": Loop(single_examples, 512, 300, 460_000),
     "a record, written": Loop(written, 4 * ROWS, 43, 1_200_000),
-    "an opening with its first record": Loop(opened, 8, 17_800, 100_000),
+    "an opening with its first record": Loop(opened, 8, 28_000, 100_000),
     "a shard of 65,536 records, adopted": Loop(adopted, 1, 38_500, 10_300_000),
 }
 
@@ -276,16 +276,16 @@ def looked_up_together(ds: Any) -> object:
 
 
 WALKS = {
-    "open": Walk(stored, shardio.open, 21, 115, 290, 285),
-    "the first lookup": Walk(reader, looked_up, 14, 64, 136, 181),
+    "open": Walk(stored, shardio.open, 23, 244, 518, 586),
+    "the first lookup": Walk(reader, looked_up, 15, 65, 160, 181),
     "a later lookup": Walk(used_reader, looked_up, 3, 3, 3, 3),
     "a later lookup in zstd": Walk(used_zstd, looked_up, 5, 6, 11, 12),
     "a later read of three": Walk(used_reader, looked_up_together, 7, 11, 15, 19),
     "a later read of three in zstd": Walk(used_zstd, looked_up_together, 10, 33, 58, 48),
-    "the first batch, iterated": Walk(reader, first_of_iteration, 16, 73, 149, 194),
-    "the first batch, streamed": Walk(begun_stream, next, 37, 236, 561, 623),
+    "the first batch, iterated": Walk(reader, first_of_iteration, 17, 73, 172, 194),
+    "the first batch, streamed": Walk(begun_stream, next, 39, 255, 634, 623),
     "a later batch, streamed": Walk(steady_stream, next, 4, 7, 22, 23),
-    "verify": Walk(stored, shardio.verify, 29, 409, 851, 708),
+    "verify": Walk(stored, shardio.verify, 31, 536, 1_105, 1_001),
 }
 
 

@@ -18,7 +18,7 @@ from shardio.metadata._names import (
 )
 from shardio.metadata._sealed import SEAL_BYTES, reading, seal_within, unseal
 from shardio.metadata._table import COLUMNS, ListColumn, ShardTable, part_of
-from shardio.metadata._texts import NumberedTexts, PackedTexts
+from shardio.metadata._texts import NumberedTexts, PackedTexts, constant
 from shardio.metadata._wire import FORMAT_VERSION, check_version
 from shardio.v1.manifest_pb2 import ShardList
 
@@ -162,7 +162,7 @@ def _column(message: MessageColumns, name: str, column: ListColumn, count: int) 
     if column.width:
         data = message.blob(field)
         if column.where and not data:
-            return np.broadcast_to(np.zeros(1, np.uint8), (count, column.width))
+            return constant(0, np.uint8, (count, column.width))
         _check_count(field, count * column.width, len(data))
         # A copy where it is part of the bytes of the whole list, which would stay.
         return np.frombuffer(data, np.uint8).reshape(count, column.width)
@@ -173,9 +173,10 @@ def _column(message: MessageColumns, name: str, column: ListColumn, count: int) 
         joined = message.texts(field)
         return PackedTexts.of_joined(joined, count) if isinstance(joined, bytes) else joined
     if column.where and not len(message.numbers(field)):
-        return np.broadcast_to(np.zeros(1, np.uint8), count)
+        return constant(0, np.uint8, (count,))
     values = _items(message, field, count)
-    if len(values) and int(values.max()) > np.iinfo(column.dtype).max:
+    # What fits in a byte fits in every column.
+    if values.itemsize > 1 and len(values) and int(values.max()) > np.iinfo(column.dtype).max:
         raise FormatError(
             f"column {field} of a {_WHAT} is out of range",
             expected=np.dtype(column.dtype),

@@ -19,7 +19,7 @@ import numpy as np
 from shardio.errors import FormatError
 from shardio.format import Compression, Framing
 from shardio.metadata._names import usual_index_key
-from shardio.metadata._texts import JoinedTexts, NumberedTexts, PackedTexts, hold_any
+from shardio.metadata._texts import JoinedTexts, NumberedTexts, PackedTexts, constant, hold_any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -252,10 +252,11 @@ class ShardTable:
             whole: Any = values[0] if len(values) == 1 else JoinedTexts(values)
         else:
             dtype = column.dtype or np.uint8
-            shape = (len(self), column.width) if column.width else len(self)
-            first = {value for each in values for value in each[:1].ravel()[:1].tolist()}
-            if len(first) < 2 and all(each.strides[0] == 0 for each in values):
-                whole = np.broadcast_to(np.array(first.pop() if first else 0, dtype), shape)
+            shape = (len(self), column.width) if column.width else (len(self),)
+            # Each part may say one number of all its shards.
+            ones = {int(each.flat[0]) if len(each) else 0 for each in values if each.strides[0] == 0}
+            if len(ones) < 2 and all(each.strides[0] == 0 for each in values):
+                whole = constant(ones.pop() if ones else 0, dtype, shape)
             elif len(values) == 1:
                 whole = values[0].astype(dtype, copy=False)
             else:
@@ -414,7 +415,7 @@ def _narrow(values: NDArray[Any]) -> NDArray[Any]:
     if not len(values):
         return values.astype(np.uint8)
     if (values == values[0]).all():
-        return np.broadcast_to(values[:1].astype(np.min_scalar_type(values[0]))[0], len(values))
+        return constant(values[0], np.min_scalar_type(values[0]), values.shape)
     return values.astype(np.min_scalar_type(values.max()))
 
 

@@ -26,6 +26,12 @@ _OPEN = 8  # runs that stay open
 _END = "\0"
 
 
+def constant(value: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a read-only array of one number, in the memory of one; as `numpy.broadcast_to`, and cheaper."""
+    one = np.array(value, dtype)
+    return np.ndarray(shape, one.dtype, one.tobytes(), strides=(0,) * len(shape))
+
+
 class Texts(Sequence[str]):
     """A column of text, an item a shard."""
 
@@ -70,7 +76,7 @@ class NumberedTexts(Texts):
     @classmethod
     def alike(cls, text: str, count: int) -> NumberedTexts:
         """Return one text so many times."""
-        return cls([text], np.broadcast_to(np.zeros(1, np.uint8), count))
+        return cls([text], constant(0, np.uint8, (count,)))
 
     def __len__(self) -> int:
         """Return the number of items."""

@@ -259,6 +259,8 @@ class ShardPool:
         self._few_frames = 4 * table.sum("rows") <= TUNING.all_frames_bytes
         self._open: dict[int, OpenShard] = {}
         self._opening: dict[int, _Opening] = {}
+        # Every lookup asks for deleted rows, and few versions have any.
+        self._has_deletions = table.holds("deletion_key")
         self._deleted: dict[int, NDArray[np.int64]] = {}
         self._known_ends: dict[int, tuple[KnownEnd, KnownEnd]] = {}
         descriptor_users.add(self)
@@ -344,7 +346,7 @@ class ShardPool:
 
     def deleted(self, number: int) -> NDArray[np.int64] | None:
         """Return the deleted rows of a shard, int64 ascending, or None where there are none."""
-        if not self._table.deletion_key[number]:
+        if not (self._has_deletions and self._table.deletion_key[number]):
             return None
         rows = self._deleted.get(number)
         if rows is None:
