@@ -204,6 +204,7 @@ OUTSIDE = {
     "the dataset was replaced, or the pin is of another version": "a fact, not a step",
     "the latest is version {}": "a fact, not a step",
     "cut the records into several shards: an index holds 4 or 8 bytes for each": "a shard of 2^28 records",
+    "store several lists, or raise `shards` or `items` of the limits if you trust it": "2^21 shards",
     "store several lists": "one shard whose entry is over the limit of a list; longer lists are cut",
     "write larger shards, less free metadata or fewer splits; or begin another dataset": "takes a manifest "
     "over its limit, of a million shards",
@@ -445,7 +446,7 @@ def other_checksums(tmp: Path) -> None:
     import zlib
 
     path = lines_of(tmp / "a.tfrecord", tfrecord([b"a"], zlib.crc32))
-    (flag,) = re.findall(r"index it with (.*)", refused(path))
+    (flag,) = re.findall(r"adopt it with (.*)", refused(path))
     assert index([str(path), *flag.split()]) == 0
 
 

@@ -553,11 +553,10 @@ class Catalog:
             )
         own = any(name.startswith("_shardio/") or name.endswith(".shardidx") for name in names)
         shards = [name for name in names if _ADOPTED.search(name)]
-        found, advice = (
-            None,
-            "check the address; TFRecord files without a dataset around them are adopted with ",
+        found = None
+        advice = (
+            "check the address; TFRecord files without a dataset around them are adopted with `shardio adopt`"
         )
-        advice += "`shardio adopt`"
         if shards and not own:
             found = f"shards of another kind, such as {shards[0]!r}"
             advice = f"`shardio adopt {url}` makes a dataset of them"

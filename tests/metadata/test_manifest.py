@@ -229,7 +229,7 @@ def test_a_manifest_that_would_be_refused_is_not_sealed():
     """A writer MUST NOT store what it would refuse to read."""
     fields = {"dataset_uuid": bytes(16), "version": 1, "parent_version": 0, "parent_sha256": b""}
     fields |= {"write_id": bytes(16)}
-    ref = ListRef("_shardio/lists/" + "0" * 32 + ".list", 10, bytes(32), 600_000)
+    ref = ListRef("_shardio/lists/" + "0" * 32 + ".list", 10, bytes(32), 60_000_000)
     splits = (SplitTotals("train", 5, 2, 10, 10),)
     data, _ = seal_manifest(Manifest(**fields, lists=(ref,), splits=splits))
     parse_manifest(data, version=1)

@@ -471,8 +471,12 @@ def test_the_memory_that_a_warning_names_mixes_as_random_order_does(record):
     assert line.index('mixing="best" mixes more') < line.index("memory_bytes="), "what costs least is first"
     named = mixing_warning(order, ["s3://bucket/birds"], shuffled=[False], budget=Budget())
     assert "s3://bucket/birds are sorted" in named
+    assert "scratch= a folder on a local disk mixes nearly as random order does" in named
+    # Where a disk is used already, and is too small to help.
+    small = Budget(scratch_bytes=1)
+    named = mixing_warning(order, ["s3://bucket/birds"], shuffled=[False], budget=small)
     assert 'mixing="best" mixes more, for more requests' in named
-    best = Budget(mixing="best")
+    best = Budget(mixing="best", scratch_bytes=1)
     order = make_order([Source(sizes, IDENTITY)], global_batch=batch, budget=best)
     named = mixing_warning(order, ["s3://bucket/birds"], shuffled=[False], budget=best)
     if named is not None:
