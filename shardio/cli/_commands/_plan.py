@@ -29,7 +29,8 @@ _SHAPE = ("ranks", "workers", "chunk_rows", "interleave", "chunk_bytes", "window
 def _run(given: Given, console: Console) -> int:
     import shardio
 
-    options = given.options(shardio.StreamOptions) | {"plan": _plan(given)}
+    # The split is opened before it is streamed: several datasets are a mixture.
+    options = given.options(shardio.StreamOptions) | {"plan": _plan(given), "split": None}
     if given.scratch == "no":
         options["scratch"] = False
     data = _data(given)
