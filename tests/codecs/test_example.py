@@ -143,9 +143,9 @@ def test_other_mistakes():
 
 @pytest.mark.parametrize("payload", [b"\x0a", b"\xff" * 20, b"\x0a\x05\x0a\x03\x0a\x01\xff"])
 def test_no_example(payload):
-    with pytest.raises(CorruptRecordError, match=r"no tf[.]train[.]Example"):
+    with pytest.raises(CorruptRecordError, match=r"not a valid tf[.]train[.]Example"):
         decode_example(payload)
-    with pytest.raises(CorruptRecordError, match=r"no tf[.]train[.]SequenceExample"):
+    with pytest.raises(CorruptRecordError, match=r"not a valid tf[.]train[.]SequenceExample"):
         decode_sequence_example(payload)
 
 

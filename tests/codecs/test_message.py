@@ -76,7 +76,7 @@ def test_what_does_not_fit():
         codec.encode({"colour": 1})
     with pytest.raises(SchemaError, match="species"):
         Message(Strict).encode(Strict())
-    with pytest.raises(CorruptRecordError, match=r"no birds\.Sighting") as caught:
+    with pytest.raises(CorruptRecordError, match=r"not a valid birds\.Sighting") as caught:
         codec.decode_many([b"", b"\x0a"])
     assert caught.value.row == 1
     with pytest.raises(CorruptRecordError) as caught:

@@ -199,7 +199,7 @@ def test_damage_gives_values_or_errors_of_the_tree(data):
         decode_tensors(bytes(payload))
     except ShardioError as error:
         assert isinstance(error, FormatError)  # noqa: PT017 - the error is one of two right outcomes
-    with pytest.raises(CorruptRecordError, match="no TensorProtos"):
+    with pytest.raises(CorruptRecordError, match="not a valid TensorProtos"):
         decode_tensors(bytes(payload) + b"\x0a")
 
 

@@ -122,7 +122,7 @@ def test_a_list_of_images(convert, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("path,path\na,b\n", "twice"), ("path,label\na\n", "another number"), ('path\n"a', "no CSV")],
+    [("path,path\na,b\n", "twice"), ("path,label\na\n", "another number"), ('path\n"a', "not CSV")],
 )
 def test_a_csv_file_that_is_none(convert, tmp_path, text, reason) -> None:
     (tmp_path / "list.csv").write_text(text)

@@ -580,7 +580,7 @@ def test_what_is_ahead_is_bounded_where_windows_are_held(pristine, unread, monke
     seen, real = [], PipelineOptions.from_stream
 
     def of(*args, **options):
-        seen.append((options["unread"], real(*args, **options)))
+        seen.append((all(each.unread for each in options["read"]), real(*args, **options)))
         return seen[-1][1]
 
     monkeypatch.setattr(PipelineOptions, "from_stream", of)
