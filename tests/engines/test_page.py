@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -46,5 +47,9 @@ def test_code_of_the_page_with_ray_and_spark(name, tmp_path, monkeypatch, capsys
     write_birds(str(tmp_path / "birds"))
     # Ray's workers and Spark's have folders of their own.
     CODE[name] = [re.sub(r'"(birds|labels|few)"', rf'"{tmp_path}/\1"', code) for code in CODE[name]]
-    _run(name)
+    try:
+        _run(name)
+    finally:
+        if name == "Ray Data":
+            importlib.import_module("ray").shutdown()  # the page's code began it; other tests begin their own
     assert capsys.readouterr().out
