@@ -133,7 +133,7 @@ def test_no_receipt_of_a_shard_that_was_not_stored(suffix, tmp_path):
     assert not list(tmp_path.rglob(".shardio-tmp-*"))
 
 
-# At how many points each can be killed on a disk, less a few, in a process that has imported all that it needs:
+# At how many points each can be killed on a disk, less a few, in a process that has imported all it needs:
 # files of libraries that are still to be imported are points, too.
 LEAST_POINTS = {
     "create": 76, "append": 76, "overwrite": 76, "compressed": 70, "session": 98, "array": 98, "gc": 88,
