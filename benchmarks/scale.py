@@ -1,6 +1,7 @@
 """What datasets of up to 10^10 records and jobs of up to 16,384 ranks cost: the tables of docs/scale.md.
 
-    python benchmarks/scale.py [--shards 100 10000 1000000] [--ranks 1 8 64 512 4096 16384] [--plot FILE.svg]
+    python benchmarks/scale.py [--shards 100 10000 1000000] [--ranks 1 8 64 512 4096 16384]
+                               [--commits 100 1000 10000] [--plot FILE.svg]
 
 Lists of shards and manifests are real, of shards with 10,000 records of about 1,000 bytes; the shards
 themselves are not there.  Each line is a process of its own.  Seconds are those of its processor.  Requests,
@@ -23,6 +24,7 @@ import numpy as np
 
 ROWS = 10_000
 SHARDS = [100, 10_000, 1_000_000]
+COMMITS = [100, 1000, 10_000]
 RANKS = [1, 8, 64, 512, 4096, 16_384]
 # Requests a second for each prefix, as Amazon documents them for S3 and Google for a bucket of Cloud Storage
 # that has not scaled up yet.
@@ -84,7 +86,7 @@ def memory() -> dict[str, float]:
     return found
 
 
-def opened(url: str) -> dict[str, float]:
+def opened(url: str, _: int) -> dict[str, float]:
     """Measure an open, and the commit of one more shard; what is imported only once is imported before."""
     import shardio
 
@@ -101,6 +103,34 @@ def opened(url: str) -> dict[str, float]:
         "records": len(ds), "open_s": seconds, "open_mb": after["VmRSS"] - before["VmRSS"],
         "peak_mb": after["VmHWM"] - before["VmRSS"], "commit_s": time.process_time() - begin,
     }  # fmt: skip
+
+
+def grown(url: str, commits: int) -> dict[str, float]:
+    """Measure a dataset after so many appends of one shard: medians of nine appends, and of what reads it."""
+    import shardio
+    from shardio.catalog import Catalog
+    from shardio.metadata import random_session
+    from shardio.storage import connect
+
+    shard = table(3).take([1])
+
+    def append() -> None:
+        commit(url, shard.with_columns(key=[f"data/{time.time_ns()}.tfrecord"]), random_session())
+
+    latest = Catalog(connect(url)).latest()
+    for _ in range(commits - (latest.number if latest else 0)):
+        append()
+
+    def seconds(deed: Any) -> float:
+        times = []
+        for _ in range(9):
+            begin = time.process_time()
+            deed()
+            times.append(time.process_time() - begin)
+        return sorted(times)[4]
+
+    found = {"append_s": seconds(append), "open_s": seconds(lambda: shardio.open(url))}
+    return {**found, "log_s": seconds(lambda: shardio.log(url, 10)), "gc_s": seconds(lambda: shardio.gc(url))}
 
 
 def planned(shards: int, ranks: int) -> dict[str, float]:
@@ -129,12 +159,14 @@ def main() -> None:
     )
     parser.add_argument("--shards", type=int, nargs="+", default=SHARDS)
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
+    parser.add_argument("--commits", type=int, nargs="+", default=COMMITS)
     parser.add_argument("--plot", help="file for the chart of seconds and memory of an open")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
         what, one, two = given.child
-        print(json.dumps(opened(one) if what == "open" else planned(int(one), int(two))))
+        measure = {"open": opened, "grow": grown}.get(what)
+        print(json.dumps(measure(one, int(two)) if measure else planned(int(one), int(two))))
         return
     opens = []
     print("| shards | records | open, s | MB after it | MB at most | commit of one more, s |\n|" + "---|" * 6)
@@ -149,6 +181,12 @@ def main() -> None:
             f"| {found['peak_mb']:.0f} | {found['commit_s']:.3f} |",
             flush=True,
         )
+    print("\n| commits | append, ms | open, ms | log -n 10, ms | gc dry run, s |\n|" + "---|" * 5)
+    with tempfile.TemporaryDirectory() as folder:
+        for commits in sorted(given.commits):
+            found = child("grow", f"{folder}/ds", commits)
+            shown = " | ".join(f"{1000 * found[key]:.1f}" for key in ("append_s", "open_s", "log_s"))
+            print(f"| {commits:,} | {shown} | {found['gc_s']:.2f} |", flush=True)
     print(
         "\n| shards | ranks | plan, s | requests an epoch | first batch | resume | MB of a rank "
         "| S3 at least | GCS at least | dollars |\n|" + "---|" * 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from shardio.arguments import checked_options
+from shardio.arguments import checked_options, integer
 from shardio.catalog._catalog import Catalog, Version
 from shardio.catalog._gc import GcReport, collect_garbage
 from shardio.catalog._sessions import commit_session, session_shards
@@ -81,17 +81,28 @@ def commit(
 
 
 @checked_options
-def log(url: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> list[Version]:
-    """Return all versions of a dataset, the latest first, expired ones too.
+def log(
+    url: str | Path, n: int | None = None, *, storage_options: Mapping[str, Any] | None = None
+) -> list[Version]:
+    """Return the versions of a dataset, the latest first, expired ones too.
 
     The manifest of the first one returned says which have expired (`.manifest.expiry`) and which have tags
     (`.manifest.tags`).
 
+    Args:
+        url: of the dataset.
+        n: the latest N versions only, which is one request each; None for all.
+        storage_options: as in fsspec.
+
     Raises:
         NotFoundError: there is no dataset.
+        ValueError: `n` is less than 1.
     """
+    if n is not None and integer("n", n) < 1:
+        message = f"n={n} must be at least 1"
+        raise ValueError(message)
     catalog = Catalog(connect(url, storage_options=storage_options))
-    versions = list(catalog.versions())
+    versions = list(catalog.versions(n))
     if not versions:
         raise NotFoundError("there is no shardio dataset here", url=catalog.store.url)
     return versions[::-1]

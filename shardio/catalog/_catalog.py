@@ -40,6 +40,7 @@ from shardio.metadata import (
     parse_list,
     parse_manifest,
     parse_sessions,
+    unseal,
 )
 from shardio.storage import CannotListError, DeniedError
 
@@ -160,7 +161,7 @@ class Catalog:
     def __init__(self, store: Store, *, limits: Limits = DEFAULT_LIMITS) -> None:
         self.store = store
         self.limits = limits
-        self._sessions: dict[bytes, Mapping[str, MergedSession]] = {}
+        self._session_lists: dict[bytes, bytes] = {}
 
     def latest(self) -> Version | None:
         """Return the latest version, or None where there is no dataset.
@@ -370,11 +371,11 @@ class Catalog:
             version, following = following, self._following(following.number)
         return version
 
-    def versions(self) -> Iterator[Version]:
-        """Yield all versions from the first, expired ones too."""
+    def versions(self, n: int | None = None) -> Iterator[Version]:
+        """Yield all versions from the first, expired ones too; or the latest `n`."""
         latest = self.latest()
         if latest is not None:
-            yield from self.between(1, latest.number - 1)
+            yield from self.between(1 if n is None else max(1, latest.number - n + 1), latest.number - 1)
             yield latest
 
     def between(self, first: int, last: int) -> Iterator[Version]:
@@ -469,9 +470,11 @@ class Catalog:
         found = version.manifest.session(session)
         if found is not None or is_random_session(session):
             return found  # of sessions with random ids only the latest is remembered
-        for sessions in self.store.concurrently(self.sessions_of, version.manifest.session_lists[::-1]):
-            if session in sessions:
-                return sessions[session]
+        refs = version.manifest.session_lists[::-1]
+        for ref, data in zip(refs, self.store.concurrently(self._session_list, refs), strict=True):
+            # A long history has many sessions, and a new name is in none of its lists: nothing to parse.
+            if session.encode() in data and (found := self.sessions_of(ref).get(session)) is not None:
+                return found
         return None
 
     def sessions_of(self, ref: ListRef) -> Mapping[str, MergedSession]:
@@ -481,17 +484,24 @@ class Catalog:
             FormatError: it is damaged, missing or not the one that the manifest names.
             StorageError: the environment failed.
         """
-        if ref.sha256 not in self._sessions:
+        data = self._session_list(ref)
+        sessions, sha256 = parse_sessions(data, url=self.store.url_of(ref.key), limits=self.limits)
+        self._check_ref(ref, "sessions", (sha256, len(data), len(sessions)))
+        return sessions
+
+    def _session_list(self, ref: ListRef) -> bytes:
+        """Return the bytes of a list of sessions with the SHA-256 that its reference names."""
+        if ref.sha256 not in self._session_lists:
             url = self.store.url_of(ref.key)
             try:
                 data = self.store.get(ref.key, max_bytes=self.limits.manifest)
             except NotFoundError as error:
                 what = "the manifest names a list of sessions that is not there"
                 raise FormatError(what, url=url) from error
-            sessions, sha256 = parse_sessions(data, url=url, limits=self.limits)
-            self._check_ref(ref, "sessions", (sha256, len(data), len(sessions)))
-            self._sessions[sha256] = sessions
-        return self._sessions[ref.sha256]
+            _, sha256 = unseal(data, what="list of sessions", url=url)
+            self._check_ref(ref, "sessions", (sha256, len(data), ref.shards))
+            self._session_lists[sha256] = data
+        return self._session_lists[ref.sha256]
 
     def _parse_list(self, ref: ListRef, data: bytes) -> ShardTable:
         table, sha256 = parse_list(data, url=self.store.url_of(ref.key), limits=self.limits)

@@ -166,6 +166,10 @@ def test_the_log_holds_everything(url):
     with shardio.DatasetWriter(url, mode="overwrite") as out:
         out.write(b"new")
     assert [version.number for version in shardio.log(url)] == [4, 3, 2, 1], "the latest first"
+    for n in (1, 3, 4, 10**20):
+        assert shardio.log(url, n) == shardio.log(url)[:n]
+    with pytest.raises(ValueError, match="n=0 must be at least 1"):
+        shardio.log(url, 0)
     versions = shardio.log(url)[::-1]
     assert [version.operation for version in versions] == ["append", "append", "append", "overwrite"]
     assert [(version.records, version.shards) for version in versions] == [(1, 1), (2, 2), (3, 3), (1, 1)]

@@ -21,9 +21,6 @@ _WIDTH = 60  # of the metadata; `--json` has all of it
 def _run(given: Given, console: Console) -> int:
     import shardio
 
-    if given.n is not None and given.n < 1:
-        message = f"-n {given.n} must be at least 1"
-        raise ValueError(message)
     versions = given.call(shardio.log)
     latest = versions[0].manifest
     expired = set(latest.expiry.expired_versions)
@@ -33,7 +30,7 @@ def _run(given: Given, console: Console) -> int:
             "expired": version.number in expired,
             "tags": sorted(name for name, number in latest.tags.items() if number == version.number),
         }
-        for version in versions[: given.n]
+        for version in versions
     ]
     if console.json:
         console.document({"url": given.url, "versions": shown})
@@ -72,7 +69,7 @@ COMMAND = Command(
     name="log",
     summary="list the versions, the latest first",
     takes=(
-        Takes("shardio:log"),
+        Takes("shardio:log", without=("n",)),
         Option(["-n", "n"], type=WHOLE, metavar="N", help="the latest N versions only"),
     ),
     run=_run,
