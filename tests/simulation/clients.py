@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 
 import shardio
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, NotFoundError, ShardioError
-from shardio.metadata import MANIFESTS, manifest_key, parse_manifest
-from tests.simulation.world import PAST, ROOT, Killed, World
+from shardio.metadata import Manifest, manifest_key, parse_deletions, parse_list, parse_manifest
+from tests.independent_reader import fields, numbers, one
+from tests.simulation.world import ROOT, Killed, World
 
 SCHEMA = {"n": "int64"}
 SMALL: dict[str, Any] = {"block_bytes": 64, "shard_bytes": 200}
@@ -200,18 +202,49 @@ def contents(world: World, version: int) -> list[int]:
     return past(world, version)[0]
 
 
-def past(world: World, version: int) -> tuple[list[int], frozenset[str]]:
-    """Return the records of a version, and the keys of the objects that they were read from."""
+def manifest_of(world: World, version: int) -> Manifest:
+    """Return what a version was when it was committed."""
     key = manifest_key(version)
-    manifest = parse_manifest(world.ever[key], version=version, url=key)[0]
-    known: dict[Any, tuple[list[int], frozenset[str]]] = world.__dict__.setdefault("known", {})
-    if manifest.lists not in known:
-        there = world.past = World(0, {}, {})
-        there.objects = {
-            each: (data, 1)
-            for each, data in world.ever.items()
-            if not each.startswith(MANIFESTS) or each <= key
-        }
-        found = sorted(int(value["n"]) for value in shardio.open(PAST))
-        known[manifest.lists] = found, frozenset(k for k in there.read if not k.startswith(MANIFESTS))
-    return known[manifest.lists]
+    if version not in world.manifests:
+        world.manifests[version] = parse_manifest(world.ever[key], version=version, url=key)[0]
+    return world.manifests[version]
+
+
+def past(world: World, version: int) -> tuple[list[int], frozenset[str]]:
+    """Return the records of a version, and the keys of the objects that hold them.
+
+    Without shardio's reader.
+    """
+    found: list[int] = []
+    keys: set[str] = set()
+    for ref in manifest_of(world, version).lists:
+        if ref.key not in world.lists:
+            world.lists[ref.key] = _listed(world, ref.key)
+        records, named = world.lists[ref.key]
+        found += records
+        keys |= named
+    return sorted(found), frozenset(keys)
+
+
+def _listed(world: World, key: str) -> tuple[list[int], set[str]]:
+    table = parse_list(world.ever[key], url=key)[0]
+    found: list[int] = []
+    keys = {key}
+    for shard in table:
+        keys |= {shard.key, shard.usual_index_key, shard.deletion_key, shard.table_key} - {""}
+        deleted = (
+            parse_deletions(world.ever[shard.deletion_key], shard).tolist() if shard.deletion_key else ()
+        )
+        found += [n for row, n in enumerate(_numbers(world.ever[shard.key])) if row not in deleted]
+    return found, keys
+
+
+def _numbers(shard: bytes) -> Iterator[int]:
+    """Yield the number that each record of a plain TFRecord holds."""
+    at = 0
+    while at < len(shard):
+        size = int.from_bytes(shard[at : at + 8], "little")
+        example, at = fields(shard[at + 12 : at + 12 + size]), at + size + 16
+        entries = [fields(entry) for entry in fields(one(example, 1))[1]]
+        values = fields(one({one(entry, 1): [one(entry, 2)] for entry in entries}, b"n"))
+        yield numbers(fields(one(values, 3)), 1)[0]

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import shardio
-from shardio.metadata import HINT_KEY, manifest_key, parse_manifest
-from tests.simulation.clients import DEEDS, ROOT, Client, Deed, contents, newest, past
+from shardio.metadata import MANIFESTS, SESSIONS, Manifest, manifest_key
+from tests.simulation.clients import DEEDS, ROOT, Client, Deed, contents, manifest_of, newest, past
 from tests.simulation.world import FAULTS, World, simulated
 
 Turn = tuple[int, int]
@@ -70,6 +70,10 @@ class Schedule:
         for k, deeds in enumerate(self.deeds):
             if deeds:
                 yield replace(self, deeds=[[] if j == k else each for j, each in enumerate(self.deeds)])
+        for k, deeds in enumerate(self.deeds):
+            for i in range(len(deeds)):
+                fewer = [*deeds[:i], *deeds[i + 1 :]]
+                yield replace(self, deeds=[fewer if j == k else each for j, each in enumerate(self.deeds)])
         for name in ("faults", "switches"):
             there = list(getattr(self, name).items())
             size = len(there)
@@ -79,8 +83,6 @@ class Schedule:
                 size //= 2
         for k, deeds in enumerate(self.deeds):
             for i, (kind, number) in enumerate(deeds):
-                fewer = [*deeds[:i], *deeds[i + 1 :]]
-                yield replace(self, deeds=[fewer if j == k else each for j, each in enumerate(self.deeds)])
                 for less in {0, number % 6} - {number}:
                     smaller = [*deeds[:i], (kind, less), *deeds[i + 1 :]]
                     yield replace(
@@ -132,8 +134,7 @@ def _versions(world: World) -> Iterator[str]:
 
 
 def operation_of(world: World, version: int) -> str:
-    key = manifest_key(version)
-    return parse_manifest(world.ever[key], version=version, url=key)[0].operation
+    return manifest_of(world, version).operation
 
 
 def check(world: World, deeds: list[Deed]) -> None:
@@ -158,7 +159,52 @@ def check(world: World, deeds: list[Deed]) -> None:
             taken.append((v, gone))
     check_added(deeds, added)
     check_taken(deeds, taken, held)
+    follow(world)
     check_present(world, last)
+
+
+def follow(world: World) -> None:
+    """Take the effects of a history one by one, and hold each to the guards of the specification."""
+    chain: list[tuple[Manifest, frozenset[str]]] = []
+    there: set[str] = set()
+    doomed: set[str] = set()
+    named: set[str] = set()
+    for what, key in world.effects:
+        if what == "remove":
+            # What no version ever named may be taken back by who stored it.
+            assert key in doomed or key not in named or key.startswith(SESSIONS), f"{key} was not given up"
+            assert not key.startswith(MANIFESTS), f"{key} was removed"
+            there.discard(key)
+            continue
+        there.add(key)
+        if not key.startswith(MANIFESTS):
+            continue
+        number = len(chain) + 1
+        assert key == manifest_key(number), f"{key} follows version {number - 1}"
+        manifest = manifest_of(world, number)
+        names = past(world, number)[1]
+        assert names <= there, f"version {number} names {names - there}, which is not there"
+        if chain:
+            old, before = chain[-1]
+            assert manifest.parent_version == old.version, (
+                f"version {number} follows {manifest.parent_version}"
+            )
+            new = names - before
+            restored = manifest.operation == "restore"
+            assert restored or not new & doomed, f"version {number} adds what was given up: {new & doomed}"
+            for given_up in ("expired_versions", "abandoned_sessions"):
+                lost = set(getattr(old.expiry, given_up)) - set(getattr(manifest.expiry, given_up))
+                assert not lost, f"version {number} forgets {given_up} {lost}"
+            merged = {each.session for each in manifest.sessions} - {each.session for each in old.sessions}
+            assert not merged & set(old.expiry.abandoned_sessions), f"version {number} merges {merged}"
+        expired = set(manifest.expiry.expired_versions)
+        assert not expired & set(manifest.tags.values()), f"version {number} expires what has a tag"
+        chain.append((manifest, names))
+        named |= names
+        alive = [each for v, (_, each) in enumerate(chain, 1) if v not in expired]
+        needed = set(manifest.expiry.doomed_keys) & frozenset[str]().union(*alive)
+        assert not needed, f"version {number} gives up what a version names: {needed}"
+        doomed |= set(manifest.expiry.doomed_keys)
 
 
 def check_added(deeds: list[Deed], added: dict[frozenset[int], list[int]]) -> None:
@@ -202,15 +248,16 @@ def check_taken(deeds: list[Deed], taken: list[tuple[int, frozenset[int]]], held
 
 def check_present(world: World, last: int) -> None:
     """What is there now: each version that has not expired, whole; and nothing else after a collection."""
-    expired = {each for v in shardio.log(ROOT) for each in v.manifest.expiry.expired_versions}
+    expired = set(manifest_of(world, last).expiry.expired_versions)
     for v in sorted(set(range(1, last + 1)) - expired):
         records, keys = past(world, v)
-        gone = [k for k in keys - {HINT_KEY} if world.objects.get(k, (b"",))[0] != world.ever.get(k, b"")]
+        gone = [k for k in keys if world.objects.get(k, (b"",))[0] != world.ever.get(k, b"")]
         assert not gone, f"version {v} has not expired and held {records}; gone or changed are {gone}"
     report = shardio.verify(ROOT)
     assert report.ok, report.findings
-    first = shardio.gc(ROOT, dry_run=True)
-    shardio.gc(ROOT, abandon=list(first.unclaimed), dry_run=False)
+    first = shardio.gc(ROOT, dry_run=False)
+    if first.unclaimed:
+        shardio.gc(ROOT, abandon=list(first.unclaimed), dry_run=False)
     again = shardio.gc(ROOT, dry_run=True)
     assert (again.doomed, again.unclaimed) == ((), {}), f"left after a collection: {again}"
     found = sorted(int(value["n"]) for value in shardio.open(ROOT))

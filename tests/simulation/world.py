@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from shardio.errors import FormatError, NotFoundError, StorageError
+from shardio.metadata import Manifest
 from shardio.storage import DataFile, ObjectInfo, Store, UnknownOutcomeError, connect, connect_folder
 from shardio.storage._memory import _MemoryFile
 from shardio.storage._uploads import _UploadThread
 
 ROOT = "sim://world/ds"
-PAST = "sim://past/ds"
 
 # What may happen to a call, beside nothing.
 FAULTS = ("fails", "lost", "done, reply lost", "late", "dies before", "dies after")
@@ -79,8 +79,9 @@ class World:
         self.switched: dict[tuple[int, int], tuple[int, float]] = {}
         self.clients: list[Client] = []
         self.by_thread: dict[int, Client] = {}
-        self.read: set[str] = set()  # keys that were looked up from outside
-        self.past: World | None = None  # what is at `PAST`
+        # What the oracle has parsed, by version and by key: none of it changes.
+        self.manifests: dict[int, Manifest] = {}
+        self.lists: dict[str, tuple[list[int], set[str]]] = {}
         self._late: list[tuple[int, str, Callable[[], object]]] = []
         self._stored = 0
         self._over = threading.Event()
@@ -136,7 +137,6 @@ class World:
         if client is None:
             # Who looks on from outside.
             assert not self.clients or self._over.is_set(), "a thread that is not simulated"
-            self.read.add(key)
             return effect()
         client.count += 1
         here = (client.number, client.count)
@@ -278,7 +278,7 @@ def simulated(world: World) -> Iterator[None]:
         if not str(url).startswith("sim://"):
             return connect(url, **options)
         # Folders above are empty, and looked into only where a dataset is created.
-        there = {ROOT: world, PAST: world.past}.get(str(url)) or World(0, {}, {})
+        there = world if str(url) == ROOT else World(0, {}, {})
         return SimulatedStore(there, str(url))
 
     def connected_folder(url: str, **options: Any) -> tuple[Store, str]:
