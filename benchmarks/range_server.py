@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(rb"\r\nrange: *bytes=(\d+)-(\d*)", re.IGNORECASE)
 _TYPES = b"application/octet-stream"
+_SMALL = 1 << 20
 
 
 class Content(NamedTuple):
@@ -54,9 +55,10 @@ class Server:
         if not file.is_file():
             return None
         with file.open("rb") as opened:
-            size = file.stat().st_size
-            data = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
-        return Content(data, hashlib.md5(path.encode()).hexdigest().encode())
+            # A map keeps a descriptor, of which there may be fewer than small files.
+            small = file.stat().st_size < _SMALL
+            data = opened.read() if small else mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        return Content(memoryview(data), hashlib.md5(path.encode()).hexdigest().encode())
 
 
 class Connection(asyncio.Protocol):
@@ -136,13 +138,13 @@ def options(url: str) -> dict[str, Any]:
     return {"key": "x", "secret": "y", "endpoint_url": url, "client_kwargs": {"region_name": "us-east-1"}}
 
 
-def open_dataset(url: str) -> Any:
+def open_dataset(url: str, **more: Any) -> Any:
     """Open a folder, or the dataset `ds` of a server, by its address."""
     import shardio
 
     if not url.startswith("http"):
-        return shardio.open(url)
-    return shardio.open("s3://bench/ds", version=1, storage_options=options(url), engine="obstore")
+        return shardio.open(url, **more)
+    return shardio.open("s3://bench/ds", version=1, storage_options=options(url), engine="obstore", **more)
 
 
 def counted(url: str) -> tuple[int, int]:

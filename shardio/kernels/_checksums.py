@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import crc32c as _library
+import numpy as np
+from numpy.typing import NDArray
 
+Crc = TypeVar("Crc", int, NDArray[np.int64])
 _MASK = 0xA282EAD8
 
 
@@ -14,6 +17,6 @@ def crc32c(data: Any, value: int = 0) -> int:
     return _library.crc32c(data, value)
 
 
-def mask_crc(crc: int) -> int:
-    """Mask a CRC as TFRecord stores it, so that a CRC of bytes which hold a CRC stays meaningful."""
+def mask_crc(crc: Crc) -> Crc:
+    """Mask CRCs as TFRecord stores them, so that one of bytes which hold a CRC stays meaningful."""
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF

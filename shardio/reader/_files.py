@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shardio.format import Compression, Limits
     from shardio.metadata import IndexHead
     from shardio.reader._options import ReadStats
-    from shardio.storage import BlockCache, CachedBlocks
+    from shardio.storage import BlockCache, CachedBlocks, NamedFile
 
 # What a store says of a file that was opened before and is cut, gone or another one now.
 RefusedError: TypeAlias = ShortReadError | NotFoundError | ChangedObjectError
@@ -288,6 +288,16 @@ class BlockFetcher:
             bounds = (self._bounds(block) for block in range(first, stop))
             blocks = [fetched.data[start - base : end - base] for start, end in bounds]
             self._cache.keep(self._name, first, blocks)
+
+    def in_cache(self, run: tuple[int, int]) -> list[tuple[NamedFile, int]] | None:
+        """Return the file of the cache that each block of a run is in, and where; None where not all are."""
+        if self._cache is None:
+            return None
+        found: list[tuple[NamedFile, int]] = []
+        for piece in self._cache.find(self._name, *run, read=False):
+            base = piece.start - self._bounds(piece.first)[0]
+            found += [(piece.file, base + self._bounds(each)[0]) for each in range(piece.first, piece.stop)]
+        return found if len(found) == run[1] - run[0] else None
 
     def _look_up(self, run: tuple[int, int]) -> list[CachedBlocks]:
         if self._cache is None:

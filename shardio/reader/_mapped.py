@@ -334,16 +334,25 @@ def _read_opened(
 ) -> list[tuple[slice, bool]]:
     """Call what reads rows with the files that they are in, and return what `read_frames` returns."""
     left: list[tuple[slice, bool]] = []
-    low = 0
-    for stop in _cut_files(frames[:, 0], len(files)):
-        some = frames[low:stop]
-        with OpenFiles(files if len(files) <= _most_files() else _used(files, some)) as opened:
-            if opened.complete:
+    ends = _cut_files(frames[:, 0], len(files))
+    runs = [*zip([0, *ends[:-1]], ends, strict=True)][::-1]
+    while runs:
+        low, stop = runs.pop()
+        some, used = frames[low:stop], files
+        if len(files) > _most_files() or len(some) < len(frames):
+            some = some.copy()
+            used = _used(files, some)
+        with OpenFiles(used) as opened:
+            complete = opened.complete
+            if complete:
                 right = read(opened, some, low, stop)
                 left += [(slice(low + k, low + k + 1), True) for k in np.flatnonzero(~right).tolist()]
-            else:
-                left.append((slice(low, stop), False))
-        low = stop
+        if not complete and stop - low > 1:
+            # A file of a cache may be gone: rows of others are there.
+            middle = (low + stop) // 2
+            runs += [(middle, stop), (low, middle)]
+        elif not complete:
+            left.append((slice(low, stop), False))
     return left
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from shardio.format import Compression
 from shardio.reader._blocks import FetchedFrames
 from shardio.storage import begin_together
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from shardio.errors import ShardioError
     from shardio.reader._shard import OpenShard
-    from shardio.storage import DataFile
+    from shardio.storage import DataFile, NamedFile
 
 
 class RowRun(NamedTuple):
@@ -46,6 +47,11 @@ class RowRun(NamedTuple):
             return None
         head, (first, stop) = self.shard.head, self.blocks
         return self.shard.data, head.block_bounds(first)[0], head.block_bounds(stop - 1)[1]
+
+    def in_cache(self) -> list[tuple[NamedFile, int]] | None:
+        """Return the file of the cache that each block's frames are in, and where; None where not all are."""
+        data, plain = self.shard.blocks.data, self.shard.head.compression is Compression.NONE
+        return data.in_cache(self.blocks) if data is not None and plain else None
 
     def frames_in(self, data: memoryview) -> FetchedFrames:
         """Return the frames in the range that `range` says; they are to be compared."""

@@ -24,6 +24,7 @@ import contextlib
 import dataclasses
 import hashlib
 import io
+import itertools
 import logging
 import os
 import re
@@ -36,9 +37,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import crc32c
 
 from shardio.storage._local import locked
+from shardio.storage._store import NamedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _log = logging.getLogger("shardio")
 _FOLDER = "shardio-blocks-2"
@@ -57,6 +59,7 @@ _READ = (
     os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 )
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_FOLDERS, _SAMPLE = 256, 4  # entries are in so many folders, of which so many tell what all hold
 # A process looks at the whole folder again after adding this share of it, and then makes room for eight such
 # shares: up to eight writers at once stay within the bound, and each further one may exceed it by one share.
 _SHARES = 64
@@ -90,16 +93,20 @@ class CacheUsage(NamedTuple):
 
 
 class CachedBlocks(NamedTuple):
-    """Blocks `[first, stop)` of a file, one after another."""
+    """Blocks `[first, stop)` of a file, one after another, and where they are on the disk."""
 
     first: int
     stop: int
     data: memoryview
+    file: NamedFile
+    start: int
 
 
 class _ReadBlocks(NamedTuple):
     blocks: int
     data: memoryview
+    file: NamedFile
+    start: int
 
 
 class _CacheEntry(NamedTuple):
@@ -141,13 +148,16 @@ class BlockCache:
         """Store bytes under `name` if the disk allows; never raises for the disk's sake."""
         self._store([name], [memoryview(data)])
 
-    def find(self, name: Callable[[int], str], first: int, stop: int) -> list[CachedBlocks]:
+    def find(
+        self, name: Callable[[int], str], first: int, stop: int, *, read: bool = True
+    ) -> list[CachedBlocks]:
         """Return what is there of blocks `[first, stop)` of a file, in pieces that ascend and do not overlap.
 
         Args:
             name: of a block, by its number.
             first: number of the first block.
             stop: number of the first block behind them.
+            read: their bytes, and compare them; else there are none in what is returned.
         """
         found = []
         absent: set[int] = set()
@@ -156,7 +166,7 @@ class BlockCache:
             piece = None
             for start in _starts(block):
                 if start not in absent:
-                    piece = self._read(name, start, block, stop)
+                    piece = self._read(name, start, block, stop, read=read)
                     if piece is not None:
                         break
                     # Nor has it a block after this one: its blocks follow each other.
@@ -164,7 +174,7 @@ class BlockCache:
             if piece is None:
                 block += 1
             else:
-                found.append(CachedBlocks(block, block + piece.blocks, piece.data))
+                found.append(CachedBlocks(block, block + piece.blocks, *piece[1:]))
                 block += piece.blocks
         return found
 
@@ -179,7 +189,9 @@ class BlockCache:
             self._store(names, blocks[place : place + count])
             place += count
 
-    def _read(self, name: Callable[[int], str], start: int, block: int, stop: int) -> _ReadBlocks | None:
+    def _read(
+        self, name: Callable[[int], str], start: int, block: int, stop: int, *, read: bool = True
+    ) -> _ReadBlocks | None:
         """Return what the entry that begins with block `start` has of blocks `[block, stop)`."""
         path = self._path(name(start))
         try:
@@ -190,7 +202,7 @@ class BlockCache:
             self._warn(error)
             return None
         try:
-            found = _unpack(number, name, start, block, stop)
+            found = _unpack(number, path, name, start, block, stop, read=read)
             if found is not None and found.blocks:
                 with contextlib.suppress(OSError):
                     os.utime(number if os.utime in os.supports_fd else path)
@@ -254,6 +266,17 @@ class BlockCache:
         found = list(self._entries())
         return CacheUsage(len(found), sum(entry.size for entry in found), self._root)
 
+    def room(self) -> int:
+        """Return about how many bytes it may hold: what it has, by a sample, and its disk has free."""
+        folder = os.path.dirname(self._root)
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        found = os.statvfs(folder)
+        # Names are digests, so that any folder has its share.
+        some = itertools.islice(self._folders(), _SAMPLE)
+        held = sum(entry.size for entry in self._entries(some)) * (_FOLDERS // _SAMPLE)
+        return min(self.options.max_bytes, held + found.f_bavail * found.f_frsize)
+
     def clear(self) -> CacheUsage:
         """Remove all entries, and what killed writers left; return how many entries it removed."""
         removed = [entry.size for entry in self._entries() if _is_ours(entry.path) and _remove(entry.path)]
@@ -309,16 +332,16 @@ class BlockCache:
         self._added = 0
 
     def _folders(self) -> Iterator[str]:
-        for number in range(256):
+        for number in range(_FOLDERS):
             yield os.path.join(self._root, f"{number:02x}")
 
-    def _files(self) -> Iterator[os.DirEntry[str]]:
-        for folder in self._folders():
+    def _files(self, folders: Iterable[str] | None = None) -> Iterator[os.DirEntry[str]]:
+        for folder in self._folders() if folders is None else folders:
             with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
                 yield from entries
 
-    def _entries(self) -> Iterator[_CacheEntry]:
-        for entry in self._files():
+    def _entries(self, folders: Iterable[str] | None = None) -> Iterator[_CacheEntry]:
+        for entry in self._files(folders):
             if _ENTRY.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     info = entry.stat(follow_symlinks=False)
@@ -374,8 +397,10 @@ def _head(names: Sequence[str], blocks: Sequence[memoryview]) -> bytes:
     return _MAGIC + struct.pack("<I", crc32c.crc32c(rest)) + rest
 
 
-def _unpack(number: int, name: Callable[[int], str], first: int, block: int, stop: int) -> _ReadBlocks | None:
-    """Read blocks `[block, stop)` of the entry whose first block is `first`; None where it is damaged.
+def _unpack(
+    number: int, path: str, name: Callable[[int], str], first: int, block: int, stop: int, *, read: bool
+) -> _ReadBlocks | None:
+    """Find blocks `[block, stop)` of the entry whose first block is `first`; None where it is damaged.
 
     There may be none of them in it.  Read, not mapped: another process may cut the file, and a mapped one
     would then kill this one.
@@ -410,14 +435,14 @@ def _unpack(number: int, name: Callable[[int], str], first: int, block: int, sto
     ):
         blocks += 1
     start += sum(each for _, _, each in table[:skipped])
-    chosen = table[skipped : skipped + blocks]
+    chosen = table[skipped : skipped + blocks] if read else []
     data = _pread(number, start, sum(each for _, _, each in chosen))
     view, place = memoryview(data), 0
     for _, checksum, length in chosen:
         if crc32c.crc32c(view[place : place + length]) != checksum or place + length > len(data):
             return None
         place += length
-    return _ReadBlocks(blocks, view)
+    return _ReadBlocks(blocks, view, NamedFile(path, info.st_dev, info.st_ino), start)
 
 
 def _size(path: str) -> int:

@@ -70,7 +70,8 @@ class StreamOptions:
             without a name on a local disk, of at most 4 GiB ("auto"), of so many bytes, or of 4 GiB in a
             folder that you name; False for memory alone. The bytes are those of all ranks, each of which
             holds its part. "auto" takes the folder of the cache, or of temporary files, where that is on a
-            disk with four times the room, and nothing for datasets that say that they are shuffled.
+            disk with four times the room, and nothing for datasets that say that they are shuffled. A cache
+            with twice the room is not copied: uncompressed chunks stay there, up to 16 GiB by "auto".
             Windows has no scratch.
         mixing: "best" mixes more, and "cheap" sends fewer requests, than the "default".
         transform: `f(value)` for every record.

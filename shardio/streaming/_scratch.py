@@ -3,7 +3,8 @@
 The file has no name, so nothing is left of it however the process ends, and each pass has one of its own.
 What is written is remembered with its checksum and compared when it is read.  What was delivered is written
 over: the file takes about as much room as what is open.  A disk that fails or is full costs memory and a
-warning, and never a record.
+warning, and never a record.  What a cache of blocks keeps anyway is read from there, if it has room for all
+that is open.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from shardio.callers import warn
 from shardio.display import size as shown
 from shardio.order import SCRATCH_BYTES, SourceReading, process_memory
-from shardio.storage import NamedFile
+from shardio.storage import BlockCache, NamedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shardio.order import Budget, Order
+    from shardio.storage import CacheOptions
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
 
-# Free bytes of a disk, as a multiple of what is kept there.
-_FREE = 4
+# Free bytes of a disk, and those of a cache, as multiples of what is kept there: a cache gives up what was
+# used longest ago, an eighth of it at once, and what comes early or for others is in it, too.
+_FREE, _CACHED = 4, 2
+_MOST_CACHED = 16 << 30  # from here on more of it open mixes no better
 _MOUNTS = "/proc/self/mountinfo"
 _IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs", "rootfs", "hugetlbfs"}
 _PAGE = 4096
@@ -198,10 +202,29 @@ class ScratchChoice(NamedTuple):
     Attributes:
         bytes: of all ranks together; a new plan is made for it.
         folders: where, the first one that will do.
+        caches: which have all that is read, if there are any.
     """
 
     bytes: int
     folders: tuple[str, ...]
+    caches: tuple[CacheOptions, ...] = ()
+
+    def caches_for(self, size: int) -> tuple[CacheOptions, ...]:
+        """Return the caches, if so many bytes stay in each as long as they are open."""
+        fits = all(_CACHED * size <= cache.max_bytes for cache in self.caches)
+        return self.caches if fits else ()
+
+
+class ScratchPlace(NamedTuple):
+    """Where a stream keeps open chunks.
+
+    Attributes:
+        folder: of scratch files.
+        in_cache: the cache has them.
+    """
+
+    folder: str
+    in_cache: bool
 
 
 def scratch_choice(options: StreamOptions, components: Sequence[Component]) -> ScratchChoice:
@@ -214,28 +237,35 @@ def scratch_choice(options: StreamOptions, components: Sequence[Component]) -> S
     sources = [component.source for component in components]
     if given is False or all(source.is_local for source in sources):
         return ScratchChoice(0, ())
+    caches = tuple(source.options.cache for source in sources if source.options.cache is not None)
     folders: tuple[str, ...]
     if isinstance(given, int) or given == "auto":
-        caches = [_there(source.options.cache.dir) for source in sources if source.options.cache]
-        folders = tuple(dict.fromkeys([*caches, tempfile.gettempdir(), "/var/tmp"]))  # noqa: S108 - made safely
+        there = [_there(cache.dir) for cache in caches]
+        folders = tuple(dict.fromkeys([*there, tempfile.gettempdir(), "/var/tmp"]))  # noqa: S108 - made safely
     else:
         folders = (str(Path(given).absolute()),)
+    if not all(source.caches_records for source in sources):
+        caches = ()
     if isinstance(given, int):
-        return ScratchChoice(given, folders)
+        return ScratchChoice(given, folders, caches)
+    choice = ScratchChoice(SCRATCH_BYTES, folders, caches)
     if given == "auto":
         # Records in random order need no mixing.
         if all(component.is_shuffled for component in components):
-            return ScratchChoice(0, folders)
+            return ScratchChoice(0, folders, caches)
+        # What is cached anyway takes no more room if more of it is open.
+        most = min((cache.max_bytes // _CACHED for cache in caches), default=0)
+        choice = choice._replace(bytes=max(SCRATCH_BYTES, min(most, _MOST_CACHED)))
         whole = sum(component.order.sizes.total_decoded_bytes for component in components)
-        kept = min(SCRATCH_BYTES, whole)
+        kept = min(choice.bytes, whole)
         if options.rank_and_world_size[1] == _world_size() == 1 and all(
-            _refusal(folder, kept) for folder in folders
+            _refusal(folder, kept, choice.caches_for(kept)) for folder in folders
         ):
-            return ScratchChoice(0, folders)
-    return ScratchChoice(SCRATCH_BYTES, folders)
+            return ScratchChoice(0, folders, caches)
+    return choice
 
 
-def scratch_folder(
+def scratch_place(
     order: Order,
     options: StreamOptions,
     components: Sequence[Component],
@@ -243,7 +273,7 @@ def scratch_folder(
     budget: Budget,
     *,
     global_batch: int,
-) -> str | None:
+) -> ScratchPlace | None:
     """Return where the open chunks of a plan are kept; None where they are held in memory.
 
     Args:
@@ -263,15 +293,18 @@ def scratch_folder(
         for component, stays in zip(components, unread, strict=True)
     ]
     world_size = options.rank_and_world_size[1]
-    if process_memory(order, global_batch=global_batch, read=read).held_bytes <= budget.memory_bytes:
+    whole = process_memory(order, global_batch=global_batch, read=read).held_bytes
+    if whole <= budget.memory_bytes:
         return None
     own = process_memory(order, global_batch=global_batch, world_size=world_size, read=read).held_bytes
     reasons = []
-    for folder in scratch_choice(options, components).folders:
+    choice = scratch_choice(options, components)
+    caches = choice.caches_for(whole)
+    for folder in choice.folders:
         # Ranks of one machine share its disk.
-        reason = _refusal(folder, own * _local_ranks())
+        reason = _refusal(folder, own * _local_ranks(), caches)
         if reason is None:
-            return folder
+            return ScratchPlace(folder, bool(caches))
         reasons.append(reason)
     # A plan of the caller's may take what it takes, where nothing bounds it.
     if own <= budget.memory_bytes or (order.asked and options.memory_bytes is None):
@@ -309,11 +342,14 @@ def _local_ranks() -> int:
     return _told("LOCAL_WORLD_SIZE")
 
 
-def _refusal(folder: str, size: int) -> str | None:
-    """Return why a folder cannot hold so many bytes of scratch; None where it can."""
+def _refusal(folder: str, size: int, caches: Sequence[CacheOptions] = ()) -> str | None:
+    """Return why a folder cannot hold so many bytes of scratch; None where it can, or a cache in it does."""
     if not (hasattr(os, "pwritev") and Path(_DESCRIPTORS).is_dir()):
         return "this system cannot read a file that has no name"
     try:
+        if caches and all(BlockCache(cache).room() >= _CACHED * size for cache in caches):
+            _NamelessFile(folder)  # for what the cache does not take
+            return None
         kind = _file_system(folder)
         if kind in _IN_MEMORY:
             return f"{folder} is in memory ({kind})"

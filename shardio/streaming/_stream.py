@@ -18,7 +18,7 @@ from shardio.streaming._batches import BatchBuilder
 from shardio.streaming._components import Mix, components_of, prepare
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline, PipelineOptions, budget_of, check_bound, plan_template
-from shardio.streaming._scratch import ScratchSpace, scratch_folder
+from shardio.streaming._scratch import ScratchSpace, scratch_place
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
 from shardio.streaming._windows import Memory, load_parts, load_window
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shardio.order import Order, Pieces, Schedule
     from shardio.reader import DatasetReader
     from shardio.streaming._batches import Batch
+    from shardio.streaming._scratch import ScratchPlace
 
 # Mean bytes of a record from which on reading each, when it is delivered, costs no more than windows do.
 _UNREAD_BYTES = 4096
@@ -86,7 +87,11 @@ class Stream:
     """
 
     def __init__(
-        self, data: DatasetReader | Mix, options: StreamOptions, *, chosen: tuple[str | None] | None = None
+        self,
+        data: DatasetReader | Mix,
+        options: StreamOptions,
+        *,
+        chosen: tuple[ScratchPlace | None] | None = None,
     ) -> None:
         self.rank, self.world_size = options.rank_and_world_size
         global_batch = options.first_global_batch
@@ -125,7 +130,7 @@ class Stream:
         self._worker: int | None = None
         # The order whose open chunks are in a folder, or, where that is None, in memory.
         self._placed: Order | None = None
-        self._scratch: str | None = None
+        self._scratch: ScratchPlace | None = None
         # Where the stream that this is a copy of keeps them: a disk that is fuller now ends no run.
         self._chosen = chosen
         self._go_to(self.order.schedule(options.epoch, global_batch))
@@ -140,7 +145,7 @@ class Stream:
         if self._chosen is not None:
             [self._scratch], self._placed = self._chosen, self.order
         elif self._placed is not self.order:
-            self._scratch = scratch_folder(
+            self._scratch = scratch_place(
                 self.order,
                 self.options,
                 self.components,
@@ -364,8 +369,9 @@ class Stream:
         windows, parts = Memory(mapped=False), Memory(mapped=True)
         memory = [windows if plan.interleaved else None for plan in self.order.plans]
         reads = self.reads
-        folder = self._scratch
-        scratch = None if folder is None else ScratchSpace(folder)
+        place = self._scratch
+        scratch = None if place is None else ScratchSpace(place.folder)
+        in_cache = place is not None and place.in_cache
 
         def load(source: int, pieces: Pieces, part: NDArray[np.int64] | None = None) -> Any:
             with counters.timed("fetch_seconds"):
@@ -378,6 +384,7 @@ class Stream:
                     memory=memory[source],
                     unread=reads[source].unread,
                     scratch=scratch if reads[source].scratch else None,
+                    in_cache=in_cache,
                 )
 
         # Lanes of their own: the pass may be asking its own ones meanwhile.
@@ -569,7 +576,7 @@ def _rebuild(
     options: StreamOptions,
     global_batch: int,
     state: dict[str, Any],
-    scratch: str | None,
+    scratch: ScratchPlace | None,
 ) -> Stream:
     options = replace(options, global_batch=global_batch, batch_size=None, epoch=0)
     copy = Stream(data, options, chosen=(scratch,))

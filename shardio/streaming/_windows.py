@@ -91,9 +91,9 @@ class WindowData:
     later: _Later | None = None
 
     @property
-    def is_on_scratch(self) -> bool:
-        """Whether its records are in a scratch file."""
-        return self.unread and self.memory is not None
+    def is_copied(self) -> bool:
+        """Whether its records are in files that are not their shards: of scratch, or of a cache."""
+        return self.unread and not self.component.source.is_mapped
 
     @property
     def whole(self) -> NDArray[np.uint32] | None:
@@ -233,6 +233,7 @@ def load_window(
     *,
     unread: bool = False,
     scratch: ScratchSpace | None = None,
+    in_cache: bool = False,
 ) -> WindowData:
     """Fetch, check and decode the rows of windows.
 
@@ -246,6 +247,7 @@ def load_window(
             shards go.
         unread: leave records where they are, if they can be read one by one.
         scratch: keep them in this file of a local disk, if it takes them and none is skipped.
+        in_cache: instead, leave those of shards that are not compressed in the cache, if it has them all.
 
     Raises:
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
@@ -264,7 +266,10 @@ def load_window(
     fetched = None if memory is None else _fetched(component, pieces, damage)
     if scratch is not None:
         frames = _whole_frames(component, pieces, damage, fetched)
-        data = None if frames is None else _put_down(frames, component, pieces, scratch)
+        places = None
+        if in_cache and frames is not None and fetched is not None:
+            places = _in_cache(component, pieces, len(frames))
+        data = None if frames is None else _put_down(frames, component, pieces, scratch, places)
         if data is not None:
             return data
     if fetched is not None and memory is not None:
@@ -298,17 +303,7 @@ def _whole_frames(
         fetched: of the pieces, as `_fetched` returns them; else frames are made of payloads.
     """
     if fetched is None:
-        loading = _loaded(component, pieces, damage)
-        which, starts, stops = loading.table
-        if (which < 0).any():
-            return None
-        views = [memoryview(buffer) for buffer in loading.buffers]
-        payloads = [
-            views[number][start:stop]
-            for number, start, stop in zip(which.tolist(), starts.tolist(), stops.tolist(), strict=True)
-        ]
-        made, ends = kernels.encode_frames(payloads)
-        return [FetchedFrames(made, np.append(np.zeros(1, np.uint32), ends))]
+        return _framed(_loaded(component, pieces, damage))
     if any(each is None for each in fetched):
         return None
     found: list[FetchedFrames] = []
@@ -323,27 +318,86 @@ def _whole_frames(
     return found
 
 
+def _framed(loading: _Loading) -> list[FetchedFrames] | None:
+    """Return frames that are made of payloads; None where some are damaged."""
+    which, starts, stops = loading.table
+    if (which < 0).any():
+        return None
+    # Of each frame the head, the payload, and room for the last checksum.
+    lengths = (stops - starts).astype("<u8")
+    heads = np.zeros((lengths.size, TFRECORD_HEAD), np.uint8)
+    places = np.arange(lengths.size, dtype=np.int64) * TFRECORD_HEAD
+    heads[:, :8] = lengths.view(np.uint8).reshape(-1, 8)
+    heads[:, 8:] = _checksums(heads, places, places + 8)
+    parts = np.zeros((3, lengths.size, 3), np.int64)
+    parts[1, :, 0], parts[2, :, 0] = places, places + TFRECORD_HEAD
+    parts[..., 1] = which + 1, starts, stops
+    parts[2, :, 2] = TFRECORD_TAIL
+    made, edges = kernels.gather_from([heads.reshape(-1), *loading.buffers], *parts.reshape(3, -1))
+    ends = edges[3::3]
+    tails = ends[:, None] + np.arange(-TFRECORD_TAIL, 0)
+    made[tails] = _checksums(made, edges[1::3], edges[2::3])
+    return [FetchedFrames(memoryview(made), np.append(0, ends).astype(np.uint32))]
+
+
+def _checksums(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Return the masked checksums of ranges as a frame has them, uint8 [ranges, 4]."""
+    masked = kernels.mask_crc(kernels.crc32c_many(data, starts, stops).astype(np.int64))
+    return masked.astype("<u4").view(np.uint8).reshape(-1, 4)
+
+
+def _in_cache(component: Component, pieces: Pieces, blocks: int) -> list[tuple[NamedFile, int]] | None:
+    """Return the file of the cache that each block of pieces is in, and where; None where not all are."""
+    found: list[tuple[NamedFile, int]] = []
+    for number, start, stop in zip(*(each.tolist() for each in pieces), strict=True):
+        rows = _physical(component, number, start, stop)
+        places = RowRun(component.source.pool.get(number), int(rows[0]), int(rows[-1]) + 1).in_cache()
+        if places is None:
+            return None
+        found += places
+    return found if len(found) == blocks else None
+
+
 def _put_down(
-    frames: Sequence[FetchedFrames], component: Component, pieces: Pieces, scratch: ScratchSpace
+    frames: Sequence[FetchedFrames],
+    component: Component,
+    pieces: Pieces,
+    scratch: ScratchSpace,
+    places: Sequence[tuple[NamedFile, int]] | None = None,
 ) -> WindowData | None:
-    """Write frames to a scratch file, and return where they are; None where the disk does not take them."""
+    """Return where frames are on a local disk; None where it does not take them.
+
+    Args:
+        frames: compared.
+        component, pieces: what they are.
+        scratch: what they are written to.
+        places: files that have them already, and where the buffer of each begins in its file.
+    """
     edges = [each.edges.astype(np.int64) for each in frames]
     views = [memoryview(each.buffer).cast("B") for each in frames]
-    part = scratch.write([view[own[0] : own[-1]] for view, own in zip(views, edges, strict=True)])
-    if part is None:
-        return None
-    table = np.empty((sum(own.size - 1 for own in edges), _FRAME_FIELDS), np.int64)
-    table[:, 0] = 0
+    part = None
+    if places is None:
+        part = scratch.write([view[own[0] : own[-1]] for view, own in zip(views, edges, strict=True)])
+        if part is None:
+            return None
+        sizes = [int(own[-1] - own[0]) for own in edges]
+        begins = itertools.accumulate(sizes, initial=part.start)
+        places = [(part.file, begin - int(own[0])) for begin, own in zip(begins, edges, strict=False)]
+    files: dict[NamedFile, int] = {}
+    counts = [own.size - 1 for own in edges]
+    table = np.empty((sum(counts), _FRAME_FIELDS), np.int64)
+    table[:, 0] = np.repeat([files.setdefault(file, len(files)) for file, _ in places], counts)
+    table[:, 1] = np.concatenate([own[:-1] + base for own, (_, base) in zip(edges, places, strict=True)])
     table[:, 2] = np.concatenate([np.diff(own) for own in edges]) - TFRECORD_HEAD - TFRECORD_TAIL
-    low, place = 0, part.start
+    low = 0
     for view, own in zip(views, edges, strict=True):
-        here = table[low : low + own.size - 1]
-        here[:, 1] = own[:-1] + (place - own[0])
         # The last four bytes of each frame are the checksum of its payload.
         tails = np.frombuffer(view, np.uint8)[own[1:, None] + np.arange(-TFRECORD_TAIL, 0)]
-        here[:, 3] = tails.view("<u4")[:, 0]
-        low, place = low + len(here), place + int(own[-1] - own[0])
-    return WindowData([part.file], table, component, pieces, part, unread=True)
+        table[low : low + len(tails), 3] = tails.view("<u4")[:, 0]
+        low += len(tails)
+    return WindowData(list(files), table, component, pieces, part, unread=True)
 
 
 def _is_opened_later(component: Component, pieces: Pieces, damage: Damage) -> bool:
@@ -654,13 +708,13 @@ def _explained(windows: list[WindowData], rows: int) -> Iterator[list[tuple[slic
     """Raise what the shard says of it where a file of windows ends too early.
 
     Yields:
-        A list for what `read_frames` returns: all rows, where a scratch file failed.
+        A list for what `read_frames` returns: all rows, where a file of scratch or of a cache failed.
     """
     left: list[tuple[slice, bool]] = []
     try:
         yield left
     except StorageError as error:
-        if any(error.url == file.url for each in windows if each.is_on_scratch for file in each.buffers):
+        if any(error.url == file.url for each in windows if each.is_copied for file in each.buffers):
             left[:] = [(slice(0, rows), False)]
         elif isinstance(error, ShortReadError):
             raise _shard_at(error.url, windows).explain(error) from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -22,6 +24,8 @@ import pytest
 import shardio
 from shardio.order import SCRATCH_BYTES
 from shardio.reader import FetchedFrames
+from shardio.storage import BlockCache
+from shardio.storage._local import LocalStore
 from shardio.streaming import _scratch as scratch_module
 from shardio.streaming import _windows as windows_module
 from shardio.streaming._scratch import ScratchSpace
@@ -235,6 +239,101 @@ def test_what_the_disk_loses_is_fetched_again(urls: dict[str, str], made: Made) 
         assert numbers(found) == expected
 
 
+def cached(urls: dict[str, str], folder: Path, most: int = 64 << 20, **options: Any) -> shardio.DatasetReader:
+    return shardio.open(urls["plain"], cache=shardio.CacheOptions(folder, max_bytes=most), **options)
+
+
+def written() -> int:
+    """Return how many bytes this process has written to files, by the count of the system."""
+    return int(re.findall(r"wchar: (\d+)", Path("/proc/self/io").read_text())[0])
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts what a process writes")
+@pytest.mark.parametrize("threads", [0, 2])
+def test_what_a_cache_keeps_is_not_written_twice(
+    urls: dict[str, str], tmp_path: Path, made: Made, threads: int
+) -> None:
+    expected = numbers(in_memory(shardio.open(urls["plain"])))
+    whole = shardio.open(urls["plain"]).num_bytes
+    for warm in (False, True):
+        before, ds = written(), cached(urls, tmp_path)
+        assert numbers(stream(ds, num_threads=threads)) == expected
+        assert not made.written
+        if warm:
+            assert written() - before < whole / 50
+            assert ds.stats["bytes_read"] < whole / 50
+        else:
+            assert whole < written() - before < 1.05 * whole
+
+
+def test_what_a_cache_loses_is_fetched_again(urls: dict[str, str], tmp_path: Path, made: Made) -> None:
+    expected = numbers(in_memory(shardio.open(urls["plain"])))
+    batches = iter(stream(cached(urls, tmp_path)))
+    found = [next(batches) for _ in range(60)]
+    for number, file in enumerate(sorted(tmp_path.rglob("*.block"))):
+        size = file.stat().st_size
+        if number % 4 == 0:
+            file.unlink()
+        elif number % 4 == 1:
+            (tmp_path / "new").write_bytes(file.read_bytes()[::-1])
+            (tmp_path / "new").rename(file)
+        else:
+            os.truncate(file, size // 2 if number % 4 == 2 else 0)
+            os.truncate(file, size // 2 if number % 4 == 2 else size)
+    found += batches
+    assert numbers(found) == expected
+
+
+def test_a_resume_goes_on_with_a_cache_and_without(urls: dict[str, str], tmp_path: Path, made: Made) -> None:
+    ways = {
+        "memory": lambda: in_memory(shardio.open(urls["plain"])),
+        "cache": lambda: stream(cached(urls, tmp_path)),
+        "disk": lambda: stream(shardio.open(urls["plain"])),
+    }
+    expected = numbers(ways["memory"]())
+    for one, other in itertools.permutations(ways, 2):
+        if "cache" in (one, other):
+            before = ways[one]()
+            found = [batch for _, batch in zip(range(100), before, strict=False)]
+            after = ways[other]()
+            after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+            assert numbers(found) + numbers(after) == expected, (one, other)
+
+
+def test_ranks_share_a_cache(urls: dict[str, str], tmp_path: Path, made: Made) -> None:
+    readers = [cached(urls, tmp_path) for _ in range(4)]
+    parts = zip(
+        *(numbers(stream(ds, rank=rank, world_size=4)) for rank, ds in enumerate(readers)), strict=True
+    )
+    assert [[*itertools.chain(*batch)] for batch in parts] == numbers(in_memory(shardio.open(urls["plain"])))
+    assert not made.written
+    assert sum(ds.stats["bytes_read"] for ds in readers) < 1.03 * shardio.open(urls["plain"]).num_bytes
+
+
+def test_a_cache_that_is_too_small_or_takes_nothing_leaves_it_to_the_file(
+    urls: dict[str, str], tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = numbers(in_memory(shardio.open(urls["plain"])))
+    assert numbers(stream(cached(urls, tmp_path, most=ROOM))) == expected
+    assert made.written > 20
+    before = made.written
+    monkeypatch.setattr(BlockCache, "_store", lambda *_: None)
+    assert numbers(stream(cached(urls, tmp_path / "other"))) == expected
+    assert made.written > before + 20
+
+
+def test_what_is_cached_anyway_needs_no_room_of_its_own(
+    urls: dict[str, str], tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk has 400 KB free, and in the cache there are 6 MB."""
+    list(stream(cached(urls, tmp_path)))
+    little_room(monkeypatch, tmp_path)
+    assert len(list(stream(cached(urls, tmp_path)))) == ROWS // 12
+    with pytest.raises(ValueError, match="free, and"):
+        stream(cached(urls, tmp_path / "empty"))
+    assert not made.written
+
+
 SCRIPT = """
 import resource, sys, warnings
 import shardio
@@ -275,6 +374,64 @@ def test_a_killed_process_leaves_nothing(tmp_path: Path) -> None:
     assert done.returncode == -9, done.stderr
     assert done.stdout.strip() == "[]"
     assert not list(tmp_path.iterdir())
+
+
+def test_joined_records_and_their_order_are_those_of_memory(made: Made) -> None:
+    sides = memory_url(), memory_url()
+    for url, name in zip(sides, ("n", "other"), strict=True):
+        with shardio.DatasetWriter(url, schema={name: "int64", f"raw of {name}": "bytes"}) as out:
+            for number in range(600):
+                out.write({name: number, f"raw of {name}": payload(number)})
+    ds = shardio.join(*map(shardio.open, sides))
+    on_disk, in_ram = list(stream(ds)), list(in_memory(ds))
+    assert made.written
+    assert [batch["n"].tolist() for batch in on_disk] == [batch["n"].tolist() for batch in in_ram]
+    for batch in on_disk:
+        assert batch["n"].tolist() == batch["other"].tolist()
+        assert batch["raw of n"] == batch["raw of other"] == [payload(n) for n in batch["n"].tolist()]
+
+
+@pytest.mark.filterwarnings("ignore:damaged records are skipped:UserWarning")
+def test_damage_is_skipped_and_noted_as_in_memory(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "ds")
+    shard = max((tmp_path / "ds").rglob("*"), key=lambda path: path.stat().st_size)
+    with shard.open("r+b") as file:
+        file.seek(300_000)
+        file.write(bytes(64))
+    monkeypatch.setattr(LocalStore, "is_local", False)
+    found = []
+    for on_disk in (True, False):
+        (folder := tmp_path / str(on_disk)).mkdir()
+        monkeypatch.chdir(folder)
+        ds = shardio.open(tmp_path / "ds", on_error="quarantine")
+        batches = numbers(stream(ds) if on_disk else in_memory(ds))
+        lines = (folder / "shardio-quarantine.jsonl").read_text().splitlines()
+        rows = sorted(row for line in lines for row in json.loads(line)["rows"])
+        assert len(rows) == ROWS - sum(map(len, batches)) > 0
+        found.append((batches, rows))
+    assert found[0] == found[1]
+    assert made.written > 20
+
+
+def test_a_fork_in_the_middle_costs_neither_of_the_two_a_record(urls: dict[str, str], made: Made) -> None:
+    ds = shardio.open(urls["plain"])
+    expected = numbers(in_memory(ds))
+    kept = iter(stream(ds))
+    found = numbers(next(kept) for _ in range(50))
+    child = os.fork()
+    if not child:
+        wrong = True
+        try:
+            with contextlib.suppress(ValueError):  # the pass belongs to its process
+                next(kept)
+            del kept
+            wrong = numbers(stream(ds)) != expected
+        finally:
+            os._exit(wrong)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert found + numbers(kept) == expected
 
 
 def device(folder: Path) -> str:
@@ -343,17 +500,17 @@ def test_a_copy_goes_on_where_the_disk_is_fuller_now(
 
 
 def test_by_default_the_disk_decides_alone_and_ranks_do_not_look(
-    urls: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    urls: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ds = shardio.open(urls["plain"])
-
-    def budget(**options: Any) -> int:
-        made = shardio.stream(ds, global_batch=12, **options)
+    def budget(ds: shardio.DatasetReader | None = None, **options: Any) -> int:
+        made = shardio.stream(ds or shardio.open(urls["plain"]), global_batch=12, **options)
         return scratch_module.scratch_choice(made.options, made.components).bytes
 
     assert budget() == budget(rank=1, world_size=4) == SCRATCH_BYTES
     assert budget(scratch=5 << 20) == 5 << 20
     assert budget(scratch=False) == 0
+    for most, expected in ((1 << 30, SCRATCH_BYTES), (12 << 30, 6 << 30), (200 << 30, 16 << 30)):
+        assert budget(cached(urls, tmp_path, most), world_size=4) == expected
     monkeypatch.setattr(scratch_module, "_refusal", lambda *_: "no")
     assert budget() == 0
     assert budget(rank=1, world_size=4) == SCRATCH_BYTES
