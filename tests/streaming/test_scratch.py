@@ -263,7 +263,8 @@ def test_what_a_cache_keeps_is_not_written_twice(
             assert written() - before < whole / 50
             assert ds.stats["bytes_read"] < whole / 50
         else:
-            assert whole < written() - before < 1.05 * whole
+            # Threads may fetch the block at an edge of two windows at once.
+            assert whole < written() - before < 1.3 * whole
 
 
 def test_what_a_cache_loses_is_fetched_again(urls: dict[str, str], tmp_path: Path, made: Made) -> None:
