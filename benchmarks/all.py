@@ -4,8 +4,9 @@
 
 Each peer lives in an environment of its own under `.build/bench`, made here. A package that cannot be
 installed, a contestant that fails, and a workload for which no time is left are named, in the page too. The
-tables are those that each benchmark prints; they go between the markers of docs/design/benchmarks.md. A
-chart and a table of the `COMPARISONS` go to docs/performance.md, unless one of them was not measured.
+tables are those that each benchmark prints; they go between the markers of docs/design/benchmarks.md, each
+with its day. With `--only` those of other workloads stay. A chart and a table of the `COMPARISONS` go to
+docs/performance.md, unless one of them was not measured, or its workload did not end by itself.
 `--small` takes data so small that it shows no more than that everything runs.
 """
 
@@ -306,11 +307,19 @@ def figures(lines: list[str]) -> dict[tuple[str, str], float]:
     return found
 
 
-def compared(outputs: dict[str, list[str]]) -> list[tuple[Comparison, float, float, float]] | None:
+def kept() -> dict[str, str]:
+    """Return the parts that the page has, by title."""
+    text = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    found = re.split(r"^### (.+), measured$", text, flags=re.MULTILINE)
+    return {title: part.strip() for title, part in zip(found[1::2], found[2::2], strict=True)}
+
+
+def compared(parts: dict[str, str]) -> list[tuple[Comparison, float, float, float]] | None:
     """Return the comparisons with our figure, theirs, and how many times as fast; None if one is missing."""
     rows = []
     for each in COMPARISONS:
-        found = figures(outputs.get(each.title, []))
+        part = parts.get(each.title, "")
+        found = {} if re.search(r"^- (?:ended|failed)", part, re.MULTILINE) else figures(part.splitlines())
         ours, theirs = (found.get((name, each.column)) for name in (each.ours, each.theirs))
         if ours is None or theirs is None:
             print(f"no figure of {each.title}: {each.ours}, {each.theirs}", file=sys.stderr)
@@ -348,10 +357,13 @@ def plot(rows: list[tuple[Comparison, float, float, float]]) -> None:
         figure.savefig(FIGURES / f"bench-{theme}.svg", transparent=True, metadata={"Date": None})
 
 
-def summary(rows: list[tuple[Comparison, float, float, float]], head: str) -> str:
+def summary(rows: list[tuple[Comparison, float, float, float]], parts: dict[str, str]) -> str:
     """Return the table of the page for users."""
+    measured = dict.fromkeys(parts[each.title].partition("\n")[0] for each, *_ in rows)
+    days = dict.fromkeys(line.partition(",")[0] for line in measured)
+    machines = dict.fromkeys(re.sub(r"^[^,]*, |, load [^,]*|; .*", "", line) for line in measured)
     lines = [
-        f"Measured on {head}.",
+        f"Measured on {' and '.join(days)}: {' and '.join(machines)}.",
         "",
         "| work | shardio | peer | | times as fast |",
         "|---|---|---|---|---|",
@@ -383,37 +395,38 @@ def main() -> None:
     chosen = [workload for workload in WORKLOADS if options.only.lower() in workload.title.lower()]
     needed = {name for name in ENVIRONMENTS if any(f"{{{name}}}" in each.command for each in chosen)}
     pythons, missing = make_environments(needed)
-    begun, load = time.monotonic(), os.getloadavg()[0]
-    outputs: dict[str, list[str]] = {}
-    parts: list[str] = []
+    begun = time.monotonic()
+    parts = kept() if len(chosen) < len(WORKLOADS) else {}
     for workload in chosen:
         left = options.minutes - (time.monotonic() - begun) / 60
         words = f"{workload.command} {workload.small if options.small else workload.full}"
         shown = words.replace("{", "").replace("}", "/bin/python")
         lines, said = ([], ["no time was left"])
+        started, load = time.monotonic(), os.getloadavg()[0]
         if left > 0.2:
             # A trial is of the machinery, which also shows on a machine with other work to do.
             limit = left if options.small else min(left, workload.minutes)
             lines, said = run(workload, words, pythons, limit)
-        outputs[workload.title] = lines
+        minutes = (time.monotonic() - started) / 60
+        cpus = f"{platform.machine()}, {os.cpu_count()} processors, load {load:.1f} before it began"
+        today = datetime.date.today()  # noqa: DTZ011 - the day here
+        head = f"{today:%d %B %Y}, {cpus}, Python {platform.python_version()}; {minutes:.1f} minutes"
         notes = "".join(f"\n- {line}" for line in said)
-        part = f"### {workload.title}, measured\n\n    python benchmarks/{shown}\n\n{tables(lines)}\n{notes}"
-        parts.append(part.rstrip())
-    minutes = (time.monotonic() - begun) / 60
-    cpus = f"{platform.machine()}, {os.cpu_count()} processors, load {load:.1f} before it began"
-    head = (
-        f"{datetime.date.today():%d %B %Y}, {cpus}, Python {platform.python_version()}; {minutes:.0f} minutes"  # noqa: DTZ011 - the day here
-    )
+        part = f"{head}\n\n    python benchmarks/{shown}\n\n{tables(lines)}\n{notes}"
+        parts[workload.title] = part.rstrip()
     absent = ", ".join(missing) or "none"
-    body = f"{head}. Packages that could not be installed: {absent}.\n\n" + "\n\n".join(parts)
+    titles = [each.title for each in WORKLOADS if each.title in parts]
+    body = f"Packages that could not be installed: {absent}.\n\n" + "\n\n".join(
+        f"### {title}, measured\n\n{parts[title]}" for title in titles
+    )
     if options.no_write:
         print(body)
         return
     write_between(PAGE, body)
-    rows = compared(outputs)
+    rows = compared(parts)
     if rows is not None and not options.small:
         plot(rows)
-        write_between(SUMMARY, summary(rows, head))
+        write_between(SUMMARY, summary(rows, parts))
 
 
 if __name__ == "__main__":

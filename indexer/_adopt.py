@@ -68,18 +68,18 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         into: where the dataset goes; None for beside the shards, or the user's cache folder where that
             cannot be written. A folder that was not named itself is the place only where it is a dataset
             already, or holds nothing else.
-        split: name of their split, or patterns by name, `{"train": "*train*", "val": "*val*"}`; None goes by
-            the names of files and folders, such as `val-00000-of-00008.tfrecord`, and by "train" where no
-            name tells a split. `report.notes` says what was decided.
+        split: name of their split, or patterns by name, `{"train": "*train*", "val": "*val*"}`. None goes by
+            the names of files and folders, such as `val-00000-of-00008.tfrecord`; where no name tells a
+            split, it is "train". `report.notes` says what was decided.
         executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.
         salvage: index around damage and report what was left out; otherwise a damaged shard is refused.
         update: index shards again that have changed since they were adopted, or whose index is damaged or
             gone.
         drop_missing: take shards out of the dataset that would be found, and that are no longer there.
-        schema: types of some features instead of those that the dataset has, or that are inferred (None takes
-            a feature out); or a whole `Schema`, which takes the place of the dataset's. None keeps that, or
-            infers one for Examples, JSON lines and tar files; False leaves records as they are.
-        types: types of some features, as a mapping for `schema`; beside a whole one there is none to change.
+        schema: types of some features, instead of those that the dataset has or that are inferred; None in
+            place of a type takes a feature out. A whole `Schema` takes the place of the dataset's. Without
+            one, Examples, JSON lines and tar files get an inferred schema. False leaves records as they are.
+        types: types of some features, as a mapping for `schema`. Not beside a whole one.
         encoding: how records hold the features of `schema`, where that is not what is inferred. A mapping is
             the whole schema then. "bytes" with one feature takes lines as they are.
         scan: format, checksums and block size, where they are not to be detected.

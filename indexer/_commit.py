@@ -156,7 +156,7 @@ class _Builder:
                 raise SchemaError(
                     "the dataset has a schema, and the new shards hold records of another kind",
                     url=self._catalog.store.url,
-                    advice="adopt them as a dataset of their own, with --into",
+                    advice="adopt them as a dataset of their own, with into=",
                 )
             return old.schemas, len(old.schemas)
         if wanted is None or (old is not None and any(total.rows for total in old.splits)):

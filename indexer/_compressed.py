@@ -119,7 +119,7 @@ def decode_members(
                     what,
                     start=stored.offset,
                     found=None if isinstance(error, FormatError) else str(error),
-                    advice="fetch it again, or index what decodes with --salvage",
+                    advice="fetch it again, or index what decodes with salvage=True",
                 ) from error
             if stored.keeps and step_over and _find_next(stored, compression, salvage.limits):
                 yield stored.member(reason=f"damage: {what}", stepped_over=True)

@@ -245,7 +245,7 @@ class ExternalIndexFramer:
                 url=self._url,
                 expected=f"{int(self._stops[-1])} bytes",
                 found=f"{self._offset + len(self._held)} bytes",
-                advice="it belongs to another file: make it again, or index the file without --use-index",
+                advice="it belongs to another file: make it again, or index the file without use_index=True",
             )
         if self._held:
             yield self._gap(memoryview(self._held), self._offset)
@@ -261,7 +261,8 @@ class ExternalIndexFramer:
                     url=self._url,
                     row=row + wrong,
                     expected="a frame whose length and checksums fit",
-                    advice="it belongs to another file, or the file is damaged: index it without --use-index",
+                    advice="it belongs to another file, or the file is damaged: index it "
+                    "without use_index=True",
                 )
         if self.framing is Framing.TAR_SAMPLE:
             inside = starts[starts >= 0].tolist()
@@ -270,7 +271,7 @@ class ExternalIndexFramer:
                     "the existing index does not fit the shard",
                     url=self._url,
                     expected="a header of a tar file where a sample begins",
-                    advice="it belongs to another file: index without --use-index",
+                    advice="it belongs to another file: index without use_index=True",
                 )
         return FrameRun(data, stops)
 
@@ -282,7 +283,7 @@ class ExternalIndexFramer:
                 url=self._url,
                 start=start,
                 stop=start + len(data),
-                advice="index without --use-index, or with --salvage, which leaves them out, too",
+                advice="index without use_index=True, or with salvage=True, which leaves them out, too",
             )
         tar_end = self.framing is Framing.TAR_SAMPLE
         return FrameRun(data, reason="end of the tar archive" if tar_end else _LEFT_OUT)
@@ -415,6 +416,6 @@ def _put(store: Store, key: str, data: bytes) -> str:
         raise StorageError(
             "another file is under the name of the index",
             url=url,
-            advice="remove it, or put the indexes elsewhere with --into",
+            advice="remove it, or put the indexes elsewhere with into=",
         )
     return url

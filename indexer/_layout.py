@@ -214,7 +214,7 @@ def choose_target(
     root = common_folder(search.folders)
     if root is None:
         places = ", ".join(sorted({place.url for place in search.folders}))
-        message = f"these shards have no folder in common ({places}): say where the dataset goes, with --into"
+        message = f"these shards have no folder in common ({places}): say where the dataset goes, with into="
         raise ValueError(message)
     target = _target(root, storage_options, "")
     reason = _cannot_write(target.store)

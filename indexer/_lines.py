@@ -31,8 +31,9 @@ _MARK = 4  # bytes of the longest mark of an encoding
 _MOST_GAPS = 1 << 16
 _BLANK = "blank line"
 _ADVICE = {
-    "json": "correct the line, leave it out with --salvage, or take lines as text with --format text",
-    "text": 'declare lines to be bytes with --schema \'{"line": "bytes"}\', or leave it out with --salvage',
+    "json": "correct the line, leave it out with salvage=True, or take lines as text with "
+    'scan=shardio_indexer.ScanOptions(format="text")',
+    "text": 'declare lines to be bytes with schema={"line": "bytes"}, or leave it out with salvage=True',
 }
 
 

@@ -111,13 +111,13 @@ def check_reads(schema: Schema, table: ShardTable, stores: Mapping[int, Store]) 
                 f"the schema does not read the records: {error.what}",
                 expected=error.expected,
                 found=error.found,
-                advice="give another schema, or adopt them as a dataset of their own, with --into",
+                advice="give another schema, or adopt them as a dataset of their own, with into=",
             ) from error
         except ValueError as error:
             # Whole lines want one feature, and other lines no other encoding than "example".
             raise SchemaError(
                 f"the schema does not read the records: {error}",
-                advice="give another schema, or adopt them as a dataset of their own, with --into",
+                advice="give another schema, or adopt them as a dataset of their own, with into=",
             ) from error
         if framing in (int(Framing.TAR_SAMPLE), int(Framing.LINES)) and schema.encoding != "bytes":
             unnamed |= dict.fromkeys(name for value in values for name in value)
@@ -221,7 +221,7 @@ def partition_outcomes(
             error = FormatError(
                 "the name of a shard tells no split, and those of others do",
                 url=outcome.shard.url,
-                advice="give each split a pattern (--split NAME=PATTERN)",
+                advice='give each split a pattern, such as split={"train": "*train*"}',
             )
             bad.append(replace(outcome, entry=None, error=error))
         elif entry.framing is not settled[outcome.shard.split]:
@@ -230,7 +230,7 @@ def partition_outcomes(
                 url=outcome.shard.url,
                 expected=settled[outcome.shard.split].name,
                 found=entry.framing.name,
-                advice="give it a split of its own (--split), or a dataset of its own (--into)",
+                advice="give it a split of its own with split=, or a dataset of its own with into=",
             )
             bad.append(replace(outcome, entry=None, error=error))
         else:
@@ -374,7 +374,7 @@ def _misfits(schema: Schema, framing: Framing, payloads: Sequence[bytes]) -> lis
     if not found:
         return []
     count = f"{len(found):,} of {len(payloads):,} records that were looked at do not fit the schema"
-    way_out = "--type NAME=bytes takes a tar member as it is, --type NAME=json a key of JSON"
+    way_out = 'types={"NAME": "bytes"} takes a tar member as it is, types={"NAME": "json"} a key of JSON'
     return [f"{count}, and reading them is an error: {found[0].what}; {way_out}"]
 
 
@@ -454,7 +454,7 @@ def _check_own(base: Version | None, known: Iterable[RootedEntry], schema: Schem
     if schema is None:
         raise SchemaError(
             "records of this dataset were written with a schema, which cannot be taken from them",
-            advice="leave out --no-schema",
+            advice="leave out schema=False",
         )
     if not base.manifest.schemas:
         raise SchemaError(
@@ -535,7 +535,7 @@ def _mixed(target: AdoptTarget, found: Sequence[str]) -> SchemaError:
         "these shards hold records of different kinds, which no one schema reads",
         url=target.place.url,
         found="; ".join(dict.fromkeys(found)),
-        advice="make each kind a dataset of its own, with --into; or adopt all of them with --no-schema, "
+        advice="make each kind a dataset of its own, with into=; or adopt all of them with schema=False, "
         "which leaves records bytes, text or members of samples",
     )
 

@@ -106,7 +106,8 @@ def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = T
             "the kind of this file is unknown",
             expected="TFRecord, tar, or a name that says what it is",
             found=f"first bytes {first.hex(' ')}" if first else "an empty file",
-            advice=f"name its format: --format {{{','.join(FORMATS)}}}",
+            advice=f"name its format, one of {', '.join(FORMATS)}: "
+            'scan=shardio_indexer.ScanOptions(format="tfrecord")',
         )
     # A damaged first length is the scanner's business; text and images are none of it.
     unlikely = len(first) < 12 or int.from_bytes(first[:8], "little") > DEFAULT_LIMITS.record
@@ -116,7 +117,8 @@ def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = T
             start=0,
             expected="a length and its CRC-32C",
             found=f"first bytes {first.hex(' ')}",
-            advice="name its format with --format, or leave it out",
+            advice='name its format, such as scan=shardio_indexer.ScanOptions(format="text"), '
+            "or leave it out",
         )
     return ShardKind(kind, compression)
 

@@ -77,7 +77,7 @@ class TarFramer:
         if self._skip or self._held:
             what = "a tar file is cut short"
             if not self._salvage.enabled:
-                advice = "fetch it again, or leave the last sample out with --salvage"
+                advice = "fetch it again, or leave the last sample out with salvage=True"
                 raise FormatError(what, start=self._offset, advice=advice)
             yield FrameRun(self._held, reason=f"damage: {what}")
             return
@@ -121,7 +121,7 @@ class TarFramer:
         if extension in self._extensions:
             what = f"sample {key!r} has two members {extension!r}"
             if not self._salvage.enabled:
-                advice = "leave the sample out with --salvage"
+                advice = "leave the sample out with salvage=True"
                 raise FormatError(what, row=self._row, start=self._offset + place, advice=advice)
             self._bad = f"damage: {what}"
         self._extensions.add(extension)
@@ -148,7 +148,7 @@ class TarFramer:
         absolute = self._offset + place + int(others[0])
         header = max(place, absolute // TAR_BLOCK * TAR_BLOCK - self._offset)
         if not self._salvage.enabled:
-            advice = "other programs stop at the end mark; continue behind it with --salvage"
+            advice = "other programs stop at the end mark; continue behind it with salvage=True"
             what = "bytes follow the end of a tar archive"
             raise FormatError(what, start=absolute, found="bytes that are not zero", advice=advice)
         sheet.gap(header, _END)
@@ -157,7 +157,9 @@ class TarFramer:
 
     def _resynchronise(self, error: FormatError, data: memoryview, place: int, sheet: _RunBuilder) -> int:
         if not self._salvage.enabled:
-            advice = "if the file is not a tar file, name its format; else fetch it again, or use --salvage"
+            advice = (
+                "if the file is not a tar file, name its format; else fetch it again, or use salvage=True"
+            )
             start = self._offset + (error.start or 0)
             raise FormatError(
                 error.what,

@@ -230,7 +230,7 @@ class TFRecordFramer:
                 "the last record is cut short",
                 row=self._row,
                 start=self._offset,
-                advice="fetch the file again, or leave the rest out with --salvage",
+                advice="fetch the file again, or leave the rest out with salvage=True",
             )
 
     def _refuse_other_checksums(self, data: Bytes) -> None:
@@ -238,7 +238,8 @@ class TFRecordFramer:
             raise FormatError(
                 "the writer of this file used zlib's CRC-32 where TFRecord has CRC-32C",
                 start=0,
-                advice="TensorFlow does not read it; adopt it with --record-crc crc32",
+                advice="TensorFlow does not read it; adopt it with "
+                'scan=shardio_indexer.ScanOptions(record_crc="crc32")',
             )
 
     def _error(self, problem: str, expected: object, found: object) -> CorruptRecordError:
@@ -248,7 +249,7 @@ class TFRecordFramer:
             start=self._offset,
             expected=expected,
             found=found,
-            advice="fetch the file again, or index around the damage with --salvage",
+            advice="fetch the file again, or index around the damage with salvage=True",
         )
 
 

@@ -96,9 +96,9 @@ def pack(
     came. So endless inputs need bounded memory, and the same records give the same rows.
 
     Args:
-        records: each a mapping of features to the tokens of one document (arrays or lists of one length in
-            all features, such as tokens and a loss mask), or the tokens alone, which become the feature
-            "tokens".
+        records: each a mapping of features to the tokens of one document, or the tokens alone, which become
+            the feature "tokens". Arrays or lists have one length in all features, such as tokens and a loss
+            mask.
         length: tokens of a row.
         features: which features are packed, and their types, `{"tokens": "int32"}`; names alone take the
             types of the first record, None takes all of its features. Other features of the records are left
@@ -112,10 +112,10 @@ def pack(
             documents. More makes rows fuller.
 
     Returns:
-        An iterator over rows: for each feature an array [length]; "segment_ids", int32[length], the number of
-        the document within the row from 1 on, 0 where the row is padded; and "position_ids", int32[length],
-        the place within the document from 0 on. Its `schema` is what the writer needs, its `report` says how
-        full the rows are.
+        An iterator over rows. A row has an array [length] for each feature, and two more of int32[length].
+        `segment_ids` is the number of the document within the row, from 1 on, and 0 where the row is padded.
+        `position_ids` is the place within the document, from 0 on. The iterator's `schema` is what the writer
+        needs, and its `report` says how full the rows are.
 
     Raises:
         SchemaError: a document that is too long, empty, lacks a feature, or has other types; names its number

@@ -66,6 +66,12 @@ def measure(text: str) -> Prose:
     return Prose(words, sentences, wide)
 
 
+def of_docstring(text: str) -> str:
+    """Return a docstring as Markdown: what is said of an argument is an item, and examples are none."""
+    text = re.sub(r"^ *(?:>>>|\.\.\.).*$|^ *\w+:$", "\n", text, flags=re.MULTILINE)
+    return re.sub(r"^ +\*{0,2}\w[\w, *]*: ", "\n\n- ", text, flags=re.MULTILINE)
+
+
 def complaints(prose: Prose) -> list[str]:
     """Say what of a page is beyond the limits."""
     found = [f"{length(sentence)} words: {sentence}" for sentence in prose.long]

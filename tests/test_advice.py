@@ -31,6 +31,7 @@ from shardio import Feature, Schema, codecs
 from shardio.catalog import Catalog
 from shardio.cli import main
 from shardio.cli._commands import all_commands
+from shardio.cli._console import in_flags
 from shardio.errors import SchemaError, ShardioError
 from shardio.reader import QUARANTINE_FILE
 from shardio.v1 import tensor_pb2
@@ -78,7 +79,7 @@ ELSEWHERE = {
     "drop_tags=True drops these tags; or remove them first (`shardio tag`)":
         "tests/lifecycle/test_erase.py::test_a_tagged_version_is_kept_unless_told",
     "look the records up in the latest version, and erase them there; what only earlier versions hold goes "
-    "with these: `shardio gc URL --expire N`":
+    "when these expire: `shardio gc URL --expire N`":
         "tests/lifecycle/test_erase.py::test_what_the_latest_version_no_longer_has",
     "run it again, with `shardio gc --keep 10` in place of a smaller number, so that what is being read "
     "stays":
@@ -147,18 +148,18 @@ ELSEWHERE = {
         "tests/promises/test_p23_repair.py::test_everything_comes_back_from_a_mirror",
     "it was cut or changed: `shardio repair` copies it (--mirror) or salvages its records":
         "tests/promises/test_p23_repair.py::test_everything_comes_back_from_a_mirror",
-    "no record would be left: see that the data is where it was, or name a mirror":
+    "no record would be left: check that the data is where it was, or name a mirror":
         "tests/promises/test_p23_repair.py::test_a_folder_that_is_not_mounted",
     "{}, or open an earlier version":
         "tests/promises/test_p23_repair.py::test_lists_without_a_copy_stay_lost_and_say_so",
-    'leave it with uncertain="leave" (--uncertain leave)':
+    'leave it with uncertain="leave"':
         "tests/promises/test_p23_repair.py::test_sessions_whose_schemas_do_not_fit",
     "repair the dataset where it can be written, or a copy of it":
         "tests/promises/test_p23_repair.py::test_a_place_that_cannot_be_written",
-    '{}; name a mirror, or choose: uncertain="leave" (--uncertain leave) goes back to that version, '
-    'uncertain="take" (--uncertain take) adds what may have been in it':
+    '{}; name a mirror, or choose: uncertain="leave" goes back to that version, '
+    'uncertain="take" adds what may have been in it':
         "tests/promises/test_p23_repair.py::test_the_latest_manifest_is_gone",
-    '{}; name a mirror, or choose: uncertain="take" (--uncertain take) adds what may have been in it':
+    '{}; name a mirror, or choose: uncertain="take" adds what may have been in it':
         "tests/promises/test_p23_repair.py::test_all_manifests_are_gone",
     "make it again from the shard: `shardio adopt URL --update`, URL being the shard's":
         "tests/promises/test_p23_repair.py::test_adopted_shards_are_left_alone",
@@ -171,14 +172,14 @@ ELSEWHERE = {
     "name a copy of the whole dataset as mirror":
         "tests/promises/test_p23_repair.py::test_bad_input",
     "nothing left here proves that the mirror's manifest of version {} is the one that was here: if "
-    "it is, give digest={} (--digest)":
+    "it is, give digest={}":
         "tests/promises/test_p23_repair.py::test_a_mirror_that_went_another_way",
     "the mirror's manifest of this version is another one":
         "tests/promises/test_p23_repair.py::test_a_manifest_of_the_mirror_that_is_another",
     "others wrote this shard, so repair leaves it alone: get it from its source again, then `shardio"
     ' adopt URL --update`; readers with on_error="skip" leave the damage out':
         "tests/promises/test_p23_repair.py::test_adopted_shards_are_left_alone",
-    "the mirror has not these bytes; name another copy of the dataset":
+    "the mirror does not have these bytes; name another copy of the dataset":
         "tests/promises/test_p23_repair.py::test_lists_without_a_copy_stay_lost_and_say_so",
     "check the address; a single shard is salvaged with `shardio adopt --salvage`":
         "tests/promises/test_p23_repair.py::test_a_single_shard_is_salvaged_by_adoption",
@@ -224,9 +225,9 @@ def follows(*advice: str):
 
 
 def refused(path: Path | str, **options) -> str:
-    """Return the advice that the one shard is refused with."""
+    """Return the advice that the one shard is refused with, as a shell shows it."""
     (refusal,) = shardio_indexer.adopt(path, **options).refused
-    return str(refusal.error.advice)
+    return in_flags(str(refusal.error.advice), all_commands()["adopt"].params)
 
 
 def raised(error: type[Exception] | tuple[type[Exception], ...], call: Callable[[], object]) -> str:
@@ -240,7 +241,10 @@ def lines_of(path: Path, data: bytes) -> Path:
     return path
 
 
-@follows("correct the line, leave it out with --salvage, or take lines as text with --format text")
+@follows(
+    "correct the line, leave it out with salvage=True, or take lines as text with "
+    'scan=shardio_indexer.ScanOptions(format="text")'
+)
 def mend_a_line(tmp: Path) -> None:
     path = lines_of(tmp / "x.jsonl", b"1\nx\n")
     assert "--salvage" in refused(path)
@@ -270,12 +274,12 @@ def keys_of_lines(tmp: Path) -> None:
     assert list(shardio.open(tmp))[85:87] == [{"n": 1, "x": None}, {"n": "wren", "x": 1}]
 
 
-@follows('declare lines to be bytes with --schema \'{"line": "bytes"}\', or leave it out with --salvage')
+@follows('declare lines to be bytes with schema={"line": "bytes"}, or leave it out with salvage=True')
 def lines_as_bytes(tmp: Path) -> None:
     path = lines_of(tmp / "x.txt", b"a\n\xe9\n")
-    (schema,) = re.findall("'(.*)'", refused(path))
+    (typed,) = re.findall(r"with (--type \S+),", refused(path))
     assert index([str(path), "--salvage", "--into", str(tmp / "a")]) == 0
-    assert index([str(path), "--schema", schema]) == 0
+    assert index([str(path), *typed.split()]) == 0
     assert list(shardio.open(tmp)) == [b"a", b"\xe9"]
 
 
@@ -300,9 +304,9 @@ def convert_instead(tmp: Path) -> None:
 
 
 @follows(
-    "make each kind a dataset of its own, with --into; or adopt all of them with --no-schema, "
+    "make each kind a dataset of its own, with into=; or adopt all of them with schema=False, "
     "which leaves records bytes, text or members of samples",
-    "give it a split of its own (--split), or a dataset of its own (--into)",
+    "give it a split of its own with split=, or a dataset of its own with into=",
 )
 def kinds(tmp: Path) -> None:
     (tmp / "in").mkdir()
@@ -320,7 +324,7 @@ def kinds(tmp: Path) -> None:
     assert index([f"{tmp}/c/*", "--split", "other=*.tfrecord", "--split", "train=*"]) == 0
 
 
-@follows("give each split a pattern (--split NAME=PATTERN)")
+@follows('give each split a pattern, such as split={"train": "*train*"}')
 def no_split(tmp: Path) -> None:
     lines_of(tmp / "test-0.tfrecord", tfrecord([b"x"]))
     # It may be a shard by its name, and turns out to be one.
@@ -329,7 +333,7 @@ def no_split(tmp: Path) -> None:
     assert index([str(tmp), "--split", "test=test*", "--split", "train=*"]) == 0
 
 
-@follows("adopt them as a dataset of their own, with --into")
+@follows("adopt them as a dataset of their own, with into=")
 def another_kind(tmp: Path) -> None:
     (tmp / "in").mkdir()
     lines_of(tmp / "in" / "a.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
@@ -339,7 +343,7 @@ def another_kind(tmp: Path) -> None:
     assert index([f"{tmp}/in/*.tar", "--split", "val", "--into", str(tmp / "into")]) == 0
 
 
-@follows("give another schema, or adopt them as a dataset of their own, with --into")
+@follows("give another schema, or adopt them as a dataset of their own, with into=")
 def another_schema(tmp: Path) -> None:
     (tmp / "in").mkdir()
     path = lines_of(tmp / "in" / "a.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
@@ -361,7 +365,7 @@ def lines_of_another_schema(tmp: Path) -> None:
     assert list(shardio.open(tmp)) == [1, 2]
 
 
-@follows("leave out --no-schema", "write them again with a schema into a dataset of their own")
+@follows("leave out schema=False", "write them again with a schema into a dataset of their own")
 def own_records(tmp: Path) -> None:
     lines_of(tmp / "x.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
     with shardio.DatasetWriter(tmp / "own", schema={"n": "int64"}) as out:
@@ -391,12 +395,15 @@ def patterns(tmp: Path) -> None:
     assert index([f"{tmp}/empty/*"]) == 0
 
 
-@follows("name its format with --format, or leave it out", "name its format: --format {{}}")
+@follows(
+    'name its format, such as scan=shardio_indexer.ScanOptions(format="text"), or leave it out',
+    'name its format, one of {}: scan=shardio_indexer.ScanOptions(format="tfrecord")',
+)
 def formats(tmp: Path) -> None:
     (tmp / "in").mkdir()
     lines_of(tmp / "in" / "x", b"hello\n")
-    (choices,) = re.findall(r"\{(.*)\}", refused(tmp / "in" / "x"))
-    assert "text" in choices.split(",")
+    (choices,) = re.findall(r"one of (.*): --format tfrecord", refused(tmp / "in" / "x"))
+    assert "text" in choices.split(", ")
     assert index([str(tmp / "in" / "x"), "--format", "text"]) == 0
     lines_of(tmp / "in" / "y.tfrecord", b"hello, this is a text\n")
     assert "--format" in refused(tmp / "in" / "y.tfrecord", into=tmp / "b")
@@ -404,10 +411,10 @@ def formats(tmp: Path) -> None:
 
 
 @follows(
-    "fetch it again, or leave the last sample out with --salvage",
-    "leave the sample out with --salvage",
-    "other programs stop at the end mark; continue behind it with --salvage",
-    "if the file is not a tar file, name its format; else fetch it again, or use --salvage",
+    "fetch it again, or leave the last sample out with salvage=True",
+    "leave the sample out with salvage=True",
+    "other programs stop at the end mark; continue behind it with salvage=True",
+    "if the file is not a tar file, name its format; else fetch it again, or use salvage=True",
 )
 def tars(tmp: Path) -> None:
     whole = tar([("a.txt", b"1"), ("b.txt", b"2")])
@@ -426,9 +433,9 @@ def tars(tmp: Path) -> None:
 
 
 @follows(
-    "fetch the file again, or index around the damage with --salvage",
-    "fetch the file again, or leave the rest out with --salvage",
-    "fetch it again, or index what decodes with --salvage",
+    "fetch the file again, or index around the damage with salvage=True",
+    "fetch the file again, or leave the rest out with salvage=True",
+    "fetch it again, or index what decodes with salvage=True",
 )
 def tfrecords(tmp: Path) -> None:
     whole = tfrecord([b"one", b"two", b"three"])
@@ -441,7 +448,7 @@ def tfrecords(tmp: Path) -> None:
         assert index([str(path), "--into", str(tmp / f"b-{name}"), "--salvage"]) == 0
 
 
-@follows("TensorFlow does not read it; adopt it with --record-crc crc32")
+@follows('TensorFlow does not read it; adopt it with scan=shardio_indexer.ScanOptions(record_crc="crc32")')
 def other_checksums(tmp: Path) -> None:
     import zlib
 
@@ -451,10 +458,10 @@ def other_checksums(tmp: Path) -> None:
 
 
 @follows(
-    "index without --use-index, or with --salvage, which leaves them out, too",
-    "it belongs to another file, or the file is damaged: index it without --use-index",
-    "it belongs to another file: index without --use-index",
-    "it belongs to another file: make it again, or index the file without --use-index",
+    "index without use_index=True, or with salvage=True, which leaves them out, too",
+    "it belongs to another file, or the file is damaged: index it without use_index=True",
+    "it belongs to another file: index without use_index=True",
+    "it belongs to another file: make it again, or index the file without use_index=True",
 )
 def given_indexes(tmp: Path) -> None:
     for name, text in (
@@ -471,7 +478,7 @@ def given_indexes(tmp: Path) -> None:
 
 @follows(
     "make plain TFRECORD files of it with `shardio export URL TARGET --kind tfrecord`, and adopt those",
-    "remove it, or put the indexes elsewhere with --into",
+    "remove it, or put the indexes elsewhere with into=",
 )
 def dali(tmp: Path) -> None:
     with shardio.DatasetWriter(tmp / "ds", compression="zstd") as out:
@@ -1127,14 +1134,16 @@ def test_commands_and_flags_in_advice_are_there() -> None:
     )
     names = set(re.findall(r"^  ([a-z]+) ", done.stdout, re.MULTILINE))
     assert {"adopt", "verify"} <= names
-    flags = {flag for option in all_commands()["adopt"].params for flag in option.opts} | {"--json"}
+    options = all_commands()["adopt"].params
+    flags = {flag for option in options for flag in option.opts} | {"--kind"}
     said = inventory("shardio", "indexer")
     for text, path in {**said, **mistakes("shardio", "indexer")}.items():
         assert set(re.findall(r"`shardio ([a-z]+)", text)) <= names, (path, text)
     for text, path in said.items():
         if path.startswith("indexer"):
-            assert set(re.findall(r"--[a-z-]+", text)) <= flags | {"--kind"}, (path, text)
-            assert not re.search(r"\b[a-z_]+=", text), f"{path}: an argument of Python in {text!r}"
+            shown = in_flags(text, options)
+            assert set(re.findall(r"--[a-z-]+", shown)) <= flags, (path, shown)
+            assert not re.search(r"\b[a-z_]+=[{\"TF,;]", shown), f"{path}: an argument of Python in {shown!r}"
 
 
 def test_arguments_in_messages_are_there() -> None:
@@ -1151,5 +1160,6 @@ def test_arguments_in_messages_are_there() -> None:
 def test_the_inventory_sees_advice(tmp_path) -> None:
     source = ROOT / "tests" / "advice.py"
     assert source.exists()
-    assert "name its format: --format {{}}" in inventory("indexer")
+    advice = 'name its format, one of {}: scan=shardio_indexer.ScanOptions(format="tfrecord")'
+    assert advice in inventory("indexer")
     assert json.dumps(sorted(inventory()))

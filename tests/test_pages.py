@@ -264,7 +264,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             (folder / "tfrecords").mkdir()
             for path in (folder / "examples" / "data").glob("*.tfrecord"):
                 (folder / "tfrecords" / path.name).write_bytes(path.read_bytes())
-        case "docs/adopt.md" | "docs/walkthroughs/existing-tfrecords.md":
+        case "docs/adopt.md":
             image = (folder / "photos" / "cat" / "1.jpg").read_bytes()
             with shardio.DatasetWriter(folder / "made2", schema={"image": "jpeg", "label": "int64"}) as out:
                 for n in range(300):

@@ -48,12 +48,15 @@ EXIT_CODES = "exit codes: 0 clean, 1 damage or failure found in the data, 2 usag
 # A line of Python, `open(url, split="x")`, stays one.
 _CALL = re.compile(r"(\w\((?:[^()]|\([^()]*\))*\))")
 # Arguments that are called otherwise than their flags, by flag: what they look like, and what is typed.
-_SCHEMA = r'\bschema=\{("(?:[^"\\]|\\.)*"): (None|"[^"]*")\}'
+_SCHEMA = r'\b(?:schema|types)=\{("(?:[^"\\]|\\.)*"): (None|"[^"]*")\}'
 _CLASSES = r"\bclasses=(\[[^\]]*\])"
+_SPLIT = r'\bsplit=\{("(?:[^"\\]|\\.)*"): ("[^"]*")\}'
+_SCAN = r"\bscan=shardio_indexer\.ScanOptions\(([^()]*)\)"
 _METADATA = r'\bmetadata=\{("(?:[^"\\]|\\.)*"): \.\.\.\}'
 _COLORS = {"red": "\x1b[1;31m", "yellow": "\x1b[1;33m"}
 _PLAIN = "\x1b[0m"
-_MESSAGES = ("advice", "expected", "found")  # fields of an error that are sentences
+# Fields of an error and of a report that are sentences.
+_MESSAGES = ("advice", "expected", "found", "error", "reason", "message", "notes")
 
 
 class CommandFailure(NamedTuple):
@@ -149,6 +152,10 @@ def _classes(match: re.Match[str]) -> str:
     return "".join(f" --class {shlex.quote(name)}" for name in names)[1:]
 
 
+def _split(match: re.Match[str]) -> str:
+    return f"--split {shlex.quote(f'{loads(match[1])}={loads(match[2])}')}"
+
+
 def _metadata(match: re.Match[str]) -> str:
     return f"--metadata {shlex.quote(loads(match[1]) + '=...')}"
 
@@ -160,6 +167,9 @@ _OTHERS: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("--type", _SCHEMA, _type),
     ("--class", _CLASSES, _classes),
     ("--metadata", _METADATA, _metadata),
+    ("--split", _SPLIT, _split),
+    ("--no-schema", r"\bschema=False", "--no-schema"),
+    ("--format", _SCAN, r"\1"),
 )
 
 
@@ -231,7 +241,7 @@ class Console:
     def report(self, report: Report, show: Callable[[], None]) -> None:
         """Print a report: as a document for programs, by a function for people."""
         if self.json:
-            self.document(report.to_dict())
+            self.document(self._said(report.to_dict()))
         else:
             show()
 
@@ -260,7 +270,7 @@ class Console:
 
     def warn(self, text: str) -> None:
         """Say what is part of the result and is not a line of it, on the error stream."""
-        self._say(text)
+        self._say(self.in_flags(text))
 
     def failure(self, failure: CommandFailure) -> None:
         """Print why the command failed: one line, or one JSON document on the error stream."""
@@ -287,8 +297,7 @@ class Console:
             Whether it was printed for programs, so that nothing is left to say.
         """
         if self.json:
-            bad = [{**each.to_dict(), "reason": self.in_flags(each.reason)} for each in report.skipped]
-            self.document(report.to_dict() | {"skipped": bad})
+            self.document(self._said(report.to_dict()))
             return True
         for each in report.skipped:
             self.line(f"left out: {each.where}: {self.in_flags(each.reason)}")
@@ -304,6 +313,14 @@ class Console:
     def in_flags(self, text: str) -> str:
         """Return a message of the library with flags in place of its arguments."""
         return in_flags(text, self._params)
+
+    def _said(self, value: Any, name: str = "") -> Any:
+        """Return a document whose sentences name flags in place of arguments."""
+        if isinstance(value, dict):
+            return {key: self._said(each, key) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self._said(each, name) for each in value]
+        return self.in_flags(value) if isinstance(value, str) and name in _MESSAGES else value
 
     def _say(self, text: str, *, mark: str = "", color: str = "") -> None:
         if self._progress is not None:

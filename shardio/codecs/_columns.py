@@ -270,8 +270,8 @@ ColumnValues: TypeAlias = "npt.NDArray[Any] | list[Any] | RaggedColumn"
 def collate(name: str, feature: Feature, values: Sequence[Any]) -> ColumnValues:
     """Bring the values that records hold into the column that `decode_batch` gives.
 
-    Numbers of fixed shape stack to one array [n, *shape]; of varying shape they become a `RaggedColumn`,
-    where a missing value is an empty row; tensors that are alike stack too; all else is a list.
+    Numbers of fixed shape stack to one array [n, *shape]. Those of varying shape become a `RaggedColumn`,
+    where a missing value is an empty row. Tensors that are alike stack, too. All else is a list.
 
     Raises:
         SchemaError: a value of fixed shape is None; an array has no place for that.

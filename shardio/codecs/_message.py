@@ -20,8 +20,8 @@ _M = TypeVar("_M", bound="_Base")
 class Message(RecordCodec, Generic[_M]):
     """Read and write records that are messages of one protobuf class.
 
-    Evolution is protobuf's own: fields may be added and deprecated, numbers are never used again; old
-    programs keep fields that they do not know, new ones see defaults where old records have nothing.
+    Evolution is protobuf's own. Fields may be added and deprecated, and numbers are never used again. Old
+    programs keep fields that they do not know. New ones see defaults where old records have nothing.
 
     Args:
         cls: a class made by protoc.

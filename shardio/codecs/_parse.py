@@ -207,9 +207,9 @@ def parse_examples(payloads: Payloads, features: Mapping[str, Description]) -> d
         `RaggedColumn`.
 
     Raises:
-        SchemaError: a required feature is missing, is of another kind, or has another number of values, or
-            places or partitions do not fit their values; names the feature and the record (`row` is its
-            number within this call).
+        SchemaError: a required feature is missing, is of another kind, or has another number of values; or
+            places or partitions do not fit their values. It names the feature and the record: `row` is its
+            number within this call.
         CorruptRecordError: a payload is no Example.
 
     Examples:
@@ -241,9 +241,9 @@ def parse_sequence_examples(
             these and FixedLenSequence.  FixedLen means that the list is required, and cannot have a default.
 
     Returns:
-        `{"context": {...}, "feature_lists": {...}, "lengths": {...}}`.  A feature list is ragged by step: for
-        FixedLen a `RaggedColumn` of an array [steps, *shape]; for Ragged a `RaggedColumn` whose values are
-        the `RaggedColumn` of all steps; for VarLen a `VarLenColumn` of three dimensions.  For
+        `{"context": {...}, "feature_lists": {...}, "lengths": {...}}`. A feature list is ragged by step.
+        FixedLen gives a `RaggedColumn` of an array [steps, *shape]. Ragged gives a `RaggedColumn` whose
+        values are the `RaggedColumn` of all steps. VarLen gives a `VarLenColumn` of three dimensions. For
         FixedLenSequence it is an array [n, most steps, *shape], and `"lengths"` has int64[n], its steps.
 
     Raises:

@@ -90,9 +90,9 @@ def encode_tensors(tensors: Sequence[object] | Mapping[str, object]) -> bytes:
     """Encode a TensorProtos message.
 
     Args:
-        tensors: one value per tensor, or values by name: a NumPy array or scalar (bool, 8 to 32 bit integers
-            without uint32, int64, float16, float32, float64), an int (int64) or float (float32) or nested
-            lists of them, str or bytes or a list of these (strings).
+        tensors: one value per tensor, or values by name. A value is a NumPy array or scalar of bool, int8,
+            uint8, int16, uint16, int32, int64, float16, float32 or float64. It may be an int (stored as
+            int64), a float (float32) or nested lists of them. str, bytes and lists of these become strings.
 
     Raises:
         SchemaError: a value that TensorProto has no type for; names the tensor.

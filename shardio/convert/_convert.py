@@ -408,12 +408,12 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
             `shardio.convert.source_kinds()`.
         schema: types of some features instead of those inferred (None leaves a feature out), or a whole
             `Schema`.
-        fn: for lists: called with each line, row or item, in a worker (and, to see what it makes, with
-            some of them before); returns a value, several, or none.
+        fn: for lists. It is called with each line, row or item in a worker, and with some of them before, to
+            see what it makes. It returns a value, several, or none.
         split: a name for all records, or patterns of file names by split, `{"train": "*train*", "val":
-            "val/*"}`; None keeps the source's splits, which of files are those that names of files and
-            folders tell, such as `val-00000-of-00008.parquet`, and "train" where no name tells one.
-            `report.notes` says what was decided.
+            "val/*"}`. None keeps the source's splits. Those of files come from names of files and folders,
+            such as `val-00000-of-00008.parquet`; where no name tells one, it is "train". `report.notes` says
+            what was decided.
         fractions: what each split gets of all records. A mapping, `{"train": 0.9, "test": 0.1}`, instead of
             `split`.
         on_error: what to do about what cannot become a record: "raise", or "skip": left out and listed in

@@ -116,8 +116,8 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         features: names of those exported; None for all.
         split: one split; None for all.
         version: a number or a tag; None for the latest.
-        compression: of the files, if the kind has it; None for what is usual there. "gzip" or "zlib" for
-            `tfrecord`, "gzip" for `jsonl`; "zstd" or "gzip" for `parquet`; "zstd" for `mds`.
+        compression: of the files, if the kind has it: "gzip" or "zlib" for `tfrecord`, "gzip" for `jsonl`,
+            "zstd" or "gzip" for `parquet`, "zstd" for `mds`. None for what is usual there.
         shard_bytes: bytes after which a new file is begun, where the kind has several.
         on_error: about damaged records, and those that the kind cannot hold: "raise", or "skip": left out and
             listed in the report, as also for a reader that skips them.

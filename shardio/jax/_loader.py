@@ -52,10 +52,10 @@ class StreamingLoader(StreamLoader):
     process holds the whole batch.
 
     Raises:
-        ValueError: a global batch that does not divide by the shards of its axis; a layout whose processes
-            hold no slice of it; in all processes: one cannot read the version of process 0, or its data,
-            plan, seed or batch are others. From the iterator: a column of other than this process's share of
-            rows.
+        ValueError: the global batch does not divide by the shards of its axis, or the layout gives processes
+            no slice of it. In all processes: one of them cannot read the version of process 0, or has other
+            data or another plan, seed or batch. From the iterator: a column has other than this process's
+            share of rows.
 
     Examples:
         >>> import shardio, tempfile

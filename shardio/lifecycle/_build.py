@@ -178,7 +178,7 @@ def run_build(
                         raise
                     build, since = rest, latest
         raise CommitConflictError(
-            f"garbage collection gave up what this build has stored, {_TRIES} times",
+            f"garbage collection removed what this build had stored, {_TRIES} times",
             url=catalog.store.url,
             advice="do not run it at the same time",
         )

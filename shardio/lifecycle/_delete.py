@@ -93,8 +93,8 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         NotFoundError: there is no dataset, no such version, no record has one of the keys, or there is no
             index of keys.
         CommitConflictError: a record is deleted already in a later version, or its shard is no longer part of
-            the dataset (it was compacted, erased or overwritten); with `erase`, another writer changed it
-            meanwhile, or a version that holds the records has a tag.
+            the dataset: it was compacted, erased or overwritten. With `erase`, also where another writer
+            changed the shard meanwhile, or where a version that holds the records has a tag.
         CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
 
     Examples:

@@ -142,8 +142,8 @@ def _groups(
             url=catalog.store.url,
             expected=f"the shards of version {read.number}",
             found=f"version {latest.number} without {missing[0].key}",
-            advice="look the records up in the latest version, and erase them there; what only earlier "
-            "versions hold goes with these: `shardio gc URL --expire N`",
+            advice="look the records up in the latest version, and erase them there; what only "
+            "earlier versions hold goes when these expire: `shardio gc URL --expire N`",
         )
     theirs = [shard for shard, i in numbers.items() if table[i].adopted]
     if theirs:

@@ -108,7 +108,7 @@ def find_remains(catalog: Catalog, found: Metadata) -> Remains:
             )
             continue
         if gap and is_random_session(name):
-            out.notes.append(f"session {name} may be part of an earlier version that is lost: left alone")
+            out.notes.append(f"session {name} may be part of a lost earlier version, so it is left alone")
             continue
         session = (
             _of_receipts(catalog, name, by_session[name], number_of_schema)
@@ -120,7 +120,7 @@ def find_remains(catalog: Catalog, found: Metadata) -> Remains:
             session = session if all(each.key in listed for each in session.entries) else None
         alone = base is None and len(by_session) == 1
         if session is not None and not alone and any(each.mode == "overwrite" for each in session.receipts):
-            out.notes.append(f"session {name} takes the place of all before it: left alone")
+            out.notes.append(f"session {name} replaces everything before it, so it is left alone")
             continue
         if session is None:
             out.notes.append(
@@ -321,7 +321,7 @@ def _add_schema(
             raise SchemaError(
                 f"the dataset has a schema and session {session.name} has none",
                 url=url,
-                advice='leave it with uncertain="leave" (--uncertain leave)',
+                advice='leave it with uncertain="leave"',
             )
         return schemas, 0
     if schema in schemas:
@@ -330,7 +330,7 @@ def _add_schema(
         raise SchemaError(
             f"the dataset has no schema and session {session.name} has one",
             url=url,
-            advice='leave it with uncertain="leave" (--uncertain leave)',
+            advice='leave it with uncertain="leave"',
         )
     for each in schemas:
         schema.check_reads(each)

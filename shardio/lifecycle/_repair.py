@@ -73,9 +73,8 @@ def repair(  # noqa: PLR0913 - the options are the public contract
         url: of the dataset.
         mirror: copy of the dataset to repair from; every byte is compared before it is stored.
         dry_run: change nothing, only say what would be done.
-        uncertain: what becomes of records that can be read and of which nothing proves that they belong where
-            they are. "take" or "leave" them; None leaves their shards, or the lost manifest, as they are, and
-            reports them.
+        uncertain: "take" or "leave" records that can be read, where nothing proves that they belong there.
+            None reports them, and leaves their shards, or the lost manifest, as they are.
         digest: `"sha256:..."` of the latest version, where its manifest is gone and the mirror's is to be
             trusted.
         allow_roots: roots of adopted shards that may be read, each with its storage options.
@@ -189,7 +188,7 @@ class _Repair:
                 Finding.from_error("missing", NotFoundError(each.reason, url=each.where))
                 for each in self.report.lost
             ]
-            advice = "no record would be left: see that the data is where it was, or name a mirror"
+            advice = "no record would be left: check that the data is where it was, or name a mirror"
             self.report = replace(
                 self.report,
                 repaired=tuple(each for each in self.report.repaired if each.what in ("manifest", "list")),
@@ -206,7 +205,7 @@ class _Repair:
 
     def _wait(self) -> RepairReport:
         """Return the report of a dry run that ends where it would have to read what is not repaired."""
-        self._add(notes=["shards are looked at once the manifests and lists are restored"])
+        self._add(notes=["shards are checked after the manifests and lists are restored"])
         return self.report
 
     def _add(
@@ -262,12 +261,8 @@ class _Repair:
             )
             advice = (
                 f"{first}; name a mirror, or choose: "
-                + (
-                    'uncertain="leave" (--uncertain leave) goes back to that version, '
-                    if remains.base
-                    else ""
-                )
-                + 'uncertain="take" (--uncertain take) adds what may have been in it'
+                + ('uncertain="leave" goes back to that version, ' if remains.base else "")
+                + 'uncertain="take" adds what may have been in it'
             )
             self._add(
                 unrepaired=[Finding.from_error("missing", NotFoundError(what, url=url)).with_advice(advice)]
@@ -326,7 +321,7 @@ class _Repair:
             for job, result in results:
                 if not isinstance(result, list):
                     raise StorageError(
-                        "a worker that looked at shards was lost",
+                        "a worker that checked shards was lost",
                         url=table_url(self.catalog, table, job.first),
                         found=f"{type(result.error).__name__}: {result.error}",
                         advice="it may have been out of memory; run it again",

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from shardio.storage import Store
 
 _SEAL = b"SHRDEND1"
-_MIRROR = "name a copy of the dataset with mirror= (--mirror URL)"
-_TAKE_AWAY = "where there is none, take the object away, and repair makes a manifest of what is left"
+_MIRROR = "name a copy of the dataset with mirror="
+_TAKE_AWAY = "without a copy, remove the object, and repair makes a manifest from what is left"
 
 
 @dataclass
@@ -209,7 +209,7 @@ class _Work:
                 "the mirror's manifest of this version is another one"
                 if child is not None or self.digest is not None
                 else f"nothing left here proves that the mirror's manifest of version {number} is the one "
-                f"that was here: if it is, give digest={version.digest!r} (--digest)"
+                f"that was here: if it is, give digest={version.digest!r}"
             )
             self.out.unrepaired.append(Finding.from_error(kind, error, url=url).with_advice(advice))
             return
@@ -285,7 +285,7 @@ class _Work:
             source, data = "left over", self._rebuilt(ref, version, sessions=sessions)
         if data is None:
             advice = (
-                "the mirror has not these bytes; name another copy of the dataset"
+                "the mirror does not have these bytes; name another copy of the dataset"
                 if self.mirror is not None
                 else f"{_MIRROR}, or open an earlier version"
             )

@@ -73,7 +73,7 @@ _WRONG = (FormatError, StaleIndexError, UnsafeNameError, NotFoundError, ShortRea
 _OF_SHARD = ("size", "block", "decode", "record", "checksum")
 _OF_INDEX = ("index", "frames")
 _CHOOSE = (
-    'give uncertain="take" (--uncertain take) to have them, or uncertain="leave" (--uncertain leave) to give '
+    'give uncertain="take" to have them, or uncertain="leave" to give '
     "them up; or name a mirror that has the whole object"
 )
 
@@ -299,7 +299,7 @@ class _ShardRepair:
             return True
         deleted = entry.rows - entry.live_rows
         if self.job.options.uncertain is None:
-            what = f"{deleted} rows of {entry.rows} were deleted, and which ones is lost"
+            what = f"{deleted} rows of {entry.rows} were deleted, and nothing tells which"
             self.out.uncertain[self.url] = entry.rows
             self.out.unrepaired += [each.with_advice(f"{what}: {_CHOOSE}") for each in findings]
         elif self.job.options.uncertain == "take":
@@ -311,7 +311,7 @@ class _ShardRepair:
             self._note("dropped", "deletions", self.rows_url, None, None)
             return True
         else:
-            self._drop(f"{deleted} rows were deleted, and which ones is lost")
+            self._drop(f"{deleted} rows were deleted, and nothing tells which")
         return False
 
     def _parses(self, data: bytes) -> bool:
@@ -568,11 +568,9 @@ class _ShardRepair:
                 if kept.doubtful_rows:
                     self.out.uncertain[self.url] = kept.doubtful_rows
                 if kept.doubtful_rows and self.job.options.uncertain is None:
-                    where = "match their own checksums, and the blocks that they stand in do not"
+                    where = "match their own checksums, but their blocks do not match theirs"
                     if not known:
-                        where = (
-                            "can be read, and with the index nothing is left to prove that they belong here"
-                        )
+                        where = "can be read, but without the index nothing proves that they belong here"
                         where += ", or were not deleted" if entry.deletion_key else ""
                     what = f"{kept.doubtful_rows} records {where}"
                     self.out.unrepaired += [each.with_advice(f"{what}: {_CHOOSE}") for each in shard + index]
@@ -658,7 +656,7 @@ class _ShardRepair:
         if not kept:
             yield BadRecord(
                 self.url,
-                "nothing proves that what can be read of it belongs here",
+                "nothing proves that its readable records belong here",
                 start=0,
                 stop=head.stored_bytes,
             )

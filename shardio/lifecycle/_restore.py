@@ -30,10 +30,10 @@ def restore(
 ) -> ChangeReport:
     """Make an earlier version the newest one again: its records, splits, schemas and metadata.
 
-    A new version is committed that names what the earlier one names; nothing is copied, and the versions
-    between stay, so a restore is undone by another. Tags stay as they are. Sessions that were merged since
-    are remembered as rolled back: running one of them again is refused, since its records may be the reason
-    to go back; write them under a new session, or restore a version that holds them.
+    A new version is committed that names what the earlier one names. Nothing is copied, and the versions
+    between stay, so another restore undoes this one. Tags stay as they are. Sessions that were merged since
+    are remembered as rolled back. Running one of them again is refused, since its records may be the reason
+    to go back. Write them under a new session, or restore a version that holds them.
 
     Args:
         url: of the dataset.

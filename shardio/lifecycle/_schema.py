@@ -49,10 +49,10 @@ def set_schema(
 
     Args:
         url: of the dataset.
-        features: those that change or are new, as in a schema: a feature that may be missing is added, with a
-            default or without; a default, a description, the names of classes are given or changed. What a
-            feature does not say stays as it is: classes, description, stored name. None in place of a feature
-            takes it away from readers. Of sequence examples `{"context": {...}, "feature_lists": {...}}`.
+        features: those that change or are new, as in a schema. A new feature may be missing, with a default
+            or without. Defaults, descriptions and names of classes may change. What a feature does not say
+            stays as it is: classes, description, stored name. None in place of a feature takes it away from
+            readers. Of sequence examples `{"context": {...}, "feature_lists": {...}}`.
         rename: new names of features, by the old ones, done before the changes; records keep theirs. Where a
             feature of the context and a feature list of sequence examples have one name, the old name is
             `context/NAME` or `feature_lists/NAME`.
@@ -130,9 +130,7 @@ def _without_keys(stored: str, now: Schema, before: Schema) -> str:
     )
     if stored not in names:
         return f"{old[stored]}: its index of keys is gone, too"
-    return (
-        f"{names[stored]}: its index of keys is gone, which held another default: build_keys makes it again"
-    )
+    return f"{names[stored]}: its index of keys held another default and is gone; build_keys makes it again"
 
 
 def _changed(

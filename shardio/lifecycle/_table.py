@@ -178,7 +178,9 @@ class _TableBuild(SidecarBuild[TableReport]):
             if refusal is not None:
                 raise ValueError(refusal)
             if column.name.lower() in ("shard", "row"):
-                message = f"feature {column.name!r}: a table says in a column of this name where a record is"
+                message = (
+                    f"feature {column.name!r}: a table has a column of this name for the place of a record"
+                )
                 raise ValueError(message)
         self.columns: list[ChosenColumn] = columns
         self.described = tuple(column.described for column in columns)

@@ -67,7 +67,7 @@ def find_targets(  # noqa: PLR0913 - those of `delete`
         message = f"give one of positions=, where= and keys=, found {' and '.join(given) or 'none'}"
         raise ValueError(message)
     if feature is not None and keys is None:
-        raise ValueError("feature= is whose keys are meant, for keys=; `where=` takes features=")
+        raise ValueError("feature= goes with keys= and names their feature; where= takes features=")
     names = [total.name for total in version.manifest.splits]
     chosen = choose_split(names, split, catalog.store.url)
     table = catalog.table(version)
@@ -115,8 +115,8 @@ def _checked(positions: ArrayLike | Iterable[int], records: int, version: int) -
         raise IndexError(message)
     if given.size and int(given.min()) < 0:
         message = (
-            f"position {given.min()} is negative: what is counted from the end is another record after an "
-            "append, so positions are deleted by their numbers from 0"
+            f"position {given.min()} is negative: count from 0, since an append changes what a position "
+            "from the end means"
         )
         raise ValueError(message)
     ascending = np.sort(given.astype(np.int64))

@@ -24,9 +24,8 @@ class Finding(ReportItem):
 
     Attributes:
         kind: "manifest", "list" (of shards), "missing" (an object), "index", "frames" (one block's part of an
-            index), "size", "block", "decode", "record", "checksum" (of a whole object), "deletions",
-            "value" (a record that does not decode), or "unreadable": it could not be looked at, and nothing
-            is known about it.
+            index), "size", "block", "decode", "record", "checksum" (of a whole object), "deletions", or
+            "value" (a record that does not decode). What could not be looked at is "unreadable".
         message: one sentence.
         url: the object.
         shard: key of the shard concerned.

@@ -187,9 +187,9 @@ class Feature:
     def restore(self, stored: Stored) -> Any:
         """Return the value that was fitted.
 
-        An array with dtype and shape as written, or a NumPy scalar where the shape is (); str for text, bytes
-        for bytes and images, parsed JSON for json, an array for tensors; a list of these where there is a
-        dimension.
+        An array with dtype and shape as written, or a NumPy scalar where the shape is (). Text becomes str,
+        bytes and images become bytes, json becomes parsed JSON, and tensors become an array. With a dimension
+        it is a list of these.
 
         Raises:
             ValueError: text, JSON or a tensor is damaged.

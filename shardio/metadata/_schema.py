@@ -173,9 +173,9 @@ class Schema(Mapping[str, Feature]):
     def incompatibility(self, older: Schema) -> str | None:
         """Say why records written with `older` cannot be read through this schema; None when they can.
 
-        A feature may be added when it is optional, dropped, made optional, given another default; it may
-        widen from a fixed size to `?` (one at most), from jpeg and its like to image, from text to bytes; its
-        classes may become more, at the end.  Features are the same where records hold them under one name.
+        A feature may be added when it is optional, dropped, made optional or given another default. It may
+        widen: from a fixed size to `?` (one at most), from jpeg and its like to image, from text to bytes.
+        New classes may be added at the end. Features are the same where records hold them under one name.
         """
         if self.encoding != older.encoding:
             return f"the encoding changes from {older.encoding!r} to {self.encoding!r}"

@@ -58,8 +58,8 @@ def check_memory(
     if needed > memory_bytes:
         msg = (
             f"the plan needs {needed} bytes in one process ({memory.open_windows} windows of "
-            f"{memory.window_rows:.0f} rows{what}), but memory_bytes is {memory_bytes}; use a plan with a "
-            "smaller window, more ranks, or a larger memory_bytes"
+            f"{memory.window_rows:.0f} rows{what}), but memory_bytes={memory_bytes}; use a plan with a "
+            "smaller window, more ranks, or a larger memory_bytes="
         )
         raise ValueError(msg)
 
@@ -88,11 +88,11 @@ def mixing_warning(
     more = f" and {len(weak) - 2} more" if len(weak) > 2 else ""
     plans = [(order.plans[number], order.sources[number].sizes) for number in weak]
     if _lacks_scratch(budget):
-        way = "scratch= a folder on a local disk mixes nearly as random order does"
+        way = "scratch= with a folder on a local disk mixes nearly as well as random order"
     elif any(smaller_chunks(plan, sizes, budget) is not None for plan, sizes in plans):
         way = 'mixing="best" mixes more, for more requests'
     else:
-        way = f"memory_bytes={max(enough_memory(*each)[0] for each in plans)} mixes as random order does"
+        way = f"memory_bytes={max(enough_memory(*each)[0] for each in plans)} mixes as well as random order"
     return (
         f"if the records of {named}{more} are sorted, by class for example, this plan mixes them too little, "
         f'which costs accuracy: {way}; metadata={{"shuffled": True}} in the dataset says that they are not '
@@ -166,7 +166,7 @@ def _ways_out(plan: Plan, sizes: ShardSizes, budget: Budget | None) -> list[str]
     memory, whole = enough_memory(plan, sizes)
     smaller = smaller_chunks(plan, sizes, budget)
     less, all_ = (memory, whole) if smaller is None else enough_memory(smaller, sizes)
-    mixes = "mixes as random order does"
+    mixes = "mixes as well as random order"
     if smaller is None or all_:
         best = ' with mixing="best"' if whole else ""
         return [f"memory_bytes={memory}{best} {mixes}"]
@@ -233,8 +233,7 @@ def _little_memory(order: Order, budget: Budget | None, global_batch: int, world
     if memory.open_windows == memory.window_rows == 1 and memory.held_bytes > budget.memory_bytes:
         line = (
             f"one record takes {memory.held_bytes} bytes, more than {given}: a process holds one at a time, "
-            f"and what a batch takes; memory_bytes={math.ceil(memory.held_bytes / 0.7)} is the least that "
-            "is kept to"
+            f"and a batch; give memory_bytes={math.ceil(memory.held_bytes / 0.7)} or more"
         )
         return [line]
     lines = []
@@ -290,9 +289,9 @@ def advice(
     more = workers > 1 and order.workers % workers
     if apart and stored >= LITTLE_BYTES:
         lines.append(
-            f"some chunks are fetched more than once: the plan is made for divisors of "
-            f"{order.ranks} ranks and of {order.workers} workers, "
-            f"so {' and '.join(apart)} would fetch each once"
+            f"some chunks are fetched more than once: the plan suits numbers of ranks that divide "
+            f"{order.ranks}, and of workers that divide {order.workers}; "
+            f"{' and '.join(apart)} would fetch each chunk once"
             + (f"; a run that begins with plan=Plan(workers={workers}) does, too" if more else "")
         )
     if shuffled is not None:

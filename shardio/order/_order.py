@@ -137,7 +137,7 @@ class Order:
                 same = expected == found
             if not same:
                 what = f"{name} differs from the state's"
-                advice = "give what the run began with, or begin a new run"
+                advice = "give the value that the run began with, or begin a new run"
                 raise ResumeError(what, expected=expected, found=found, advice=advice)
         order, schedule, epoch = _restore(parsed, self.sources, global_batch)
         # What the caller left open stays so: the next state may be of another plan.

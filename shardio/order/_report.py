@@ -63,37 +63,37 @@ class PlanReport(Report):
         records, steps, chunks: of the epoch; for mixtures the chunks of one pass over every source.
         windows: windows read in the whole epoch, its last steps aside.
         open_windows: windows that the fullest process holds at a time.
-        requests: range requests for data of all processes in an epoch, at most: of a dataset that fits in its
-            windows one for each run of neighbours, else one for each run of rows of a window, of which a few
-            come together; and as many for parts of the index at most.
+        requests: range requests for data of all processes in an epoch, at most. A dataset that fits in its
+            windows takes one for each run of neighbours. Others take one for each run of rows of a window, of
+            which a few come together. Parts of the index take as many again at most.
         requests_per_step: the same for one global batch.
         request_bytes: mean stored bytes of one request.
         copies: how many processes fetch a chunk, on average over lanes: 1 where ranks and workers divide the
             plan's.
         epoch_bytes: stored bytes of the records of an epoch; of a selection, with what is read beside them.
         rank_bytes: stored bytes that the busiest rank fetches, an upper bound.
-        bytes_twice: stored bytes that are fetched more than once, an upper bound: by several processes,
-            because a block is on both sides of a seam between chunks or windows, or for the first batch,
-            whose records may be read alone and again with their windows.
+        bytes_twice: stored bytes that are fetched more than once, an upper bound. Several processes may fetch
+            them, or a block is on both sides of a seam between chunks or windows. Records of the first batch
+            may be read alone and again with their windows.
         memory_bytes: decoded bytes of the open windows of one process and of what it fetches ahead, an
-            estimate; of records that stay in their files until they are delivered, what windows hold in place
-            of them.
+            estimate. For records that stay in their files until they are delivered, it is what windows hold
+            in their place.
         scratch_bytes: decoded bytes of the open windows that one process keeps on a local disk.
         first_batch_bytes, first_batch_requests: what the fullest rank reads before its first batch, at the
             beginning of an epoch.
         resume_batch_bytes, resume_batch_requests: the same after a resume in the middle of an epoch.
-        resume_bytes: what it reads by then and afterwards of the windows that are open there, on average: of
-            mapped files what was not delivered yet, from elsewhere also what is between; from a bucket up to
-            three sixteenths of the windows more, which had come early.
+        resume_bytes: what it reads by then and afterwards of the windows that are open there, on average. Of
+            mapped files it is what was not delivered yet, from elsewhere also what is between. From a bucket
+            it is up to three sixteenths of the windows more, which had come early.
         step_bytes: stored bytes that all ranks read for a step, on average.
         request_dollars: what all requests of an epoch cost, those to indexes too, at the prices
             `PRICES`.
         transfer_dollars: what the bytes of an epoch cost where they leave the cloud, at the same list.
         mixing: how batches compare with random ones, in the whole job.
         rank_mixing: the same for the batches of rank 0.
-        window_rows, window_bytes: rows of a window, and bytes that it holds, the mean over sources: decoded
-            ones, or 32 of each record that stays in its file; of interleaved plans with 8 bytes a row for
-            where each record ends, and its place.
+        window_rows, window_bytes: rows of a window, and bytes that it holds, the mean over sources. The bytes
+            are decoded ones, or 32 for each record that stays in its file. Interleaved plans add 8 bytes a
+            row for where each record ends, and its place.
         shuffle_radius: rows among which a record may be placed by the second shuffle and the turns of the
             lanes.
         chunks_per_batch, shards_per_batch: different ones among the records of a global batch, the mean over

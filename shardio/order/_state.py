@@ -102,7 +102,7 @@ def _seal(state: Mapping[str, Any]) -> str:
     try:
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError) as error:
-        what = f"the state holds what is not JSON: {error}"
+        what = f"the state is not JSON: {error}"
         raise ResumeError(what, advice="pass what state_dict() returned") from error
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -110,7 +110,7 @@ def _seal(state: Mapping[str, Any]) -> str:
 def _check_seal(state: object) -> None:
     if isinstance(state, Mapping) and "seal" in state and state["seal"] != (found := _seal(state)):
         raise ResumeError(
-            "the state was edited or damaged: its seal does not match its fields",
+            "the state was edited or damaged: its checksum does not match its fields",
             expected=repr(state["seal"])[:80],
             found=found,
             advice="use the state as state_dict() returned it",
@@ -273,7 +273,7 @@ def _other(name: str, theirs: Identity, ours: Identity, which: str) -> ResumeErr
             "",
         ),
         "selection": (
-            f"another selection of {which} is streamed than the state's",
+            f"another selection of {which} is streamed than when the state was saved",
             False,
             "give the same filter(), select() or slice as when the state was saved",
         ),

@@ -74,8 +74,8 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
         tasks: how many tasks to cut the items into, each with shards of its own; by default 32 to 512, or one
             per 256 items where their number is not known. Without `tasks` and `session`, shards much smaller
             than `shard_bytes` become large ones before the commit, in the same order.
-        shards: cut each split into so many shards, whose numbers of records differ by one at most (a split of
-            fewer records has a shard a record); in bounded memory, by two passes, as for `shuffle`.
+        shards: cut each split into so many shards, whose numbers of records differ by one at most. A split of
+            fewer records gets one shard per record. It takes two passes in bounded memory, as for `shuffle`.
         shuffle: a global shuffle while writing, in bounded memory: a first pass through a spool dataset in
             `spool_dir`, a second one in random order. On several machines `spool_dir` must be shared. A
             dataset that is written so, not one that is added to, gets `"shuffled": True` in its metadata.

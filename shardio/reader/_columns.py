@@ -131,8 +131,8 @@ def _column(schema: Schema, name: str) -> ChosenColumn:
         return ChosenColumn(name, base, "length", feature)
     known = [*schema, *(f"{each}{LENGTH}" for each in schema if _has_length(schema[each]))]
     near = closest(name, known)
-    meant = f"; did you mean {near!r}?" if near else ""
-    message = f"there is no feature {name!r}{meant}; the schema has {', '.join(schema)}"
+    meant = f"; did you mean {near!r}? The" if near else "; the"
+    message = f"there is no feature {name!r}{meant} schema has {', '.join(schema)}"
     raise ValueError(message)
 
 

@@ -64,11 +64,11 @@ def join(
         rename: new names for features of `right`, needed where both sides have one of the same name.
 
     Raises:
-        SchemaError: without `on`, the numbers of records differ; with it, a key comes twice on the right or
-            is missing there, a record has none, or the keys are of different types or number classes
-            differently. Says which, and where.
-        ValueError, TypeError: features of one name on both sides, one that is not there, a reader that has no
-            schema or does not decode, or skips damage, or whose images are cropped at random.
+        SchemaError: without `on`, the numbers of records differ. With it, a key comes twice on the right or
+            is missing there, a record has no key, or the keys differ in type or in the order of classes. It
+            says which, and where.
+        ValueError, TypeError: both sides have a feature of one name, or a feature is not there. Also a reader
+            without a schema, one that does not decode or skips damage, or one that crops images at random.
 
     Examples:
         >>> import shardio, tempfile

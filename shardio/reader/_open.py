@@ -74,9 +74,9 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         image_size: with `decode="image"`, (height, width) of every image, or one number for both. Images are
             then RGB, and a batch of them is one array uint8 [n, height, width, 3]. JPEGs are decoded at a
             half, a quarter or an eighth of their size where that suffices.
-        image_crop: which part of an image becomes that size: None for all of it (its aspect is not kept),
-            "center" (for evaluation; or a `CenterCrop`), "random" (for training, in streams alone; or a
-            `RandomResizedCrop`).
+        image_crop: which part of an image becomes that size. None takes all of it and does not keep its
+            aspect. For evaluation take "center" or a `CenterCrop`. For training, in streams alone, take
+            "random" or a `RandomResizedCrop`.
         features: names of the features wanted; others are not parsed.
         cache: where blocks of a remote dataset are kept on local disk, or None.
         verify: compare the checksum of every block before anything of it is returned.

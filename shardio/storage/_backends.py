@@ -250,7 +250,7 @@ def _check_known(root: Root) -> None:
         protocol, separator, _ = link.partition("://")
         known = protocol in known_implementations or protocol in registry
         if not known and separator:
-            msg = f"{protocol}:// is not a kind of storage that is known; fsspec lists those that are"
+            msg = f"fsspec knows no {protocol}://; fsspec.available_protocols() lists what it knows"
             raise ValueError(msg)
         if known:
             try:

@@ -375,7 +375,7 @@ _ADVICE = {
     ErrorKind.TLS: "check the certificate, the proxy, and whether the endpoint speaks https or http",
     ErrorKind.LOCAL: "check the storage_options, the environment variables and the profile",
 }
-_OR_ABSENT = "or that it exists: without permission to list the bucket, what is absent answers 403, too"
+_OR_ABSENT = "or that it exists: without permission to list the bucket, a missing object gives 403, too"
 
 
 def raise_storage_error(

@@ -642,7 +642,7 @@ def _folder_below(root: str, folders: list[str]) -> Iterator[int | None]:
 
 
 def _refuse_link(path: str) -> NoReturn:
-    what = "the way to a file to remove leads over a link, and nothing outside of the dataset is removed"
+    what = "a file to remove is behind a link, and nothing outside of the dataset is removed"
     raise StorageError(what, url=path, advice="remove the link, or what it leads to, by hand")
 
 

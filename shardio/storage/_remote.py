@@ -167,8 +167,8 @@ _UPLOAD = "upload:"  # how the ETag of an unfinished upload in parts begins
 # What interrupted writes leave where no listing tells of it.
 _UNLISTED = {
     "gcs": "GCS does not list uploads that were not finished, and removes them after a week",
-    "azure": "of unfinished uploads Azure lists those of new objects, and removes their blocks after a week",
-    "other": "whether uploads were left unfinished here, this kind of storage does not tell",
+    "azure": "Azure lists only unfinished uploads of new objects, and removes their blocks after a week",
+    "other": "this kind of storage does not tell whether uploads were left unfinished",
 }
 
 
@@ -561,8 +561,8 @@ class RemoteStore(Store):
             if found is None or found.size != size or not found.etag:
                 there = "absent" if found is None else f"{found.size} bytes, ETag {found.etag or 'none'}"
                 raise UnprovenError(
-                    f"an upload of {size} bytes was answered with success, and the object is {there}: "
-                    "something between here and the service answers in its place"
+                    f"the service confirmed an upload of {size} bytes, but the object is {there}: "
+                    "a proxy may answer in its place"
                 )
 
         for _ in range(_FALSE_REFUSALS):
@@ -581,7 +581,7 @@ class RemoteStore(Store):
                 continue
             return True
         raise StorageError(
-            "the service refuses to create an object because it exists, and it is not there",
+            "the service says that the object exists already, but it is not there",
             url=self.url_of(key),
             found=f"{_FALSE_REFUSALS} such answers",
             advice="try again later; a proxy or gateway before the service may answer in its place",

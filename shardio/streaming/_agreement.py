@@ -92,9 +92,9 @@ def check_same(stream: Stream, gather: Callable[[str], list[str]], *, unit: str)
     # Fewer processes than ranks: those of other jobs may have the others.
     if missing and len(ranks) >= stream.world_size:
         message = (
-            f"of world_size={stream.world_size} no process has rank={missing[0]}, and its records would not "
-            f"be seen: the {len(ranks)} processes have rank={ranks}; give each its coordinate among those "
-            "that read different records"
+            f"no process has rank={missing[0]} of world_size={stream.world_size}, so its records would not "
+            f"be seen: the {len(ranks)} processes have rank={ranks}; give each its own place among "
+            "those that read different records"
         )
         raise ValueError(message)
 

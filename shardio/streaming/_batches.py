@@ -615,8 +615,8 @@ class BatchBuilder:
                 return cut(self._collate(values), 0, 0)
         if self._options.drop_none:
             message = (
-                f"a batch is empty, and the transform dropped the first {decoded.rows} records of the epoch "
-                "too, so that nothing says which columns it has: leave such records out with ds.filter"
+                f"a batch is empty and its columns are unknown, because the transform also dropped the first "
+                f"{decoded.rows} records of the epoch: leave such records out with ds.filter"
             )
             raise TypeError(message)
         return None

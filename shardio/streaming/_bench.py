@@ -36,9 +36,9 @@ class BenchStage(Report):
     """One way of reading.
 
     Attributes:
-        name: "first" pass over the records, with checks; "read" without and "verify" with checks; "decode";
-            "batch", a shuffled stream in the caller's thread; "stream", the same by threads; "lookup",
-            records at positions without an order, by the batch.
+        name: "first" is the first pass over the records, with checks. "read" reads without checks, "verify"
+            with them, and "decode" decodes too. Then "batch" is a shuffled stream in the caller's thread, and
+            "stream" the same by threads. In "lookup", records are read at positions without an order.
         records, record_bytes: read; bytes before decoding, after "verify" by the mean of the sample.
         seconds: that it took.
     """

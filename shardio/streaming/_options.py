@@ -66,13 +66,13 @@ class StreamOptions:
             is not enough fewer of them side by side, which costs mixing. Where no such plan is within it,
             a warning says how many bytes it takes.
             Default: no bound.
-        scratch: where a stream from a bucket keeps open chunks that do not fit in `memory_bytes`: in a file
-            without a name on a local disk, of at most 4 GiB ("auto"), of so many bytes, or of 4 GiB in a
-            folder that you name; False for memory alone. The bytes are those of all ranks, each of which
-            holds its part. "auto" takes the folder of the cache, or of temporary files, where that is on a
-            disk with four times the room, and nothing for datasets that say that they are shuffled. A cache
-            with twice the room is not copied: uncompressed chunks stay there, up to 16 GiB by "auto".
-            Windows has no scratch.
+        scratch: where a stream from a bucket keeps open chunks that do not fit in `memory_bytes`. By default
+            ("auto") this is a file of at most 4 GiB on a local disk. A number sets its bytes, a path sets its
+            folder, and False uses memory alone. The file has no name. Its bytes are those of all ranks
+            together. The default looks at the folder of the cache, then at that of temporary files, and needs
+            four times the room there. It uses no disk for datasets that say that they are shuffled. If a
+            cache has twice the room, uncompressed chunks stay there and are not copied, up to 16 GiB by
+            default. Windows has no scratch.
         mixing: "best" mixes more, and "cheap" sends fewer requests, than the "default".
         transform: `f(value)` for every record.
         random_transform: `f(value, rng)`, the generator keyed by seed, epoch and the record's position: the
@@ -82,9 +82,9 @@ class StreamOptions:
             which gets shorter, and counted in `stats` as `records_dropped`; by default that is an error.
         num_threads: threads that fetch, check, decode and transform; 0 does it all in the caller's thread. A
             `StreamingDataLoader` has its own `num_threads` instead.
-        ahead_bytes: decoded bytes of the batches that are planned, and fetched, ahead of the consumer; by
-            default 16 MiB of datasets that are local files alone, 64 MiB where their records stay there until
-            they are delivered, 32 MiB of others, and up to 128 MiB where a store takes long to answer.
+        ahead_bytes: decoded bytes of the batches that are fetched ahead of the consumer. By default 16 MiB
+            for local files, 64 MiB where records stay in these files until they are delivered, and 32 MiB for
+            a bucket. Where the store takes long to answer, up to 128 MiB.
         progress: True for a display on stderr, or a function of how far the epoch has come: `done` and
             `total` steps, and `records`. Worker processes need a function that pickles.
 

@@ -71,9 +71,9 @@ def stream(ds: DatasetReader | Mix | str | Path, **options: Any) -> Stream:
 class Stream:
     """Batches of one rank; made by `shardio.stream`.
 
-    Iterating yields the rest of the epoch. The next iteration begins the next epoch where the last one came
-    to its end, and the same epoch again where it was left early; after `load_state_dict`, the first one goes
-    on from the state.
+    Iterating yields the rest of the epoch. When it came to the end, the next iteration begins the next epoch.
+    When it was left early, the next iteration begins the same epoch again. After `load_state_dict`, the first
+    iteration goes on from the state.
 
     Attributes:
         order: everything that decides which record comes next.

@@ -36,10 +36,10 @@ FIT_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_lo
 class StreamingDataset(StreamLoader, IterableDataset[Any]):
     """Batches of one rank, as tensors; see `shardio.stream` for the order and the options.
 
-    Meant for `StreamingDataLoader`. It is right as well in torch's own `DataLoader(dataset, batch_size=None)`
-    and in torchdata's `StatefulDataLoader(dataset, batch_size=None)`: loader worker w of W makes every W-th
-    batch, which is the order in which those loaders ask for them. Each of their passes with worker processes
-    is the next epoch, also after one that was left early.
+    Meant for `StreamingDataLoader`. torch's own `DataLoader(dataset, batch_size=None)` and torchdata's
+    `StatefulDataLoader(dataset, batch_size=None)` work, too. Loader worker w of W makes every W-th batch,
+    which is the order in which those loaders ask for them. Each of their passes with worker processes is the
+    next epoch, also after one that was left early.
 
     What a transform returns is collated as torch's `default_collate` does it: tensors, arrays and numbers are
     stacked, dicts and tuples item by item.

@@ -39,10 +39,9 @@ class StreamingDataLoader(StreamLoader):
     `state_dict` counts the batches that were delivered, not those that were prefetched. A pass ends, with its
     threads or processes, when its iterator does: at the end of the epoch, on `break`, or on an error.
 
-    Training loops of others find what they ask a torch loader for: `batch_size`, `drop_last`, `sampler` and
-    `batch_sampler` (of steps, with `set_epoch`), and `dataset`, a map-style view of the epoch in which item s
-    is the batch of step s. So Lightning, accelerate and transformers resume and skip exactly; see
-    docs/training.
+    Trainers find the attributes of a torch loader: `batch_size`, `drop_last`, `sampler` and `batch_sampler`
+    (of steps, with `set_epoch`). `dataset` is a map-style view of the epoch, in which item s is the batch of
+    step s. So Lightning, accelerate and transformers resume and skip exactly; see docs/training.
 
     Args:
         dataset: what to load.
@@ -52,10 +51,10 @@ class StreamingDataLoader(StreamLoader):
         num_workers: processes instead, for transforms in pure Python; `num_threads` is not used then.
         prefetch_factor: batches that each worker process makes ahead.
         pin_memory: return tensors in page-locked memory.
-        device: deliver batches there, for example "cuda": copied ahead in the threads that build them, from
-            page-locked memory and on a stream of their own, so that copies run beside the model. What is
-            ahead, some 32 MB, 16 of local files (`ahead_bytes`), takes memory of the device. What worker
-            processes make is copied when it is asked for.
+        device: deliver batches there, for example "cuda". The threads that build them copy them ahead, from
+            page-locked memory and on a stream of their own, so copies run beside the model. Batches that are
+            ahead take memory of the device: `ahead_bytes`, some 32 MB, or 16 MB for local files. Batches of
+            worker processes are copied when they are asked for.
         persistent_workers: keep the worker processes from epoch to epoch, until `close`.
         multiprocessing_context: "fork", "forkserver" or "spawn"; None for the platform's.
 

@@ -68,10 +68,10 @@ class MapDataset(Dataset[Any]):
 class FullShuffle(Sampler[int]):
     """Yield every position once in an order that depends on seed and epoch, in O(1) memory.
 
-    For lookups on local disks, where order costs nothing. Of R ranks, rank r gets every R-th position, all
-    ranks the same number; up to R - 1 positions of an epoch are left out, or with `drop_last=False` some are
-    given twice. As with torch's distributed sampler, every pass gives the same epoch until `set_epoch` says
-    another.
+    For lookups on local disks, where order costs nothing. Of R ranks, rank r gets every R-th position, and
+    all ranks get the same number. Up to R - 1 positions of an epoch are left out, or with `drop_last=False`
+    some are given twice. As with torch's distributed sampler, every pass gives the same epoch until
+    `set_epoch` says another.
 
     Args:
         data: the map-style dataset, or the number of its records.

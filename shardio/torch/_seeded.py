@@ -50,10 +50,10 @@ def seeded(
     """Make a transform that draws from global generators one for `random_transform=`.
 
     Whatever it draws is then keyed by seed, epoch and the record, in any thread or process, on any number of
-    ranks. torch's global generator is neither used nor changed: within the transform, functions of torch get
-    a generator of their own, so threads do not wait for each other. NumPy's and Python's global generators
-    cannot be replaced for one thread: they are seeded for the call and then put back, one transform at a
-    time, and what another thread draws from them meanwhile comes from the seeded ones.
+    ranks. Within the transform, functions of torch get a generator of their own. torch's global generator
+    stays as it is, and threads do not wait for each other. NumPy's and Python's global generators cannot be
+    replaced for one thread. They are seeded for the call and then put back, one transform at a time. What
+    another thread draws from them meanwhile comes from the seeded ones.
 
     Args:
         transform: `f(value)`, for example one of `torchvision.transforms.v2`.

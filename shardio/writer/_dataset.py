@@ -90,9 +90,9 @@ class DatasetWriter(AtomicWriter):
             records only; older versions stay until `shardio gc`).
         level: the compression library's level; None for its usual one.
         shard_bytes: stored bytes after which a shard is closed.
-        shards: cut each split into so many shards instead, whose numbers of records differ by one at most (a
-            split of fewer records has a shard a record). Records keep their order, without knowing how many
-            will come: they wait in `spool_dir`, which needs room for all of them, until `close`.
+        shards: cut each split into so many shards instead, whose numbers of records differ by one at most. A
+            split of fewer records gets one shard per record. Records keep their order. They wait in
+            `spool_dir`, which needs room for all of them, until `close`.
         block_bytes: target size of a block in decoded bytes; the unit of compression and checksum.
         encoding: of the records: "example" (default with a schema), "sequence_example", "tensors", "array",
             "bytes".
@@ -107,8 +107,8 @@ class DatasetWriter(AtomicWriter):
         spool_dir: folder for shards under construction; by default beside the data where that is local, else
             the system's temporary folder. Needs room for one shard a split, and three on their way.
         storage_options: as in fsspec.
-        record_checksums: keep the checksum of each record in the indexes of shards without compression, 4
-            bytes more, so that a lookup reads and checks its record alone and not 64 KiB around it.
+        record_checksums: keep the checksum of each record in the indexes of shards without compression: 4
+            bytes more per record. A lookup then reads and checks its record alone, and not 64 KiB around it.
         single_writer: state that no other writer is at work here, for places that cannot create exclusively.
 
     Raises:
@@ -208,9 +208,9 @@ class DatasetWriter(AtomicWriter):
     def written(self) -> Counter[str]:
         """How many records of each split are safely stored; a split without any counts 0.
 
-        Under a session's own id, reading this before the first `write` takes over what earlier runs of the
-        task have stored: skip that many records of each split and write the rest. A rerun that does not read
-        it starts again from its first record, and what the earlier run stored is left to `shardio gc`.
+        With a session of your own, read this before the first `write` to take over what earlier runs of the
+        task have stored. Then skip that many records of each split and write the rest. A rerun that does not
+        read it starts again from its first record, and `shardio gc` removes what the earlier run stored.
         """
         if not self._splits and not self._closed and not is_random_session(self.session):
             self._task.take_over(find_safe_work(self._catalog, self.session, self._task.number))

@@ -63,11 +63,13 @@ def test_keys(run: Run, birds: Path) -> None:
     assert found["missing"] == ["owl"]
     ended = run("keys", birds, "4", "--split", "train", "--feature", "label")
     assert ended.code == 0
-    assert ended.out.splitlines()[1].split()[:2] == ["4", "3"]
-    assert (
-        run("keys", birds, "owl", "--split", "all", "--feature", "name").out
-        == "no record has the key 'owl'\n"
-    )
+    assert ended.out.splitlines()[1].split()[:3] == ["4", "train", "3"]
+    assert run("keys", birds, "owl", "--feature", "name").out == "no record has the key 'owl'\n"
+    splits = shardio.open(birds)
+    assert set(splits) == {"train", "test"}
+    for key in ("bird 0", "bird 4"):  # looked for in all splits, none being named
+        (found,) = run("keys", birds, key, "--feature", "name", "--json").document["found"]
+        assert splits[found["split"]][found["position"]]["name"] == key
 
 
 def test_keys_refuses(run: Run, birds: Path) -> None:

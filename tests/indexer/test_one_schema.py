@@ -54,8 +54,8 @@ def test_splits_of_different_kinds_keep_their_values_or_are_refused(tmp_path, tr
         with pytest.raises(SchemaError, match=r"train: .*val: |val: .*train: ") as caught:
             shardio_indexer.adopt(patterns, split=SPLITS)
         assert not (both / "_shardio").exists()
-        assert "--into" in caught.value.advice
-        assert "--no-schema" in caught.value.advice
+        assert "with into=" in caught.value.advice
+        assert "with schema=False" in caught.value.advice
         # Both ways out work.
         for number, pattern in enumerate(patterns):
             assert shardio_indexer.adopt(pattern, into=tmp_path / f"into{number}").ok
@@ -311,7 +311,7 @@ def test_a_member_that_does_not_fit_is_noted(tmp_path) -> None:
     (tmp_path / "a.tar").write_bytes(tar([("a.json", b"{}"), ("b.json", b"<html>")]))
     report = shardio_indexer.adopt(tmp_path)
     assert report.schema["json"].type == "json"
-    assert any("1 of 2 records" in note and "--type NAME=bytes" in note for note in report.notes)
+    assert any("1 of 2 records" in note and 'types={"NAME": "bytes"}' in note for note in report.notes)
     assert main([str(tmp_path), "--type", "json=bytes"]) == 0
     assert shardio.open(tmp_path)[1]["json"] == b"<html>"
 

@@ -278,7 +278,7 @@ def test_what_becomes_of_indexes_of_keys(tmp_path) -> None:
     shardio.set_schema(url, rename={"uid": "id", "t": "s"})
     changed = {"s": Feature("int64", default=4)}
     assert shardio.set_schema(url, changed, dry_run=True).changes[1:] == [
-        "s: its index of keys is gone, which held another default: build_keys makes it again"
+        "s: its index of keys held another default and is gone; build_keys makes it again"
     ]
     for name in ("s", "id"):
         assert shardio.set_schema(url, {name: None}).changes == [

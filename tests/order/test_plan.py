@@ -421,7 +421,7 @@ def test_a_plan_over_memory_bytes_names_both_numbers():
     needed = report(order, global_batch=256).memory_bytes
     check_memory(order, global_batch=256)
     check_memory(order, global_batch=256, memory_bytes=needed)
-    with pytest.raises(ValueError, match=rf"needs {needed} bytes .* memory_bytes is 1000000"):
+    with pytest.raises(ValueError, match=rf"needs {needed} bytes .* memory_bytes=1000000"):
         check_memory(order, global_batch=256, memory_bytes=1_000_000)
 
 
@@ -462,7 +462,7 @@ def test_the_memory_that_a_warning_names_mixes_as_random_order_does(record):
     (line,) = [each for each in lines if "side by side" in each] or [""]
     if often <= 1.1:
         return
-    ways = re.findall(r'memory_bytes=(\d+)( with mixing="best")? mixes as random order does', line)
+    ways = re.findall(r'memory_bytes=(\d+)( with mixing="best")? mixes as well as random order', line)
     assert ways
     for memory, best in ways:
         budget = Budget(memory_bytes=int(memory), mixing="best" if best else "default")
@@ -471,7 +471,7 @@ def test_the_memory_that_a_warning_names_mixes_as_random_order_does(record):
     assert line.index('mixing="best" mixes more') < line.index("memory_bytes="), "what costs least is first"
     named = mixing_warning(order, ["s3://bucket/birds"], shuffled=[False], budget=Budget())
     assert "s3://bucket/birds are sorted" in named
-    assert "scratch= a folder on a local disk mixes nearly as random order does" in named
+    assert "scratch= with a folder on a local disk mixes nearly as well as random order" in named
     # Where a disk is used already, and is too small to help.
     small = Budget(scratch_bytes=1)
     named = mixing_warning(order, ["s3://bucket/birds"], shuffled=[False], budget=small)
@@ -480,7 +480,7 @@ def test_the_memory_that_a_warning_names_mixes_as_random_order_does(record):
     order = make_order([Source(sizes, IDENTITY)], global_batch=batch, budget=best)
     named = mixing_warning(order, ["s3://bucket/birds"], shuffled=[False], budget=best)
     if named is not None:
-        memory = int(re.search(r"memory_bytes=(\d+) mixes as random order does", named)[1])
+        memory = int(re.search(r"memory_bytes=(\d+) mixes as well as random order", named)[1])
         assert recurrence(Budget(memory_bytes=memory, mixing="best"))[0] <= 1.1
 
 

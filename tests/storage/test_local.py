@@ -337,7 +337,7 @@ def test_listing_follows_links_to_folders_only_where_asked_and_no_circle(
     # What is removed is the link, never what it leads to.
     assert store.delete("a/one")
     assert (elsewhere / "deep" / "other").exists()
-    with pytest.raises(StorageError, match="leads over a link"):
+    with pytest.raises(StorageError, match="behind a link"):
         store.delete("a/linked/deep/other")
     assert (elsewhere / "deep" / "other").exists()
 

@@ -47,7 +47,7 @@ def test_what_is_not_an_opened_dataset(take, given):
         ({"global_batch": 8, "num_threads": -1}, "num_threads=-1"),
         (
             {"global_batch": 8, "memory_bytes": 10, "plan": Plan(chunk_rows=2, interleave=1)},
-            "needs .* bytes .* memory_bytes is 10",
+            "needs .* bytes .* memory_bytes=10",
         ),
         ({"global_batch": 8, "seed": -1}, "seed"),
         ({"global_batch": 8, "epoch": -1}, "epoch"),

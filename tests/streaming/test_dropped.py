@@ -94,7 +94,7 @@ def nothing(value):
 
 
 def test_an_epoch_of_which_nothing_is_left_says_so(url):
-    with pytest.raises(TypeError, match=r"nothing says which columns it has: .* ds\.filter"):
+    with pytest.raises(TypeError, match=r"its columns are unknown, .* ds\.filter"):
         list(make(url, transform=nothing, drop_none=True))
 
 

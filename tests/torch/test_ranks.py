@@ -255,7 +255,7 @@ DIFFERING = [
     ({"seed": 1}, "seed of rank 0 is 0, of rank 1 1"),
     ({"global_batch": 16}, "batches[0].global_batch of rank 0 is 8, of rank 1 16"),
     ({"rank": 1, "world_size": 4}, "world_size of rank 0 is 2, of rank 1 4"),
-    ({"rank": 0, "world_size": 2}, "of world_size=2 no process has rank=1"),
+    ({"rank": 0, "world_size": 2}, "no process has rank=1 of world_size=2"),
     ({"plan": shardio.Plan(ranks=3)}, "multiple"),
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import Argument, Command, Option
 from shardio.cli._console import CLEAN
@@ -33,22 +33,31 @@ def _run(given: Given, console: Console) -> int:
 
 def _find(given: Given, console: Console) -> int:
     import shardio
-    from shardio.reader import open_split
 
-    ds = open_split(**given.options(shardio.open))
-    found = []
+    ds = shardio.open(**given.options(shardio.open))
+    splits = ds if isinstance(ds, shardio.DatasetDict) else {ds.split: ds}
+    found: list[dict[str, Any]] = []
     for text in given.keys:
-        key = parse_key(text, ds.key_features, given.feature)
-        for position in ds.find_all(key, feature=given.feature).tolist():
-            place = ds.locate(position)
-            found.append({"key": text, "position": position, "shard": place.shard, "row": place.row})
+        for split, part in splits.items():
+            key = parse_key(text, part.key_features, given.feature)
+            for position in part.find_all(key, feature=given.feature).tolist():
+                place = part.locate(position)
+                found.append(
+                    {
+                        "key": text,
+                        "split": split,
+                        "position": position,
+                        "shard": place.shard,
+                        "row": place.row,
+                    }
+                )
     missing = [text for text in given.keys if text not in {each["key"] for each in found}]
     if console.json:
         console.document({"url": given.url, "version": ds.version, "found": found, "missing": missing})
     else:
-        rows = [(each["key"], str(each["position"]), each["shard"], str(each["row"])) for each in found]
+        rows = [[str(value) for value in each.values()] for each in found]
         if rows:
-            console.table(rows, head=("key", "position", "shard", "row"), right=(1, 3))
+            console.table(rows, head=tuple(found[0]), right=(2, 4))
         for text in missing:
             console.line(f"no record has the key {text!r}")
     return CLEAN

@@ -28,13 +28,13 @@ def _print(console: Console, report: RepairReport) -> None:
     for lost in report.lost[:_SHOWN]:
         rows = "" if lost.row is None else f" rows {lost.row} to {(lost.row_stop or 0) - 1}"
         place = "" if lost.start is None else f" bytes [{lost.start}, {lost.stop})"
-        console.line(f"lost: {lost.where}{rows}{place}: {lost.reason}")
+        console.line(f"lost: {lost.where}{rows}{place}: {console.in_flags(lost.reason)}")
     if len(report.lost) > _SHOWN:
         console.line(f"... and {len(report.lost) - _SHOWN} more places; --json lists them all")
     for where, count in report.uncertain.items():
         console.line(f"uncertain: {plural(count, 'record')} of {where}")
     for finding in report.unrepaired:
-        console.line(f"not repaired: {finding}")
+        console.line(f"not repaired: {console.in_flags(str(finding))}")
     for note in report.notes:
         console.note(note)
     _print_end(console, report)

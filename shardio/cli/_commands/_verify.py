@@ -30,12 +30,13 @@ def _run(given: Given, console: Console) -> int:
 
     with console.progress("verify") as progress:
         report = given.call(shardio.verify, progress=show)
-    if console.json:
-        console.document(report.to_dict())
-    else:
+
+    def show_rest() -> None:
         for finding in report.findings[printed:]:
             _print(console, finding)
         _summarise(console, report)
+
+    console.report(report, show_rest)
     return DAMAGE if report.damaged else CLEAN if report.ok else FAILED
 
 
@@ -64,7 +65,7 @@ def _summarise(console: Console, report: VerifyReport) -> None:
         return
     good = f"{count(report.good_records)} of {plural(report.records, 'record')} are good"
     for advice in dict.fromkeys(finding.advice for finding in report.findings if finding.advice):
-        console.line(f"what to do: {advice}")
+        console.line(f"what to do: {console.in_flags(advice)}")
     if report.undecodable_records:
         good += f", {plural(report.undecodable_records, 'record')} cannot be decoded"
     outcome = "DAMAGED" if report.damaged else "UNREADABLE"

@@ -90,7 +90,7 @@ function errorBox(error, small, position) {
     .map((name) => `${name} ${about[name]}`).join(", ");
   const sides = ["expected", "found"].filter((name) => about[name] !== undefined).map((name) => `${name} ${about[name]}`).join(", ");
   return el("div", { class: small ? "error small" : "error", role: "alert" },
-    el("b", {}, about.kind ? `${about.kind}: ` : ""), about.error,
+    el("b", {}, about.kind && about.kind !== "ValueError" ? `${about.kind}: ` : ""), about.error,
     place ? el("div", { class: "small" }, place) : null,
     sides ? el("div", { class: "small" }, sides) : null,
     about.advice ? el("div", {}, "What to do: ", about.advice) : null,
@@ -207,12 +207,11 @@ function histogramChart(data, unit, format = short, name = null) {
     bar.append(svg("title", {}, `${last}${unit ? ` ${unit}` : ""}: ${count(n)}`));
     return bar;
   });
-  const width = Math.max(data.counts.length, 8);
   const total = data.counts.reduce((a, b) => a + b, 0);
   const label = `histogram of ${count(total)} values from ${format(data.edges[0])} to ${format(data.edges[data.edges.length - 1])}`;
   const lastEdge = data.whole ? data.edges[data.edges.length - 2] : data.edges[data.edges.length - 1];
   return el("div", {},
-    svg("svg", { class: "chart", viewBox: `0 0 ${width} 100`, preserveAspectRatio: "none", role: "img", "aria-label": label }, bars),
+    svg("svg", { class: "chart", viewBox: `0 0 ${data.counts.length} 100`, preserveAspectRatio: "none", role: "img", "aria-label": label }, bars),
     el("div", { class: "axis" }, el("span", {}, format(data.edges[0])), el("span", {}, unit || ""),
       data.counts.length > 1 ? el("span", {}, format(lastEdge)) : null));
 }
