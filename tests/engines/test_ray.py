@@ -10,7 +10,9 @@ import pytest
 
 import shardio
 from shardio.errors import CommitConflictError
+from shardio.parallel import RayExecutor
 from tests.engines.conftest import RECORDS, write_numbers
+from tests.parallel.elsewhere import OPERATIONS, Dying, left_behind
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -114,3 +116,12 @@ def test_a_worker_that_dies_while_it_writes_costs_nothing(shardio_ray, numbers, 
     assert sorted(int(value["n"]) for value in shardio.open(tmp_path / "ds")) == list(range(RECORDS))
     assert shardio.verify(tmp_path / "ds").ok
     assert not shardio.gc(tmp_path / "ds").unclaimed
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_survives_a_worker_that_dies(ray, tmp_path, name) -> None:
+    with RayExecutor() as executor:
+        dying = Dying(executor, tmp_path / "died")
+        here, there = left_behind(name, tmp_path, dying)
+    assert there == here
+    assert dying.flag.exists()

@@ -1,0 +1,36 @@
+"""Every operation that takes `executor=`, on workers of which one dies: what is left is as without them."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import shardio
+from tests.parallel.elsewhere import OPERATIONS, Dying, left_behind
+from tests.parallel.places import dask_cluster
+
+
+def test_all_of_them_are_here() -> None:
+    taking = {
+        name
+        for name in shardio.__all__
+        if inspect.isfunction(function := getattr(shardio, name))
+        and "executor" in inspect.signature(function).parameters
+    }
+    assert taking == OPERATIONS.keys()
+
+
+@pytest.fixture
+def dask():
+    with dask_cluster() as cluster, cluster.get_client() as client:
+        yield client.get_executor()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_dask_worker_that_dies_costs_nothing(dask, tmp_path, name) -> None:
+    executor = Dying(dask, tmp_path / "died")
+    here, there = left_behind(name, tmp_path, executor)
+    assert there == here
+    assert executor.flag.exists()
