@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio.order import (
+    SCRATCH_BYTES,
     Budget,
     Epoch,
     Identity,
@@ -328,7 +329,12 @@ def defaults(peers: dict[str, str], batch: int = 256) -> None:
             print("| " + " | ".join([name, f"{shards:,}", kind, *cells]) + " |", flush=True)
 
 
-BUDGETS = {"local": Budget(local=True), "bucket": Budget()}
+BUDGETS = {
+    "local": Budget(local=True),
+    "bucket, scratch=False": Budget(),
+    "bucket": Budget(scratch_bytes=SCRATCH_BYTES),
+    "bucket, 16 GiB of scratch": Budget(scratch_bytes=16 << 30),
+}
 
 
 def cost(order: Order, batch: int, *, local: bool) -> list[str]:
