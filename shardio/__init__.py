@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardio import codecs as codecs
     from shardio import errors as errors
-    from shardio.catalog import GcReport as GcReport
     from shardio.catalog import Version as Version
     from shardio.catalog import commit as commit
     from shardio.catalog import gc as gc
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from shardio.codecs import CenterCrop as CenterCrop
     from shardio.codecs import ImageOptions as ImageOptions
     from shardio.codecs import RandomResizedCrop as RandomResizedCrop
-    from shardio.convert import ConvertReport as ConvertReport
-    from shardio.convert import ExportReport as ExportReport
-    from shardio.convert import PackDatasetReport as PackDatasetReport
     from shardio.convert import convert_dataset as convert_dataset
     from shardio.convert import export_dataset as export_dataset
     from shardio.convert import from_arrow as from_arrow
@@ -34,15 +30,6 @@ if TYPE_CHECKING:
     from shardio.convert import pack_dataset as pack_dataset
     from shardio.errors import ShardioError as ShardioError
     from shardio.format import Limits as Limits
-    from shardio.lifecycle import ChangeReport as ChangeReport
-    from shardio.lifecycle import CompactReport as CompactReport
-    from shardio.lifecycle import DeleteReport as DeleteReport
-    from shardio.lifecycle import DiffReport as DiffReport
-    from shardio.lifecycle import EraseReport as EraseReport
-    from shardio.lifecycle import KeysReport as KeysReport
-    from shardio.lifecycle import RepairReport as RepairReport
-    from shardio.lifecycle import SchemaReport as SchemaReport
-    from shardio.lifecycle import TableReport as TableReport
     from shardio.lifecycle import build_keys as build_keys
     from shardio.lifecycle import build_table as build_table
     from shardio.lifecycle import compact as compact
@@ -56,17 +43,11 @@ if TYPE_CHECKING:
     from shardio.lifecycle import tag as tag
     from shardio.lifecycle import tags as tags
     from shardio.lifecycle import untag as untag
-    from shardio.maintenance import FillReport as FillReport
-    from shardio.maintenance import Finding as Finding
-    from shardio.maintenance import VerifyReport as VerifyReport
     from shardio.maintenance import fill_cache as fill_cache
     from shardio.maintenance import verify as verify
     from shardio.metadata import Feature as Feature
     from shardio.metadata import Schema as Schema
-    from shardio.order import Permutation as Permutation
     from shardio.order import Plan as Plan
-    from shardio.packing import PackedRows as PackedRows
-    from shardio.packing import PackReport as PackReport
     from shardio.packing import pack as pack
     from shardio.packing import pack_columns as pack_columns
     from shardio.packing import unpack as unpack
@@ -79,8 +60,6 @@ if TYPE_CHECKING:
     from shardio.reader import open as open  # noqa: A004 - the public name
     from shardio.reader import open_shard as open_shard
     from shardio.storage import CacheOptions as CacheOptions
-    from shardio.streaming import BenchReport as BenchReport
-    from shardio.streaming import Mix as Mix
     from shardio.streaming import Stream as Stream
     from shardio.streaming import StreamOptions as StreamOptions
     from shardio.streaming import audit as audit
@@ -96,27 +75,25 @@ __version__ = "0.1.0"
 
 # Where each name is.
 _OFFERED = {
-    "shardio.catalog": "GcReport Version commit gc log",
+    "shardio.catalog": "Version commit gc log",
     "shardio.codecs": "CenterCrop ImageOptions RandomResizedCrop",
     "shardio.convert": (
-        "ConvertReport ExportReport PackDatasetReport convert_dataset export_dataset from_arrow "
-        "from_generator from_pandas from_polars pack_dataset"
+        "convert_dataset export_dataset from_arrow from_generator from_pandas from_polars pack_dataset"
     ),
     "shardio.errors": "ShardioError",
     "shardio.format": "Limits",
     "shardio.lifecycle": (
-        "ChangeReport CompactReport DeleteReport DiffReport EraseReport KeysReport RepairReport "
-        "SchemaReport TableReport build_keys build_table compact delete diff remove_split "
-        "rename_split repair restore set_schema tag tags untag"
+        "build_keys build_table compact delete diff remove_split rename_split repair restore set_schema tag "
+        "tags untag"
     ),
-    "shardio.maintenance": "FillReport Finding VerifyReport fill_cache verify",
+    "shardio.maintenance": "fill_cache verify",
     "shardio.metadata": "Feature Schema",
-    "shardio.order": "Permutation Plan",
-    "shardio.packing": "PackReport PackedRows pack pack_columns unpack",
+    "shardio.order": "Plan",
+    "shardio.packing": "pack pack_columns unpack",
     "shardio.parallel": "write_dataset",
     "shardio.reader": "DatasetDict DatasetReader Location ShardReader join open open_shard",
     "shardio.storage": "CacheOptions",
-    "shardio.streaming": "BenchReport Mix Stream StreamOptions audit bench mix plan_report stream",
+    "shardio.streaming": "Stream StreamOptions audit bench mix plan_report stream",
     "shardio.writer": "DatasetWriter ShardWriter",
     "shardio_indexer": "adopt",
 }

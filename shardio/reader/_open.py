@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from shardio.arguments import checked_options, integer, names, options_by_root
 from shardio.callers import warn
 from shardio.catalog import Catalog
+from shardio.display import plural
 from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
 from shardio.format import (
     DEFAULT_LIMITS,
@@ -221,7 +222,7 @@ class ShardReader(RecordSequence):
     """The records of one shard, as payload bytes; made by `shardio.open_shard`."""
 
     def __repr__(self) -> str:
-        return f"<shardio.ShardReader {self.source.url}: {len(self):,} records>"
+        return f"<shardio.ShardReader {self.source.url}: {plural(len(self), 'record')}>"
 
 
 class SequentialShard:

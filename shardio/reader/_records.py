@@ -666,6 +666,8 @@ _SHOWN = 3  # records in a notebook's table
 _ELSEWHERE = {
     "iloc": "ds[i] is a record, ds[10:20] a reader, ds.read_batch(positions) columns",
     "loc": "ds[ds.find(key)] is the record with a key",
+    "iterrows": "a reader is iterable: for record in ds",
+    "itertuples": "a reader is iterable: for record in ds",
     "items": "ds.read_batch(positions) returns columns by name",
     "keys": "ds.column_names are the features, ds.find(key) looks a key up",
     "columns": "ds.column_names are the features",
@@ -889,7 +891,7 @@ class DatasetReader(RecordSequence):
             schema = self.source.values_without_schema if self.schema is None else ", ".join(self.features)
         return (
             f"<shardio.DatasetReader {self.source.url} version {self.version} split {self.split!r}: "
-            f"{len(self):,} records ({schema})>"
+            f"{plural(len(self), 'record')} ({schema})>"
         )
 
     def _repr_html_(self) -> str:

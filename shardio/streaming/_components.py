@@ -188,7 +188,7 @@ class Mix:
             f"{count}/{self.mixture.period} {reader!r}"
             for reader, count in zip(self.readers, self.mixture.counts, strict=True)
         )
-        return f"<shardio.Mix {parts}>"
+        return f"<shardio.streaming.Mix {parts}>"
 
 
 @checked_options

@@ -73,7 +73,7 @@ def test_a_session_in_a_list_is_committed_again(place, number, tmp_path):
     assert list(shardio.open(url)) == [b"bird %d" % k for k in range(7)]
 
 
-def write_many(url: str) -> shardio.WriteReport:
+def write_many(url: str) -> shardio.parallel.WriteReport:
     return shardio.write_dataset(
         url, [b"a", b"b"], lambda record: [record], session="many", mode="append", workers=1, tasks=1
     )

@@ -102,7 +102,7 @@ def test_plan_refuses_what_makes_no_sense(run: Run, numbers: Path, options: tupl
     assert says in ended.err
 
 
-def state_of(data: shardio.DatasetReader | shardio.Mix, path: Path, steps: int = 3) -> list:
+def state_of(data: shardio.DatasetReader | shardio.streaming.Mix, path: Path, steps: int = 3) -> list:
     """Save the state of a run after some steps; return their columns."""
     stream = shardio.stream(data, global_batch=8, seed=5, positions=True, remainder="pad")
     it = iter(stream)

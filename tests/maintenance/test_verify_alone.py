@@ -15,7 +15,7 @@ from tests.maintenance.made import adopted, flip, index_of, make_dataset, payloa
 BLOCKS = [payloads(5), payloads(7), payloads(3)]
 
 
-def kinds(report: shardio.VerifyReport) -> list[str]:
+def kinds(report: shardio.maintenance.VerifyReport) -> list[str]:
     return [finding.kind for finding in report.findings]
 
 

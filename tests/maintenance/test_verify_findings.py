@@ -25,7 +25,7 @@ def dataset(tmp_path: Path) -> Path:
     return make_dataset(tmp_path / "ds", records, shard_bytes=2000)
 
 
-def kinds(report: shardio.VerifyReport) -> list[str]:
+def kinds(report: shardio.maintenance.VerifyReport) -> list[str]:
     return [finding.kind for finding in report.findings]
 
 

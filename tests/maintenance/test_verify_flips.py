@@ -17,7 +17,7 @@ def dataset(tmp_path: Path, compression: str | None) -> Path:
     return make_dataset(tmp_path / "ds", {"train": payloads(9)}, compression=compression)
 
 
-def damage_everywhere(path: Path, variants) -> dict[int, shardio.VerifyReport]:
+def damage_everywhere(path: Path, variants) -> dict[int, shardio.maintenance.VerifyReport]:
     """Write each variant of a file, verify the dataset, and put the file back."""
     root = next(parent for parent in path.parents if (parent / "_shardio").is_dir())
     original = path.read_bytes()
@@ -42,7 +42,7 @@ def cuts(data: bytes):
     yield len(data) + 1, data + b"\0"
 
 
-def unnoticed(reports: dict[int, shardio.VerifyReport]) -> list[int]:
+def unnoticed(reports: dict[int, shardio.maintenance.VerifyReport]) -> list[int]:
     return [place for place, report in reports.items() if not report.damaged]
 
 

@@ -74,7 +74,7 @@ def read(url: str) -> list[bytes]:
     return list(shardio.open(url, "all", decode=False))
 
 
-def repaired(url: str, **options: object) -> shardio.RepairReport:
+def repaired(url: str, **options: object) -> shardio.lifecycle.RepairReport:
     """Repair; verify must be content afterwards, and a second repair has nothing to do."""
     dry = shardio.repair(url, workers=1, **options)
     report = shardio.repair(url, dry_run=False, workers=1, **options)

@@ -76,7 +76,7 @@ def sources_of(patterns: list[str], root: Path) -> list[str]:
     return [f"@{root.parent}/names.list" if one == "@" else str(root / one) for one in patterns]
 
 
-def converted(sources: list[str], url: Path) -> tuple[list[str], shardio.ConvertReport]:
+def converted(sources: list[str], url: Path) -> tuple[list[str], shardio.convert.ConvertReport]:
     report = shardio.convert_dataset(sources, url, kind="jsonl", split="train")
     return [value["at"] for value in shardio.open(url)], report
 
