@@ -144,8 +144,6 @@ ELSEWHERE = {
         "tests/catalog/test_sessions.py::test_a_receipt_that_no_commit_would_take_is_refused",
     "open one split, or with decode=False for payloads":
         "tests/indexer/test_adopt.py::test_a_split_holds_records_of_one_kind",
-    "`shardio repair --mirror` restores it from a copy; nothing was read from it":
-        "tests/promises/test_p23_repair.py::test_everything_comes_back_from_a_mirror",
     "it was cut or changed: `shardio repair` copies it (--mirror) or salvages its records":
         "tests/promises/test_p23_repair.py::test_everything_comes_back_from_a_mirror",
     "no record would be left: check that the data is where it was, or name a mirror":

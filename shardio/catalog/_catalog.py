@@ -29,6 +29,7 @@ from shardio.display import count, html_table, size
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata import (
+    COPY_ADVICE,
     HINT_KEY,
     MANIFESTS,
     SESSIONS,
@@ -391,7 +392,7 @@ class Catalog:
                 raise FormatError(
                     "a version has no manifest, and manifests are never deleted",
                     url=self.store.url_of(manifest_key(number)),
-                    advice="`shardio repair --mirror` restores it from a copy of the dataset",
+                    advice=COPY_ADVICE,
                 )
             yield version
 
@@ -448,7 +449,9 @@ class Catalog:
         table = self.find_shards(ref)
         if table is None:
             raise FormatError(
-                "the manifest names a list of shards that is not there", url=self.store.url_of(ref.key)
+                "the manifest names a list of shards that is not there",
+                url=self.store.url_of(ref.key),
+                advice=COPY_ADVICE,
             )
         return table
 

@@ -29,7 +29,14 @@ from shardio.maintenance._findings import UNREADABLE, Survey, VerifyReport
 from shardio.maintenance._indexed import check_indexed
 from shardio.maintenance._sequential import check_listed_bytes, check_records
 from shardio.maintenance._values import ValueCheck, value_check
-from shardio.metadata import ShardTable, manifest_key, parse_deletions, parse_head, usual_index_key
+from shardio.metadata import (
+    COPY_ADVICE,
+    ShardTable,
+    manifest_key,
+    parse_deletions,
+    parse_head,
+    usual_index_key,
+)
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import displayed
 from shardio.reader import (
@@ -55,7 +62,6 @@ if TYPE_CHECKING:
     from shardio.metadata import IndexHead, Schema, ShardEntry
     from shardio.storage import DataFile, Store
 
-_REPAIR = "`shardio repair --mirror` restores it from a copy of the dataset"
 # What is wrong with the data, as against what could not be read: a name that leads away is damage, too.
 _WRONG = (FormatError, StaleIndexError, UnsafeNameError)
 
@@ -317,7 +323,7 @@ def _check_parents(survey: Survey, catalog: Catalog, version: Version) -> None:
             parent = catalog.load(number, known_live=True)
         except NotFoundError:
             what = "the manifest of an earlier version is gone, and manifests are never deleted"
-            survey.note("missing", NotFoundError(what, url=url, advice=_REPAIR))
+            survey.note("missing", NotFoundError(what, url=url, advice=COPY_ADVICE))
             child = None
         except _WRONG as error:
             survey.note("manifest", error, url=url)
@@ -329,7 +335,7 @@ def _check_parents(survey: Survey, catalog: Catalog, version: Version) -> None:
                     url=url,
                     expected=f"SHA-256 {child.manifest.parent_sha256.hex()}",
                     found=f"SHA-256 {parent.sha256.hex()}",
-                    advice=f"it was replaced: {_REPAIR}",
+                    advice=f"it was replaced: {COPY_ADVICE}",
                 )
                 survey.note("manifest", replaced)
             child = parent
@@ -448,7 +454,7 @@ def _open_data(survey: Survey, store: Store, key: str, *, shard: str) -> DataFil
         data = store.open(key)
         _ = data.size  # a remote object that is not there is found out here
     except NotFoundError as error:
-        survey.note("missing", error, url=store.url_of(key), shard=shard, advice=_REPAIR)
+        survey.note("missing", error, url=store.url_of(key), shard=shard, advice=COPY_ADVICE)
     except StorageError as error:
         survey.note(UNREADABLE, error, url=store.url_of(key), shard=shard)
     else:

@@ -83,7 +83,7 @@ from shardio.metadata._names import (
 )
 from shardio.metadata._receipt import Receipt, SplitReceipt, parse_receipt, seal_receipt, session_digest
 from shardio.metadata._schema import Schema, by_stored_name, check_name, parse_schema_json
-from shardio.metadata._sealed import SEAL_BYTES, seal, unseal
+from shardio.metadata._sealed import COPY_ADVICE, SEAL_BYTES, seal, unseal
 from shardio.metadata._sidecars import (
     ENTRY,
     KEY_PAGE,
@@ -115,6 +115,7 @@ from shardio.metadata._tf_tensor import parse_tensor, serialize_tensor
 from shardio.metadata._types import ValueMismatchError, shape_fits, to_number_array
 
 __all__ = [
+    "COPY_ADVICE",
     "DATA",
     "ENTRY",
     "HINT_KEY",

@@ -182,7 +182,11 @@ def read_head_bytes(prefix: Buffer, *, url: str | None = None) -> int:
     """Return how many bytes of an index hold its header (not its columns), from its first 16 bytes."""
     if len(prefix) < PREFIX.size:
         raise FormatError(
-            "an index is cut short", url=url, expected=f"{PREFIX.size} bytes", found=len(prefix)
+            "an index is cut short",
+            url=url,
+            expected=f"{PREFIX.size} bytes",
+            found=len(prefix),
+            advice=INDEX_ADVICE,
         )
     magic, length, _ = PREFIX.unpack_from(prefix)
     if magic != MAGIC:
@@ -258,10 +262,15 @@ def _read_header(data: Buffer, url: str | None, limits: Limits) -> tuple[ShardIn
             url=url,
             expected=f"at most {limits.manifest} bytes",
             found=f"{stop - PREFIX.size} bytes",
+            advice=INDEX_ADVICE,
         )
     if stop > len(data):
         raise FormatError(
-            "an index is cut short in its header", url=url, expected=f"{stop} bytes", found=len(data)
+            "an index is cut short in its header",
+            url=url,
+            expected=f"{stop} bytes",
+            found=len(data),
+            advice=INDEX_ADVICE,
         )
     header_bytes = bytes(data[PREFIX.size : stop])
     expected = PREFIX.unpack_from(data)[2]
@@ -272,6 +281,7 @@ def _read_header(data: Buffer, url: str | None, limits: Limits) -> tuple[ShardIn
             url=url,
             expected=f"{expected:#010x}",
             found=f"{found:#010x}",
+            advice=INDEX_ADVICE,
         )
     return _parse_header(header_bytes, url=url, limits=limits), stop
 
@@ -282,7 +292,8 @@ def _read_columns(
     """Return the block columns, checked against their CRCs, and where `frame_stop` begins."""
 
     def broken(name: str, what: str, expected: object, found: object) -> FormatError:
-        return FormatError(f"column {name} of an index {what}", url=url, expected=expected, found=found)
+        what = f"column {name} of an index {what}"
+        return FormatError(what, url=url, expected=expected, found=found, advice=INDEX_ADVICE)
 
     names = [column.name for column in header.columns]
     wanted_names = RECORD_COLUMNS if RECORD_CHECKSUMS in header.critical_features else COLUMNS

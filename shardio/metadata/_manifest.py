@@ -22,7 +22,7 @@ from shardio.metadata._names import (
     key_run_of,
 )
 from shardio.metadata._schema import Schema
-from shardio.metadata._sealed import reading, seal_message, unseal_message
+from shardio.metadata._sealed import COPY_ADVICE, reading, seal_message, unseal_message
 from shardio.metadata._table import SplitTotals
 from shardio.metadata._wire import FORMAT_VERSION, MessageLayout, StoredField
 from shardio.v1 import manifest_pb2 as pb
@@ -259,7 +259,11 @@ def parse_manifest(
     message, digest = unseal_message(pb.Manifest, data, what=_WHAT, url=url, limits=limits)
     if message.version != version:
         raise FormatError(
-            "a manifest is under another's name", url=url, expected=version, found=message.version
+            "a manifest is under another's name",
+            url=url,
+            expected=version,
+            found=message.version,
+            advice=COPY_ADVICE,
         )
     with reading(_WHAT, url):
         metadata = decode_metadata(message.metadata_json, limits=limits)

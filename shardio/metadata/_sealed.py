@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 # Critical features of manifests that this version reads; other sealed objects have none.
 MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots", "session_lists", "stored_names"})
 
+# What to do about an object of a dataset that is damaged, gone or another's.
+COPY_ADVICE = "`shardio repair --mirror` restores it from a copy of the dataset"
+
 _MAGIC = b"SHRDMAN1"
 _END = b"SHRDEND1"
 _HEAD = struct.Struct("<8sQ")
@@ -132,7 +135,7 @@ def unseal(data: bytes, *, what: str, url: str | None = None) -> tuple[bytes, by
             url=url,
             expected=expected,
             found=found,
-            advice="`shardio repair --mirror` restores it from a copy; nothing was read from it",
+            advice=COPY_ADVICE,
         )
 
     if len(data) < SEAL_BYTES:

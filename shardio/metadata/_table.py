@@ -19,6 +19,7 @@ import numpy as np
 from shardio.errors import FormatError
 from shardio.format import Compression, Framing
 from shardio.metadata._names import usual_index_key
+from shardio.metadata._sealed import COPY_ADVICE
 from shardio.metadata._texts import JoinedTexts, NumberedTexts, PackedTexts, constant, hold_any
 
 if TYPE_CHECKING:
@@ -443,7 +444,7 @@ def check_sidecar(
     what: str,
     shard: ShardEntry,
     url: str | None = None,
-    advice: str | None = None,
+    advice: str = COPY_ADVICE,
 ) -> None:
     """Compare the bytes of a shard's sidecar with what the list of shards says of it.
 

@@ -17,7 +17,7 @@ import numpy as np
 from shardio.callers import warn
 from shardio.errors import CorruptBlockError, FormatError, NotFoundError, ShardioError, StaleIndexError
 from shardio.format import decode_stream
-from shardio.metadata import INDEX_ADVICE, check_index_end
+from shardio.metadata import COPY_ADVICE, INDEX_ADVICE, check_index_end
 from shardio.reader._tuning import TUNING
 from shardio.storage import (
     ChangedObjectError,
@@ -140,7 +140,7 @@ def missing_shard_error(error: NotFoundError, key: str, *, adopted: bool) -> Not
             "`shardio adopt URL --drop-missing`"
         )
     else:
-        advice = "`shardio repair --mirror` restores it from a copy of the dataset"
+        advice = COPY_ADVICE
     return NotFoundError(error.what, url=error.url, shard=key, advice=advice)
 
 

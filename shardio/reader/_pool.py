@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from shardio.reader._options import ReadOptions, ReadStats
     from shardio.storage import DataFile, Store
 
-_GONE_ADVICE = (
-    "`shardio repair` makes the index again; that of an adopted shard, `shardio adopt URL --update`"
-)
-
 
 class _OpenIndex(NamedTuple):
     """An index whose head was read and checked.
@@ -134,7 +130,7 @@ def _refuse_missing(store: Store, entry: ShardEntry, error: NotFoundError) -> No
         "a shard has no index where the list of shards says",
         url=store.url_of(entry.usual_index_key),
         shard=entry.key,
-        advice=_GONE_ADVICE,
+        advice=INDEX_ADVICE,
     ) from error
 
 
@@ -161,6 +157,7 @@ def _checked_head(view: memoryview, entry: ShardEntry, url: str, limits: Limits)
             shard=entry.key,
             expected=(*listed, entry.framing.name, entry.compression.name),
             found=(*counts, head.framing.name, head.compression.name),
+            advice=INDEX_ADVICE,
         )
     return head
 
@@ -354,7 +351,10 @@ class ShardPool:
             store = self._stores[0]
             url = store.url_of(entry.deletion_key)
             with self.explaining():
-                data = store.get(entry.deletion_key, max_bytes=self._limits.manifest)
+                try:
+                    data = store.get(entry.deletion_key, max_bytes=self._limits.manifest)
+                except NotFoundError as error:
+                    raise missing_shard_error(error, entry.key, adopted=False) from error
             rows = self._deleted[number] = parse_deletions(data, entry, url=url)
         return rows
 

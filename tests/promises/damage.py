@@ -73,24 +73,15 @@ def found_out(url: str, way: str) -> ShardioError | None:
     return None
 
 
-def positions_in(url: str, key: str) -> range:
-    """Return the positions of the records of the shard that an object belongs to, or else of all."""
-    source = shardio.open(url, "all", decode=False).source
-    for number, entry in enumerate(source.table):
-        if key in (entry.key, entry.usual_index_key, entry.deletion_key):
-            return range(int(source.stops[number]) - entry.live_rows, int(source.stops[number]))
-    return range(len(source))
-
-
-def returns_wrong(url: str, right: list[bytes], positions: range | None = None) -> str | None:
-    """Read records one at a time, all or some, each caught by itself; say what came back that is wrong."""
+def returns_wrong(url: str, right: list[bytes]) -> str | None:
+    """Read records one at a time, each caught by itself; say what came back that is wrong."""
     try:
         ds = shardio.open(url, "all", decode=False)
     except ShardioError:
         return None
     if len(ds) != len(right):
         return f"{len(ds)} records instead of {len(right)}"
-    for k in range(len(right)) if positions is None else positions:
+    for k in range(len(right)):
         try:
             found = ds[k]
         except ShardioError:

@@ -50,7 +50,7 @@ def test_every_size_of_a_single_shard(compression, place, tmp_path):
     case = victim(compression, place, tmp_path)
     (key,) = case.of_kind(".tfrecord")
     good = case.objects[key]
-    for data in [*(good[:size] for size in range(len(good))), good + b"\0", good + good]:
+    for data in [*(good[:size] for size in range(0, len(good), 7)), good[:-1], good + b"\0", good + good]:
         case.put(key, data)
         with pytest.raises(ShardioError):
             list(shardio.open_shard(f"{case.url}/{key}"))

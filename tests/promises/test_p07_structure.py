@@ -37,29 +37,6 @@ def check_refused(case: Victim, what: str) -> None:
         assert error.url is not None, f"{what}: {error}"
 
 
-@pytest.mark.sampled(2)
-@EVERY_CASE
-def test_swapped_doubled_and_missing_objects(victim):
-    """P7: swapped, missing and doubled shards, indexes, lists and manifests."""
-    kinds = {end: victim.of_kind(end) for end in (".tfrecord", ".shardidx", ".list", ".manifest")}
-    for end, keys in kinds.items():
-        assert len(keys) > 1
-        for a, b in itertools.combinations(keys, 2):
-            victim.put(a, victim.objects[b])
-            victim.put(b, victim.objects[a])
-            check_refused(victim, f"swapped {a} and {b}")
-            victim.restore(a)
-            # One is there twice, the other is gone.
-            check_refused(victim, f"{a} in the place of {b}")
-            victim.restore(b)
-        for key in keys:
-            if end == ".manifest":
-                continue
-            victim.put(key, None)
-            check_refused(victim, f"{key} is gone")
-            victim.restore(key)
-
-
 @WITH_RECORDS
 def test_shards_swapped_with_their_indexes(victim):
     """An index MUST have the head that the list names, and counts and kinds MUST be those of the list."""

@@ -13,9 +13,7 @@ from shardio.errors import (
     CorruptBlockError,
     CorruptRecordError,
     FormatError,
-    NotFoundError,
     ShardioError,
-    StaleIndexError,
 )
 from shardio.metadata import parse_head
 from tests.promises.damage import WAYS, Victim, found_out
@@ -78,44 +76,6 @@ def test_a_damaged_part_of_an_index(victim, way):
     assert (error.url, error.shard) == (victim.store.url_of(key), shard)
     assert (error.row, error.start, error.stop) == (head.block_rows(block)[0], start, stop)
     assert error.advice
-
-
-@EVERY_CASE
-def test_a_missing_object(victim):
-    for end, what in ((".tfrecord", None), (".shardidx", "has no index"), (".list", "list of shards")):
-        key = victim.of_kind(end)[-1]
-        victim.put(key, None)
-        error = found_out(victim.url, "lookup")
-        assert isinstance(error, FormatError if end == ".list" else NotFoundError)
-        assert error.url == victim.store.url_of(key)
-        if end != ".list":
-            assert error.shard == key.removesuffix(".shardidx")
-        assert what is None or what in str(error)
-        victim.restore(key)
-
-
-@EVERY_CASE
-def test_a_swapped_index(victim):
-    a, b = victim.of_kind(".shardidx")[-2:]
-    victim.put(a, victim.objects[b])
-    error = found_out(victim.url, "iteration")
-    assert type(error) is StaleIndexError
-    assert (error.url, error.shard) == (victim.store.url_of(a), a.removesuffix(".shardidx"))
-    assert "SHA-256" in str(error.expected)
-
-
-@EVERY_CASE
-@pytest.mark.parametrize("end", [".list", ".manifest"])
-def test_damaged_metadata(victim, end):
-    key = victim.of_kind(end)[-1]
-    damaged = bytearray(victim.objects[key])
-    damaged[-20] ^= 1
-    victim.put(key, bytes(damaged))
-    error = found_out(victim.url, "iteration")
-    assert type(error) is FormatError
-    assert error.url == victim.store.url_of(key)
-    assert "SHA-256" in str(error)
-    assert error.expected != error.found
 
 
 @pytest.mark.parametrize("place", PLACES)
