@@ -63,10 +63,15 @@ def connect_folder(
 ) -> tuple[Store, str]:
     """Return the store that an object is in, and its key there: the folder and the name of a URL.
 
+    The query of an HTTP URL, a signature, belongs to the folder: it goes with every request.
+
     Raises:
         ModuleNotFoundError, ValueError: as `connect`.
     """
-    folder, slash, name = url_text(url).rpartition("/")
+    text = url_text(url)
+    signed = text.startswith(("http://", "https://"))
+    address, mark, query = text.partition("?") if signed else (text, "", "")
+    folder, slash, name = address.rpartition("/")
     # "/x" is in "/", and "memory://x" in "memory://", which keep their slashes.
     root = folder if folder and not folder.endswith("/") else folder + slash
-    return connect(root or ".", storage_options=storage_options, engine=engine), name
+    return connect((root or ".") + mark + query, storage_options=storage_options, engine=engine), name

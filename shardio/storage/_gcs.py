@@ -33,7 +33,9 @@ def connect_gcs(options: Mapping[str, Any], tuning: Tuning) -> Any:
     del tuning
     from gcsfs.core import GCSFileSystem
 
-    fs = GCSFileSystem(**{**options, "skip_instance_cache": True})
+    # aiohttp obeys HTTPS_PROXY and NO_PROXY only where it is told to.
+    session = {"trust_env": True, **(options.get("session_kwargs") or {})}
+    fs = GCSFileSystem(**{**options, "session_kwargs": session, "skip_instance_cache": True})
     # Its retries are a decorator; underneath is the single attempt.
     once = getattr(GCSFileSystem._request, "__wrapped__", None)  # noqa: SLF001 - there is no option for it
     if once is not None:

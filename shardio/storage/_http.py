@@ -23,7 +23,9 @@ def connect_http(options: Mapping[str, Any], tuning: Tuning) -> Any:
     del tuning
     from fsspec.implementations.http import HTTPFileSystem
 
-    return HTTPFileSystem(**{**options, "skip_instance_cache": True})
+    # The other clients obey HTTPS_PROXY and NO_PROXY; aiohttp has to be told.
+    client = {"trust_env": True, **(options.get("client_kwargs") or {})}
+    return HTTPFileSystem(**{**options, "client_kwargs": client, "skip_instance_cache": True})
 
 
 class HTTPClient(Client):

@@ -237,11 +237,13 @@ async def _s3(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
             network["root_certificate"] = file.read()
     if fs.req_kw:
         config["request_payer"] = True
-    credentials = None if fs.anon else await fs.session.get_credentials()
-    explicit = getattr(fs._s3._request_signer, "_credentials", None)  # noqa: SLF001 - those given as options
-    if fs.anon or (explicit is None and credentials is None):
+    credentials = getattr(fs._s3._request_signer, "_credentials", None)  # noqa: SLF001 - those given as options
+    if credentials is None and not fs.anon:
+        # Only now: this asks the metadata service of EC2, for seconds where there is none.
+        credentials = await fs.session.get_credentials()
+    if fs.anon or credentials is None:
         return S3Store(bucket, skip_signature=True, **config, **common)
-    provider = _aws_provider(explicit or credentials, fs.loop)
+    provider = _aws_provider(credentials, fs.loop)
     return S3Store(bucket, credential_provider=provider, **config, **common)
 
 
@@ -286,7 +288,7 @@ def _gcs(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
 
     if "googleapis.com" not in fs._location:  # noqa: SLF001 - where gcsfs keeps its endpoint
         raise UntranslatableError("obstore cannot use another endpoint for GCS")
-    if fs.session_kwargs:
+    if fs.session_kwargs.keys() - {"trust_env"}:
         raise UntranslatableError("obstore has no counterpart for session_kwargs")
     if fs.requester_pays:
         project = fs.requester_pays if isinstance(fs.requester_pays, str) else fs.project

@@ -132,6 +132,8 @@ class FaultServer:
             body = await reader.readexactly(int(headers["content-length"]))
         if "aws-chunked" in headers.get("content-encoding", ""):
             body = _unchunk(body)
+        if target.startswith("http://"):  # asked as a proxy
+            target = "/" + target.split("/", 3)[3]
         path, _, query = target.partition("?")
         asked = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
         return Request(method, urllib.parse.unquote(path), headers, body, len(self.log), asked)

@@ -1,0 +1,85 @@
+"""Ways to a bucket beside credentials: anonymous, at the reader's cost, by signed addresses, by a proxy."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import shardio
+from tests.servers.faults import FaultServer, Request, fault_server
+from tests.servers.s3 import options_for
+
+RECORDS = [b"wren", b"robin"]
+NOWHERE = "http://no.such.host.invalid"  # a proxy alone leads there
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
+    folder = tmp_path_factory.mktemp("bucket")
+    with shardio.DatasetWriter(folder / "ds") as out:
+        out.write_many(RECORDS)
+    with fault_server() as server:
+        server.load(folder, "/bucket")
+        yield server
+
+
+def s3(url: str, **more: Any) -> dict[str, Any]:
+    return {"url": "s3://bucket/ds", "storage_options": {**options_for(url), **more}}
+
+
+def _shard(server: FaultServer) -> str:
+    return next(path for path in server.objects if path.endswith(".tfrecord"))
+
+
+# How a dataset or a shard is opened, and what every request has to have.
+WAYS = {
+    "anonymous": (
+        lambda server: s3(server.url, anon=True, key=None, secret=None),
+        lambda request: "authorization" not in request.headers,
+    ),
+    "requester pays": (
+        lambda server: s3(server.url, requester_pays=True),
+        lambda request: request.headers["x-amz-request-payer"] == "requester",
+    ),
+    "a signed folder": (
+        lambda server: {"url": f"{server.url}/bucket/ds?sv=1&sig=a%2Fb"},
+        lambda request: request.query == {"sv": "1", "sig": "a/b"},
+    ),
+    "a signed shard": (
+        lambda server: {"url": f"{server.url}{_shard(server)}?sv=1&sig=a%2Fb"},
+        lambda request: request.query == {"sv": "1", "sig": "a/b"},
+    ),
+    "a proxy to S3": (
+        lambda _: s3(NOWHERE),
+        lambda request: request.headers["host"] == NOWHERE[7:] and "authorization" in request.headers,
+    ),
+    "a proxy to a web server": (
+        lambda _: {"url": f"{NOWHERE}/bucket/ds"},
+        lambda request: request.headers["host"] == NOWHERE[7:],
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*is read with fsspec instead of obstore")
+@pytest.mark.parametrize("engine", ["fsspec", None])
+@pytest.mark.parametrize("way", WAYS)
+def test_all_requests_go_this_way(
+    way: str, engine: str | None, server: FaultServer, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    for name in ("NO_PROXY", "no_proxy", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    if "proxy" in way:
+        monkeypatch.setenv("HTTP_PROXY", server.url)
+        monkeypatch.setenv("http_proxy", server.url)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    server.log.clear()
+    how, holds = WAYS[way]
+    given = how(server)
+    read = shardio.open_shard if "shard" in way else shardio.open
+    assert list(read(**given, engine=engine)) == RECORDS
+    requests: list[Request] = [request for request, _ in server.log]
+    assert len(requests) > 1
+    assert not [(each.method, each.path, each.headers) for each in requests if not holds(each)]
