@@ -1,4 +1,7 @@
-"""Descriptors of local shards: few, given back by reference count, on every path; counted in /proc."""
+"""What reading local shards holds: descriptors and maps, threads, processes, scratch and memory.
+
+On every path; counted in /proc.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,11 @@ import pytest
 
 import shardio
 import shardio_indexer
+from shardio.codecs import encode_example
 from shardio.errors import StorageError
 from shardio.storage import descriptor_users
 from tests.format import plain
-from tests.reader.descriptors import WAYS, Held
+from tests.reader.resources import WAYS, Held
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counted in /proc")
 
@@ -31,15 +35,17 @@ KINDS = ["own", "zstd", "adopted"]
 def written(folder: Path, shards: int) -> Path:
     """Write a dataset of each kind; a block that is closed by the second record closes the shard."""
     for kind, compression in (("own", None), ("zstd", "zstd")):
-        with shardio.DatasetWriter(folder / kind, None, compression, block_bytes=1, shard_bytes=1) as out:
+        with shardio.DatasetWriter(
+            folder / kind, {"n": "int64"}, compression, block_bytes=1, shard_bytes=1
+        ) as out:
             for k in range(2 * shards):
-                out.write(b"%d" % k)
+                out.write({"n": k})
     (folder / "adopted").mkdir()
     for k in range(shards):
         (folder / "adopted" / f"{k:04d}.tfrecord").write_bytes(
-            plain.frame(b"%d" % (2 * k)) + plain.frame(b"%d" % (2 * k + 1))
+            plain.frame(encode_example({"n": 2 * k})) + plain.frame(encode_example({"n": 2 * k + 1}))
         )
-    assert shardio_indexer.adopt(str(folder / "adopted" / "*.tfrecord"), workers=1).ok
+    assert shardio_indexer.adopt(str(folder / "adopted" / "*.tfrecord"), workers=1, schema={"n": "int64"}).ok
     for kind in KINDS:
         assert shardio.open(folder / kind).num_shards >= shards
     return folder
@@ -56,7 +62,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(url: Path, limit: int, most: int, ways: list[str]) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.reader.descriptors", str(url), str(limit), str(most), *ways]
+    command = [sys.executable, "-m", "tests.reader.resources", str(url), str(limit), str(most), *ways]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -64,8 +70,15 @@ def run(url: Path, limit: int, most: int, ways: list[str]) -> list[dict[str, Any
     return found
 
 
+def check_left(found: dict[str, Any]) -> None:
+    """Nothing else is left either; what a way takes in memory is small, however many shards there are."""
+    left = dict(found["left"])
+    assert left.pop("MiB at most") <= 64, found
+    assert set(left.values()) == {0}, found
+
+
 TORCH = ["map_dataset", "loader"]  # in few of the cases: torch takes longer to import than all ways to go
-WHOLE = ["verify", "export"]  # open the dataset themselves
+WHOLE = ["look_at_pages", "verify", "export", "convert"]  # open the dataset themselves
 READING = [way for way in WAYS if way not in TORCH + WHOLE]
 
 
@@ -87,6 +100,7 @@ def test_many_shards_within_the_limit_of_the_process(kind, limit, ways, large):
         assert found["records"] == 2 * MANY, found
         assert found["most"][0] <= 2 * limit // 4, found
         assert found["after"] == [0, 0], f"{found}: with its last reference everything goes, at once"
+        check_left(found)
 
 
 @pytest.mark.sampled(3)
@@ -98,6 +112,7 @@ def test_descriptors_stay_within_twice_the_open_shards(kind, ways, folders):
         # A stream's windows hold what they deliver from, which needs no descriptors.
         assert found["most"][1] <= 16 or found["way"] == "stream", found
         assert found["after"] == [0, 0], found
+        check_left(found)
 
 
 @pytest.fixture
@@ -132,7 +147,7 @@ def few() -> Iterator[None]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_shards_make_room_where_descriptors_run_out(kind, few, folders):
     """Others may have taken them: open shards are given back, those of other readers too."""
-    records = [b"%d" % k for k in range(2 * FEW)]
+    records = [{"n": k} for k in range(2 * FEW)]
     readers = [shardio.open(folders / kind) for _ in range(3)]
     iterators = [iter(reader) for reader in readers]
     assert [list(each) for each in zip(*iterators, strict=True)] == [[record] * 3 for record in records]
@@ -151,7 +166,7 @@ def test_no_descriptor_at_all_says_so(few, folders):
             ds[0]
     for number in taken:
         os.close(number)
-    assert ds[0] == b"0"
+    assert ds[0] == {"n": 0}
 
 
 @pytest.mark.sampled(33)
@@ -166,7 +181,7 @@ def test_a_reader_that_is_dropped_frees_everything(kind, options, folders):
     try:
         ds = shardio.open(folders / kind, **options)
         part = ds[10:20]
-        assert part.read([0, 5]) == [b"10", b"15"]
+        assert part.read([0, 5]) == [{"n": 10}, {"n": 15}]
         assert len(list(ds)) == len(list(shardio.stream(ds, global_batch=1))) == 2 * FEW
         assert ds.locate(5).row == 1
         with pytest.raises(IndexError):

@@ -1,10 +1,10 @@
-"""Read a local dataset in every way with few descriptors, and print the most that were held at once.
+"""Read a local dataset in every way with few descriptors, and print what was held at once, and after.
 
-    python -m tests.reader.descriptors URL LIMIT MOST WAY...
+    python -m tests.reader.resources URL LIMIT MOST WAY...
 
-`MOST` is `max_open_shards`, or 0 for the usual one.  Descriptors and maps are counted in /proc with the
-garbage collector switched off, at every seventh file that is about to be opened (odd, so that it is the index
-now and the shard then): a look costs more than an open.
+A new way is one line of `WAYS`. `MOST` is `max_open_shards`, or 0 for the usual one. Descriptors and maps are
+counted in /proc with the garbage collector switched off, at every seventh file that is about to be opened
+(odd, so that it is the index now and the shard then): a look costs more than an open.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ import json
 import os
 import resource
 import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 import shardio
 from shardio.reader import DatasetReader, DatasetSource
@@ -70,6 +74,16 @@ class Held:
         self._busy = False
 
 
+def others() -> dict[str, int]:
+    """Count what else is held: threads, processes, scratch, and the most memory so far."""
+    return {
+        "threads": threading.active_count(),
+        "processes": len(psutil.Process().children()),
+        "temporary files": len(list(Path(tempfile.gettempdir()).glob("shardio-*"))),
+        "MiB at most": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+    }
+
+
 def reader(url: str, most: int, **options: Any) -> DatasetReader:
     found = shardio.open(url, **options)
     if not most:
@@ -87,7 +101,7 @@ def iterate(ds: DatasetReader) -> int:
 
 
 def batches(ds: DatasetReader) -> int:
-    return sum(len(batch) for batch in ds.iter_batches(7))
+    return sum(len(batch["n"]) for batch in ds.iter_batches(7))
 
 
 def look_up(ds: DatasetReader) -> int:
@@ -99,7 +113,7 @@ def read(ds: DatasetReader) -> int:
 
 
 def read_batch(ds: DatasetReader) -> int:
-    return len(ds.read_batch(range(len(ds)))["payload"])
+    return len(ds.read_batch(range(len(ds)))["n"])
 
 
 def locate(ds: DatasetReader) -> int:
@@ -108,7 +122,7 @@ def locate(ds: DatasetReader) -> int:
 
 def stream(ds: DatasetReader) -> int:
     steps = shardio.stream(ds, global_batch=10, seed=1, num_threads=2)
-    return sum(len(batch["payload"]) for batch in steps)
+    return sum(len(batch["n"]) for batch in steps)
 
 
 def map_dataset(ds: DatasetReader) -> int:
@@ -124,7 +138,7 @@ def loader(ds: DatasetReader) -> int:
     from shardio.torch import StreamingDataLoader, StreamingDataset
 
     batches = StreamingDataLoader(StreamingDataset(ds, global_batch=10, seed=1), num_workers=2)
-    return sum(len(batch["payload"]) for batch in batches)
+    return sum(len(batch["n"]) for batch in batches)
 
 
 def verify(ds: DatasetReader) -> int:
@@ -138,10 +152,37 @@ def export(ds: DatasetReader) -> int:
     return sum(shardio.export_dataset(ds.source.url, target, kind="tfrecord").records.values())
 
 
+def convert(ds: DatasetReader) -> int:
+    target = f"{ds.source.url}.converted.{os.getpid()}"
+    shardio.convert_dataset(ds.source.url, target, workers=1)
+    return len(shardio.open(target))
+
+
+def filter_by_function(ds: DatasetReader) -> int:
+    return len(ds.filter(lambda columns: columns["n"] >= 0, features=["n"]))
+
+
+def filter_by_sql(ds: DatasetReader) -> int:
+    return len(ds.filter("n >= 0"))
+
+
+def to_arrow(ds: DatasetReader) -> int:
+    return ds.to_arrow(["n"]).num_rows
+
+
+def look_at_pages(ds: DatasetReader) -> int:
+    from shardio.view import Pages
+
+    pages = Pages(ds.source.url)
+    assert pages.statistics()["unreadable"] == 0
+    return sum(len(pages.records(start=k, count=100)["records"]) for k in range(0, len(ds), 100))
+
+
 WAYS: dict[str, Callable[[DatasetReader], int]] = {
     each.__name__: each
     for each in (
-        iterate, batches, look_up, read, read_batch, locate, stream, map_dataset, loader, verify, export
+        iterate, batches, look_up, read, read_batch, locate, stream, filter_by_function, filter_by_sql,
+        to_arrow, look_at_pages, map_dataset, loader, verify, export, convert
     )
 }  # fmt: skip
 
@@ -154,14 +195,19 @@ def main(url: str, limit: int, most: int, ways: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     held = Held(url)
     sys.addaudithook(held.look)
+    # What conditions in SQL are evaluated in stays for the next ones: begun before anything is counted.
+    if "filter_by_sql" in ways:
+        filter_by_sql(reader(url, most))
     for way in ways:
+        before = others()
         held.begin()
         ds = reader(url, most)
         records = WAYS[way](ds)
         held.look()
         found = held.most
         del ds
-        print(json.dumps({"way": way, "records": records, "most": found, "after": held.now()}))
+        left = {name: count - before[name] for name, count in others().items()}
+        print(json.dumps({"way": way, "records": records, "most": found, "after": held.now(), "left": left}))
 
 
 if __name__ == "__main__":
