@@ -6,12 +6,16 @@ packages and rename a folder at once.
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import sys
+import tarfile
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.sdist import sdist
 
 FOLDER = Path("shardio/kernels/_compiled")
 SOURCES = [*sorted(FOLDER.glob("_[a-z]*.py")), Path("shardio/storage/_pread.py")]
@@ -74,7 +78,33 @@ def readme() -> str:
     return re.sub(r"(?<!!)\]\((?!\w+:|#)", f"]({repository}/blob/main/", text)
 
 
+class ReproducibleSdist(sdist):
+    """The archive of the same sources is the same bytes, whoever makes it and when."""
+
+    def make_archive(
+        self, base_name: str, _format: str, _root_dir: Any = None, base_dir: Any = None, **_: Any
+    ) -> str:
+        """Pack the files by name, as nobody's, at the time that SOURCE_DATE_EPOCH says."""
+        epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "315532800"))  # 1980, before which no zip file can be
+
+        def plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+            info.mtime, info.uid, info.gid, info.uname, info.gname = epoch, 0, 0, "", ""
+            info.mode = 0o755 if info.mode & 0o100 else 0o644
+            return info
+
+        path = f"{base_name}.tar.gz"
+        with (
+            Path(path).open("wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            for name in sorted(map(str, Path(base_dir).rglob("*"))):
+                archive.add(name, recursive=False, filter=plain)
+        return path
+
+
 setup(
+    cmdclass={"sdist": ReproducibleSdist},
     packages=packages(),
     ext_modules=extensions(),
     long_description=readme(),
