@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
 import json
 import os
 import random
@@ -33,7 +32,7 @@ from unittest import mock
 
 import shardio
 from tests.promises.appends import append_at_once, check_none_lost_or_doubled
-from tests.promises.deeds import BASE, prepared, records, seen, write
+from tests.promises.deeds import check_killed_appender, prepared
 from tests.promises.stores import Dropping, faulty
 from tests.servers.faults import READ_FAULTS, fault_server
 from tests.servers.s3 import options_for
@@ -107,37 +106,14 @@ def _power_of_a_cache(folder: Path, stack: contextlib.ExitStack) -> Step:
 
 
 def _kills(folder: Path, stack: contextlib.ExitStack) -> Step:
-    """Kill a writer that appends at a random moment; what it said it committed is there, in order."""
     del stack
     begun = folder / "begun"
     prepared(str(begun))
 
     def step(seed: int, scratch: Path) -> int:
-        dice = random.Random(seed)
-        url, oracle = str(scratch / "ds"), scratch / "acknowledged"
+        url = str(scratch / "ds")
         shutil.copytree(begun, url)
-        oracle.touch()
-        child = os.fork()
-        if child == 0:
-            try:
-                with oracle.open("ab", buffering=0) as acknowledged:
-                    for k in itertools.count():
-                        write(url, "append", 1000 * (k + 1), 4)
-                        acknowledged.write(b"x")
-            finally:
-                os._exit(0)
-        time.sleep(dice.uniform(0, 0.1))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        known, found = len(oracle.read_bytes()), seen(url)
-        assert found is not None
-        count = (sum(map(len, found.values())) - 15) // 4
-        assert count in (known, known + 1), f"{known} acknowledged, {count} there"
-        wanted = {split: list(BASE[split]) for split in BASE}
-        for k in range(count):
-            for number, each in enumerate(records(1000 * (k + 1), 4)):
-                wanted["b" if number % 3 == 0 else "a"].append(each)
-        assert found == wanted
+        check_killed_appender(url, scratch / "acknowledged", random.Random(seed).uniform(0, 0.1))
         assert shardio.verify(url).ok
         return 1
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -169,3 +173,29 @@ DEEDS = {
     "keys": Deed(lambda url: shardio.build_keys(url, "n", workers=1), ROWS, ROWS, columns=True),
     "rename": Deed(lambda url: shardio.rename_split(url, "b", "c"), BASE, {"a": BASE["a"], "c": BASE["b"]}),
 }
+
+
+def check_killed_appender(url: str, oracle: Path, seconds: float) -> None:
+    """Kill a process that appends to what `prepared` wrote; what it said it committed is there, in order."""
+    oracle.write_bytes(b"")
+    child = os.fork()
+    if child == 0:
+        try:
+            with oracle.open("ab", buffering=0) as acknowledged:
+                for k in itertools.count():
+                    write(url, "append", 1000 * (k + 1), 4)
+                    acknowledged.write(b"x")
+        finally:
+            os._exit(0)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    known, found = len(oracle.read_bytes()), seen(url)
+    assert found is not None
+    count = (sum(map(len, found.values())) - sum(map(len, BASE.values()))) // 4
+    assert count in (known, known + 1), f"{known} acknowledged, {count} there"
+    wanted = {split: list(BASE[split]) for split in BASE}
+    for k in range(count):
+        for number, each in enumerate(records(1000 * (k + 1), 4)):
+            wanted["b" if number % 3 == 0 else "a"].append(each)
+    assert found == wanted

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 
 import shardio
 from shardio.errors import CommitOutcomeUnknownError, NotFoundError, ShardioError, StorageError
-from tests.promises.deeds import BASE, DEEDS, Deed, beginnings, records, seen, write
+from tests.promises.deeds import BASE, DEEDS, Deed, beginnings, check_killed_appender, records, seen, write
 from tests.promises.places import PLACES, copied
 from tests.promises.stores import EFFECTS, Counting, faulty
 
@@ -161,32 +160,8 @@ def test_killed_at_every_point_on_a_disk(deed, begun, tmp_path, long):
 
 def test_killed_at_random_moments(begun, tmp_path, long):
     """P1: SIGKILL at random moments, with an oracle of acknowledged commits kept outside."""
-    oracle = tmp_path / "acknowledged"
     dice = random.Random(1)
-    for round_ in range(200 if long else 8):
+    for _ in range(200 if long else 8):
         url = setting(DEEDS["append"], begun, "local", tmp_path)
-        oracle.write_bytes(b"")
-        child = os.fork()
-        if child == 0:
-            try:
-                with oracle.open("ab", buffering=0) as acknowledged:
-                    for k in range(100):
-                        write(url, "append", 1000 * (k + 1), 4)
-                        acknowledged.write(b"x")
-            finally:
-                os._exit(0)
-        time.sleep(dice.uniform(0, 0.15))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        known = len(oracle.read_bytes())
-        found = seen(url)
-        assert found is not None
-        batches = [batch for k in range(100) for batch in [records(1000 * (k + 1), 4)]]
-        count = (len(found["a"]) + len(found["b"]) - 15) // 4
-        assert count in (known, known + 1), round_
-        wanted = {split: list(BASE[split]) for split in BASE}
-        for batch in batches[:count]:
-            for k, record in enumerate(batch):
-                wanted["b" if k % 3 == 0 else "a"].append(record)
-        assert found == wanted
+        check_killed_appender(url, tmp_path / "acknowledged", dice.uniform(0, 0.15))
         shutil.rmtree(url)
