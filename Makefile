@@ -38,7 +38,7 @@ NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1 axe-core@4.
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/storage/_pread.py shardio/storage/_pread.pxd shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: bench help demo messages test test-slow test-engines test-lowest audit long soak lint types imports unit oracle torchvision fuzz env tools browser strace docs wheel test-wheel protos constraints clean distclean
+.PHONY: bench help demo messages test test-slow test-engines test-lowest audit cloud-test long soak lint types imports unit oracle torchvision fuzz env tools browser strace docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -87,6 +87,10 @@ long: env tools browser strace  ## the tests with their long variants: all combi
 # Goes on where it ended, and records what it tried; `make soak SOAK_SECONDS=3600 SOAK_TRIALS="power kills"` for more.
 soak: env strace tools  ## try for long what is rare: schedules, power cuts, kills, lost replies, faulty buckets; a minute of each
 	nice $(PY) -m tests.soak $(SOAK_SECONDS) $(SOAK_TRIALS)
+
+# Credentials as for `shardio.open(URL)`. A report goes to .build/; docs/reliability.md says what is in it.
+cloud-test: env  ## run the laws of stores, commits and streams in a bucket of yours: make cloud-test URL=s3://bucket/folder
+	$(PY) -m tests.cloud $(or $(URL),$(error name a folder of a bucket: make cloud-test URL=s3://bucket/folder)) $(ENGINE)
 
 torchvision: env $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvision, which lies in a folder of its own
 	PYTHONPATH=$(BUILD)/torchvision $(PY) -m pytest tests/torch/test_torchvision.py -m torchvision $(PYTEST_ARGS)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import multiprocessing
-import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -28,40 +25,10 @@ import shardio
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.metadata import manifest_key
 from tests.promises.places import PLACES, fresh
-from tests.promises.stores import faulty
+from tests.promises.racing import append_from_process, race, write_one
 from tests.suites.processes import run_together
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
-
-
-def race(count: int, work, *, line: str | None = None) -> list[Any]:
-    """Run `work(number)` in threads; where a key is given as the line, all wait for each other before they
-    create it.
-    """
-    start, last = threading.Barrier(count), threading.Barrier(count)
-    there = threading.local()
-
-    def run(number: int) -> Any:
-        start.wait()
-        try:
-            return work(number)
-        except CommitConflictError as error:
-            return error
-
-    def wait_at_the_line(verb: str, key: str) -> str:
-        if verb == "put_if_absent" and key == line and not hasattr(there, "before"):
-            there.before = True
-            last.wait()
-        return ""
-
-    with faulty(wait_at_the_line), concurrent.futures.ThreadPoolExecutor(count) as pool:
-        return list(pool.map(run, range(count)))
-
-
-def write_one(url: str, mode: str, record: bytes) -> bytes:
-    with shardio.DatasetWriter(url, mode=mode) as out:
-        out.write(record)
-    return record
 
 
 @EVERY_PLACE
@@ -122,11 +89,6 @@ def test_appends_of_many_writers_are_all_there(place, tmp_path):
     groups = [found[k : k + 4] for k in range(1, len(found), 4)]
     assert all(len({record.rpartition(b"-")[0] for record in group}) == 1 for group in groups)
     assert all([record[-1:] for record in group] == [b"0", b"1", b"2", b"3"] for group in groups)
-
-
-def append_from_process(url: str, number: int) -> None:
-    for k in range(3):
-        write_one(url, "append", b"%d-%d" % (number, k))
 
 
 def test_appends_of_many_processes_are_all_there(tmp_path):
