@@ -72,15 +72,6 @@ def test_every_flipped_bit_of_an_index(dataset: Path) -> None:
     assert kinds == {"index", "frames"}
 
 
-def test_every_flipped_bit_of_manifest_and_list(tmp_path: Path) -> None:
-    root = make_dataset(tmp_path / "ds", {"train": payloads(3)})
-    for folder, kind in (("manifests", "manifest"), ("lists", "list")):
-        (path,) = (root / "_shardio" / folder).iterdir()
-        reports = damage_everywhere(path, flips)
-        assert unnoticed(reports) == []
-        assert {finding.kind for report in reports.values() for finding in report.findings} == {kind}
-
-
 @pytest.mark.sampled(3)
 @COMPRESSIONS
 def test_every_cut_of_a_shard(dataset: Path) -> None:
@@ -88,15 +79,6 @@ def test_every_cut_of_a_shard(dataset: Path) -> None:
     reports = damage_everywhere(shard, cuts)
     assert unnoticed(reports) == []
     assert {report.findings[0].kind for report in reports.values()} == {"size"}
-
-
-def test_every_cut_of_an_index_and_of_the_metadata(tmp_path: Path) -> None:
-    root = make_dataset(tmp_path / "ds", {"train": payloads(9)}, compression="zstd")
-    (shard,) = shards(root)
-    (manifest,) = (root / "_shardio" / "manifests").iterdir()
-    (shard_list,) = (root / "_shardio" / "lists").iterdir()
-    for path in (index_of(shard), manifest, shard_list):
-        assert unnoticed(damage_everywhere(path, cuts)) == []
 
 
 @pytest.mark.sampled(3)

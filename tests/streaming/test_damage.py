@@ -507,44 +507,6 @@ def test_what_did_not_come_with_the_others_is_asked_for_by_itself(monkeypatch, u
         assert found == list(range(400))
 
 
-def test_it_is_said_once(url):
-    ds = shardio.open(write(url, [100, 60]))
-    hurt(ds, 33), hurt(ds, 90)
-    with pytest.warns(UserWarning, match="damaged records are skipped: ") as caught:
-        list(make(url, plan=plan(window=5)))
-    assert len(caught) == 1
-
-
-def test_skipping_is_bounded(url):
-    """Past one record in a hundred, and a thousand of them, the data is not worth training on."""
-    ds = shardio.open(write(url, [3000], block_bytes=40_000))
-    sizes = [len(hurt(ds, position)) for position in (0, 1500, 2999)]
-    assert sum(sizes) > 1000
-    stream = make(url, global_batch=100, plan=plan(window=100))
-    with pytest.raises(FormatError, match="too much of the dataset is damaged") as caught:
-        list(stream)
-    assert caught.value.expected == "at most 1000 records skipped"
-
-
-@pytest.mark.parametrize("kind", ["index", "no index", "no shard", "short shard"])
-def test_a_shard_that_cannot_be_opened_is_damage(url, kind):
-    ds = shardio.open(write(url, [50, 40, 10]))
-    path = path_of(ds, 60)
-    index = path.with_name(path.name + ".shardidx")
-    if kind == "index":
-        with index.open("r+b") as file:
-            file.seek(20)
-            file.write(b"\xff\xff\xff")
-    elif kind == "short shard":
-        os.truncate(path, path.stat().st_size - 1)
-    else:
-        (index if kind == "no index" else path).unlink()
-    got = flat(batch["n"].tolist() for batch in make(url))
-    assert sorted(got) == [*range(50), *range(90, 100)]
-    with pytest.raises((FormatError, NotFoundError)):
-        list(make(url, "raise"))
-
-
 def test_an_environment_that_fails_is_not_damage(url):
     write(url, [50])
     stream = make(url)
