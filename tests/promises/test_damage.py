@@ -297,7 +297,7 @@ def test_what_comes_is_right_or_an_error_that_names_the_object(way, kind, sound,
             found, error = read_or_error(read, url, tmp_path)
             if error is None:
                 assert found == right, f"{damage} of {key}"
-                assert way != "verify", f"{damage} of {key} is no finding"
+                assert way != "verify", f"{damage} of {key} was not found"
             else:
                 place = f"{error.url} {error.shard}"
                 assert key.removesuffix(".shardidx") in place, f"{damage} of {key}: {error}"
