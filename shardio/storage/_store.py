@@ -262,12 +262,16 @@ class Store(abc.ABC):
 
         Raises:
             NotDurableError: this call created it, and the disk failed to make its name permanent.
-            StorageError: it was not created, or no answer came back in five tries.
+            StorageError: it was not created, or no answer that is true came back in five tries.
         """
         sent = False
         for _ in range(_MAX_PUTS):
             try:
-                return self.put_if_absent(key, data, move=move) or sent
+                if self.put_if_absent(key, data, move=move):
+                    return True
+                # A 412 of something in between names no object; where there is none, it is asked again.
+                if self.head(key) is not None:
+                    return sent
             except NotDurableError:
                 raise
             except UnknownOutcomeError:
@@ -278,7 +282,8 @@ class Store(abc.ABC):
                     if self.head(key) is not None:
                         return True
                     break
-        raise StorageError("an object could not be stored: no answer came back", url=self.url_of(key))
+        what = "an object could not be stored: no answer came back, or it was said to be there and is not"
+        raise StorageError(what, url=self.url_of(key))
 
     def put_all_unique(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
         """Create several objects in order, each as `put_idempotent` does; files are moved.

@@ -156,6 +156,12 @@ class Client:
             if "is part of version" not in str(error):  # it was committed meanwhile
                 raise
 
+    def repair(self, deed: Deed) -> None:
+        """Repair what nothing is wrong with, while others work; of what dead ones left it is told."""
+        del deed
+        report = shardio.repair(ROOT, dry_run=False, workers=1)
+        assert not report.lost, report
+
     def tag(self, deed: Deed) -> None:
         shardio.tag(ROOT, "ab"[deed.number % 2], move=True)
 
@@ -186,6 +192,7 @@ class Client:
 DEEDS: dict[str, int] = {  # and how often
     "append": 6, "session": 4, "task": 2, "merge": 2, "delete": 4, "erase": 2, "compact": 3, "overwrite": 1,
     "table": 2, "keys": 2, "gc": 4, "tag": 2, "untag": 1, "restore": 1, "schema": 1, "look": 2,
+    "repair": 1,
 }  # fmt: skip
 
 
