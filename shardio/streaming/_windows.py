@@ -597,7 +597,7 @@ def _dealt(
     sizes = np.bincount(part, lengths, minlength=len(rows)).astype(np.int64).tolist()
     leased = [memory.take(size) for size in sizes]
     outs = [lease.bytes[:size] for lease, size in zip(leased, sizes, strict=True)]
-    while isinstance(tables := _deal_frames(frames, part, outs), int):
+    while isinstance(tables := _partition_frames(frames, part, outs), int):
         again = frames[tables].again
         assert again is not None  # noqa: S101 - for the type checker; what is compared can be fetched again
         with SuppressCorruption(skips=damage.skips) as skipped:
@@ -610,10 +610,10 @@ def _dealt(
     ]
 
 
-def _deal_frames(
+def _partition_frames(
     frames: Sequence[FetchedFrames], part: NDArray[np.int64], outs: Sequence[NDArray[np.uint8]]
 ) -> list[NDArray[np.uint32]] | int:
-    return kernels.deal_frames(
+    return kernels.partition_frames(
         [each.buffer for each in frames],
         [each.edges for each in frames],
         [(each.stops, each.crcs) for each in frames],

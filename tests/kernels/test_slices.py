@@ -199,16 +199,16 @@ def test_payloads_of_frames_are_dealt_to_parts(kernels) -> None:
         blocks.append((stops, crc(data, np.append(0, stops[:-1]), stops)))
     for known in (blocks, [NOT_COMPARED] * 3):
         outs = [np.full(sum(map(len, each)), 255, np.uint8) for each in wanted]
-        ends = kernels.deal_frames(buffers, tables, known, part, outs)
+        ends = kernels.partition_frames(buffers, tables, known, part, outs)
         assert [out.tobytes() for out in outs] == [b"".join(each) for each in wanted]
         assert {each.dtype for each in ends} == {np.dtype(np.uint32)}
         sizes = [np.cumsum([0, *map(len, each)]).tolist() for each in wanted]
         assert [each.tolist() for each in ends] == sizes
-    assert kernels.deal_frames([], [], [], [], []) == []
+    assert kernels.partition_frames([], [], [], [], []) == []
     for buffer, block in ((2, 0), (2, 7), (0, 4)):
         stops, crcs = blocks[buffer]
         blocks[buffer] = stops, crcs ^ (np.arange(crcs.size) == block).astype(np.uint32)
-        assert kernels.deal_frames(buffers, tables, blocks, part, outs) == buffer
+        assert kernels.partition_frames(buffers, tables, blocks, part, outs) == buffer
 
 
 NOT_COMPARED = np.zeros(0, np.int64), np.zeros(0, np.uint32)
@@ -227,20 +227,20 @@ def test_frames_that_are_nowhere_are_named(kernels, part, edge, named) -> None:
     outs = [np.full(9, 255, np.uint8), np.empty(0, np.uint8)]
     two = [NOT_COMPARED] * 2
     with pytest.raises(IndexError, match=f"frame {named} of buffer 1, of part"):
-        kernels.deal_frames([b"", data], [np.zeros(1, np.uint32), edges], two, [0, part], outs)
+        kernels.partition_frames([b"", data], [np.zeros(1, np.uint32), edges], two, [0, part], outs)
     for wrong in ([np.empty(8, np.uint8)], [np.empty(9, np.uint8), np.empty(1, np.uint8)]):
         with pytest.raises(ValueError, match="writable bytes"):
-            kernels.deal_frames([data], [right], two[:1], [0, 0], wrong)
+            kernels.partition_frames([data], [right], two[:1], [0, 0], wrong)
     with pytest.raises(ValueError, match="as many numbers of parts as frames"):
-        kernels.deal_frames([data], [edges], two[:1], [0], outs)
+        kernels.partition_frames([data], [edges], two[:1], [0], outs)
     with pytest.raises(ValueError, match="blocks of as many buffers"):
-        kernels.deal_frames([data], [right], two, [0, 0], outs[:1])
+        kernels.partition_frames([data], [right], two, [0, 0], outs[:1])
     crcs = np.zeros(2, np.uint32)
     for stops in ([5, len(data) + 1], [-1, 5], [6, 5]):
         with pytest.raises(IndexError, match="blocks end at"):
-            kernels.deal_frames([data], [right], [(stops, crcs)], [0, 0], outs[:1])
+            kernels.partition_frames([data], [right], [(stops, crcs)], [0, 0], outs[:1])
     with pytest.raises(ValueError, match="as many checksums"):
-        kernels.deal_frames([data], [right], [([5], crcs)], [0, 0], outs[:1])
+        kernels.partition_frames([data], [right], [([5], crcs)], [0, 0], outs[:1])
     assert set(outs[0].tolist()) == {255}
 
 

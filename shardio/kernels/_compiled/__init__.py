@@ -54,12 +54,12 @@ from shardio.kernels._compiled._parse import (  # noqa: E402 (the same)
     parse_sequence_examples,
 )
 from shardio.kernels._compiled._slices import (  # noqa: E402 (the same)
-    deal_frames,
     gather,
     gather_fixed,
     gather_from,
     gather_into,
     gather_rows,
+    partition_frames,
     slice_records,
     slice_rows,
 )

@@ -24,7 +24,7 @@ from cython.cimports.shardio.kernels._compiled._columns import (
     part_fits,
 )
 from cython.cimports.shardio.kernels._compiled._crc import shardio_crc, shardio_crc_begin, shardio_crc_on
-from cython.cimports.shardio.kernels._compiled._memory import keep_at_hand
+from cython.cimports.shardio.kernels._compiled._memory import raise_trim_threshold
 from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
 from shardio.kernels._arguments import (
@@ -431,7 +431,7 @@ class MappedRecords:
         if total < 0:
             return None
         if LEAST <= total <= MOST:
-            keep_at_hand(total)
+            raise_trim_threshold(total)
         records: list = PyList_New(count)
         for k in range(count):
             record = PyBytes_FromStringAndSize(cython.NULL, found[1, k])

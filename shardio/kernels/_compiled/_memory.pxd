@@ -15,5 +15,5 @@ cdef inline size_t address_of(object array) except? 0:
 # Let malloc keep memory of that size, and about as much again, when it is freed.  What malloc gave in one piece and got
 # back it keeps at hand from then on. Otherwise the memory of a batch goes back to the system with it, and the next batch
 # has pages cleared again. By Python's name for malloc: compilers leave out a pair of C's own that does nothing.
-cdef inline void keep_at_hand(int64_t size) noexcept:
+cdef inline void raise_trim_threshold(int64_t size) noexcept:
     PyMem_RawFree(PyMem_RawMalloc(size))

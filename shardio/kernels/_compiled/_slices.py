@@ -11,7 +11,7 @@ from cython.cimports.cpython.ref import Py_INCREF
 from cython.cimports.libc.stdint import int64_t, uint32_t
 from cython.cimports.libc.string import memcpy
 from cython.cimports.shardio.kernels._compiled._crc import shardio_crc, shardio_crc_begin
-from cython.cimports.shardio.kernels._compiled._memory import address_of, keep_at_hand
+from cython.cimports.shardio.kernels._compiled._memory import address_of, raise_trim_threshold
 from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
 from shardio.kernels._arguments import (
@@ -234,7 +234,7 @@ def _expect(total: int64_t):
     size: int64_t = min(GROUPS * total, MOST)
     if LEAST <= total <= MOST and size > kept:
         kept = size
-        keep_at_hand(size)
+        raise_trim_threshold(size)
 
 
 def _places_of(views, ends):
@@ -385,7 +385,7 @@ def _deal(
     return -1
 
 
-def deal_frames(buffers, tables, blocks, part, outs):
+def partition_frames(buffers, tables, blocks, part, outs):
     views, ends, numbers = as_frame_tables(buffers, tables, part)
     checks = as_blocks(blocks, views)
     memory = _places_of(views, ends)

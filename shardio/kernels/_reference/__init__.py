@@ -21,12 +21,12 @@ from shardio.kernels._reference._images import resize_image
 from shardio.kernels._reference._orders import argsort_words, interleave, permute, shuffle_ranges
 from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
 from shardio.kernels._reference._slices import (
-    deal_frames,
     gather,
     gather_fixed,
     gather_from,
     gather_into,
     gather_rows,
+    partition_frames,
     slice_records,
     slice_rows,
 )
@@ -41,7 +41,6 @@ __all__ = [
     "crc32c_joined",
     "crc32c_many",
     "cut_frames",
-    "deal_frames",
     "encode_example",
     "encode_examples",
     "encode_frames",
@@ -55,6 +54,7 @@ __all__ = [
     "pack_list",
     "parse_examples",
     "parse_sequence_examples",
+    "partition_frames",
     "permute",
     "resize_image",
     "scan_frames",

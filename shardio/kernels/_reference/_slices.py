@@ -169,7 +169,7 @@ def gather_rows(
     return gather_from(views, number, starts, stops)
 
 
-def deal_frames(
+def partition_frames(
     buffers: Sequence[Any],
     tables: Sequence[NDArray[np.uint32]],
     blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.uint32]]],
