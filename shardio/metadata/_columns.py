@@ -61,13 +61,14 @@ class MessageColumns:
         data, place, stop = self._data, 0, len(self._data)
         while place < stop:
             begin = place
-            tag, place = self._varint(place)
+            tag, place = self._varint(place) if data[place] > 127 else (data[place], place + 1)
             field, wire = fields.get(tag >> 3), tag & 7
             if wire == _VARINT:
                 start = place
                 _, place = self._varint(place)
             elif wire == _BYTES:
-                size, start = self._varint(place)
+                short = data[place : place + 1] < b"\x80" and place < stop
+                size, start = (data[place], place + 1) if short else self._varint(place)
                 place = start + size
             elif wire in (_FIXED64, _FIXED32):
                 start, place = place, place + (8 if wire == _FIXED64 else 4)
@@ -126,13 +127,15 @@ class MessageColumns:
 
     def numbers(self, name: str) -> NDArray[Any]:
         """Return the numbers of a field: uint8 where all are below 128, else uint64; uint32 of fixed32."""
-        data = b"".join(self._pieces[name])
+        pieces = self._pieces[name]
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         fixed = _FIXED.get(self._fields[name].type)
         if fixed is not None:
             if len(data) % np.dtype(fixed).itemsize:
                 raise BrokenMessageError(f"{name} ends within a number")
             return np.frombuffer(data, fixed)
-        return _varints(np.frombuffer(data, np.uint8), name)
+        raw = np.frombuffer(data, np.uint8)
+        return raw if data.isascii() else _varints(raw, name)
 
     def count(self, name: str) -> int:
         """Return how many texts a field holds."""
@@ -175,8 +178,6 @@ class MessageColumns:
 
 def _varints(raw: NDArray[np.uint8], name: str) -> NDArray[Any]:
     small = raw < 128
-    if small.all():
-        return raw
     stops = np.flatnonzero(small) + 1
     starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]])
     sizes = stops - starts

@@ -17,15 +17,14 @@ from shardio.metadata._names import (
     table_address_of,
 )
 from shardio.metadata._sealed import SEAL_BYTES, reading, seal_within, unseal
-from shardio.metadata._table import COLUMNS, ListColumn, ShardTable, part_of
-from shardio.metadata._texts import NumberedTexts, PackedTexts, constant
+from shardio.metadata._table import COLUMNS, ListColumn, ShardTable, constant, part_of
+from shardio.metadata._texts import NumberedTexts, PackedTexts
 from shardio.metadata._wire import FORMAT_VERSION, check_version
 from shardio.v1.manifest_pb2 import ShardList
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from numpy.typing import NDArray
 
 _WHAT = "list of shards"
 
@@ -146,7 +145,9 @@ def _part(message: MessageColumns) -> Mapping[str, Any]:
     columns = {
         name: _column(message, name, column, count) for name, column in COLUMNS.items() if name != "split"
     }
-    split = _items(message, "split", count)
+    split = message.numbers("split")
+    if len(split) != count:
+        raise _miscounted("split", count, len(split))
     if len(split) and int(split.max()) >= len(names):
         raise FormatError(
             f"a {_WHAT} points past its split names", expected=f"< {len(names)}", found=split.max()
@@ -163,18 +164,23 @@ def _column(message: MessageColumns, name: str, column: ListColumn, count: int) 
         data = message.blob(field)
         if column.where and not data:
             return constant(0, np.uint8, (count, column.width))
-        _check_count(field, count * column.width, len(data))
+        if len(data) != count * column.width:
+            raise _miscounted(field, count * column.width, len(data))
         # A copy where it is part of the bytes of the whole list, which would stay.
         return np.frombuffer(data, np.uint8).reshape(count, column.width)
     if column.dtype is None:
-        if not message.count(field) and (column.where or not count):
+        found = message.count(field)
+        if not found and (column.where or not count):
             return NumberedTexts.alike("", count)
-        _check_count(field, count, message.count(field))
+        if found != count:
+            raise _miscounted(field, count, found)
         joined = message.texts(field)
         return PackedTexts.of_joined(joined, count) if isinstance(joined, bytes) else joined
-    if column.where and not len(message.numbers(field)):
+    values = message.numbers(field)
+    if column.where and not len(values):
         return constant(0, np.uint8, (count,))
-    values = _items(message, field, count)
+    if len(values) != count:
+        raise _miscounted(field, count, len(values))
     # What fits in a byte fits in every column.
     if values.itemsize > 1 and len(values) and int(values.max()) > np.iinfo(column.dtype).max:
         raise FormatError(
@@ -185,16 +191,8 @@ def _column(message: MessageColumns, name: str, column: ListColumn, count: int) 
     return values
 
 
-def _items(message: MessageColumns, field: str, count: int) -> NDArray[Any]:
-    """Return the numbers of a field, one a shard."""
-    values = message.numbers(field)
-    _check_count(field, count, len(values))
-    return values
-
-
-def _check_count(field: str, count: int, found: int) -> None:
-    if found != count:
-        raise FormatError(f"column {field} of a {_WHAT} has another length", expected=count, found=found)
+def _miscounted(field: str, count: int, found: int) -> FormatError:
+    return FormatError(f"column {field} of a {_WHAT} has another length", expected=count, found=found)
 
 
 def check_table(table: ShardTable, limits: Limits) -> None:

@@ -20,7 +20,7 @@ from shardio.errors import FormatError
 from shardio.format import Compression, Framing
 from shardio.metadata._names import usual_index_key
 from shardio.metadata._sealed import COPY_ADVICE
-from shardio.metadata._texts import JoinedTexts, NumberedTexts, PackedTexts, constant, hold_any
+from shardio.metadata._texts import JoinedTexts, NumberedTexts, PackedTexts, hold_any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -129,6 +129,16 @@ class ShardEntry:
             deletion_sha256=other.deletion_sha256,
         )
 
+    def without_deletions(self) -> ShardEntry:
+        """Return the entry with all rows live."""
+        return replace(
+            self, live_rows=self.rows, deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32)
+        )
+
+    def without_table(self) -> ShardEntry:
+        """Return the entry without a part of the table of small features."""
+        return replace(self, table_key="", table_bytes=0, table_sha256=bytes(32))
+
     @property
     def usual_index_key(self) -> str:
         """Key of the index, spelled out."""
@@ -138,6 +148,17 @@ class ShardEntry:
     def adopted(self) -> bool:
         """Whether another program wrote the shard, and may change it."""
         return bool(self.etag) or self.root != 0
+
+
+FEW_SHARDS = 64
+
+
+def constant(value: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a read-only array of one number, in the memory of one; as `numpy.broadcast_to`, and cheaper."""
+    if not value and shape[0] <= FEW_SHARDS:
+        return np.zeros(shape, dtype)
+    one = np.array(value, dtype)
+    return np.ndarray(shape, one.dtype, one.tobytes(), strides=(0,) * len(shape))
 
 
 class ListColumn(NamedTuple):
@@ -294,7 +315,7 @@ class ShardTable:
 
     def sum(self, name: str) -> int:
         """Return the sum of a column of numbers."""
-        return sum(int(part[name].sum(dtype=np.int64)) for part in self.parts)
+        return sum(int(each.sum(dtype=np.int64)) for each in map(operator.itemgetter(name), self.parts))
 
     def row_stops(self) -> NDArray[np.int64]:
         """Return how many live rows this and all shards before have, int64[shards]."""
@@ -309,7 +330,7 @@ class ShardTable:
 
     def holds(self, name: str) -> bool:
         """Tell whether a column of text, such as "etag", says something of any shard."""
-        return any(hold_any(part[name]) for part in self.parts)
+        return any(map(hold_any, map(operator.itemgetter(name), self.parts)))
 
     def take(self, items: Sequence[int] | NDArray[np.int64]) -> ShardTable:
         """Return the shards with these numbers, in this order."""
@@ -397,6 +418,7 @@ def part_of(columns: Mapping[str, Any]) -> dict[str, Any]:
         columns: by name, integers of any width.
     """
     part: dict[str, Any] = {}
+    many = len(columns["key"]) > FEW_SHARDS
     for name, column in COLUMNS.items():
         values = columns[name]
         if name == "split":
@@ -404,7 +426,8 @@ def part_of(columns: Mapping[str, Any]) -> dict[str, Any]:
         elif column.width:
             part[name] = values
         elif column.dtype is not None:
-            part[name] = _narrow(values)
+            # Of few shards what it would save is not worth the calls.
+            part[name] = _narrow(values) if many or values.dtype.kind != "u" else values
         elif isinstance(values, NumberedTexts | PackedTexts):
             part[name] = values
         else:
@@ -413,8 +436,8 @@ def part_of(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _narrow(values: NDArray[Any]) -> NDArray[Any]:
-    if not len(values):
-        return values.astype(np.uint8)
+    if len(values) <= FEW_SHARDS:
+        return values.astype(np.uint64)
     if (values == values[0]).all():
         return constant(values[0], np.min_scalar_type(values[0]), values.shape)
     return values.astype(np.min_scalar_type(values.max()))

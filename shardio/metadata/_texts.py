@@ -6,6 +6,7 @@ characters, so that runs of them compress to a few bytes each and are opened whe
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, overload
@@ -26,12 +27,6 @@ _OPEN = 8  # runs that stay open
 _END = "\0"
 
 
-def constant(value: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return a read-only array of one number, in the memory of one; as `numpy.broadcast_to`, and cheaper."""
-    one = np.array(value, dtype)
-    return np.ndarray(shape, one.dtype, one.tobytes(), strides=(0,) * len(shape))
-
-
 class Texts(Sequence[str]):
     """A column of text, an item a shard."""
 
@@ -50,8 +45,8 @@ class Texts(Sequence[str]):
             raise IndexError(message)
         return self._text(at)
 
-    def _text(self, at: int) -> str:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _text(self, at: int) -> str: ...
 
 
 class NumberedTexts(Texts):
@@ -76,7 +71,7 @@ class NumberedTexts(Texts):
     @classmethod
     def alike(cls, text: str, count: int) -> NumberedTexts:
         """Return one text so many times."""
-        return cls([text], constant(0, np.uint8, (count,)))
+        return cls([text], np.ndarray((count,), np.uint8, b"\0", strides=(0,)))
 
     def __len__(self) -> int:
         """Return the number of items."""
