@@ -375,7 +375,7 @@ def _roots(folders: Iterable[SplitUrl]) -> list[SplitUrl]:
 
 def _cannot_write(store: Store) -> str | None:
     """Return why nothing can be written, or None."""
-    if store.read_only:
+    if store.read_only_reason is not None:
         return store.read_only_reason
     if store.is_local:
         folder = pathlib.Path(store.url)

@@ -46,7 +46,7 @@ from shardio.metadata import (
 from shardio.storage import CannotListError, DeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from shardio.metadata import ListRef, MergedSession
     from shardio.storage import Store
@@ -57,7 +57,6 @@ T = TypeVar("T")
 _ADOPTED = re.compile(r"\.tfrecords?\b|\.(tfrec|tar|jsonl|ndjson)(\.\w+)?$")
 _TABLE = re.compile(r"\.(parquet|arrow|feather|csv|tsv|jsonl|ndjson|tar)(\.\w+)?$")
 _LOOKED_AT = 100
-_LISTS_BYTES = 8 << 20  # of lists that are in memory as they are stored
 
 # What a version looks like whose objects are collected while it is read.
 _UNREADABLE = (NotFoundError, FormatError, StaleIndexError)
@@ -66,18 +65,6 @@ _MAX_RESTARTS = 20
 
 def _call(read: Callable[[], T]) -> T:
     return read()
-
-
-def _in_batches(refs: Iterable[ListRef]) -> Iterator[list[ListRef]]:
-    """Yield lists that are fetched together, in order."""
-    batch: list[ListRef] = []
-    for ref in refs:
-        if batch and sum(each.size for each in (*batch, ref)) > _LISTS_BYTES:
-            yield batch
-            batch = []
-        batch.append(ref)
-    if batch:
-        yield batch
 
 
 @dataclass(frozen=True)
@@ -403,22 +390,14 @@ class Catalog:
             FormatError: a list is damaged, missing or not the one that the manifest names.
             NotFoundError: the version expired meanwhile, and its lists are gone.
         """
-        table = ShardTable.concatenate(self._tables(version))
+        try:
+            tables = [*self.store.concurrently(self.shards_of, version.manifest.lists)]
+        except (NotFoundError, FormatError):
+            self.check_expired(version)
+            raise
+        table = ShardTable.concatenate(tables)
         self._check_table(version.manifest, table)
         return table
-
-    def _tables(self, version: Version) -> list[ShardTable]:
-        tables: list[ShardTable] = []
-        for refs in _in_batches(version.manifest.lists):
-            try:
-                found = self.store.get_sized([(ref.key, ref.size) for ref in refs])
-            except (NotFoundError, FormatError):
-                self.check_expired(version)
-                # One by one, to say which of them it is.
-                tables += [self.shards_of(ref) for ref in refs]
-            else:
-                tables += [self._parse_list(ref, data) for ref, data in zip(refs, found, strict=True)]
-        return tables
 
     def _hinted(self) -> int:
         """Return the version that the hint names, or 0."""
@@ -457,8 +436,12 @@ class Catalog:
 
     def find_shards(self, ref: ListRef) -> ShardTable | None:
         """Return the shards of one list, checked against its reference, or None where the list is gone."""
+        most = self.limits.manifest
         try:
-            data = self.store.get(ref.key, max_bytes=self.limits.manifest)
+            try:
+                data = self.store.get(ref.key, max_bytes=min(ref.size, most))
+            except FormatError:  # it is larger, and so another one
+                data = self.store.get(ref.key, max_bytes=most)
         except NotFoundError:
             return None
         return self._parse_list(ref, data)

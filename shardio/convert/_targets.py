@@ -88,8 +88,7 @@ def empty_target(target: str, storage_options: Mapping[str, object] | None = Non
         StorageError: the place cannot be written.
     """
     store = connect(target, storage_options=storage_options)
-    if store.read_only:
-        raise StorageError(f"this place cannot be written: {store.read_only_reason}", url=store.url)
+    store.check_writable()
     if next(iter(store.list()), None) is not None:
         advice = "export to a new place"
         raise CommitConflictError("there is something here already", url=store.url, advice=advice)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardio.catalog import StoredLists, Version, publish
-from shardio.errors import CommitConflictError, StorageError
+from shardio.errors import CommitConflictError
 from shardio.metadata import is_random_session
 
 if TYPE_CHECKING:
@@ -51,12 +51,8 @@ def commit_change(
         StorageError: the place cannot be written, or the environment failed.
     """
     store = catalog.store
-    if store.read_only and not dry_run:
-        raise StorageError(
-            f"this place cannot be written: {store.read_only_reason}",
-            url=store.url,
-            advice="change the dataset where it can be written, or a copy of it",
-        )
+    if not dry_run:
+        store.check_writable(advice="change the dataset where it can be written, or a copy of it")
     lists = StoredLists(store)
 
     def follow(base: Version | None) -> Manifest | Version:

@@ -140,12 +140,8 @@ class _Repair:
         if self.mirror is not None and self.mirror.connect().url == store.url:
             message = f"mirror={self.mirror.url!r} is the dataset itself; name a copy of it"
             raise ValueError(message)
-        if store.read_only and not self.dry_run:
-            raise StorageError(
-                f"this place cannot be written: {store.read_only_reason}",
-                url=store.url,
-                advice="repair the dataset where it can be written, or a copy of it",
-            )
+        if not self.dry_run:
+            store.check_writable(advice="repair the dataset where it can be written, or a copy of it")
         self.report = RepairReport(url=store.url, dry_run=self.dry_run, base_version=None)
 
     def run(
@@ -208,24 +204,10 @@ class _Repair:
         self._add(notes=["shards are checked after the manifests and lists are restored"])
         return self.report
 
-    def _add(
-        self,
-        *,
-        repaired: Iterable[Repaired] = (),
-        lost: Iterable[Any] = (),
-        unrepaired: Iterable[Any] = (),
-        uncertain: Mapping[str, int] | None = None,
-        notes: Iterable[str] = (),
-    ) -> None:
-        report = self.report
-        self.report = replace(
-            report,
-            repaired=(*report.repaired, *repaired),
-            lost=(*report.lost, *lost),
-            unrepaired=(*report.unrepaired, *unrepaired),
-            uncertain={**report.uncertain, **(uncertain or {})},
-            notes=(*report.notes, *notes),
-        )
+    def _add(self, *, uncertain: Mapping[str, int] | None = None, **found: Iterable[Any]) -> None:
+        more: dict[str, Any] = {name: (*getattr(self.report, name), *items) for name, items in found.items()}
+        unproven = {**self.report.uncertain, **(uncertain or {})}
+        self.report = replace(self.report, uncertain=unproven, **more)
 
     def _recover(self, found: Metadata) -> Version | None:
         """Return the latest version, made of what is left where it is gone; None where there is none yet."""

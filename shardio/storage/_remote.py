@@ -30,7 +30,7 @@ from shardio.storage._errors import (
 from shardio.storage._fetch import ObjectIdentity, RangeOf, RangeReader, begin_scattered
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._requests import PerProcess
-from shardio.storage._store import CannotListError, DataFile, ShortReadError, Store, UnknownOutcomeError
+from shardio.storage._store import CannotListError, DataFile, Store, UnknownOutcomeError
 from shardio.storage._tuning import Clock, Tuning
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ def _race(store: Store, create: Create, key: str) -> str | None:
 
 _probed = ProbeCache()
 _AT_ONCE = 16  # calls of `concurrently`
-_FIRST = 1 << 20  # bytes of the first request of `get`: most metadata objects are smaller
+# Bytes of the first request of `get` where more are allowed than one may have: most metadata is smaller.
+_FIRST = 1 << 20
 _FALSE_REFUSALS = 3  # times that an object is said to exist which is not there
 _LONGEST_WAIT = 2.0  # seconds before an object is read back
 _UPLOAD = "upload:"  # how the ETag of an unfinished upload in parts begins
@@ -396,23 +397,6 @@ class RemoteStore(Store):
         # With fsspec's client, so that a process that has read nothing but metadata may still be forked.
         return self.begin_ranges(key, ObjectIdentity(), (starts, stops))()
 
-    def get_sized(self, wanted: Sequence[tuple[str, int]]) -> list[bytes]:
-        begun = []
-        for key, size in wanted:
-            check_key(key)
-            # The object's own size is learned from the response.
-            identity = ObjectIdentity()
-            begun.append((identity, self.begin_ranges(key, identity, ([0], [size]))))
-        found = []
-        for (key, size), (identity, wait) in zip(wanted, begun, strict=True):
-            try:
-                data = bytes(wait()[0])
-            except ShortReadError:
-                data = self._get(key, size)
-            # One that is larger than it should be is refused in its own words.
-            found.append(data if identity.size in {None, len(data)} else self._get(key, size))
-        return found
-
     def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Generator[R, None, None]:
         if len(items) < 2:
             yield from map(call, items)
@@ -427,7 +411,8 @@ class RemoteStore(Store):
         path = self._backend.path_of(key)
         # The response to a range request tells the size of the whole, so nothing larger than allowed is
         # fetched, and a body that was cut short on the way is noticed.
-        stop = max(1, min(max_bytes, _FIRST))
+        whole = max_bytes <= self._tuning.max_request_bytes
+        stop = max(1, max_bytes if whole else _FIRST)
 
         async def request(client: Client) -> bytes:
             response = await client.fetch(path, 0, stop)
@@ -617,7 +602,8 @@ class RemoteStore(Store):
         step = self._tuning.max_request_bytes
         with content.open("rb") as file:
             return all(
-                file.read(min(step, size - start)) == self.get_range(key, start, min(start + step, size))
+                file.read(min(step, size - start))
+                == self.get_ranges(key, [start], [min(start + step, size)])[0]
                 for start in range(0, size, step)
             )
 
@@ -636,7 +622,7 @@ class RemoteStore(Store):
         return True
 
     def list_temporaries(self) -> Iterator[ObjectInfo]:
-        if self.read_only:
+        if self.read_only_reason is not None:
             return
         for info in self._gather("", lambda client, path: client.uploads(path)):
             yield info._replace(etag=_UPLOAD + info.etag)

@@ -136,6 +136,19 @@ class DataFile(abc.ABC):
         del checksummed, gap
         return functools.partial(self.read_many, starts, stops)
 
+    def pieces(self, step: int) -> Iterator[memoryview]:
+        """Yield the bytes in pieces of `step`; while one is looked at, the next is on its way.
+
+        Raises:
+            StorageError, NotFoundError: the environment failed, or the object is cut meanwhile.
+        """
+        size = self.size
+        begun = (self.begin_read([start], [min(start + step, size)]) for start in range(0, size, step))
+        ahead = next(begun, None)
+        while ahead is not None:
+            here, ahead = ahead, next(begun, None)
+            yield here()[0]
+
     def invalidate(self) -> None:  # noqa: B027 - most have learned nothing
         """Forget what responses have told about the object: one of them was found to be wrong."""
 
@@ -206,14 +219,15 @@ class Store(abc.ABC):
         return 0.0
 
     @property
-    def read_only(self) -> bool:
-        """Whether writing is refused; `read_only_reason` says why."""
-        return self.read_only_reason is not None
-
-    @property
     def read_only_reason(self) -> str | None:
         """Why writing is refused, or None where it is not (as far as is known before the first write)."""
         return None
+
+    def check_writable(self, advice: str | None = None) -> None:
+        """Raise StorageError, with advice, where it is known before the first write that it is refused."""
+        if self.read_only_reason is not None:
+            what = f"this place cannot be written: {self.read_only_reason}"
+            raise StorageError(what, url=self.url, advice=advice)
 
     @property
     def can_list(self) -> bool:
@@ -367,16 +381,6 @@ class Store(abc.ABC):
         check_key(key)
         return self._get(key, max_bytes)
 
-    def get_sized(self, wanted: Sequence[tuple[str, int]]) -> list[bytes]:
-        """Return whole objects, each given with the size it should have; together, where that saves waiting.
-
-        Raises:
-            NotFoundError: one of them is not there.
-            FormatError: one of them is larger.
-            StorageError: the environment failed.
-        """
-        return [self.get(key, max_bytes=size) for key, size in wanted]
-
     def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Generator[R, None, None]:
         """Yield `call(item)` for each item, in order; calls that wait for remote responses wait side by side.
 
@@ -385,16 +389,6 @@ class Store(abc.ABC):
             items: are passed to it; a few more of them than the results taken.
         """
         yield from map(call, items)
-
-    def get_range(self, key: str, start: int, stop: int) -> bytes:
-        """Return exactly the bytes `[start, stop)` of an object.
-
-        Raises:
-            NotFoundError: there is no such object.
-            ShortReadError: it ends before `stop`.
-            StorageError: the environment failed.
-        """
-        return bytes(self.get_ranges(key, [start], [stop])[0])
 
     def get_ranges(self, key: str, starts: Offsets, stops: Offsets) -> list[memoryview]:
         """Return the bytes of many ranges of an object, in the order asked; near ones share a request.

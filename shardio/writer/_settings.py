@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from shardio.arguments import closest, integer, no_option
 from shardio.catalog import MODES, Catalog, check_place
-from shardio.errors import CommitConflictError, StorageError
+from shardio.errors import CommitConflictError
 from shardio.metadata import (
     METADATA,
     Schema,
@@ -251,8 +251,7 @@ def catalog_to_write(url: str, storage_options: Mapping[str, Any] | None, *, sin
     if METADATA in store.url.split("/"):
         message = f"{store.url} is in a folder {METADATA}/, which holds the metadata of another dataset"
         raise ValueError(message)
-    if store.read_only:
-        raise StorageError(f"this place cannot be written: {store.read_only_reason}", url=store.url)
+    store.check_writable()
     return Catalog(store)
 
 

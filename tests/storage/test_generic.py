@@ -39,8 +39,8 @@ class TestSingleWriter(StoreLaws):
 def test_without_the_callers_word_it_is_read_only(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a").write_bytes(CONTENT)
     store = connect(f"plainfs://{tmp_path}")
-    assert store.read_only
-    assert store.get_range("a", 1, 9) == CONTENT[1:9]
+    assert store.read_only_reason
+    assert store.get_ranges("a", [1], [9])[0] == CONTENT[1:9]
     with pytest.raises(StorageError, match="read-only"):
         store.put_if_absent("b", b"")
 
@@ -74,8 +74,8 @@ def test_the_inside_of_an_archive_is_a_store(tmp_path: pathlib.Path) -> None:
         archive.writestr("root/data/a", CONTENT)
         archive.writestr("root/b", b"22")
     store = connect(f"zip://root::file://{tmp_path}/x.zip")
-    assert store.read_only
+    assert store.read_only_reason
     assert [(info.key, info.size) for info in store.list("")] == [("b", 2), ("data/a", len(CONTENT))]
     assert store.get("data/a", max_bytes=1 << 20) == CONTENT
-    assert store.get_range("data/a", 5, 99) == CONTENT[5:99]
+    assert store.get_ranges("data/a", [5], [99])[0] == CONTENT[5:99]
     assert store.url_of("b") == f"zip://root/b::file://{tmp_path}/x.zip"

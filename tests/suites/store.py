@@ -139,7 +139,7 @@ class StoreLaws:
         with pytest.raises(NotFoundError):
             store.get("no/such", max_bytes=10)
         with pytest.raises(NotFoundError):
-            store.get_range("no/such", 0, 1)
+            store.get_ranges("no/such", [0], [1])[0]
         assert store.head("no/such") is None
         assert store.delete("no/such") is False
 
@@ -163,21 +163,21 @@ class StoreLaws:
         stops = np.array([20_000, 9, 9, 1, 7_000, 20_000, 900, 12_346])
         got = store.get_ranges("a", starts, stops)
         assert [bytes(view) for view in got] == [CONTENT[a:b] for a, b in zip(starts, stops, strict=True)]
-        assert store.get_range("a", 17, 4_711) == CONTENT[17:4_711]
+        assert store.get_ranges("a", [17], [4_711])[0] == CONTENT[17:4_711]
         assert store.get_ranges("a", [], []) == []
 
     def test_a_range_past_the_end_is_an_error(self, store: Store) -> None:
         store.put_if_absent("a", CONTENT)
         for start, stop in [(19_999, 20_001), (20_000, 20_001), (30_000, 30_001)]:
             with pytest.raises(ShortReadError) as caught:
-                store.get_range("a", start, stop)
+                store.get_ranges("a", [start], [stop])[0]
             assert caught.value.expected == stop - start
 
     def test_a_senseless_range_is_the_callers_mistake(self, store: Store) -> None:
         store.put_if_absent("a", CONTENT)
         for start, stop in [(-1, 3), (5, 4)]:
             with pytest.raises(ValueError, match="start"):
-                store.get_range("a", start, stop)
+                store.get_ranges("a", [start], [stop])[0]
 
     def test_an_open_file_reads_like_the_store(self, store: Store) -> None:
         store.put_if_absent("a", CONTENT)
@@ -218,7 +218,7 @@ class StoreLaws:
             assert store.put_if_absent(name, str(number).encode()), name
         for number, name in enumerate(self.names):
             assert store.get(name, max_bytes=9) == str(number).encode()
-            assert store.get_range(name, 0, 1) == str(number).encode()[:1]
+            assert store.get_ranges(name, [0], [1])[0] == str(number).encode()[:1]
             # With the engine for data, which has rules of its own for names.
             with store.open(name) as file:
                 assert bytes(file.read(0, 1)) == str(number).encode()[:1], name
@@ -237,7 +237,7 @@ class StoreLaws:
             lambda: store.put_if_absent(key, b""),
             lambda: store.overwrite(key, b""),
             lambda: store.get(key, max_bytes=1),
-            lambda: store.get_range(key, 0, 1),
+            lambda: store.get_ranges(key, [0], [1])[0],
             lambda: store.head(key),
             lambda: store.delete(key),
             lambda: store.open(key),
@@ -296,7 +296,7 @@ class StoreLaws:
         store.put_if_absent("a", CONTENT)
         copy = pickle.loads(pickle.dumps(store))
         assert copy.url == store.url
-        assert copy.get_range("a", 1, 99) == CONTENT[1:99]
+        assert copy.get_ranges("a", [1], [99])[0] == CONTENT[1:99]
 
     def test_a_forked_child_may_go_on(self, store: Store) -> None:
         """P15: safe after fork, or a clear error; never a hang."""
