@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -172,31 +173,22 @@ def scan_shard(
             pieces.summed = kind.compression is not Compression.NONE
             tfrecord = framer.framing is Framing.TFRECORD and framer.record_crc is RecordCrc.CRC32C
             checked = tfrecord and kind.compression is Compression.NONE
-            index = IndexBuilder(
+            build = partial(
+                IndexBuilder,
                 uuid=uuid,
                 framing=framer.framing,
                 record_crc=framer.record_crc,
                 compression=kind.compression,
                 writer=options.writer or writer_name(),
-                frames=frames,
                 limits=options.limits,
-                record_checksums=records if checked else False,
             )
+            index = build(frames=frames, record_checksums=records if checked else False)
             block_bytes = least_block_bytes(options.block_bytes, file.size)
             cutter = BlockCutter(index, block_bytes=block_bytes, limits=options.limits)
             if kind.compression is Compression.NONE:
                 return _result(index, _scan_plain(pieces, framer, cutter, index), framer)
             with rows_file() as others:
-                blocks = IndexBuilder(
-                    uuid=uuid,
-                    framing=framer.framing,
-                    record_crc=framer.record_crc,
-                    compression=kind.compression,
-                    writer=index.writer,
-                    frames=others,
-                    limits=options.limits,
-                )
-                return _scan_compressed(pieces, framer, cutter, (index, blocks), kind, options)
+                return _scan_compressed(pieces, framer, cutter, (index, build(frames=others)), kind, options)
     except ShardioError as error:
         raise error.located(url=store.url_of(key)) from error
 
@@ -220,14 +212,7 @@ class _StoredPieces:
         self._show = show
 
     def __iter__(self) -> Iterator[memoryview]:
-        begin, size, step = self._file.begin_read, self.size, self._step
-        wait = begin([0], [min(step, size)]) if size else None
-        start = 0
-        while wait is not None:
-            here = wait
-            start += step
-            wait = begin([start], [min(start + step, size)]) if start < size else None
-            piece = here()[0]
+        for piece in self._file.pieces(self._step):
             if self.summed:
                 self.crc32c = kernels.crc32c(piece, self.crc32c)
             yield piece

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-__all__ = ["Coalesced", "coalesce", "scatter"]
+__all__ = ["Coalesced", "coalesce", "runs_of", "scatter"]
 
 _NOWHERE = -1, 0, 0
 
@@ -101,3 +101,10 @@ def scatter(buffers: Sequence[bytes | memoryview], merged: Coalesced) -> list[me
     views = [memoryview(buffer) for buffer in buffers]
     nothing = memoryview(b"")
     return [views[owner][start:stop] if owner >= 0 else nothing for owner, start, stop in merged.places]
+
+
+def runs_of(numbers: ArrayLike) -> list[tuple[int, int]]:
+    """Return half-open runs of consecutive numbers, of ascending ones."""
+    given = np.asarray(numbers, np.int64)
+    parts = np.split(given, np.flatnonzero(np.diff(given) != 1) + 1)
+    return [(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]

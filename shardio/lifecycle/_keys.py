@@ -379,10 +379,7 @@ class _KeysBuild(SidecarBuild[KeysReport]):
         for _, places, count in self._duplicates:
             keys = []
             for number, row in places:
-                entry = replace(
-                    self._table[number], live_rows=int(self._table.rows[number]),
-                    deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32),
-                )  # fmt: skip
+                entry = self._table[number].without_deletions()
                 source = ShardSource(
                     self._store.url,
                     ShardTable.from_entries([entry]),

@@ -181,7 +181,7 @@ def _listed_entries(catalog: Catalog, found: Metadata) -> dict[str, ShardEntry]:
         for entry in table:
             known = out.get(entry.key)
             if not entry.adopted and (known is None or entry.live_rows < known.live_rows):
-                out[entry.key] = replace(entry, schema=0, table_key="", table_bytes=0, table_sha256=bytes(32))
+                out[entry.key] = replace(entry.without_table(), schema=0)
     return out
 
 

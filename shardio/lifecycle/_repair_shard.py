@@ -28,13 +28,12 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
-from shardio.format import DEFAULT_LIMITS, Compression, Framing, RecordCrc, check_block, decompress
+from shardio.format import DEFAULT_LIMITS, Framing, check_block, decompress
 from shardio.lifecycle._repair_report import Repaired
 from shardio.maintenance import UNREADABLE, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import (
     INDEX_SUFFIX,
     DataKey,
-    IndexBuilder,
     IndexHead,
     ShardEntry,
     check_frames_part,
@@ -48,6 +47,7 @@ from shardio.metadata import (
     rows_key,
     usual_index_key,
 )
+from shardio.ranges import runs_of
 from shardio.reader import ReadOptions, ShardSource, root_stores
 from shardio.storage import (
     ShortReadError,
@@ -200,33 +200,9 @@ def _context_of(frozen: bytes) -> _JobContext:
     return _JobContext(catalog, version, source, store, copies)
 
 
-def _with_record_checksums(found: _Index, data: DataFile) -> _Index:
-    """Return an index with the checksums of the records, where it may have them, as our writers make it."""
-    head = found.head
-    kinds = (head.framing, head.record_crc, head.compression)
-    if kinds != (Framing.TFRECORD, RecordCrc.CRC32C, Compression.NONE):
-        return found
-    builder = IndexBuilder(uuid=head.uuid, writer=head.writer, record_checksums=True)
-    builder.crc32c = head.crc32c
-    for block in range(head.blocks):
-        start, stop = head.block_bounds(block)
-        facts = {"stored_bytes": stop - start, "decoded_bytes": stop - start}
-        crc = int(head.block_crc32c[block])
-        if block in head.gaps:
-            builder.add_gap(**facts, crc32c=crc, reason=head.gaps[block])
-            continue
-        stored = data.read(start, stop)
-        check_block(stored, crc)
-        part = _uint32(found.data, *head.frame_stop_bounds(block))
-        records = record_checksums(stored, part)
-        builder.add_block(**facts, crc32c=crc, frame_stop=part, record_crc32c=records)
-    made = builder.finish()
-    return _Index(made.data, made.head, found.source)
-
-
 def _uint32(raw: bytes, start: int, stop: int) -> NDArray[np.uint32]:
     """Return what an index that may be cut short holds of a column there."""
-    return np.frombuffer(raw[start : min(stop, len(raw) - len(raw) % 4)], "<u4").astype(np.uint32)
+    return np.frombuffer(raw[start : min(stop, len(raw) - len(raw) % 4)], "<u4")
 
 
 class _Index(NamedTuple):
@@ -304,10 +280,7 @@ class _ShardRepair:
             self.out.unrepaired += [each.with_advice(f"{what}: {_CHOOSE}") for each in findings]
         elif self.job.options.uncertain == "take":
             self.out.uncertain[self.url] = entry.rows
-            self.entry = replace(
-                entry, live_rows=entry.rows, deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32)
-            )
-            self.out.new = self.entry
+            self.out.new = self.entry = entry.without_deletions()
             self._note("dropped", "deletions", self.rows_url, None, None)
             return True
         else:
@@ -374,25 +347,22 @@ class _ShardRepair:
             return None
         if head.head_sha256 != entry.index_head_sha256:
             return None
-        parts = [raw[: head.frame_stop_offset]]
-        records = []
+        # What cannot be had is left as zeros, which no checksum takes for a part.
+        whole = bytearray(head.index_bytes)
+        whole[: head.frame_stop_offset] = raw[: head.frame_stop_offset]
+        whole[-8:] = b"SHRDEND1"
         for block in range(head.blocks):
             start, stop = head.frame_stop_bounds(block)
             part = _uint32(raw, start, stop)
             try:
                 check_frames_part(head, block, part)
             except FormatError:
-                derived = self._derived_part(head, block, data)
-                # What cannot be had is left as zeros, which no checksum takes for a part.
-                part = np.zeros((stop - start) // 4, np.uint32) if derived is None else derived
-            parts.append(part.astype("<u4").tobytes())
+                part = self._derived_part(head, block, data)
+            whole[start:stop] = part.tobytes()
             if head.block_records_crc32c is not None:
-                records.append(self._record_part(head, block, part, raw, data).astype("<u4").tobytes())
-        body = b"".join(parts)
-        if records:
-            body = b"".join([body, bytes(head.record_crc_offset - len(body)), *records])
-        end = bytes(head.index_bytes - 8 - len(body)) + b"SHRDEND1"
-        return _Index(body + end, head, "shard")
+                start, stop = head.record_crc_bounds(block)
+                whole[start:stop] = self._record_part(head, block, part, raw, data).tobytes()
+        return _Index(bytes(whole), head, "shard")
 
     def _record_part(
         self, head: IndexHead, block: int, frames: NDArray[np.uint32], raw: bytes, data: DataFile
@@ -402,26 +372,22 @@ class _ShardRepair:
         found = _uint32(raw, *head.record_crc_bounds(block))
         if records_fit(head, own, found):
             return found
-        try:
-            derived = record_checksums(data.read(*head.block_bounds(block)), frames)
-        except (*_WRONG, IndexError):
-            return np.zeros(len(frames), np.uint32)
-        return derived if records_fit(head, own, derived) else np.zeros(len(frames), np.uint32)
+        with contextlib.suppress(*_WRONG, IndexError):
+            found = record_checksums(data.read(*head.block_bounds(block)), frames)
+        return found if records_fit(head, own, found) else np.zeros(len(frames), np.uint32)
 
-    def _derived_part(self, head: IndexHead, block: int, data: DataFile) -> NDArray[np.uint32] | None:
-        """Return a block's part of `frame_stop` from the block itself, where the head vouches for both."""
-        if head.stream or head.framing is not Framing.TFRECORD:
-            return None
-        start, stop = head.block_bounds(block)
-        try:
-            stored = data.read(start, stop)
-            check_block(stored, int(head.block_crc32c[block]))
-            decoded = decompress(stored, head.compression, int(head.block_decoded_bytes[block]))
-            part = kernels.scan_frames(decoded).frame_stops.astype(np.uint32)
-            check_frames_part(head, block, part)
-        except _WRONG:
-            return None
-        return part
+    def _derived_part(self, head: IndexHead, block: int, data: DataFile) -> NDArray[np.uint32]:
+        """Return a block's part of `frame_stop` from itself, where the head vouches for both; or zeros."""
+        with contextlib.suppress(*_WRONG):
+            if not head.stream and head.framing is Framing.TFRECORD:
+                stored = data.read(*head.block_bounds(block))
+                check_block(stored, int(head.block_crc32c[block]))
+                decoded = decompress(stored, head.compression, int(head.block_decoded_bytes[block]))
+                part = kernels.scan_frames(decoded).frame_stops.astype("<u4")
+                check_frames_part(head, block, part)
+                return part
+        first, stop = head.block_rows(block)
+        return np.zeros(stop - first, "<u4")
 
     def _mirrored_index(self) -> _Index | None:
         """Return the index that the mirror has, where it is the one that the list names."""
@@ -455,13 +421,9 @@ class _ShardRepair:
             )
             index = scan_shard(store, key, self.entry.uuid, options).index
             try:
-                plain = _Index(index.read(), index.head, "shard")
+                return _Index(index.read(), index.head, "shard")
             finally:
                 index.discard()
-            if self.entry.adopted or plain.head.head_sha256 == self.entry.index_head_sha256:
-                return plain
-            with store.open(key) as data:
-                return _with_record_checksums(plain, data)
 
         found = scanned(writer_name())
         other = self.context.version.manifest.writer
@@ -491,8 +453,7 @@ class _ShardRepair:
                     continue
                 crc = 0
                 with path.open("wb") as file:
-                    for start in range(0, data.size, _PIECE):
-                        piece = data.read(start, min(start + _PIECE, data.size))
+                    for piece in data.pieces(_PIECE):
                         crc = kernels.crc32c(piece, crc)
                         file.write(piece)
                 if crc == entry.crc32c and self._blocks_fit(path):
@@ -522,14 +483,7 @@ class _ShardRepair:
             entry = self._new()
         self._store(key, copy)
         if key != entry.key:
-            self.out.new = replace(
-                entry,
-                key=key,
-                index_key=entry.usual_index_key,
-                table_key="",
-                table_bytes=0,
-                table_sha256=bytes(32),
-            )
+            self.out.new = replace(entry.without_table(), key=key, index_key=entry.usual_index_key)
         self._note("restored" if missing else "replaced", "shard", self.url, key, "mirror")
 
     def _salvage(self, shard: list[Finding], index: list[Finding], folder: Path) -> None:
@@ -647,7 +601,7 @@ class _ShardRepair:
             why = findings[min(number, len(findings) - 1)]
             found += [
                 BadRecord(self.url, why.message, start=why.start, stop=why.stop, row=first, row_stop=stop)
-                for first, stop in _runs(np.flatnonzero(lost & (reasons == number)))
+                for first, stop in runs_of(np.flatnonzero(lost & (reasons == number)))
             ]
         return sorted(found, key=lambda each: each.row or 0)
 
@@ -793,14 +747,14 @@ class _Kept:
 def _with_index(entry: ShardEntry, head: IndexHead, key: str) -> ShardEntry:
     """Return a shard under another index; what depends on the head of the old one falls away."""
     made = ShardEntry.of_index(head, split=entry.split, key=entry.key, index_key=key, etag=entry.etag)
-    same = head.head_sha256 == entry.index_head_sha256
+    old = entry if head.head_sha256 == entry.index_head_sha256 else entry.without_table()
     return replace(
         made.with_deletions_of(entry),
         root=entry.root,
         schema=entry.schema,
-        table_key=entry.table_key if same else "",
-        table_bytes=entry.table_bytes if same else 0,
-        table_sha256=entry.table_sha256 if same else bytes(32),
+        table_key=old.table_key,
+        table_bytes=old.table_bytes,
+        table_sha256=old.table_sha256,
     )
 
 
@@ -811,13 +765,6 @@ def _as_file(data: bytes, path: Path) -> Iterator[DataFile]:
     store, key = connect_folder(str(path))
     with store.open(key) as file:
         yield file
-
-
-def _runs(rows: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield half-open runs of consecutive numbers."""
-    for part in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
-        if len(part):
-            yield int(part[0]), int(part[-1]) + 1
 
 
 def _refuse_unreadable(survey: Survey) -> None:

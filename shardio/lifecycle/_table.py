@@ -266,7 +266,7 @@ class _TableBuild(SidecarBuild[TableReport]):
             return replace(entry, table_key=made.key, table_bytes=made.size, table_sha256=made.sha256)
         address = table_address(entry.index_head_sha256, self.described)
         if entry.table_key and table_address_of(entry.table_key) != address:
-            return replace(entry, table_key="", table_bytes=0, table_sha256=bytes(32))
+            return entry.without_table()
         return entry
 
     def without(self, doomed: set[str], latest: Version) -> _TableBuild | None:

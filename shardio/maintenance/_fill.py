@@ -134,10 +134,7 @@ class _ShardFill:
 
     def __call__(self, entry: ShardEntry) -> int:
         """Return how many bytes of a shard were fetched."""
-        whole = replace(
-            entry, live_rows=entry.rows, deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32)
-        )
-        table = ShardTable.from_entries([whole])
+        table = ShardTable.from_entries([entry.without_deletions()])
         store = connect(self.url, storage_options=self.options.storage_options, engine=self.options.engine)
         source = ShardSource(
             self.url, table, root_stores(store, self.roots, table, self.options), self.options, None

@@ -163,6 +163,17 @@ class Survey:
                     Finding(kind="skipped", message=what, url=url, shard=shard, start=start, stop=stop)
                 )
 
+    def report(self, url: str, **facts: Any) -> VerifyReport:
+        """Return what was found, with what else there is to say."""
+        return VerifyReport(
+            url=url,
+            good_records=self.good_records,
+            stored_bytes=self.total_bytes,
+            findings=tuple(self.findings),
+            skipped=tuple(self.skipped),
+            **facts,
+        )
+
     def add_counts(self, other: Survey) -> None:
         """Add the records that another survey has counted."""
         self.good_records += other.good_records

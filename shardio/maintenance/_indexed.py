@@ -2,14 +2,14 @@
 
 Promise: every block's stored bytes are compared with their CRC-32C, decoded, and its records with their own
 checksums; every part of `frame_stop`, the column as a whole, and the end of the index with theirs; sizes and
-the whole object too.  A checksum of the whole that fails because a part of it did is not another finding.
+the whole object too.  Of parts that are all right, the checksums say that of the whole.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,9 +17,17 @@ from shardio import kernels
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, ShardioError
 from shardio.format import Compression, Framing, RecordCrc, check_block, decompress, parse_json
 from shardio.maintenance._findings import UNREADABLE, Finding
-from shardio.maintenance._sequential import checksum_error, size_error
-from shardio.maintenance._stored_bytes import FAILED, StoredBytes, read_ahead, runs
-from shardio.metadata import INDEX_ADVICE, check_frames_part, check_index_end
+from shardio.maintenance._stored_bytes import (
+    FAILED,
+    StoredBytes,
+    checksum_error,
+    read_ahead,
+    runs,
+    size_error,
+)
+from shardio.metadata import INDEX_ADVICE, check_frames_part
+from shardio.ranges import runs_of
+from shardio.reader import check_index_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,9 +76,10 @@ def check_indexed(
             and whether the block matches its checksum.
     """
     survey.note_skipped(head, url=index.url if data is None else data.url, shard=shard)
-    index_file = _IndexFile(survey, head, index, shard=shard)
+    note = partial(survey.note, url=index.url, shard=shard)
+    parts = _frame_stops(head, index, note)
     if data is None:
-        for _ in index_file.parts():
+        for _ in parts:
             pass
     else:
         # Lines are objects by their keys, or values as a whole.
@@ -78,10 +87,9 @@ def check_indexed(
             schema.encoding != "bytes" or [feature.kind for feature in schema.values()] == ["json"]
         )
         blocks = _BlockWalk(survey, head, data, shard, limits, json_lines, take)
-        for (block, stored), part in zip(blocks.stored(), index_file.parts(), strict=True):
+        for (block, stored), part in zip(blocks.stored(), parts, strict=True):
             blocks.check(block, stored, part)
-        blocks.finish()
-    index_file.finish()
+    _check_rest_of_index(head, index, note)
 
 
 @dataclass
@@ -97,20 +105,23 @@ class _BlockWalk:
     take: Take | None
 
     def __post_init__(self) -> None:
-        self._rest: FormatError | None = None  # why a stream does not decode behind its last block
         # The blocks of a stream are cut from its decoded bytes.
         self._compression = Compression.NONE if self.head.stream else self.head.compression
-        self._crc32c = 0
-        self._whole = True
+        self._whole = self.data.size == self.head.stored_bytes  # and nothing else was found so far
 
     def stored(self) -> Iterator[tuple[int, Buffer | None]]:
         """Yield each block's stored bytes, or None where they are not there or cannot be read."""
         head = self.head
         done = 0
+        if not self._whole and head.stream:
+            self._note("size", size_error(head.stored_bytes, self.data.size))
         for block, stored in self._of_stream() if head.stream else self._of_object():
             yield block, stored
             done = block + 1
         yield from ((block, None) for block in range(done, head.blocks))
+        found = head.crc32c if head.stream else _joined(head.block_crc32c, head.block_stop)
+        if found != head.crc32c:
+            self._note("checksum", checksum_error(head.crc32c, found))
 
     def check(self, block: int, stored: Buffer | None, part: NDArray[np.uint32] | None) -> None:
         """Check one block by its checksum, by decoding it, and record by record."""
@@ -128,19 +139,12 @@ class _BlockWalk:
             if self.take is not None and good.any():
                 self.take(self.head.block_rows(block)[0], decoded, part.astype(np.int64), good, sound)
 
-    def finish(self) -> None:
-        """Compare the checksum of the whole, where every part of it seemed right."""
-        if self._whole and self._crc32c != self.head.crc32c:
-            self._note("checksum", checksum_error(self.head.crc32c, self._crc32c))
-
     def _of_object(self) -> Iterator[tuple[int, Buffer | None]]:
         head, size = self.head, self.data.size
         there = int(np.searchsorted(head.block_stop, np.uint64(size), side="right"))
-        if size != head.stored_bytes:
-            self._whole = False
-            row = head.block_rows(there)[0] if there < head.blocks else None
-            row_stop = None if row is None else head.rows
-            self._note("size", size_error(head.stored_bytes, size), row=row, row_stop=row_stop)
+        if not self._whole:
+            places = self._rows(there, head.blocks) if there < head.blocks else {}
+            self._note("size", size_error(head.stored_bytes, size), **places)
         spans = [(first, min(stop, there)) for first, stop in runs(head) if first < there]
         ranges = [(head.block_bounds(first)[0], head.block_bounds(stop - 1)[1]) for first, stop in spans]
         for (first, stop), (start_byte, stop_byte), wait in zip(
@@ -149,12 +153,9 @@ class _BlockWalk:
             try:
                 run = wait()
             except FAILED as error:
-                self._whole = False
-                row, row_stop = head.block_rows(first)[0], head.block_rows(stop - 1)[1]
-                self._note(UNREADABLE, error, row=row, row_stop=row_stop)
+                self._note(UNREADABLE, error, **self._rows(first, stop))
                 yield from ((block, None) for block in range(first, stop))
                 continue
-            self._crc32c = kernels.crc32c(run, self._crc32c)
             for block in range(first, stop):
                 a, b = head.block_bounds(block)
                 yield block, run[a - start_byte : b - start_byte]
@@ -164,47 +165,37 @@ class _BlockWalk:
         head = self.head
         whole = StoredBytes(self.survey, self.data)
         block = 0
-        if self.data.size != head.stored_bytes:
-            self._whole = False
-            self._note("size", size_error(head.stored_bytes, self.data.size))
+        rest = None
         try:
             for stored in self._cut(whole.decoded(head.compression, self.limits)):
-                yield block, stored
-                block += 1
+                if isinstance(stored, FormatError):
+                    rest = stored
+                else:
+                    yield block, stored
+                    block += 1
+            if rest is not None:
+                whole = StoredBytes(self.survey, self.data)
+                for _ in whole.stored():
+                    pass
         except (FormatError, *FAILED) as error:
-            self._whole = False
-            row = head.block_rows(block)[0] if block < head.blocks else None
-            kind = "decode" if isinstance(error, FormatError) else UNREADABLE
-            self._note(kind, error, row=row, row_stop=None if row is None else head.rows)
+            places = self._rows(block, head.blocks) if block < head.blocks else {}
+            self._note("decode" if isinstance(error, FormatError) else UNREADABLE, error, **places)
             return
-        self._crc32c = whole.crc32c
-        if self._rest is not None:
-            self._check_rest(self._rest)
+        # What does not decode behind the last block is indexed with `--salvage` alone: it was known if no
+        # byte has changed since, and else it is damage that came later.
+        same = self._whole and whole.crc32c == head.crc32c
+        if rest is not None and same:
+            found = Finding.from_error("skipped", rest, url=self.data.url, shard=self.shard)
+            self.survey.skipped.append(found)
+        elif rest is not None:
+            self._note("decode", rest)
+        elif self._whole and not same:
+            self._note("checksum", checksum_error(head.crc32c, whole.crc32c))
 
-    def _check_rest(self, error: FormatError) -> None:
-        """Tell damage that was left out when the object was indexed from damage that came later.
-
-        What does not decode is indexed with `--salvage` alone: it was known if no byte has changed since.
-        """
-        whole = StoredBytes(self.survey, self.data)
-        try:
-            for _ in whole.stored():
-                pass
-        except FAILED as failure:
-            self._whole = False
-            self._note(UNREADABLE, failure)
-            return
-        self._crc32c = whole.crc32c
-        if self._whole and self._crc32c == self.head.crc32c:
-            self.survey.skipped.append(
-                Finding.from_error("skipped", error, url=self.data.url, shard=self.shard)
-            )
-        else:
-            self._whole = False
-            self._note("decode", error)
-
-    def _cut(self, pieces: Iterator[bytes]) -> Iterator[bytearray]:
+    def _cut(self, pieces: Iterator[bytes]) -> Iterator[bytearray | FormatError]:
         """Yield the blocks of a stream, holding one of them and a piece, however much there is to decode.
+
+        The last is why it does not decode behind its last block, if it does not.
 
         Raises:
             FormatError: the stream decodes to another size than the index says.
@@ -219,7 +210,7 @@ class _BlockWalk:
             except FormatError as error:
                 if block < head.blocks:
                     raise
-                self._rest = error
+                yield error
                 return
             if piece is None:
                 break
@@ -255,15 +246,14 @@ class _BlockWalk:
         """Return the decoded bytes of a block, or None, and whether its stored bytes are those written."""
         head = self.head
         start, stop = head.block_bounds(block)
-        row, row_stop = head.block_rows(block)
-        places = {"row": row, "row_stop": row_stop, "start": start, "stop": stop}
+        places = {**self._rows(block, block + 1), "start": start, "stop": stop}
         sound = True
         try:
             check_block(stored, int(head.block_crc32c[block]))
         except CorruptBlockError as error:
             sound = self._whole = False
             self._note("block", error, **places)
-        if row == row_stop:
+        if places["row"] == places["row_stop"]:
             return None, sound  # a gap: bytes of no record
         size = int(head.block_decoded_bytes[block])
         try:
@@ -275,166 +265,125 @@ class _BlockWalk:
             return None, sound
 
     def _check_records(self, block: int, decoded: Buffer, part: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """Note every damaged record of a block; return for each of its rows whether it is good."""
+        """Note every damaged record of a block, neighbours as one; return for each row whether it is good."""
         head = self.head
-        first, stop = head.block_rows(block)
+        row, row_stop = head.block_rows(block)
         base = head.block_bounds(block)[0] if self._compression is Compression.NONE else 0
-        good = np.ones(stop - first, bool)
-        for damage in _damaged_rows(head, decoded, part, last=stop == head.rows, json_lines=self.json_lines):
-            good[damage.first : damage.stop] = False
-            self._note(
-                "record",
-                CorruptRecordError(damage.message, expected=damage.expected, found=damage.found),
-                row=first + damage.first,
-                row_stop=first + damage.stop,
-                start=base + damage.start_byte,
-                stop=base + damage.stop_byte,
-            )
+        good = np.ones(row_stop - row, bool)
+        stops = part.astype(np.int64)
+        starts = np.concatenate([[0], stops[:-1]])
+        kinds = _damaged_rows(head, decoded, starts, stops, last=row_stop == head.rows, json=self.json_lines)
+        for rows, explain in kinds:
+            for first, stop in runs_of(rows) if rows else ():
+                good[first:stop] = False
+                start, end = int(starts[first]), int(stops[stop - 1])
+                what, expected, found = explain(decoded[start : stops[first]])
+                error = CorruptRecordError(what, expected=expected, found=found)
+                places = {"start": base + start, "stop": base + end}
+                self._note("record", error, row=row + first, row_stop=row + stop, **places)
         return good
 
-    def _note(self, kind: str, error: ShardioError, **places: int | None) -> None:
+    def _rows(self, first: int, stop: int) -> dict[str, int]:
+        """Return which rows some blocks have, for a finding."""
+        return {"row": self.head.block_rows(first)[0], "row_stop": self.head.block_rows(stop - 1)[1]}
+
+    def _note(self, kind: str, error: ShardioError, **places: int) -> None:
         self.survey.note(kind, error, url=self.data.url, shard=self.shard, **places)
 
 
-class _IndexFile:
-    """One pass over an index whose head was checked; the findings go to the survey."""
+def _joined(crcs: NDArray[np.uint32], stops: NDArray[Any], size: int = 1) -> int:
+    """Return the CRC-32C of parts that follow each other, from those of each and where they stop."""
+    whole = 0
+    lengths = size * np.diff(np.asarray(stops, np.int64), prepend=0)
+    for crc, length in zip(crcs.tolist(), lengths.tolist(), strict=True):
+        whole = kernels.crc32c_joined(whole, crc, length)
+    return whole
 
-    def __init__(self, survey: Survey, head: IndexHead, index: DataFile, *, shard: str) -> None:
-        self._survey = survey
-        self._head = head
-        self._index = index
-        self._shard = shard
-        self._crc32c = 0
-        self._whole = True
 
-    def parts(self) -> Iterator[NDArray[np.uint32] | None]:
-        """Yield each block's part of `frame_stop`, or None where it is damaged or absent."""
-        head = self._head
+def _frame_stops(
+    head: IndexHead, index: DataFile, note: Callable[..., None]
+) -> Iterator[NDArray[np.uint32] | None]:
+    """Yield each block's part of `frame_stop`, or None where it is damaged or absent, which is noted."""
+    try:
+        size = index.size
+    except FAILED as error:
+        note(UNREADABLE, error)
+        size = 0
+    for first, stop in runs(head):
+        start, end = head.frame_stop_bounds(first)[0], head.frame_stop_bounds(stop - 1)[1]
+        base, row_stop = head.block_rows(first)[0], head.block_rows(stop - 1)[1]
+        column = np.empty(0, np.uint32)
         try:
-            size = self._index.size
+            data = index.read(start, min(end, start + max(0, size - start) // 4 * 4))
+            column = np.frombuffer(data, "<u4").view(np.uint32)
         except FAILED as error:
-            self._note(UNREADABLE, error)
-            size = 0
-        for first, stop in runs(head):
-            start, end = head.frame_stop_bounds(first)[0], head.frame_stop_bounds(stop - 1)[1]
-            base = head.block_rows(first)[0]
-            column = self._read(start, min(end, start + max(0, size - start) // 4 * 4), first, stop)
-            for block in range(first, stop):
-                row, row_stop = head.block_rows(block)
-                if column is None or row_stop - base > len(column):
-                    yield None  # noted where the column was read, or with the size of the file
-                else:
-                    yield self._check(block, column[row - base : row_stop - base])
+            note(UNREADABLE, error, row=base, row_stop=row_stop)
+        for block in range(first, stop):
+            row, row_stop = head.block_rows(block)
+            part: NDArray[np.uint32] | None = column[row - base : row_stop - base]
+            if row_stop - base > len(column):
+                part = None  # noted where the column was read, or with the size of the file
+            else:
+                try:
+                    check_frames_part(head, block, column[row - base : row_stop - base], url=index.url)
+                except FormatError as error:
+                    note("frames", error, row=row, row_stop=row_stop)
+                    part = None
+            yield part
 
-    def finish(self) -> None:
-        """Check what `parts` did not see: the column as a whole, and what follows it."""
-        head = self._head
-        try:
-            size = self._index.size
-            if size != head.index_bytes:
-                covered = max(0, min(head.rows, (size - head.frame_stop_offset) // 4))
-                row, row_stop = (None, None) if covered == head.rows else (covered, head.rows)
-                self._note("index", self._size_error(size), row=row, row_stop=row_stop)
-                return
-            if self._whole and self._crc32c != head.frames_crc32c:
-                self._note("index", self._column_error())
-            end = self._index.read(head.frame_stop_offset + 4 * head.rows, size)
-            check_index_end(head, end, url=self._index.url)
-        except FormatError as error:
-            self._note("index", error)
-        except FAILED as error:
-            self._note(UNREADABLE, error)
 
-    def _read(self, start: int, end: int, first: int, stop: int) -> NDArray[np.uint32] | None:
-        try:
-            column = np.frombuffer(self._index.read(start, end), "<u4").view(np.uint32)
-        except FAILED as error:
-            self._whole = False
-            row, row_stop = self._head.block_rows(first)[0], self._head.block_rows(stop - 1)[1]
-            self._note(UNREADABLE, error, row=row, row_stop=row_stop)
-            return None
-        self._crc32c = kernels.crc32c(column, self._crc32c)
-        return column
-
-    def _check(self, block: int, part: NDArray[np.uint32]) -> NDArray[np.uint32] | None:
-        try:
-            check_frames_part(self._head, block, part, url=self._index.url)
-        except FormatError as error:
-            self._whole = False
-            row, row_stop = self._head.block_rows(block)
-            self._note("frames", error, row=row, row_stop=row_stop)
-            return None
-        return part
-
-    def _note(self, kind: str, error: ShardioError, **places: int | None) -> None:
-        self._survey.note(kind, error, url=self._index.url, shard=self._shard, **places)
-
-    def _size_error(self, size: int) -> FormatError:
-        return FormatError(
-            "an index has another size than its header says",
-            expected=f"{self._head.index_bytes} bytes",
-            found=f"{size} bytes",
-            advice=INDEX_ADVICE,
-        )
-
-    def _column_error(self) -> FormatError:
-        return FormatError(
+def _check_rest_of_index(head: IndexHead, index: DataFile, note: Callable[..., None]) -> None:
+    """Check what `_frame_stops` does not see: the column as a whole, and what follows it."""
+    found = _joined(head.block_frames_crc32c, head.block_row_stop, 4)
+    if found != head.frames_crc32c:
+        column = FormatError(
             "column frame_stop of an index does not match its checksum, though each block's part does",
-            expected=f"{self._head.frames_crc32c:#010x}",
-            found=f"{self._crc32c:#010x}",
+            expected=f"{head.frames_crc32c:#010x}",
+            found=f"{found:#010x}",
             advice=INDEX_ADVICE,
         )
-
-
-class _DamagedRows(NamedTuple):
-    """Consecutive damaged rows, counted from the block's first; bytes are those of its decoded bytes."""
-
-    first: int
-    stop: int
-    start_byte: int
-    stop_byte: int
-    message: str
-    expected: str | None = None
-    found: str | None = None
+        note("index", column)
+    places: dict[str, int] = {}
+    try:
+        covered = max(0, min(head.rows, (index.size - head.frame_stop_offset) // 4))
+        if covered < head.rows:
+            places = {"row": covered, "row_stop": head.rows}
+        check_index_file(index, head, records=True)
+    except FormatError as error:
+        note("index", error, **places)
+    except FAILED as error:
+        note(UNREADABLE, error)
 
 
 def _damaged_rows(
-    head: IndexHead, decoded: Buffer, part: NDArray[np.uint32], *, last: bool, json_lines: bool = False
-) -> Iterator[_DamagedRows]:
-    """Yield what is damaged in a block, by rising row; neighbours are one damage.
+    head: IndexHead,
+    decoded: Buffer,
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    *,
+    last: bool,
+    json: bool,
+) -> Iterator[tuple[list[int], Callable[[Buffer], tuple[str, str | None, str | None]]]]:
+    """Yield rows of a block that are damaged, ascending, and what explains one: what, expected and found.
 
     Args:
         head: of the shard's index.
         decoded: the block's decoded bytes.
-        part: the block's part of `frame_stop`.
+        starts, stops: of its frames.
         last: the block ends with the shard's last row.
-        json_lines: each line is a JSON document.
+        json: each line is a JSON document.
     """
-    stops = part.astype(np.int64)
-    starts = np.concatenate([[0], stops[:-1]])
     if head.framing is Framing.TFRECORD:
         check = _CHECKS[head.record_crc]
-        rows = _damaged_frames(decoded, starts, stops, check)
-        for first, stop in _runs(rows):
-            facts = _explain(bytes(decoded[starts[first] : stops[first]]), check)
-            yield _DamagedRows(first, stop, int(starts[first]), int(stops[stop - 1]), *facts)
+        yield _damaged_frames(decoded, starts, stops, check), lambda frame: _explain(bytes(frame), check)
     elif head.framing is Framing.LINES:
         ends = np.frombuffer(decoded, np.uint8)[stops - 1] == ord("\n")
         if last:
             ends[-1] = True  # the last line of a file may lack its ending
-        for first, stop in _runs(np.flatnonzero(~ends).tolist()):
-            yield _DamagedRows(
-                first, stop, int(starts[first]), int(stops[stop - 1]), "a line has no line ending"
-            )
-        rows = (
-            [row for row in range(len(stops)) if _not_json(decoded[starts[row] : stops[row]])]
-            if json_lines
-            else []
-        )
-        for first, stop in _runs(rows):
-            why = _not_json(decoded[starts[first] : stops[first]])
-            place = int(starts[first]), int(stops[stop - 1])
-            yield _DamagedRows(first, stop, *place, "a line is not JSON", None, why)
+        yield np.flatnonzero(~ends).tolist(), lambda _: ("a line has no line ending", None, None)
+        lines = range(len(stops)) if json else ()
+        rows = [row for row in lines if _not_json(decoded[starts[row] : stops[row]])]
+        yield rows, lambda line: ("a line is not JSON", None, _not_json(line))
 
 
 def _not_json(line: Buffer) -> str | None:
@@ -462,15 +411,6 @@ def _damaged_frames(
         if kernels.check_frames(decoded, starts[row : row + 1], stops[row : row + 1], check=check) >= 0
     )
     return [first, *others]
-
-
-def _runs(rows: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield half-open runs of consecutive rows."""
-    if not rows:
-        return
-    cuts = [0, *(k + 1 for k, (a, b) in enumerate(pairwise(rows)) if b != a + 1), len(rows)]
-    for a, b in pairwise(cuts):
-        yield rows[a], rows[b - 1] + 1
 
 
 def _explain(frame: bytes, check: Literal["crc32c", "crc32", "none"]) -> tuple[str, str | None, str | None]:

@@ -1,4 +1,7 @@
-"""The stored bytes of an object from the first to the last, in bounded pieces, with their CRC on the way."""
+"""A shard from its first byte to the last, in bounded pieces: what is compared without a usable index.
+
+That is its size and checksum where a list names them, and its records in order.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shardio import kernels
-from shardio.errors import NotFoundError, StorageError
-from shardio.format import Compression, decode_stream, sniff_compression
+from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, NotFoundError, StorageError
+from shardio.format import (
+    DAMAGE_ADVICE,
+    Compression,
+    Framing,
+    decode_stream,
+    iterate_payloads,
+    sniff_compression,
+)
+from shardio.maintenance._findings import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from shardio.format import Limits
     from shardio.maintenance._findings import Survey
-    from shardio.metadata import IndexHead
+    from shardio.metadata import IndexHead, ShardEntry
     from shardio.storage import DataFile
 
 # What a read can end with that says nothing about the data.
@@ -45,10 +56,7 @@ class StoredBytes:
         Raises:
             StorageError, NotFoundError: the environment failed.
         """
-        size = self._data.size
-        starts = range(0, size, _RUN_BYTES)
-        for wait in read_ahead(self._data, ((start, min(start + _RUN_BYTES, size)) for start in starts)):
-            piece = wait()
+        for piece in self._data.pieces(_RUN_BYTES):
             self.crc32c = kernels.crc32c(piece, self.crc32c)
             yield piece
             self._survey.advance(len(piece))
@@ -86,3 +94,82 @@ def _only(wait: Callable[[], list[memoryview]]) -> memoryview:
 def runs(head: IndexHead) -> Iterator[tuple[int, int]]:
     """Yield half-open runs of consecutive blocks that are read together: bounded in bytes and in rows."""
     return head.runs(0, head.blocks, most_bytes=_RUN_BYTES, most_rows=_RUN_ROWS)
+
+
+def check_records(
+    survey: Survey, data: DataFile, *, shard: str, limits: Limits, compression: Compression | None = None
+) -> int:
+    """Read a TFRecord file from the start and note every record that is damaged.
+
+    A wrong payload is left behind, because its length is right; after a wrong length nothing tells where the
+    next record begins, so what follows stays unknown.
+
+    Returns:
+        How many records are right.
+    """
+    good = 0
+
+    def skip(error: CorruptRecordError) -> None:
+        survey.note("record", error, url=data.url, shard=shard, row_stop=(error.row or 0) + 1)
+
+    whole = StoredBytes(survey, data)
+    try:
+        decoded = whole.decoded(whole.sniff() if compression is None else compression, limits)
+        for payloads in iterate_payloads(decoded, limits=limits, skip=skip):
+            good += len(payloads)
+    except CorruptRecordError as error:
+        survey.note("record", error, url=data.url, shard=shard)
+    except FormatError as error:
+        survey.note("decode", error, url=data.url, shard=shard)
+    except FAILED as error:
+        survey.note(UNREADABLE, error, url=data.url, shard=shard)
+    return good
+
+
+def check_listed_bytes(survey: Survey, data: DataFile, entry: ShardEntry, *, limits: Limits) -> None:
+    """Compare a shard whose index is of no use with what the list of shards says of its bytes."""
+    try:
+        wrong = _difference(StoredBytes(survey, data), data, entry)
+    except FAILED as error:
+        survey.note(UNREADABLE, error, url=data.url, shard=entry.key)
+        return
+    if wrong is None:
+        survey.good_records += entry.rows
+        return
+    survey.note(*wrong, url=data.url, shard=entry.key)
+    if entry.framing is Framing.TFRECORD:
+        survey.good_records += check_records(
+            survey, data, shard=entry.key, limits=limits, compression=entry.compression
+        )
+
+
+def _difference(whole: StoredBytes, data: DataFile, entry: ShardEntry) -> tuple[str, FormatError] | None:
+    """Return kind and error where size or checksum are not those of the list."""
+    for _ in whole.stored():
+        pass
+    if data.size != entry.stored_bytes:
+        return "size", size_error(entry.stored_bytes, data.size)
+    if whole.crc32c != entry.crc32c:
+        return "checksum", checksum_error(entry.crc32c, whole.crc32c)
+    return None
+
+
+def size_error(expected: int, found: int) -> CorruptBlockError:
+    """Return the error of an object that was cut or grew."""
+    verb = "cut short" if found < expected else "overwritten, or something was appended to it"
+    return CorruptBlockError(
+        "a shard has another size than when it was written or indexed",
+        expected=f"{expected} bytes",
+        found=f"{found} bytes",
+        advice=f"it was {verb}: {DAMAGE_ADVICE}",
+    )
+
+
+def checksum_error(expected: int, found: int) -> CorruptBlockError:
+    """Return the error of an object whose bytes are not those that were written."""
+    return CorruptBlockError(
+        "a shard does not match the checksum of the whole object",
+        expected=f"CRC-32C {expected:#010x}",
+        found=f"CRC-32C {found:#010x}",
+        advice=f"it was damaged or replaced: {DAMAGE_ADVICE}",
+    )

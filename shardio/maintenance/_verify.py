@@ -27,16 +27,9 @@ from shardio.errors import (
 from shardio.format import DEFAULT_LIMITS
 from shardio.maintenance._findings import UNREADABLE, Survey, VerifyReport
 from shardio.maintenance._indexed import check_indexed
-from shardio.maintenance._sequential import check_listed_bytes, check_records
+from shardio.maintenance._stored_bytes import check_listed_bytes, check_records
 from shardio.maintenance._values import ValueCheck, value_check
-from shardio.metadata import (
-    COPY_ADVICE,
-    ShardTable,
-    manifest_key,
-    parse_deletions,
-    parse_head,
-    usual_index_key,
-)
+from shardio.metadata import COPY_ADVICE, ShardTable, manifest_key, parse_deletions, usual_index_key
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import displayed
 from shardio.reader import (
@@ -46,6 +39,7 @@ from shardio.reader import (
     check_key_index,
     check_table_bytes,
     is_shard,
+    read_head,
     root_stores,
 )
 from shardio.storage import ShortReadError, connect, connect_folder, url_text
@@ -55,11 +49,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from shardio.format import Limits
     from shardio.maintenance._findings import VerifyProgress
-    from shardio.metadata import IndexHead, Schema, ShardEntry
+    from shardio.metadata import Schema, ShardEntry
     from shardio.storage import DataFile, Store
 
 # What is wrong with the data, as against what could not be read: a name that leads away is damage, too.
@@ -133,113 +125,86 @@ def verify(  # noqa: PLR0913 - the options are the public contract
     )
     name = url_text(url)
     with displayed(progress, "verify") as show:
-        return _verify(
-            Survey(show), name, options, (version, digest), split, decode=decode, executor=executor
+        return _Verification(Survey(show), options, (version, digest), split, decode, executor).run(name)
+
+
+@dataclass(frozen=True)
+class _Verification:
+    """One call of `verify`; the fields are its arguments."""
+
+    survey: Survey
+    options: ReadOptions
+    pin: tuple[int | str | None, str | None]
+    split: str | None
+    decode: bool
+    executor: Executor | None
+
+    def run(self, name: str) -> VerifyReport:
+        version, digest = self.pin
+        reading: dict[str, Any] = {
+            "storage_options": self.options.storage_options, "engine": self.options.engine
+        }  # fmt: skip
+        try:
+            alone = is_shard(name, version=version, limits=self.options.limits, **reading)
+        except UnsupportedVersionError:
+            raise
+        except _WRONG:
+            alone = False  # the latest manifest of a dataset is damaged; what is wrong is found again below
+        if not alone:
+            return self._dataset(connect(name, **reading))
+        if (self.split, version, digest) != (None, None, None):
+            message = f"{name} is a single shard: it has no split, version or digest to choose"
+            raise ValueError(message)
+        if self.decode:
+            message = f"{name} is a single shard: the schema that decodes its records is that of a dataset"
+            raise ValueError(message)
+        return _check_alone(self.survey, name, self.options)
+
+    def _dataset(self, store: Store) -> VerifyReport:
+        catalog = Catalog(store, limits=self.options.limits or DEFAULT_LIMITS)
+
+        def check(version: Version) -> VerifyReport:
+            report = self._version(catalog, version)
+            if report.findings:
+                # What garbage collection took meanwhile is not damage.
+                catalog.check_expired(version)
+            return report
+
+        try:
+            return catalog.reading(check, self.pin[0], digest=self.pin[1])
+        except UnsupportedVersionError:
+            raise
+        except _WRONG as error:
+            self.survey.note("manifest", error)
+            return VerifyReport(url=store.url, findings=tuple(self.survey.findings))
+
+    def _version(self, catalog: Catalog, version: Version) -> VerifyReport:
+        survey, store, split, options = self.survey.again(), catalog.store, self.split, self.options
+        names = [total.name for total in version.manifest.splits]
+        if split is not None and split not in names:
+            message = f"{store.url} has no split {split!r}; it has {', '.join(map(repr, names)) or 'none'}"
+            raise ValueError(message)
+        _check_parents(survey, catalog, version)
+        _check_sessions(survey, catalog, version)
+        check_keys(survey, catalog, version)
+        table = _read_table(survey, catalog, version)
+        if split is not None:
+            table = table.of_split(split)
+        stores = root_stores(store, version.manifest.roots, table, options)
+        survey.total_bytes = int(table.stored_bytes.sum())
+        check = _ShardCheck(store.url, options, version.manifest.roots, version.manifest.schema, self.decode)
+        if self.executor is None:
+            check.look(survey, ShardSource(store.url, table, stores, options, version.manifest.schema), store)
+        else:
+            _check_elsewhere(survey, check, table, self.executor)
+        return survey.report(
+            store.url,
+            version=version.number,
+            digest=version.digest,
+            shards=len(table),
+            records=int(table.rows.sum()),
+            undecodable_records=survey.undecodable_records if self.decode else None,
         )
-
-
-def _verify(
-    survey: Survey,
-    name: str,
-    options: ReadOptions,
-    pin: tuple[int | str | None, str | None],
-    split: str | None,
-    *,
-    decode: bool,
-    executor: Executor | None,
-) -> VerifyReport:
-    version, digest = pin
-    reading: dict[str, Any] = {"storage_options": options.storage_options, "engine": options.engine}
-    try:
-        alone = is_shard(name, version=version, limits=options.limits, **reading)
-    except UnsupportedVersionError:
-        raise
-    except _WRONG:
-        alone = False  # the latest manifest of a dataset is damaged; what is wrong is found again below
-    if not alone:
-        return _verify_dataset(
-            survey, connect(name, **reading), options, pin, split, decode=decode, executor=executor
-        )
-    if (split, version, digest) != (None, None, None):
-        message = f"{name} is a single shard: it has no split, version or digest to choose"
-        raise ValueError(message)
-    if decode:
-        message = f"{name} is a single shard: the schema that decodes its records is that of a dataset"
-        raise ValueError(message)
-    return _check_alone(survey, name, options)
-
-
-def _verify_dataset(
-    survey: Survey,
-    store: Store,
-    options: ReadOptions,
-    pin: tuple[int | str | None, str | None],
-    split: str | None,
-    *,
-    decode: bool,
-    executor: Executor | None,
-) -> VerifyReport:
-    limits = options.limits or DEFAULT_LIMITS
-    catalog = Catalog(store, limits=limits)
-
-    def check(version: Version) -> VerifyReport:
-        report = _check_version(
-            survey.again(), catalog, version, options, split, decode=decode, executor=executor
-        )
-        if report.findings:
-            # What garbage collection took meanwhile is not damage.
-            catalog.check_expired(version)
-        return report
-
-    try:
-        return catalog.reading(check, pin[0], digest=pin[1])
-    except UnsupportedVersionError:
-        raise
-    except _WRONG as error:
-        survey.note("manifest", error)
-        return VerifyReport(url=store.url, findings=tuple(survey.findings))
-
-
-def _check_version(
-    survey: Survey,
-    catalog: Catalog,
-    version: Version,
-    options: ReadOptions,
-    split: str | None,
-    *,
-    decode: bool,
-    executor: Executor | None,
-) -> VerifyReport:
-    store = catalog.store
-    names = [total.name for total in version.manifest.splits]
-    if split is not None and split not in names:
-        message = f"{store.url} has no split {split!r}; it has {', '.join(map(repr, names)) or 'none'}"
-        raise ValueError(message)
-    _check_parents(survey, catalog, version)
-    _check_sessions(survey, catalog, version)
-    check_keys(survey, catalog, version)
-    table = _read_table(survey, catalog, version)
-    if split is not None:
-        table = table.of_split(split)
-    stores = root_stores(store, version.manifest.roots, table, options)
-    survey.total_bytes = int(table.stored_bytes.sum())
-    check = _ShardCheck(store.url, options, version.manifest.roots, version.manifest.schema, decode)
-    if executor is None:
-        check.look(survey, ShardSource(store.url, table, stores, options, version.manifest.schema), store)
-    else:
-        _check_elsewhere(survey, check, table, executor)
-    return VerifyReport(
-        url=store.url,
-        version=version.number,
-        digest=version.digest,
-        shards=len(table),
-        records=int(table.rows.sum()),
-        good_records=survey.good_records,
-        undecodable_records=survey.undecodable_records if decode else None,
-        stored_bytes=survey.total_bytes,
-        findings=tuple(survey.findings),
-        skipped=tuple(survey.skipped),
-    )
 
 
 @dataclass(frozen=True)
@@ -310,8 +275,8 @@ def check_keys(survey: Survey, catalog: Catalog, version: Version) -> None:
     for index in version.manifest.keys:
         for ref in index.runs:
             for url, error in check_key_index(store, ref, index, catalog.limits):
-                missing, wrong = isinstance(error, NotFoundError), isinstance(error, _WRONG)
-                survey.note("missing" if missing else "keys" if wrong else UNREADABLE, error, url=url)
+                with _noted(survey, "keys", url=url):
+                    raise error
 
 
 def _check_parents(survey: Survey, catalog: Catalog, version: Version) -> None:
@@ -382,12 +347,19 @@ def check_listed(
     """
     limits = source.options.limits or DEFAULT_LIMITS
     with contextlib.ExitStack() as files:
-        opened = _open_listed_index(survey, source, number, entry)
-        deleted = _check_deletions(survey, root, entry, limits)
-        _check_table(survey, root, entry, limits)
-        data = _open_data(survey, source.pool.store_of(number), entry.key, shard=entry.key)
-        if data is not None:
-            files.enter_context(data)
+        opened = deleted = None
+        with _noted(survey, "index", shard=entry.key):
+            opened = source.pool.open_index(number)
+        if entry.deletion_key:
+            url = root.url_of(entry.deletion_key)
+            with _noted(survey, "deletions", url=url, shard=entry.key):
+                rows = root.get(entry.deletion_key, max_bytes=limits.manifest)
+                deleted = parse_deletions(rows, entry, url=url)
+        if entry.table_key:
+            url = root.url_of(entry.table_key)
+            with _noted(survey, "table", url=url, shard=entry.key, gone=TABLE_ADVICE):
+                check_table_bytes(root.get(entry.table_key, max_bytes=limits.index), entry, url=url)
+        data = _open_data(survey, files, source.pool.store_of(number), entry.key)
         if opened is not None:
             index, head = opened
             files.enter_context(index)
@@ -400,64 +372,25 @@ def check_listed(
             check_listed_bytes(survey, data, entry, limits=limits)
 
 
-def _open_listed_index(
-    survey: Survey, source: ShardSource, number: int, entry: ShardEntry
-) -> tuple[DataFile, IndexHead] | None:
-    try:
-        return source.pool.open_index(number)
-    except NotFoundError as error:
-        survey.note("missing", error)
-    except UnsupportedVersionError as error:
-        survey.note(UNREADABLE, error, shard=entry.key)
-    except (*_WRONG, ShortReadError) as error:
-        survey.note("index", error, shard=entry.key)
-    except StorageError as error:
-        survey.note(UNREADABLE, error, shard=entry.key)
-    return None
-
-
-def _check_deletions(
-    survey: Survey, root: Store, entry: ShardEntry, limits: Limits
-) -> NDArray[np.int64] | None:
-    """Return the deleted rows, None where there are none or they cannot be read."""
-    if entry.deletion_key:
-        url = root.url_of(entry.deletion_key)
-        with _noted(survey, "deletions", entry, url):
-            return parse_deletions(root.get(entry.deletion_key, max_bytes=limits.manifest), entry, url=url)
-    return None
-
-
-def _check_table(survey: Survey, root: Store, entry: ShardEntry, limits: Limits) -> None:
-    if entry.table_key:
-        url = root.url_of(entry.table_key)
-        with _noted(survey, "table", entry, url, advice=TABLE_ADVICE):
-            check_table_bytes(root.get(entry.table_key, max_bytes=limits.index), entry, url=url)
-
-
 @contextmanager
-def _noted(
-    survey: Survey, kind: str, entry: ShardEntry, url: str, *, advice: str | None = None
-) -> Iterator[None]:
-    """Note what is wrong with a sidecar of a shard; `advice` is for one that is missing."""
+def _noted(survey: Survey, kind: str, *, gone: str | None = None, **places: Any) -> Iterator[None]:
+    """Note what is wrong with an object, of a kind; `gone` is the advice for one that is missing."""
     try:
         yield
     except NotFoundError as error:
-        survey.note("missing", error, url=url, shard=entry.key, **({"advice": advice} if advice else {}))
-    except _WRONG as error:
-        survey.note(kind, error, url=url, shard=entry.key)
+        survey.note("missing", error, **places, **({"advice": gone} if gone else {}))
+    except UnsupportedVersionError as error:
+        survey.note(UNREADABLE, error, **places)
+    except (*_WRONG, ShortReadError) as error:
+        survey.note(kind, error, **places)
     except StorageError as error:
-        survey.note(UNREADABLE, error, url=url, shard=entry.key)
+        survey.note(UNREADABLE, error, **places)
 
 
-def _open_data(survey: Survey, store: Store, key: str, *, shard: str) -> DataFile | None:
-    try:
-        data = store.open(key)
+def _open_data(survey: Survey, files: contextlib.ExitStack, store: Store, key: str) -> DataFile | None:
+    with _noted(survey, "size", url=store.url_of(key), shard=key, gone=COPY_ADVICE):
+        data = files.enter_context(store.open(key))
         _ = data.size  # a remote object that is not there is found out here
-    except NotFoundError as error:
-        survey.note("missing", error, url=store.url_of(key), shard=shard, advice=COPY_ADVICE)
-    except StorageError as error:
-        survey.note(UNREADABLE, error, url=store.url_of(key), shard=shard)
-    else:
         return data
     return None
 
@@ -466,24 +399,17 @@ def _check_alone(survey: Survey, url: str, options: ReadOptions) -> VerifyReport
     """Check a shard by itself: with its index, or without one its records from the start."""
     limits = options.limits or DEFAULT_LIMITS
     store, key = connect_folder(url, storage_options=options.storage_options, engine=options.engine)
+    name = usual_index_key(key)
     indexed = True
     index = head = None
     with contextlib.ExitStack() as files:
-        data = _open_data(survey, store, key, shard=key)
-        if data is not None:
-            files.enter_context(data)
-            survey.total_bytes = data.size
-        try:
-            index = files.enter_context(store.open(usual_index_key(key)))
-            head = _read_head(index, limits)
-        except NotFoundError:
-            indexed = False
-        except UnsupportedVersionError as error:
-            survey.note(UNREADABLE, error, shard=key)
-        except (FormatError, ShortReadError) as error:
-            survey.note("index", error, shard=key)
-        except StorageError as error:
-            survey.note(UNREADABLE, error, shard=key)
+        data = _open_data(survey, files, store, key)
+        survey.total_bytes = 0 if data is None else data.size
+        with _noted(survey, "index", shard=key):
+            indexed = store.head(name) is not None
+            if indexed:
+                index = files.enter_context(store.open(name))
+                head = read_head(index, limits)
         if index is not None and head is not None:
             survey.records = head.rows
             check_indexed(survey, head, index, data, shard=key, limits=limits)
@@ -491,23 +417,4 @@ def _check_alone(survey: Survey, url: str, options: ReadOptions) -> VerifyReport
             before = len(survey.findings)
             survey.good_records = check_records(survey, data, shard=key, limits=limits)
             survey.records = survey.good_records + sum(f.kind == "record" for f in survey.findings[before:])
-    return VerifyReport(
-        url=store.url_of(key),
-        indexed=indexed,
-        shards=1,
-        records=survey.records,
-        good_records=survey.good_records,
-        stored_bytes=survey.total_bytes,
-        findings=tuple(survey.findings),
-    )
-
-
-def _read_head(index: DataFile, limits: Limits) -> IndexHead:
-    if index.size > limits.index:
-        raise FormatError(
-            "an index is over the limit",
-            url=index.url,
-            expected=f"at most {limits.index} bytes",
-            found=index.size,
-        )
-    return parse_head(index.read(0, index.size), url=index.url, limits=limits)
+    return survey.report(store.url_of(key), indexed=indexed, shards=1, records=survey.records)

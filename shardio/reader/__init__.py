@@ -22,6 +22,7 @@ from shardio.reader._columns import (
     with_features,
 )
 from shardio.reader._damage import QUARANTINE_FILE, Damage, SuppressCorruption
+from shardio.reader._files import check_index_file
 from shardio.reader._find import (
     check_key_feature,
     check_key_index,
@@ -45,7 +46,7 @@ from shardio.reader._open import (
     open_split,
 )
 from shardio.reader._options import ReadOptions, ReadStats
-from shardio.reader._pool import ShardPool
+from shardio.reader._pool import ShardPool, read_head
 from shardio.reader._records import Batches, DatasetDict, DatasetReader, RecordSequence
 from shardio.reader._row_runs import RowRun, begin_frames, begin_frames_of
 from shardio.reader._shard import OpenShard
@@ -90,6 +91,7 @@ __all__ = [
     "batch_rows",
     "begin_frames",
     "begin_frames_of",
+    "check_index_file",
     "check_key_feature",
     "check_key_index",
     "check_table_bytes",
@@ -116,6 +118,7 @@ __all__ = [
     "positions_at",
     "positions_between",
     "read_frames",
+    "read_head",
     "read_key_run",
     "read_part",
     "read_records",

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.errors import ShardioError
     from shardio.reader._blocks import BlockReader
-    from shardio.reader._files import RefusedError
-    from shardio.storage import DataFile
+    from shardio.reader._files import ShardFiles
 
 
 class FramesAlone:
@@ -30,22 +28,13 @@ class FramesAlone:
     first lookup in a shard brings.
 
     Args:
-        index, data: the files of the shard.
+        files: the shard and its index.
         blocks: its blocks, whose column of frames' ends is here.
-        refused, index_refused: the errors for files that are cut, gone or others.
     """
 
-    def __init__(
-        self,
-        index: DataFile,
-        data: DataFile,
-        blocks: BlockReader,
-        refused: Callable[[RefusedError], ShardioError],
-        index_refused: Callable[[RefusedError], ShardioError],
-    ) -> None:
+    def __init__(self, files: ShardFiles, blocks: BlockReader) -> None:
         assert blocks.column is not None  # noqa: S101 - for the type checker
-        self._index, self._data, self._blocks, self._ends = index, data, blocks, blocks.column
-        self._refused, self._index_refused = refused, index_refused
+        self._files, self._blocks, self._ends = files, blocks, blocks.column
         self._checksums: NDArray[np.uint32] | None = None
         self._tries = TUNING.checksum_tries
 
@@ -78,13 +67,13 @@ class FramesAlone:
         """  # noqa: D205 - one thought
         records = self._checksums
         assert records is not None  # noqa: S101 - for the type checker
-        wait = self._data.begin_read(starts, stops, checksummed=True, gap=_gap_of(starts, stops))
+        wait = self._files.data.begin_read(starts, stops, checksummed=True, gap=_gap_of(starts, stops))
 
         def finish() -> list[bytes]:
             try:
                 frames = wait()
             except REFUSED as error:
-                raise self._refused(error) from error
+                raise self._files.explain(error) from error
             self._blocks.stats.bytes_read += int((stops - starts).sum())
             found = kernels.cut_frames(frames, records[rows])
             if found is None:
@@ -117,13 +106,13 @@ class FramesAlone:
         self._tries -= 1
         head = self._blocks.head
         start = head.record_crc_offset
-        wait = self._index.begin_read([start], [start + 4 * head.rows], checksummed=True)
+        wait = self._files.index.begin_read([start], [start + 4 * head.rows], checksummed=True)
 
         def keep() -> None:
             try:
                 (data,) = wait()
             except REFUSED as error:
-                raise self._index_refused(error) from error
+                raise self._files.explain_index(error) from error
             except StorageError:
                 self._tries += 1
                 raise

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from shardio.errors import ShardioError
     from shardio.format import Buffer, Limits
     from shardio.metadata import IndexHead
-    from shardio.reader._files import BlockFetcher, Fetched
-    from shardio.reader._options import ReadStats
+    from shardio.reader._files import BlockFetcher, Fetched, ShardFiles
 
 # Bytes before and behind a payload, -1 for the end of its line; and the least size of a frame.
 _BOUNDS = {
@@ -114,40 +113,30 @@ class BlockReader:
     """The blocks of one shard: where their bytes are, and what makes them true.
 
     Args:
-        key: name of the shard, for messages.
-        head: head of its index, checked.
+        files: the shard and its index.
         index: opens blocks.
-        urls: of the shard and of its index.
-        limits: upper bounds for decoding.
-        stats: counts what is read.
         mapped: the bytes of the shard, if these are mapped.
         column: `frame_stop` as a whole, mapped or as it came with the head; None where it must be fetched.
         data, frames: fetch stored bytes of blocks and parts of `frame_stop`; None of what is mapped.
-        verify: stored bytes are compared.
         kept: decoded blocks that lookups may use again, or None.
     """
 
-    def __init__(  # noqa: PLR0913 - made in one place
+    def __init__(
         self,
-        key: str,
-        head: IndexHead,
+        files: ShardFiles,
         index: kernels.ShardIndex,
-        urls: tuple[str, str],
-        limits: Limits,
-        stats: ReadStats,
         *,
         mapped: memoryview | None,
         column: NDArray[np.uint32] | None,
         data: BlockFetcher | None,
         frames: BlockFetcher | None,
-        verify: bool,
         kept: DecodedBlocks | None,
     ) -> None:
-        self.head, self.index, self.mapped, self.stats = head, index, mapped, stats
+        self._files, self.head, self.stats = files, files.head, files.stats
+        self.index, self.mapped = index, mapped
         # Items of a memoryview are Python's integers, at a third of the price of NumPy's.
-        self.stops = memoryview(head.block_stop)
-        self.row_stops = memoryview(head.block_row_stop)
-        self._key, self._urls, self._limits, self._verify = key, urls, limits, verify
+        self.stops = memoryview(self.head.block_stop)
+        self.row_stops = memoryview(self.head.block_row_stop)
         self.column, self.data, self.frames, self._kept = column, data, frames, kept
 
     def begin(self, runs: Sequence[tuple[int, int]]) -> Callable[[], list[FetchedRun]]:
@@ -234,7 +223,7 @@ class BlockReader:
                 "a mapped shard or its index changed while it was read",
                 self.head.block_rows(number)[0],
             )
-            wrong = FormatError(what, url=self._urls[0], shard=self._key, row=row)
+            wrong = FormatError(what, url=self._files.data.url, shard=self._files.key, row=row)
         raise wrong
 
     def try_open(
@@ -282,24 +271,24 @@ class BlockReader:
     def wrong_frames(self, number: int, part: memoryview | None) -> ShardioError | None:
         """Return what is wrong with a block's part of `frame_stop`; None where it is right."""
         try:
-            check_frames_part(self.head, number, self._stops(number, part), url=self._urls[1])
+            check_frames_part(self.head, number, self._stops(number, part), url=self._files.index.url)
         except FormatError as error:
-            return error.located(shard=self._key, row=self.head.block_rows(number)[0])
+            return error.located(shard=self._files.key, row=self.head.block_rows(number)[0])
         return None
 
     def wrong_stored(self, number: int, buffer: memoryview, start: int) -> ShardioError | None:
         """Return what is wrong with the stored bytes of a block; None where they are right."""
-        head = self.head
+        head, files = self.head, self._files
         (row, row_stop), (first, stop) = head.block_rows(number), head.block_bounds(number)
         stored = buffer[start : start + stop - first]
         try:
-            if self._verify:
+            if files.verify:
                 check_block(stored, int(head.block_crc32c[number]))
             if row < row_stop:
                 kind = Compression.NONE if head.stream else head.compression
-                decompress(stored, kind, int(head.block_decoded_bytes[number]), limits=self._limits)
+                decompress(stored, kind, int(head.block_decoded_bytes[number]), limits=files.limits)
         except CorruptBlockError as error:
-            return error.located(url=self._urls[0], shard=self._key, row=row, start=first, stop=stop)
+            return error.located(url=files.data.url, shard=files.key, row=row, start=first, stop=stop)
         return None
 
     def again(self, fetcher: BlockFetcher, run: tuple[int, int]) -> Fetched:

@@ -245,10 +245,7 @@ def iterate_rows(
         number: of the shard.
         columns: that are wanted.
     """
-    entry = replace(
-        source.table[number], live_rows=int(source.table.rows[number]),
-        deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32),
-    )  # fmt: skip
+    entry = source.table[number].without_deletions()
     options = replace(
         source.options, on_error="raise", decode=True, features=tuple(sources_of(columns)), cache=None
     )

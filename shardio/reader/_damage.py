@@ -28,7 +28,7 @@ from shardio.errors import (
     StorageError,
     UnsupportedVersionError,
 )
-from shardio.reader._iterate import block_runs, in_lists, iterate_payloads, iterate_runs
+from shardio.reader._iterate import in_lists, iterate_runs
 from shardio.reader._lookup import begin_lookup, lookup, physical_rows
 from shardio.storage import locked
 
@@ -230,32 +230,7 @@ def iterate_skipping(
     if not isinstance(selection, range) or selection.step != 1:
         for low in range(0, len(selection), _MOST):
             yield _look_up_skipping(source, np.asarray(selection[low : low + _MOST], np.int64), damage)
-    elif not source.is_local:
-        yield from _fetch_skipping(source, selection, damage)
-    else:
-        yield from _cut_skipping(source, selection, damage)
-
-
-def _cut_skipping(
-    source: ShardSource, selection: range, damage: Damage
-) -> Iterator[tuple[list[bytes], range | NDArray[np.int64]]]:
-    """Do what `iterate_skipping` does with local shards."""
-    at = 0
-    while at < len(selection):
-        with SuppressCorruption() as skipped:
-            for payloads in iterate_payloads(source, selection[at:]):
-                here, at = at, at + len(payloads)
-                yield payloads, selection[here:at]
-        if skipped.error is not None:
-            stop = _end_of_run(source, selection, at)
-            yield _read_by_block(source, np.arange(selection[at], selection[stop - 1] + 1), damage)
-            at = stop
-
-
-def _fetch_skipping(
-    source: ShardSource, selection: range, damage: Damage
-) -> Iterator[tuple[list[bytes], range | NDArray[np.int64]]]:
-    """Do what `iterate_skipping` does with shards of a bucket: what is under way stays so."""
+        return
     at = selection.start
     for run in iterate_runs(source, selection):
         here, at = at, at + run.records
@@ -335,22 +310,6 @@ def batches_skipping(
         kept = decode_skipping(source, list(payloads), np.array(positions), refuse_damaged, located, damage)
         if kept:
             yield decode(kept)
-
-
-def _end_of_run(source: ShardSource, selection: range, at: int) -> int:
-    """Return up to which item of a selection the run reaches that failed and began with item `at`."""
-    number = int(np.searchsorted(source.stops, selection[at], side="right"))
-    end = min(len(selection), at + int(source.stops[number]) - selection[at])
-    with SuppressCorruption() as skipped:
-        shard = source.pool.get(number)
-    if skipped.error is not None:
-        return end
-    before = int(source.stops[number - 1]) if number else 0
-    edges = physical_rows(source.pool, number, np.array([selection[at], selection[end - 1]]) - before)
-    first, last = edges.tolist()
-    row_stop = shard.head.block_rows(next(block_runs(shard, *shard.blocks.around(first, last + 1)))[1] - 1)[1]
-    # Where rows are deleted this reaches a little past the run, which does no harm.
-    return min(end, at + row_stop + before - selection[at])
 
 
 def _read_by_block(

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
@@ -55,8 +56,8 @@ def map_frames(index: DataFile, head: IndexHead) -> NDArray[np.uint32] | None:
     return np.frombuffer(view, "<u4", head.rows, head.frame_stop_offset).view(np.uint32)
 
 
-def check_index_file(index: DataFile, head: IndexHead) -> None:
-    """Compare size and end of a local index with what its header says.
+def check_index_file(index: DataFile, head: IndexHead, *, records: bool = False) -> None:
+    """Compare size and end of an index with what its header says; `records`, with all checksums of records.
 
     Raises:
         FormatError: one of them is another.
@@ -71,8 +72,8 @@ def check_index_file(index: DataFile, head: IndexHead) -> None:
         )
     start, view = head.frame_stop_offset + 4 * head.rows, index.map()
     end = index.read(start, head.index_bytes) if view is None else view[start : head.index_bytes]
-    # Parts of the records' checksums are compared when they are used.
-    check_index_end(head, end, url=index.url, records=False)
+    # For readers, who compare parts of the records' checksums when they are used.
+    check_index_end(head, end, url=index.url, records=records)
 
 
 def map_records(index: DataFile, head: IndexHead) -> NDArray[np.uint32] | None:
@@ -142,6 +143,55 @@ def missing_shard_error(error: NotFoundError, key: str, *, adopted: bool) -> Not
     else:
         advice = COPY_ADVICE
     return NotFoundError(error.what, url=error.url, shard=key, advice=advice)
+
+
+@dataclass
+class ShardFiles:
+    """A shard and its index, and what every way to read them needs.
+
+    Attributes:
+        key: name of the shard, for messages.
+        head: head of its index, checked.
+        index, data: the files.
+        adopted: another program wrote the shard and may change it.
+        verify: stored bytes are compared.
+        limits: upper bounds for decoding.
+        stats: counts what is read.
+        check_expired: called when one of them is gone; raises where its version expired.
+    """
+
+    key: str
+    head: IndexHead
+    index: DataFile
+    data: DataFile
+    adopted: bool
+    verify: bool
+    limits: Limits
+    stats: ReadStats
+    check_expired: Callable[[], None]
+
+    def explain(self, error: RefusedError) -> ShardioError:
+        """Make an error of what a store says of a shard that is cut, gone or another one."""
+        head = self.head
+        if isinstance(error, ShortReadError):
+            found = f"{error.found} of {error.expected}{' decoded' * head.stream} bytes"
+        elif isinstance(error, ChangedObjectError) and error.expected == f"{head.stored_bytes} bytes":
+            # Its size was told by its index: it is another one however often the dataset is opened again.
+            found = str(error.found)
+        elif isinstance(error, NotFoundError):
+            self.check_expired()
+            return missing_shard_error(error, self.key, adopted=self.adopted)
+        else:
+            return error.located(shard=self.key)
+        return wrong_size(self.data, head, self.key, found, adopted=self.adopted)
+
+    def explain_index(self, error: RefusedError) -> ShardioError:
+        """Make an error of what a store says of an index that is cut, gone or another one."""
+        if isinstance(error, ShortReadError):
+            return cut_short(self.index, self.head.index_bytes, self.key, error)
+        if isinstance(error, NotFoundError):
+            self.check_expired()
+        return error.located(shard=self.key)
 
 
 class Fetched(NamedTuple):
@@ -420,7 +470,8 @@ class StreamFile(DataFile):
                     f"{self.url} is one compressed stream: a record in its middle is decoded from the start "
                     "of the file. Read such shards in order, or convert them once for random access",
                 )
-        return _Cursor(decode_stream(_pieces(self._data), self._compression, limits=self._limits))
+        pieces = map(bytes, self._data.pieces(TUNING.piece_bytes))
+        return _Cursor(decode_stream(pieces, self._compression, limits=self._limits))
 
 
 class _Cursor:
@@ -453,15 +504,3 @@ class _Cursor:
         if done:
             del self._held[:done]
             self.start += done
-
-
-def _pieces(data: DataFile) -> Iterator[bytes]:
-    """Yield the stored bytes; the next request is under way while a piece is decoded."""
-    size = data.size
-    wait = data.begin_read([0], [min(TUNING.piece_bytes, size)]) if size else None
-    start = 0
-    while wait is not None:
-        here = wait
-        start += TUNING.piece_bytes
-        wait = data.begin_read([start], [min(start + TUNING.piece_bytes, size)]) if start < size else None
-        yield bytes(here()[0])

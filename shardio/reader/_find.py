@@ -9,6 +9,7 @@ Shards that no index holds are read once, with a warning, when a key was not fou
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -112,14 +113,9 @@ def read_key_run(store: Any, ref: Any, index: KeyIndex, limits: Any) -> KeyRun:
         StorageError: the environment failed.
     """
     url = store.url_of(ref.key)
-    try:
+    with _advised(url, "the manifest names a run of a key index that is not there"):
         data = store.get(ref.key, max_bytes=limits.manifest)
         run, sha256 = parse_key_run(data, key=ref.key, url=url, limits=limits)
-    except NotFoundError as error:
-        what = "the manifest names a run of a key index that is not there"
-        raise NotFoundError(what, url=url, advice=KEYS_ADVICE) from error
-    except FormatError as error:
-        raise _advised(error) from error
     named = (ref.sha256, ref.size, ref.shards, ref.entries, index.feature, index.type)
     entries = sum(part.entries for part in run.parts)
     if named != (sha256, len(data), len(run.shards), entries, run.feature, run.type):
@@ -129,9 +125,16 @@ def read_key_run(store: Any, ref: Any, index: KeyIndex, limits: Any) -> KeyRun:
     return run
 
 
-def _advised(error: ShardioError) -> ShardioError:
-    error.advice = KEYS_ADVICE
-    return error
+@contextlib.contextmanager
+def _advised(url: str, gone: str = "a part of a key index is not there") -> Iterator[None]:
+    """Say what to do about an object of an index that is damaged or gone."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise NotFoundError(gone, url=url, advice=KEYS_ADVICE) from error
+    except FormatError as error:
+        error.advice = KEYS_ADVICE
+        raise
 
 
 def check_key_index(store: Any, ref: Any, index: KeyIndex, limits: Any) -> Iterator[tuple[str, ShardioError]]:
@@ -165,14 +168,8 @@ def read_part(store: Any, part: KeyPart) -> Iterator[NDArray[Any]]:
         StorageError: the environment failed.
     """
     url = store.url_of(part.key)
-    try:
-        with store.open(part.key) as file:
-            yield from _pages(file, part, url)
-    except NotFoundError as error:
-        what = "a part of a key index is not there"
-        raise NotFoundError(what, url=url, advice=KEYS_ADVICE) from error
-    except FormatError as error:
-        raise _advised(error) from error
+    with _advised(url), store.open(part.key) as file:
+        yield from _pages(file, part, url)
 
 
 def _pages(file: DataFile, part: KeyPart, url: str) -> Iterator[NDArray[Any]]:
@@ -207,31 +204,16 @@ class _Part:
     def entries(self, hashes: NDArray[np.uint64]) -> NDArray[Any]:
         """Return the entries that have one of some hashes, checked; an array of `ENTRY`."""
         url = self._store.url_of(self._part.key)
-        try:
-            with self._store.open(self._part.key, size=self._part.size, stable=True) as file:
-                if self._head is None:
-                    self._head = parse_part_head(
-                        bytes(file.read(0, self._part.head_bytes)), self._part, url=url
-                    )
-                head = self._head
-                first, stop = head.pages_of(hashes)
-                pages = sorted(
-                    {
-                        page
-                        for one, two in zip(first.tolist(), stop.tolist(), strict=True)
-                        for page in range(one, two)
-                    }
-                )
-                bounds = [head.bounds(page) for page in pages]
-                found = file.read_many([start for start, _ in bounds], [end for _, end in bounds])
-                rows = [
-                    parse_page(data, head, page, url=url) for page, data in zip(pages, found, strict=True)
-                ]
-        except NotFoundError as error:
-            what = "a part of a key index is not there"
-            raise NotFoundError(what, url=url, advice=KEYS_ADVICE) from error
-        except FormatError as error:
-            raise _advised(error) from error
+        opened = self._store.open
+        with _advised(url), opened(self._part.key, size=self._part.size, stable=True) as file:
+            if self._head is None:
+                self._head = parse_part_head(bytes(file.read(0, self._part.head_bytes)), self._part, url=url)
+            head = self._head
+            spans = zip(*(each.tolist() for each in head.pages_of(hashes)), strict=True)
+            pages = sorted({page for one, two in spans for page in range(one, two)})
+            bounds = [head.bounds(page) for page in pages]
+            found = file.read_many([start for start, _ in bounds], [end for _, end in bounds])
+            rows = [parse_page(data, head, page, url=url) for page, data in zip(pages, found, strict=True)]
         whole = np.concatenate(rows) if rows else np.zeros(0, ENTRY)
         return whole[np.isin(whole["hash"], hashes)]
 

@@ -44,33 +44,20 @@ def iterate_payloads(
     if not isinstance(selection, range) or selection.step != 1:
         for k in range(0, len(selection), 1024):
             yield lookup(source.pool, source.stops, np.asarray(selection[k : k + 1024], np.int64))
-    elif source.is_local:
-        yield from _iterate_local(source, selection, size)
-    else:
+    elif size is None or not source.is_local:
         for run in iterate_runs(source, selection):
             yield run.payloads()
-
-
-def _iterate_local(source: ShardSource, selection: range, size: int | None) -> Iterator[list[bytes]]:
-    """Yield the payloads of shards on local disk: of those that can be cut, without a run of blocks."""
-    done = 0
-    for number, start, stop in _parts(source, selection):
-        shard = source.pool.get(number)
-        if shard.in_place is None or source.pool.deleted(number) is not None:
-            for run in _begin_shard(source, number, start, stop):
-                yield run.payloads()
-        elif size is None:
-            yield from shard.in_place.lists(start, _ends_of_runs(shard, start, stop))
-        else:
-            first = start + size - done % size
-            yield from shard.in_place.lists(start, itertools.chain(range(first, stop, size), (stop,)))
-        done += stop - start
-
-
-def _ends_of_runs(shard: OpenShard, start: int, stop: int) -> Iterator[int]:
-    """Yield where lists end, so that each is some whole blocks, or what of them is wanted."""
-    for _, end in block_runs(shard, *shard.blocks.around(start, stop)):
-        yield min(shard.blocks.row_stops[end - 1], stop)
+    else:
+        done = 0
+        for number, start, stop in _parts(source, selection):
+            rows = source.pool.get(number).in_place
+            if rows is None or source.pool.deleted(number) is not None:
+                for run in _begin_shard(source, number, start, stop):
+                    yield run.payloads()
+            else:
+                first = start + size - done % size
+                yield from rows.lists(start, itertools.chain(range(first, stop, size), (stop,)))
+            done += stop - start
 
 
 def iterate_runs(source: ShardSource, selection: range) -> Iterator[BlockRun]:
@@ -131,6 +118,8 @@ class BlockRun:
             CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, with its address.
             StorageError: the environment failed.
         """
+        if self._wait is None and self._deleted is None:
+            return next(self._in_place.lists(self._rows[0], self._rows[1:]))
         if self._wait is None:
             return self._in_place.records(self._live_rows())
         (run,) = self._wait()

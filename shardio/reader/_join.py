@@ -200,7 +200,9 @@ class JoinedSource(DatasetSource):
         on: str | None,
     ) -> None:
         # The same open shards, pool and counters; what is decoded is worked out again.
-        self.__dict__.update(_without_caches(left))
+        self.__dict__.update(
+            {name: each for name, each in vars(left).items() if name not in ("codec", "_sides")}
+        )
         self.left, self.right, self.base, self.index = left, right, base, index
         self.names, self.on = dict(names), on
         chosen = left.options.features
@@ -329,20 +331,10 @@ def _with_values(source: DatasetSource) -> DatasetSource:
     return _rejoined(left, right, source.base, source.index, source.names, source.on, options)
 
 
-def _without_caches(source: DatasetSource) -> dict[str, Any]:
-    return {name: value for name, value in vars(source).items() if name not in ("codec", "_sides")}
-
-
 def _with_features(source: DatasetSource, features: tuple[str, ...]) -> DatasetSource:
     """Return the same open shards, of which other features are decoded."""
-    if isinstance(source, JoinedSource):
-        options = replace(source.options, features=features)
-        joined = source
-        return _rejoined(
-            joined.left, joined.right, joined.base, joined.index, joined.names, joined.on, options
-        )
-    other = DatasetSource.__new__(DatasetSource)
-    other.__dict__.update(_without_caches(source))
+    other = copy.copy(source)
+    vars(other).pop("codec", None)
     other.options = replace(source.options, features=features)
     return other
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,40 +17,16 @@ from shardio import kernels
 from shardio.errors import FormatError
 from shardio.metadata import INDEX_ADVICE, records_fit
 from shardio.reader._tuning import TUNING
-from shardio.storage import DataFile, OpenFiles, ShortReadError, advise_need, descriptor_limit
+from shardio.storage import OpenFiles, ShortReadError, descriptor_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from shardio.errors import ShardioError
-    from shardio.metadata import IndexHead
     from shardio.reader._blocks import BlockReader
+    from shardio.reader._files import ShardFiles
     from shardio.storage import NamedFile
-
-
-def populate(mapped: memoryview, head: IndexHead, seen: bytearray, row: int) -> tuple[int, bool]:
-    """Ask for all pages of about a megabyte of a mapped shard, from a row on, by one call.
-
-    Met one by one, each sixteen pages cost a fault of their own.
-
-    Args:
-        mapped: the shard.
-        head: of its index.
-        seen: one byte a block, 1 once it was compared; what was looked at is not asked for.
-        row: the first that is wanted.
-
-    Returns:
-        The row at which it ends, and whether to ask again: an older kernel, or a file system that cannot,
-        brings pages by faults.
-    """
-    stops, row_stops = memoryview(head.block_stop), memoryview(head.block_row_stop)
-    first = bisect_right(row_stops, row)
-    start = stops[first - 1] if first else 0
-    stop = max(first + 1, bisect_right(stops, start + TUNING.copied_bytes, first))
-    can = seen.find(0, first, stop) < 0 or advise_need(mapped, start, stops[stop - 1])
-    return row_stops[stop - 1], can
 
 
 class MappedRows:
@@ -62,35 +37,20 @@ class MappedRows:
     into pages for the first time, and leaves none of them with the process.
 
     Args:
-        key: of the shard.
-        head: of its index.
-        file: the shard.
-        url: of its index.
+        files: the shard and its index.
         blocks: opens blocks, and says what is wrong with them.
-        shorter: the error for a file that ends before a frame does.
         records: the mapped checksums of records; None to compare blocks.
-        verify: compare anything.
     """
 
-    def __init__(
-        self,
-        key: str,
-        head: IndexHead,
-        file: DataFile,
-        url: str,
-        blocks: BlockReader,
-        shorter: Callable[[ShortReadError], ShardioError],
-        records: NDArray[np.uint32] | None,
-        *,
-        verify: bool,
-    ) -> None:
+    def __init__(self, files: ShardFiles, blocks: BlockReader, records: NDArray[np.uint32] | None) -> None:
         assert blocks.mapped is not None  # noqa: S101 - for the type checker
         self._mapped = blocks.mapped
-        self._key, self._head, self._file, self._url = key, head, file, url
-        self._blocks, self._shorter, self._records = blocks, shorter, records
-        self._seen = bytearray(head.blocks)  # 1 once a block was compared, for as long as it stays mapped
+        self._files, self._head, self._blocks, self._records = files, files.head, blocks, records
+        self._seen = bytearray(
+            self._head.blocks
+        )  # 1 once a block was compared, for as long as it stays mapped
         self._rows = kernels.MappedRecords(self._mapped, blocks.index, self._seen, alone=records is not None)
-        self._reads_frames = records is not None or not verify
+        self._reads_frames = records is not None or not files.verify
 
     def record(self, row: int) -> bytes:
         """Return one payload, compared with its own checksum or with that of its block."""
@@ -134,10 +94,7 @@ class MappedRows:
         Raises:
             CorruptBlockError, FormatError: damage, with its address.
         """
-        ready, populates = row, True
         for end in ends:
-            while populates and ready < end:
-                ready, populates = populate(self._mapped, self._head, self._seen, ready)
             before = self._rows.opened
             found = self._rows.take(row, end)
             self._blocks.stats.blocks_opened += self._rows.opened - before
@@ -178,14 +135,14 @@ class MappedRows:
 
     def _changed(self, row: int | None = None) -> FormatError:
         what = "a mapped shard or its index changed while it was read"
-        return FormatError(what, url=self._file.url, shard=self._key, row=row)
+        return FormatError(what, url=self._files.data.url, shard=self._files.key, row=row)
 
     def _wrong_records(self, block: int) -> FormatError:
         start, stop = self._head.record_crc_bounds(block)
         return FormatError(
             f"the index of block {block} holds checksums of records that do not match their own",
-            url=self._url,
-            shard=self._key,
+            url=self._files.index.url,
+            shard=self._files.key,
             row=self._head.block_rows(block)[0],
             start=start,
             stop=stop,
@@ -198,7 +155,7 @@ class MappedRows:
     def find_frames(self, rows: NDArray[np.int64]) -> StoredFrames | None:
         """Find frames, int64 ascending rows, to be read alone; None where that cannot be."""
         found = self._find(rows)
-        named = self._file.named
+        named = self._files.data.named
         if found is None or named is None:
             return None
         crcs = np.full(rows.size, -1) if self._records is None else self._records[rows]
@@ -248,9 +205,9 @@ class MappedRows:
 
     def _read(self, begins: NDArray[np.int64], ends: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
         try:
-            return self._file.read_into(begins, ends, memoryview(out))
+            return self._files.data.read_into(begins, ends, memoryview(out))
         except ShortReadError as error:
-            raise self._shorter(error) from error
+            raise self._files.explain(error) from error
 
 
 class StoredFrames(NamedTuple):

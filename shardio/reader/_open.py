@@ -13,7 +13,7 @@ from shardio.arguments import checked_options, integer, names, options_by_root
 from shardio.callers import warn
 from shardio.catalog import Catalog
 from shardio.display import plural
-from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
+from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
 from shardio.format import (
     DEFAULT_LIMITS,
     Compression,
@@ -22,8 +22,9 @@ from shardio.format import (
     iterate_payloads,
     sniff_compression,
 )
-from shardio.metadata import ShardEntry, ShardTable, manifest_key, parse_head, usual_index_key
+from shardio.metadata import ShardEntry, ShardTable, manifest_key, usual_index_key
 from shardio.reader._options import ReadOptions
+from shardio.reader._pool import read_head
 from shardio.reader._records import DatasetDict, DatasetReader, RecordSequence
 from shardio.reader._source import DatasetSource, ShardSource, several_splits
 from shardio.storage import CannotListError, DeniedError, Store, connect, connect_folder, url_text
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardio.codecs import CenterCrop, ImageOptions, RandomResizedCrop, RecordCodec
-    from shardio.storage import CacheOptions, DataFile
+    from shardio.storage import CacheOptions
 
 _PIECE = 1 << 20  # stored bytes of one read, of a file without an index
 
@@ -250,7 +251,7 @@ class SequentialShard:
         with self._store.open(self._name) as file:
             try:
                 compression = sniff_compression(bytes(file.read(0, min(12, file.size))))
-                pieces = decode_stream(_pieces(file), compression, limits=limits)
+                pieces = decode_stream(map(bytes, file.pieces(_PIECE)), compression, limits=limits)
                 for payloads in iterate_payloads(pieces, limits=limits):
                     yield from payloads
             except ShardioError as error:
@@ -319,16 +320,6 @@ def open_shard(
 def _entry(store: Store, name: str, limits: Limits) -> ShardEntry:
     """Return a shard as a list of shards would describe it, from its index."""
     with store.open(usual_index_key(name)) as index:
-        if index.size > limits.index:
-            raise FormatError(
-                "an index is over the limit", url=index.url, expected=limits.index, found=index.size
-            )
-        data = index.read(0, index.size)
-        head = parse_head(data, url=index.url, limits=limits)
+        head = read_head(index, limits)
     # No list of shards has checksums of a single file: it is read, not mapped, and measured each time.
     return ShardEntry.of_index(head, split="shard", key=name, etag="alone")
-
-
-def _pieces(file: DataFile) -> Iterator[bytes]:
-    for start in range(0, file.size, _PIECE):
-        yield bytes(file.read(start, min(start + _PIECE, file.size)))

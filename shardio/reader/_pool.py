@@ -17,7 +17,7 @@ from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexE
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import INDEX_ADVICE, parse_deletions, parse_head
 from shardio.reader._blocks import DecodedBlocks
-from shardio.reader._files import KnownEnd, check_index_file, cut_short, missing_shard_error
+from shardio.reader._files import KnownEnd, ShardFiles, check_index_file, cut_short, missing_shard_error
 from shardio.reader._shard import OpenShard
 from shardio.reader._tuning import TUNING
 from shardio.storage import BlockCache, ShortReadError, descriptor_limit, descriptor_users
@@ -96,20 +96,20 @@ def _begin_head(
 
     def finish() -> _OpenIndex:
         nonlocal index, wait
-        data = received()
-        for _ in range(TUNING.refetches):
+        left, data = TUNING.refetches, received()
+        opened: _OpenIndex | None = None
+        while opened is None:
             try:
                 opened = _opened_index(index, data, entry, limits)
             except (FormatError, StaleIndexError):
+                if not left:
+                    raise
+                left -= 1
                 stats.refetched += 1
                 # Opened again: the wrong reply may have told the size and ETag of something else.
                 index = store.open(entry.usual_index_key, stable=stable)
                 wait = index.begin_read([0], [length])
                 data = received()
-            else:
-                break
-        else:
-            opened = _opened_index(index, data, entry, limits)
         if store.is_local:
             check_index_file(index, opened.head)
         if cache is not None:
@@ -117,6 +117,23 @@ def _begin_head(
         return opened
 
     return finish
+
+
+def read_head(index: DataFile, limits: Limits) -> IndexHead:
+    """Return the head of the index of a shard by itself, which no list names.
+
+    Raises:
+        FormatError, UnsupportedVersionError: it is damaged, over the limit, or newer.
+        NotFoundError, StorageError: it is not there, or the environment failed.
+    """
+    if index.size > limits.index:
+        raise FormatError(
+            "an index is over the limit",
+            url=index.url,
+            expected=f"at most {limits.index} bytes",
+            found=index.size,
+        )
+    return parse_head(index.read(0, index.size), url=index.url, limits=limits)
 
 
 def _opened_index(index: DataFile, data: memoryview, entry: ShardEntry, limits: Limits) -> _OpenIndex:
@@ -486,19 +503,15 @@ class ShardPool:
         except NotFoundError as error:
             self.check_expired()
             raise missing_shard_error(error, entry.key, adopted=entry.adopted) from error
+        verify, limits, stats = self._options.verify, self._limits, self._stats
+        files = ShardFiles(
+            entry.key, head, index, data, entry.adopted, verify, limits, stats, self.check_expired
+        )
         return OpenShard(
-            entry.key,
-            head,
-            index,
-            data,
+            files,
             frames=frames,
-            adopted=entry.adopted,
-            verify=self._options.verify,
-            limits=self._limits,
-            stats=self._stats,
             cache=self._cache_of(entry.root),
             alone=self._options.on_error == "raise",
             kept=self._kept,
             known_ends=self._known_ends_of(number) if self._remembers(number) else None,
-            check_expired=self.check_expired,
         )

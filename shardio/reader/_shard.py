@@ -13,34 +13,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardio.errors import NotFoundError
 from shardio.format import Compression, Framing
 from shardio.reader._alone import FramesAlone
 from shardio.reader._blocks import BlockReader, shard_index
 from shardio.reader._files import (
     BlockFetcher,
-    RefusedError,
-    cut_short,
     decoded_file,
     map_data,
     map_frames,
     map_records,
-    missing_shard_error,
-    wrong_size,
 )
 from shardio.reader._mapped import MappedRows
-from shardio.storage import ChangedObjectError, ShortReadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from shardio.errors import ShardioError
-    from shardio.format import Limits
     from shardio.metadata import IndexHead
     from shardio.reader._blocks import DecodedBlocks
-    from shardio.reader._files import KnownEnd
-    from shardio.reader._options import ReadStats
-    from shardio.storage import BlockCache, DataFile
+    from shardio.reader._files import KnownEnd, ShardFiles
+    from shardio.storage import BlockCache
 
 
 class OpenShard:
@@ -49,23 +38,16 @@ class OpenShard:
     Nothing it holds refers back to it: its files go with the last reference, not when the collector runs.
 
     Args:
-        key: name of the shard, for messages.
-        head: head of its index, checked.
-        index: its index file.
-        data: its data file.
+        files: the shard and its index.
         frames: the `frame_stop` column, where it came with the head; checked when it is used.
-        adopted: another program wrote it and may change it.
-        verify: compare block checksums.
-        limits: upper bounds for decoding.
-        stats: counts what is read.
         cache: of blocks on local disk, for files that are not there; or None.
         alone: lookups may compare records alone, where the index holds their checksums. Readers that skip
             damage compare whole blocks, so that what is left out does not depend on how it is read.
         kept: decoded blocks that lookups may use again, or None.
         known_ends: remember where the shard and its index were found to be cut, or None.
-        check_expired: called when the shard is gone; raises where its version expired.
 
     Attributes:
+        key, head, data: of the shard.
         blocks: its blocks, wherever they are.
         in_place: its rows, where these are cut out of the mapped file; else None.
         alone: its frames, where these may be fetched without their blocks; else None.
@@ -77,30 +59,23 @@ class OpenShard:
         explain: makes an error of what a store says of a file that is cut, gone or another one.
     """
 
-    def __init__(  # noqa: PLR0913 - made in one place
+    def __init__(
         self,
-        key: str,
-        head: IndexHead,
-        index: DataFile,
-        data: DataFile,
+        files: ShardFiles,
         *,
         frames: memoryview | None = None,
-        adopted: bool = False,
-        verify: bool = True,
-        limits: Limits,
-        stats: ReadStats,
         cache: BlockCache | None = None,
         alone: bool = True,
         kept: DecodedBlocks | None = None,
         known_ends: tuple[KnownEnd, KnownEnd] | None = None,
-        check_expired: Callable[[], None] = lambda: None,
     ) -> None:
-        self.key, self.head, self.index, self.data = key, head, index, data
-        self.explain = partial(_data_refused, data, head, key, adopted=adopted, check_expired=check_expired)
-        index_refused = partial(_index_refused, index, head, key, check_expired=check_expired)
+        head, index, data = files.head, files.index, files.data
+        verify, limits, stats = files.verify, files.limits, files.stats
+        self.key, self.head, self.index, self.data = files.key, head, index, data
+        self.explain = files.explain
         data_end, index_end = (None, None) if known_ends is None else known_ends
         column = map_frames(index, head)
-        mapped = map_data(data, head, key, adopted=adopted)
+        mapped = map_data(data, head, files.key, adopted=files.adopted)
         framed, plain = head.framing is Framing.TFRECORD, head.compression is Compression.NONE
         cuts = framed and plain and mapped is not None and column is not None
         # The checksums of records, where lookups compare records alone.
@@ -108,12 +83,8 @@ class OpenShard:
         held = None if frames is None else np.frombuffer(frames, "<u4").view(np.uint32)
         ends = held if column is None else column
         self.blocks = BlockReader(
-            key,
-            head,
+            files,
             shard_index(head, ends, own, limits, verify=verify),
-            (data.url, index.url),
-            limits,
-            stats,
             mapped=mapped,
             column=ends,
             data=None
@@ -124,7 +95,7 @@ class OpenShard:
                 partial(_data_name, head),
                 cache,
                 stats,
-                self.explain,
+                files.explain,
                 checksummed=verify,
                 known_end=data_end,
             ),
@@ -136,26 +107,17 @@ class OpenShard:
                 partial(_frames_name, head),
                 cache,
                 stats,
-                index_refused,
+                files.explain_index,
                 held=frames,
                 known_end=index_end,
             ),
-            verify=verify,
             # Blocks are worth keeping where one holds several records.
             kept=kept if framed and not plain and head.rows > head.blocks else None,
         )
-        self.in_place = (
-            MappedRows(key, head, data, index.url, self.blocks, self.explain, own, verify=verify)
-            if cuts
-            else None
-        )
+        self.in_place = MappedRows(files, self.blocks, own) if cuts else None
         self.ranged = mapped is None and plain and verify and cache is None
         has_checksums = held is not None and head.block_records_crc32c is not None
-        self.alone = (
-            FramesAlone(index, data, self.blocks, self.explain, index_refused)
-            if self.ranged and has_checksums and alone
-            else None
-        )
+        self.alone = FramesAlone(files, self.blocks) if self.ranged and has_checksums and alone else None
         self.record = (self.in_place or self.alone or self.blocks).record
         self.begin_rows = (self.alone or self.blocks).begin_rows
         self.has_frame_runs = framed and not head.gaps and not head.stream and not cuts
@@ -166,11 +128,6 @@ class OpenShard:
             self.data.drop_pages()
         self.index.drop_pages()
 
-    def close(self) -> None:
-        """Release the handles; blocks that were handed out stay valid."""
-        self.index.close()
-        self.data.close()
-
 
 # What the cache calls a block: shard, block and checksum, so that a name means the same bytes forever.
 def _data_name(head: IndexHead, block: int) -> str:
@@ -179,35 +136,3 @@ def _data_name(head: IndexHead, block: int) -> str:
 
 def _frames_name(head: IndexHead, block: int) -> str:
     return f"{head.uuid.hex()}-frames-{block}-{head.block_frames_crc32c[block]:08x}"
-
-
-def _data_refused(
-    data: DataFile,
-    head: IndexHead,
-    key: str,
-    error: RefusedError,
-    *,
-    adopted: bool,
-    check_expired: Callable[[], None],
-) -> ShardioError:
-    if isinstance(error, ShortReadError):
-        found = f"{error.found} of {error.expected}{' decoded' * head.stream} bytes"
-    elif isinstance(error, ChangedObjectError) and error.expected == f"{head.stored_bytes} bytes":
-        # Its size was told by its index: it is another one however often the dataset is opened again.
-        found = str(error.found)
-    elif isinstance(error, NotFoundError):
-        check_expired()
-        return missing_shard_error(error, key, adopted=adopted)
-    else:
-        return error.located(shard=key)
-    return wrong_size(data, head, key, found, adopted=adopted)
-
-
-def _index_refused(
-    index: DataFile, head: IndexHead, key: str, error: RefusedError, *, check_expired: Callable[[], None]
-) -> ShardioError:
-    if isinstance(error, ShortReadError):
-        return cut_short(index, head.index_bytes, key, error)
-    if isinstance(error, NotFoundError):
-        check_expired()
-    return error.located(shard=key)

@@ -251,22 +251,6 @@ class DatasetSource(ShardSource):
         super().__init__(store.url, table, stores, options, version.manifest.schema, version=version)
 
     @classmethod
-    def resolve(
-        cls,
-        url: str,
-        split: str | None,
-        options: ReadOptions,
-        *,
-        version: int | str | None = None,
-        digest: str | None = None,
-    ) -> DatasetSource:
-        """Open a split of the version asked for, or of the latest."""
-        found = cls.resolve_each(url, split, options, version=version, digest=digest)
-        if len(found) > 1:
-            raise several_splits(found[0].url, [source.split for source in found])
-        return found[0]
-
-    @classmethod
     def resolve_each(
         cls,
         url: str,

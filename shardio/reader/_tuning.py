@@ -33,7 +33,7 @@ class ReadTuning:
         ask_again: so many times a reader that skips damage does without what a bucket does not have, and asks
             once more.
         copied_bytes: of a mapped shard that are read before they are compared and copied, within a core's
-            cache; and whose pages are asked for by one call.
+            cache.
         near: bytes between two runs of a local file that cost less than another call.
         files: that are open at once while rows of them are read.
         piece_bytes: stored bytes of one request, of a stream that is decoded.

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from shardio.storage._store import Buffer, Offsets
 
 _DONT_NEED = 4  # MADV_DONTNEED
-# MADV_POPULATE_READ and MADV_POPULATE_WRITE of Linux 5.14, which Python 3.11 has no names for.
-_POPULATE_READ, _POPULATE_WRITE = 22, 23
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14, which Python 3.11 has no name for
 _FAILED = ctypes.c_void_p(-1).value
 _NONE_LEFT = {errno.EMFILE, errno.ENFILE}
 
@@ -116,22 +115,17 @@ def map_file(number: int, size: int) -> memoryview:
     return memoryview(np.asarray(_Map(calls, number, size)))
 
 
-def advise_need(view: memoryview, start: int, stop: int, *, write: bool = False) -> bool:
-    """Ask for all pages of a part of a map by one call; False where the system cannot.
+def advise_need(view: memoryview, start: int, stop: int) -> bool:
+    """Ask for all pages of a part of new memory by one call, to write to them; False where that cannot be.
 
-    Args:
-        view: of the map.
-        start, stop: the part.
-        write: it is new memory that will be written to. One by one, when they are first touched, its pages
-            cost nearly twice as much.
+    One by one, when they are first touched, they cost nearly twice as much.
     """
     calls = _system_calls()
     if calls is None or not sys.platform.startswith("linux"):
         return False
     address = np.frombuffer(view, np.uint8).ctypes.data
     first = (address + start) & -mmap.PAGESIZE
-    advice = _POPULATE_WRITE if write else _POPULATE_READ
-    return bool(calls.madvise(first, address + stop - first, advice) == 0)
+    return bool(calls.madvise(first, address + stop - first, _POPULATE_WRITE) == 0)
 
 
 class _Map:

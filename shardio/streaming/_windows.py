@@ -122,7 +122,7 @@ def _mapped(size: int) -> NDArray[np.uint8]:
     """Return memory that goes back to the system at once with its last reference."""
     if size < _LARGE_MEMORY or not hasattr(mmap, "MADV_HUGEPAGE"):
         memory = mmap.mmap(-1, max(1, size), **_OWN)
-        advise_need(memoryview(memory), 0, size, write=True)
+        advise_need(memoryview(memory), 0, size)
         return np.frombuffer(memory, np.uint8, size)
     # The first touch of 512 pages costs eight times what one of a huge page does. Linux puts a map where its
     # huge pages begin if it has a whole number of them.

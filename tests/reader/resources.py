@@ -89,7 +89,7 @@ def reader(url: str, most: int, **options: Any) -> DatasetReader:
     if not most:
         return found
     fewer = dataclasses.replace(found.source.options, max_open_shards=most)
-    return DatasetReader(DatasetSource.resolve(url, None, fewer))
+    return DatasetReader(DatasetSource.resolve_each(url, None, fewer)[0])
 
 
 def count(values: Iterable[Any]) -> int:

@@ -129,10 +129,3 @@ def test_sizes_that_make_no_sense(tmp_path):
     with pytest.raises(TypeError):
         ds.iter_batches(1.5)
     check_sizes([batch["n"] for batch in ds.iter_batches(np.int64(2))], 2, 3)
-
-
-def test_pages_come_also_where_the_system_takes_no_advice(tmp_path, monkeypatch):
-    """An older kernel refuses to map a whole run at once; its pages come one by one then."""
-    url = write(tmp_path / "d", [100], value=lambda n: b"%d" % n)
-    monkeypatch.setattr("shardio.storage._local._POPULATE_READ", 9999)
-    assert list(shardio.open(url)) == [b"%d" % n for n in range(100)]

@@ -225,7 +225,7 @@ def test_open_files_are_bounded(tmp_path):
     with shardio.DatasetWriter(url, block_bytes=20, shard_bytes=20) as out:
         for k in range(60):
             out.write(b"record %d" % k)
-    source = DatasetSource.resolve(url, None, ReadOptions(max_open_shards=5))
+    (source,) = DatasetSource.resolve_each(url, None, ReadOptions(max_open_shards=5))
     ds = shardio.DatasetReader(source)
     assert ds.num_shards >= 30
     assert len(source.pool) == 0, "opening a dataset opens no shard"

@@ -612,7 +612,7 @@ def test_many_racers_for_many_names(store: LocalStore) -> None:
 def test_pages_of_new_memory_come_at_once() -> None:
     size = 4 << 20
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if not advise_need(memoryview(memory), 0, size, write=True):
+    if not advise_need(memoryview(memory), 0, size):
         return  # a system without the call: pages come when they are touched
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     np.frombuffer(memory, np.uint8)[:] = 1
