@@ -121,22 +121,22 @@ class _Builder:
                 kept = [replace(entry, schema=schema) if entry.adopted else entry for entry in kept]
             table = ShardTable.from_entries(kept)
             lists = self.lists.extend(self._catalog, (), table, merge=False)
+        metadata = dict(old.metadata) if old is not None else {}
+        if fresh or changed:  # of what is added, it is not known
+            metadata.pop("shuffled", None)
         added = ShardTable.from_entries(fresh)
         whole = ShardTable.concatenate([table, added])
         named = set(whole.root.tolist())
-        return Manifest(
-            dataset_uuid=old.dataset_uuid if old is not None else uuid.uuid4().bytes,
+        return replace(
+            old.carried if old is not None else Manifest(dataset_uuid=uuid.uuid4().bytes),
             operation="adopt",
             sessions=tuple(i for i in (old.sessions if old else ()) if not is_random_session(i.session)),
-            session_lists=old.session_lists if old else (),
             schemas=schemas,
-            metadata={**(old.metadata if old is not None else {}), **self._change.metadata},
+            metadata={**metadata, **self._change.metadata},
             roots={number: url for number, url in roots.items() if number in named},
             lists=self.lists.extend(self._catalog, lists, added, merge=not changed),
             splits=tuple(total for _, total in sorted(whole.totals().items())),
-            expiry=replace(old.expiry, doomed_keys=()) if old is not None else Manifest.expiry,
             deletions=any(whole.deletion_key),
-            table=old.table if old is not None else (),
             keys=usable_keys(old.keys, old.schemas, schemas) if old is not None else (),
         )
 

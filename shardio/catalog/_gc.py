@@ -221,9 +221,7 @@ def _fence(plan: _Removals, *, most: int | None = None) -> Version:
         if base is None:
             raise NotFoundError("there is no shardio dataset here any more", url=plan.catalog.store.url)
         plan.follow(base)
-        return replace(
-            base.manifest, operation="gc", expiry=plan.expiry(most), restored_version=0, rewrites=()
-        )
+        return replace(base.manifest.carried, operation="gc", expiry=plan.expiry(most))
 
     return publish(plan.catalog, build, seen=plan.latest.number)
 

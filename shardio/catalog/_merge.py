@@ -88,8 +88,8 @@ class _Merge:
         if rows:  # of what is added, it is not known
             metadata.pop("shuffled", None)
         metadata |= self.metadata
-        return Manifest(
-            dataset_uuid=old.dataset_uuid if old is not None else uuid.uuid4().bytes,
+        return replace(
+            old.carried if old is not None else Manifest(dataset_uuid=uuid.uuid4().bytes),
             operation=self.mode,
             sessions=(*named, session),
             session_lists=session_lists,
@@ -98,12 +98,9 @@ class _Merge:
             roots=old.roots if old is not None and keep else {},
             lists=lists,
             splits=tuple(_add_totals(old if keep else None, self.table)),
-            expiry=replace(old.expiry, doomed_keys=()) if old is not None else Manifest.expiry,
             deletions=old is not None and keep and old.deletions,
             table=old.table if old is not None and keep else (),
             keys=usable_keys(old.keys, old.schemas, schemas) if old is not None and keep else (),
-            tags=old.tags if old is not None else {},
-            rolled_back=old.rolled_back if old is not None else (),
         )
 
     def _check_base(self, base: Version | None) -> None:

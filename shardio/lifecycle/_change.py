@@ -58,13 +58,7 @@ def commit_change(
     def follow(base: Version | None) -> Manifest | Version:
         if base is None:
             raise CommitConflictError("there is no shardio dataset here any more", url=store.url)
-        carried = replace(
-            base.manifest,
-            expiry=replace(base.manifest.expiry, doomed_keys=()),
-            restored_version=0,
-            rewrites=(),
-        )
-        manifest = build(Version(carried, base.sha256), lists)
+        manifest = build(Version(base.manifest.carried, base.sha256), lists)
         if manifest is None:
             return base
         return replace(

@@ -20,7 +20,6 @@ from shardio.metadata import (
     INDEX_SUFFIX,
     LISTS,
     SESSIONS,
-    Expiry,
     Manifest,
     MergedSession,
     ShardEntry,
@@ -270,16 +269,13 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
         recovered = tuple(_merged(session, version) for session in sessions if session.receipts)
         named = tuple(each for each in (old.sessions if old else ()) if not is_random_session(each.session))
         return replace(
-            old if old is not None else _first(sessions),
+            old.carried if old is not None else _first(sessions),
             operation="repair",
             sessions=(*named, *recovered),
             schemas=schemas,
             lists=refs,
             splits=tuple(total for _, total in sorted(table.totals().items())),
             deletions=table.holds("deletion_key"),
-            expiry=replace(old.expiry, doomed_keys=()) if old is not None else Expiry(),
-            restored_version=0,
-            rewrites=(),
             keys=usable_keys(old.keys, old.schemas, schemas) if old is not None else (),
         )
 

@@ -116,7 +116,7 @@ def _sessions(catalog: Catalog, version: Version) -> set[str]:
 def _content(manifest: Manifest) -> Manifest:
     """Return what a manifest says of the dataset, without what it says of its own commit."""
     return replace(
-        manifest,
+        manifest.carried,
         version=0,
         parent_version=0,
         parent_sha256=b"",
@@ -125,7 +125,4 @@ def _content(manifest: Manifest) -> Manifest:
         created_ms=0,
         writer="",
         sessions=tuple(each for each in manifest.sessions if not is_random_session(each.session)),
-        expiry=replace(manifest.expiry, doomed_keys=()),
-        restored_version=0,
-        rewrites=(),
     )

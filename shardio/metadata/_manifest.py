@@ -7,7 +7,7 @@ Beside it: the lists of sessions that manifests name, and the free metadata of m
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardio.errors import FormatError
@@ -143,6 +143,11 @@ class Manifest:
     rolled_back: tuple[str, ...] = ()
     restored_version: int = 0
     rewrites: tuple[Rewrite, ...] = ()
+
+    @property
+    def carried(self) -> Manifest:
+        """What the next version begins with: all but what a manifest says of its own commit alone."""
+        return replace(self, expiry=replace(self.expiry, doomed_keys=()), restored_version=0, rewrites=())
 
     @property
     def schema(self) -> Schema | None:

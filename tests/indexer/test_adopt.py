@@ -72,6 +72,27 @@ def test_new_shards_are_added_by_running_it_again(tmp_path) -> None:
     )
 
 
+def test_adopting_more_carries_on_what_every_version_does(tmp_path) -> None:
+    """Tags and sessions that were rolled back are carried on by every later manifest."""
+    write(tmp_path, range(2))
+    shardio_indexer.adopt(tmp_path)
+    for version in (1, 2):
+        with shardio.DatasetWriter(tmp_path, mode="append", session=f"day-{version}") as out:
+            out.write(b"more")
+    shardio.tag(tmp_path, "paper")
+    shardio.restore(tmp_path, 2)
+    write(tmp_path, range(2, 3))
+    shardio_indexer.adopt(tmp_path)
+    assert shardio.tags(tmp_path) == {"paper": 3}
+    with pytest.raises(ValueError, match="has the tag 'paper'"):
+        shardio.gc(tmp_path, expire=[3], dry_run=False)
+    with (
+        pytest.raises(CommitConflictError, match="rolled it back"),
+        shardio.DatasetWriter(tmp_path, mode="append", session="day-2") as out,
+    ):
+        out.write(b"again")
+
+
 def test_changed_shards_are_reported_as_stale_and_updated_when_asked(tmp_path) -> None:
     write(tmp_path, range(3))
     shardio_indexer.adopt(tmp_path)
