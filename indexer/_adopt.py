@@ -10,7 +10,7 @@ import os
 import urllib.parse
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog
@@ -18,7 +18,7 @@ from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError
 from shardio.metadata import Schema
 from shardio.progress import displayed
-from shardio.sources import SplitRules, SplitUrl, explain_listing, note_on_records
+from shardio.sources import SplitRules, SplitUrl, check_partitions, explain_listing
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
 from shardio_indexer._layout import assign_shards, choose_target, find_shards, known_target
 from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening_line
@@ -52,6 +52,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     schema: Any = None,
     types: Mapping[str, Any] | None = None,
     encoding: str | None = None,
+    partitions: Literal["hive"] | None = "hive",
     scan: ScanOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
     into_options: Mapping[str, Any] | None = None,
@@ -82,6 +83,8 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         types: types of some features, as a mapping for `schema`. Not beside a whole one.
         encoding: how records hold the features of `schema`, where that is not what is inferred. A mapping is
             the whole schema then. "bytes" with one feature takes lines as they are.
+        partitions: "hive" makes features of the names of folders such as `year=2020`, as `convert_dataset`
+            does; None leaves them out.
         scan: format, checksums and block size, where they are not to be detected.
         storage_options: of the shards, as in fsspec.
         into_options: of `into`; None for the same where it is the same kind of storage.
@@ -108,6 +111,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         >>> shardio.open(folder)[1]
         'robin'
     """
+    check_partitions(partitions)
     if types is not None:
         if isinstance(schema, Schema | bool):
             message = "types= changes some features of what is there or inferred: leave out schema=, or this"
@@ -137,8 +141,9 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     if target is None:
         raise nothing
     work = _Adoption(
-        target, options, storage_options, search, schema, encoding, update=update, drop_missing=drop_missing
-    )
+        target, options, storage_options, search, schema, encoding,
+        partitions=partitions is not None, update=update, drop_missing=drop_missing,
+    )  # fmt: skip
     work.plan(splits)
     if not (search.shards or work.missing):
         raise nothing
@@ -158,11 +163,12 @@ class _Adoption:
         data_options: storage options of the shards.
         search: what was found.
         schema, encoding: that the caller wants.
+        partitions: whether folders tell features.
         update: index changed shards again.
         drop_missing: take shards out that are gone.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made in one place
         self,
         target: AdoptTarget,
         options: ScanOptions,
@@ -171,6 +177,7 @@ class _Adoption:
         schema: Any,
         encoding: str | None,
         *,
+        partitions: bool,
         update: bool,
         drop_missing: bool,
     ) -> None:
@@ -186,6 +193,7 @@ class _Adoption:
                 lambda base: (base, known_shards(self._catalog, base))
             )
         self._schema, self._encoding = schema, encoding
+        self._partitions, self._split_is_key = partitions, False
         if options.lines is None:
             formats = {options.format or format_of_name(file.key) for file in search.shards.values()}
             lines = line_content(schema, encoding, self._base, self._known.values(), formats)
@@ -213,11 +221,7 @@ class _Adoption:
             )
             self._notes.append(f"{plural(len(left), 'shard')} {none}, such as {left[0]}")
             self._ignored += left
-        self._notes += note_on_records(
-            [shard.url for shard in shards if (shard.root, shard.key) not in self._known],
-            [listing.root.url for listing in self._search.listings],
-            split_is_key=splits.given is not None,
-        )
+        self._split_is_key = splits.given is not None
         self._find_missing({(shard.root, shard.key) for shard in shards})
         doomed = self._doomed_keys()
         for found in shards:
@@ -355,6 +359,8 @@ class _Adoption:
             options=self._options,
             data_options=self._data_options,
             tfds=self._search.tfds,
+            partitions=self._partitions,
+            split_is_key=self._split_is_key,
         )
         self._notes += [*resolved.notes, *self._untold(good)]
         version = self._base
@@ -370,6 +376,7 @@ class _Adoption:
                 metadata=resolved.metadata,
                 update=self._update,
                 dropped=gone,
+                partitions=resolved.partitions,
             )
             seen = self._base.number if self._base is not None else 0
             version = commit_shards(self._catalog, change, seen=seen)

@@ -59,6 +59,7 @@ class Changeset:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     update: bool = False
     dropped: frozenset[tuple[str, str]] = frozenset()
+    partitions: tuple[str, ...] = ()
 
 
 def commit_shards(catalog: Catalog, change: Changeset, *, seen: int = 0) -> Version:
@@ -134,6 +135,7 @@ class _Builder:
             schemas=schemas,
             metadata={**metadata, **self._change.metadata},
             roots={number: url for number, url in roots.items() if number in named},
+            partitions=tuple(sorted({*(old.partitions if old else ()), *self._change.partitions})),
             lists=self.lists.extend(self._catalog, lists, added, merge=not changed),
             splits=tuple(total for _, total in sorted(whole.totals().items())),
             deletions=any(whole.deletion_key),

@@ -52,6 +52,12 @@ FOLLOWED: dict[str, Callable[[Path], None]] = {}
 ELSEWHERE = {
     "choose a place outside of it":
         "tests/indexer/test_places.py::test_datasets_are_not_nested",
+    'give the feature another type with schema={"{}": "text"}':
+        "tests/convert/test_partitions.py::test_the_caller_may_say_their_types",
+    'let it be missing: shardio schema set URL --feature \'{}={"type": "{}", "optional": true}\'':
+        "tests/convert/test_partitions.py::test_a_feature_that_no_folder_tells_and_the_schema_requires",
+    "write all tasks again under a new session, with one schema=":
+        "tests/catalog/test_sessions.py::test_tasks_that_disagree",
     "rename one of them":
         "tests/convert/test_partitions.py::test_one_key_of_two_values",
     "fetch it, and run the command again":

@@ -96,6 +96,7 @@ class _Merge:
             schemas=schemas,
             metadata=metadata,
             roots=old.roots if old is not None and keep else {},
+            partitions=old.partitions if old is not None and keep else (),
             lists=lists,
             splits=tuple(_add_totals(old if keep else None, self.table)),
             deletions=old is not None and keep and old.deletions,

@@ -12,7 +12,7 @@ from shardio.codecs._arrow import (
     need_pyarrow,
     value_lengths,
 )
-from shardio.codecs._codec import Payloads, RecordCodec
+from shardio.codecs._codec import Payloads, RecordCodec, as_list
 from shardio.codecs._codec_images import ImageCodec, with_images
 from shardio.codecs._columns import (
     ColumnValues,
@@ -79,6 +79,7 @@ __all__ = [
     "are_alike",
     "arrow_array",
     "arrow_type_of",
+    "as_list",
     "collate",
     "common_names",
     "decode_example",

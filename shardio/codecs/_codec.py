@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 
@@ -32,10 +33,25 @@ class RecordCodec(ABC):
     Attributes:
         schema: what the records hold, or None where they are opaque bytes or messages of the caller's own.
         features: what is decoded where a call does not say; None means all.
+        inner: the codec around which this one is; None where it stands alone.
     """
 
     schema: Schema | None = None
     features: tuple[str, ...] | None = None
+    inner: RecordCodec | None = None
+
+    @property
+    def by_shard(self) -> bool:
+        """Whether a value depends on more than its payload: see `of_shards`."""
+        return self.inner is not None and self.inner.by_shard
+
+    def of_shards(self, numbers: npt.NDArray[np.int64]) -> Self:
+        """Return this codec for one call, whose records are of the shards with these numbers, int64 [n]."""
+        if not self.by_shard:
+            return self
+        other = copy(self)
+        other.inner = other.inner and other.inner.of_shards(numbers)
+        return other
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:

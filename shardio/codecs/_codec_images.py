@@ -38,6 +38,8 @@ class ImageCodec(RecordCodec):
         options: how they are decoded.
     """
 
+    inner: RecordCodec
+
     def __init__(self, inner: RecordCodec, options: ImageOptions) -> None:
         schema = inner.schema
         self.inner = inner

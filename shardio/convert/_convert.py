@@ -37,6 +37,7 @@ from shardio.metadata import Schema, check_split
 from shardio.parallel import Encoded, Note, check_shuffle, write_dataset
 from shardio.reader import open as open_dataset
 from shardio.reports import Report
+from shardio.sources import check_partitions
 from shardio.storage import connect, followed
 from shardio.writer import LayoutOptions, check_writer_options, encoder, foretell_write
 
@@ -471,9 +472,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         raise ValueError(message)
     if classes is not None and not len(classes):
         raise ValueError("classes=[] names no class; leave it out for those found")
-    if partitions not in ("hive", None):
-        message = f'partitions={partitions!r} must be "hive" or None'
-        raise ValueError(message)
+    check_partitions(partitions)
     options = SourceOptions(
         storage_options=source_options, fn=fn, root=None if root is None else str(root),
         check_images=check_images, classes=None if classes is None else tuple(classes),

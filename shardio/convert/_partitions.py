@@ -15,6 +15,7 @@ import numpy as np
 from shardio.codecs import record_codec
 from shardio.errors import SchemaError
 from shardio.metadata import Feature, Schema
+from shardio.sources import key_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +68,7 @@ def fitter(source: ForeignSource, piece: Piece, schema: Schema | None) -> Callab
     if schema is None:
         return _same
     keys = {
-        key.name: _value(key.text, key.name, schema[key.name]) for key in piece.keys if key.name in schema
+        key.name: key_value(key.text, key.name, schema[key.name]) for key in piece.keys if key.name in schema
     }
     if not keys:
         return lambda value: source.fit(value, schema)
@@ -89,24 +90,6 @@ def fitter(source: ForeignSource, piece: Piece, schema: Schema | None) -> Callab
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _value(text: str | None, name: str, feature: Feature) -> Any:
-    """Return the text of a key as a value of its feature; what does not fit, the feature refuses."""
-    if text is None or feature.kind != "number" or feature.classes is not None:
-        return text
-    try:
-        if feature.type == "bool":
-            return {"true": True, "false": False}[text.lower()]
-        return float(text) if "float" in feature.type else int(text)
-    except (KeyError, ValueError):
-        what = f"a folder says {name}={text}, which does not fit the feature {name!r}"
-        raise SchemaError(
-            what,
-            expected=feature.short,
-            found=repr(text),
-            advice=f'give the feature another type with schema={{"{name}": "text"}}',
-        ) from None
 
 
 def _check_same(name: str, feature: Feature, own: Any, said: Any) -> None:

@@ -18,10 +18,9 @@ from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions
 from shardio.errors import BadRecord, FormatError, ShardioError, StorageError
 from shardio.reader import DatasetReader, ReadOptions, SequentialShard
 from shardio.reader import open as open_dataset
-from shardio.sources import note_on_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from shardio.convert._source import Unreadable
     from shardio.metadata import Feature, Schema
@@ -128,17 +127,6 @@ class ShardioDataset(ForeignSource):
     def metadata(self) -> dict[str, Any]:
         """Return its free metadata."""
         return dict(self._reader.metadata)
-
-    def notes(self) -> Sequence[str]:
-        """Return what the names of folders of adopted shards say, and the records do not."""
-        source = self._reader.source
-        roots = {0: source.url, **source.version.manifest.roots}
-        adopted = [(entry.key, roots[entry.root]) for entry in source.table if entry.adopted]
-        return note_on_records(
-            [f"{root.rstrip('/')}/{key}" for key, root in adopted],
-            {root for _, root in adopted},
-            split_is_key=False,
-        )
 
 
 @dataclass(frozen=True)

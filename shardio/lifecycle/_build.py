@@ -43,6 +43,7 @@ class ShardJob:
         options: how it is read.
         roots: URLs of data roots by number.
         schema: of the dataset.
+        partitions: features of it that folders tell.
         entry: the shard.
         features: names of the columns.
         described: the columns as the manifest describes them.
@@ -53,6 +54,7 @@ class ShardJob:
     options: ReadOptions
     roots: Mapping[int, str]
     schema: Schema
+    partitions: tuple[str, ...]
     entry: ShardEntry
     features: tuple[str, ...]
     described: tuple[TableColumn, ...] = ()
@@ -63,7 +65,9 @@ class ShardJob:
         store = connect(self.url, storage_options=self.options.storage_options, engine=self.options.engine)
         table = ShardTable.from_entries([self.entry])
         stores = root_stores(store, self.roots, table, self.options)
-        return ShardSource(self.url, table, stores, self.options, self.schema)
+        return ShardSource(
+            self.url, table, stores, self.options, self.schema, partitions=self.partitions, roots=self.roots
+        )
 
 
 class SidecarBuild(ABC, Generic[R]):
@@ -94,8 +98,8 @@ class SidecarBuild(ABC, Generic[R]):
         """Return the job of one shard."""
         manifest = self._seen.manifest
         assert manifest.schema is not None  # noqa: S101 - as `choose_columns` found
-        url, schema = self._store.url, manifest.schema
-        return ShardJob(url, self._options, manifest.roots, schema, entry, features, **known)
+        url, schema, partitions = self._store.url, manifest.schema, manifest.partitions
+        return ShardJob(url, self._options, manifest.roots, schema, partitions, entry, features, **known)
 
     def read_shards(
         self,

@@ -386,6 +386,8 @@ class _KeysBuild(SidecarBuild[KeysReport]):
                     stores,
                     options,
                     self._seen.manifest.schema,
+                    partitions=self._seen.manifest.partitions,
+                    roots=self._seen.manifest.roots,
                 )
                 keys.append(RecordSequence(source)[row][self._column.name])
             if keys[0] == keys[1]:

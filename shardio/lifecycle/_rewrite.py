@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from shardio.catalog import StoredLists
     from shardio.format import Compression
-    from shardio.metadata import Manifest, ShardEntry
+    from shardio.metadata import Manifest, Schema, ShardEntry
 
 _AT_ONCE = 1024  # records
 
@@ -80,6 +80,8 @@ class _RewriteJob(NamedTuple):
     session: str
     spool_dir: str | None
     options: ReadOptions
+    schema: Schema | None
+    partitions: tuple[str, ...]
 
 
 def write_groups(  # noqa: PLR0913 - where and how it is done
@@ -114,11 +116,11 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
         decode=False,
         allow_roots=options_by_root(allow_roots),
     )
-    table, roots = catalog.table(version), version.manifest.roots
+    table, manifest = catalog.table(version), version.manifest
     jobs = [
         _RewriteJob(
-            catalog.store.url, version.number, k, group, table.take(np.array(group.numbers)), roots, session,
-            spool_dir, options,
+            catalog.store.url, version.number, k, group, table.take(np.array(group.numbers)), manifest.roots,
+            session, spool_dir, options, manifest.schema, manifest.partitions,
         )
         for k, group in enumerate(groups)
     ]  # fmt: skip
@@ -166,7 +168,12 @@ def _write_group(job: _RewriteJob) -> ShardTable:
     group = job.group
     catalog = Catalog(connect(job.url, storage_options=job.options.storage_options))
     stores = root_stores(catalog.store, job.roots, job.shards, job.options)
-    records = RecordSequence(ShardSource(job.url, job.shards, stores, job.options, None))
+    source = ShardSource(
+        job.url, job.shards, stores, job.options, job.schema, partitions=job.partitions, roots=job.roots
+    )
+    records = RecordSequence(source)
+    # What folders tell of adopted shards would be lost with their keys.
+    ends = source.payload_ends()
     options = ShardOptions(
         compression=group.compression,
         level=group.level,
@@ -187,9 +194,14 @@ def _write_group(job: _RewriteJob) -> ShardTable:
     spool = ShardSpool(options)
     try:
         done = group.first
-        for payloads in records.iter_batches(_AT_ONCE):
+        for stored in records.iter_batches(_AT_ONCE):
+            payloads = stored
             edges = np.searchsorted(group.leave_out, [done, done + len(payloads)])
             skipped = set((group.leave_out[edges[0] : edges[1]] - done).tolist())
+            if ends is not None:
+                at = np.arange(len(payloads)) + (done - group.first)
+                shards = np.searchsorted(source.stops, at, side="right").tolist()
+                payloads = [payload + ends[k] for payload, k in zip(payloads, shards, strict=True)]
             for k, payload in enumerate(payloads):
                 if k in skipped:
                     continue

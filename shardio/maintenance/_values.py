@@ -21,7 +21,7 @@ from shardio.metadata import ValueMismatchError, pillow
 from shardio.reader import value_codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,8 +35,15 @@ _ADVICE = 'readers with on_error="skip" leave such records out'
 
 
 @contextmanager
-def value_check(survey: Survey, schema: Schema | None) -> Iterator[ValueCheck]:
+def value_check(
+    survey: Survey, schema: Schema | None, partitions: Sequence[str] = ()
+) -> Iterator[ValueCheck]:
     """Give what decodes the records of a dataset, while its threads run.
+
+    Args:
+        survey: takes the findings.
+        schema: of the dataset.
+        partitions: features of it that folders of adopted shards tell.
 
     Raises:
         ModuleNotFoundError: the schema has images, and Pillow is not installed.
@@ -46,7 +53,7 @@ def value_check(survey: Survey, schema: Schema | None) -> Iterator[ValueCheck]:
     if any(images):
         pillow()  # said once, and not of each record
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "shardio-verify") as pool:
-        yield ValueCheck(survey, schema, images, pool)
+        yield ValueCheck(survey, schema, images, pool, partitions)
 
 
 class ValueCheck:
@@ -57,6 +64,7 @@ class ValueCheck:
         schema: of the dataset, None where it has none.
         images: the features that are images, by name: those of a record, and those of its feature lists.
         pool: decodes images.
+        partitions: features of the schema that records of adopted shards do not hold.
     """
 
     def __init__(
@@ -65,11 +73,13 @@ class ValueCheck:
         schema: Schema | None,
         images: list[dict[str, Feature]],
         pool: ThreadPoolExecutor,
+        partitions: Sequence[str],
     ) -> None:
         self._survey = survey
         self._schema = schema
         self._images = images
         self._pool = pool
+        self.partitions = partitions
 
     def of_shard(self, entry: ShardEntry, url: str, deleted: NDArray[np.int64] | None) -> _ShardValues:
         """Return what takes the blocks of a shard; deleted rows are left out."""
@@ -102,7 +112,10 @@ class _ShardValues:
         self._entry = entry
         self._url = url
         self._deleted = np.empty(0, np.int64) if deleted is None else deleted
-        self._codec = value_codec([int(entry.framing)], check._schema)  # noqa: SLF001 - of this file
+        schema = check._schema  # noqa: SLF001 - of this file
+        if schema is not None and entry.adopted:
+            schema = schema.changed(dict.fromkeys(schema.called(check.partitions)))
+        self._codec = value_codec([int(entry.framing)], schema)
 
     def take(
         self,

@@ -192,7 +192,10 @@ class _Verification:
             table = table.of_split(split)
         stores = root_stores(store, version.manifest.roots, table, options)
         survey.total_bytes = int(table.stored_bytes.sum())
-        check = _ShardCheck(store.url, options, version.manifest.roots, version.manifest.schema, self.decode)
+        manifest = version.manifest
+        check = _ShardCheck(
+            store.url, options, manifest.roots, manifest.schema, manifest.partitions, self.decode
+        )
         if self.executor is None:
             check.look(survey, ShardSource(store.url, table, stores, options, version.manifest.schema), store)
         else:
@@ -215,12 +218,14 @@ class _ShardCheck:
     options: ReadOptions
     roots: Mapping[int, str]
     schema: Schema | None
+    partitions: tuple[str, ...]
     decode: bool
 
     def look(self, survey: Survey, source: ShardSource, store: Store) -> None:
         """Check the shards of a source one after another."""
         done = 0
-        with value_check(survey, self.schema) if self.decode else nullcontext() as values:
+        values_of = value_check(survey, self.schema, self.partitions) if self.decode else nullcontext()
+        with values_of as values:
             for number, entry in enumerate(source.table):
                 check_listed(survey, source, store, number, entry, values)
                 done += entry.stored_bytes

@@ -34,7 +34,7 @@ from shardio.metadata._types import (
 from shardio.v1 import manifest_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
 _MAX_FEATURES = 10_000
@@ -337,6 +337,10 @@ class Schema(Mapping[str, Feature]):
                     lines.append(f"{name}: described as {feature.description!r}")
             lines += [f"{name}: no longer read" for name, _ in stored.values()]
         return lines
+
+    def called(self, stored: Collection[str]) -> list[str]:
+        """Return the names of the features that records hold, or would hold, under some names."""
+        return [name for name, feature in self.items() if (feature.stored_name or name) in stored]
 
     def append_to(self, schemas: tuple[Schema, ...]) -> tuple[Schema, ...]:
         """Return the schemas of a dataset, oldest first, that had `schemas` and continues with this one.

@@ -50,7 +50,14 @@ from shardio.reader._pool import ShardPool, read_head
 from shardio.reader._records import Batches, DatasetDict, DatasetReader, RecordSequence
 from shardio.reader._row_runs import RowRun, begin_frames, begin_frames_of
 from shardio.reader._shard import OpenShard
-from shardio.reader._source import DatasetSource, Location, ShardSource, choose_split, root_stores
+from shardio.reader._source import (
+    DatasetSource,
+    Location,
+    ShardSource,
+    choose_split,
+    codec_over,
+    root_stores,
+)
 from shardio.reader._subset import (
     count_below,
     is_ascending,
@@ -97,6 +104,7 @@ __all__ = [
     "check_table_bytes",
     "choose_columns",
     "choose_split",
+    "codec_over",
     "columns_now",
     "columns_schema",
     "count_below",

@@ -250,8 +250,9 @@ def iterate_rows(
         source.options, on_error="raise", decode=True, features=tuple(sources_of(columns)), cache=None
     )
     alone = ShardSource(
-        source.url, ShardTable.from_entries([entry]), source.pool.stores, options, source.schema
-    )
+        source.url, ShardTable.from_entries([entry]), source.pool.stores, options, source.schema,
+        partitions=source.partitions, roots=source.roots,
+    )  # fmt: skip
     records = reader(alone)
     step = batch_rows(source, number)
     for low in range(0, len(records), step):

@@ -260,7 +260,7 @@ def decode_skipping(
     source: ShardSource,
     payloads: list[bytes],
     positions: range | NDArray[np.int64],
-    decode: Callable[[list[bytes]], list[Any]],
+    decode: Callable[[list[bytes], range | NDArray[np.int64]], list[Any]],
     located: Callable[[ShardioError, range | NDArray[np.int64]], ShardioError],
     damage: Damage,
 ) -> list[Any]:
@@ -270,16 +270,16 @@ def decode_skipping(
         source: of the reader.
         payloads: of records.
         positions: of these records.
-        decode: values of payloads.
+        decode: values of payloads, of the records at some positions.
         located: gives an error of `decode` its address, from the positions of what was decoded.
         damage: notes and counts them.
     """
     with SuppressCorruption():
-        return decode(payloads)
+        return decode(payloads, positions)
     values: list[Any] = []
     for k, payload in enumerate(payloads):
         with SuppressCorruption() as skipped:
-            values += decode([payload])
+            values += decode([payload], positions[k : k + 1])
         if skipped.error is not None:
             found = located(skipped.error, positions[k : k + 1])
             damage.note(found, source, found.shard or "", np.array([found.row or 0]))
@@ -298,18 +298,18 @@ def batches_skipping(
 
     Batches are of `size` records that could be read; those of them that cannot be decoded make them smaller.
     """
-    decode = source.codec.decode_batch
 
-    def refuse_damaged(payloads: list[bytes]) -> list[bytes]:
-        decode(payloads)
-        return payloads
+    def refuse_damaged(payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
+        source.codec_of(positions).decode_batch(payloads)
+        return list(zip(payloads, positions, strict=True))
 
     found = iterate_skipping(source, selection, damage)
     for batch in in_lists((list(zip(*each, strict=True)) for each in found), size):
         payloads, positions = zip(*batch, strict=True)
         kept = decode_skipping(source, list(payloads), np.array(positions), refuse_damaged, located, damage)
         if kept:
-            yield decode(kept)
+            payloads, positions = zip(*kept, strict=True)
+            yield source.codec_of(positions).decode_batch(list(payloads))
 
 
 def _read_by_block(

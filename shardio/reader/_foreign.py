@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from shardio import kernels
-from shardio.codecs import RecordCodec, collate, record_codec, with_images
+from shardio.codecs import RecordCodec, as_list, collate, record_codec, with_images
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.format import Framing, parse_json, read_sample, restored_object
 
@@ -90,7 +89,7 @@ class _ReadOnlyCodec(RecordCodec):
         """Return the values of n records."""
         asked = self.features if features is None else tuple(features)
         values = []
-        for row, payload in enumerate(_as_list(payloads)):
+        for row, payload in enumerate(as_list(payloads)):
             try:
                 values.append(self._value(payload, asked))
             except (SchemaError, FormatError) as error:
@@ -259,12 +258,6 @@ def line_codec(schema: Schema | None) -> RecordCodec:
         message = f'lines of JSON are read through a schema of encoding "example", not {schema.encoding!r}'
         raise ValueError(message)
     return ObjectLineCodec(schema)
-
-
-def _as_list(payloads: Any) -> list[bytes]:
-    if isinstance(payloads, tuple) and len(payloads) == 3 and isinstance(payloads[1], np.ndarray):
-        return kernels.slice_records(*payloads)
-    return list(payloads)
 
 
 def _text(name: str, content: bytes) -> str:

@@ -59,6 +59,7 @@ class RecordSequence(Sequence[Any]):
         self.selection = range(len(source)) if selection is None else selection
         codec = source.codec
         self._decode: Callable[[bytes], Any] | None = None if codec is None else codec.decode
+        self._by_shard = source.is_partitioned
         self._whole = selection is None
         self._stops = memoryview(source.stops)
         self._direct = len(source) if self._whole and not source.table.holds("deletion_key") else 0
@@ -93,8 +94,11 @@ class RecordSequence(Sequence[Any]):
             payload = self._shard(number).record(item - stops[number - 1] if number else item)
         if self._decode is None:
             return payload
+        decode = self._decode
+        if self._by_shard:
+            decode = self.source.codec_of([self._position(item)]).decode
         try:
-            return self._decode(payload)
+            return decode(payload)
         except ShardioError as error:
             error.row = 0
             raise self._located(error, [self._position(item)]) from error
@@ -565,7 +569,7 @@ class RecordSequence(Sequence[Any]):
 
     def _decode_columns(self, payloads: Any, positions: range | NDArray[np.int64]) -> dict[str, Any]:
         try:
-            columns: dict[str, Any] = self.source.codec.decode_batch(payloads)
+            columns: dict[str, Any] = self.source.codec_of(positions).decode_batch(payloads)
         except ShardioError as error:
             raise self._located(error, positions) from error
         return columns
@@ -593,16 +597,17 @@ class RecordSequence(Sequence[Any]):
             if codec is None:
                 yield payloads
             else:
-                yield decode_skipping(
-                    self.source, payloads, positions, codec.decode_many, self._located, damage
-                )
+                yield decode_skipping(source, payloads, positions, self._decode_at, self._located, damage)
+
+    def _decode_at(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
+        values: list[Any] = self.source.codec_of(positions).decode_many(payloads)
+        return values
 
     def _values(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
-        codec = self.source.codec
-        if codec is None:
+        if self.source.codec is None:
             return payloads
         try:
-            values: list[Any] = codec.decode_many(payloads)
+            values = self._decode_at(payloads, positions)
         except ShardioError as error:
             raise self._located(error, positions) from error
         return values

@@ -6,7 +6,16 @@ Adoption and conversion both begin here, so that both find the same files.
 from __future__ import annotations
 
 from shardio.sources._find import FoundFile, Listing, explain_listing, find_files, is_clutter
-from shardio.sources._hive import SPLIT_KEY, FolderKey, folder_key, folder_keys, note_on_records, type_of_key
+from shardio.sources._hive import (
+    SPLIT_KEY,
+    FolderKey,
+    check_partitions,
+    folder_key,
+    folder_keys,
+    key_value,
+    keys_of_shard,
+    type_of_key,
+)
 from shardio.sources._others import MEGATRON_MAGIC, OtherKind, find_other, other_kind
 from shardio.sources._splits import Division, SplitRules, folder_of, folders_are_splits
 from shardio.sources._tfds import TfdsFeature, TfdsFolder, TfdsSplitFile, find_tfds, tfds_feature
@@ -25,6 +34,7 @@ __all__ = [
     "TfdsFeature",
     "TfdsFolder",
     "TfdsSplitFile",
+    "check_partitions",
     "common_folder",
     "expand_braces",
     "explain_listing",
@@ -36,7 +46,8 @@ __all__ = [
     "folder_of",
     "folders_are_splits",
     "is_clutter",
-    "note_on_records",
+    "key_value",
+    "keys_of_shard",
     "other_kind",
     "tfds_feature",
     "type_of_key",

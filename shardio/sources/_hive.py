@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardio.errors import FormatError
+from shardio.errors import FormatError, SchemaError
 from shardio.metadata import Feature
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
 SPLIT_KEY = "split"
 
@@ -85,24 +85,44 @@ def _counted(url: str, roots: Iterable[str]) -> list[str]:
     return above + url[len(root) + 1 :].split("/")[:-1]
 
 
-def note_on_records(urls: Iterable[str], roots: Collection[str], *, split_is_key: bool) -> list[str]:
-    """Return the note on keys of folders that records, which stay as they are, do not hold.
+def keys_of_shard(root: str, key: str) -> dict[str, str | None]:
+    """Return by name what folders say of a shard of a dataset, see `folder_keys`; None for null.
 
     Args:
-        urls: of the files of records.
-        roots: of the folders that were searched.
-        split_is_key: the key `split` does not name the split.
+        root: URL of the data root that it is in, "" for the dataset's own, whose place may change.
+        key: of the shard.
     """
-    folders = {url.rpartition("/")[0] + "/" for url in urls}
-    found: dict[str, FolderKey] = {}
-    for folder in sorted(folders):
-        for key in folder_keys(folder, roots):
-            found.setdefault(key.name, key)
-    if not split_is_key:
-        found.pop(SPLIT_KEY, None)
-    told = ", ".join(map(str, found.values()))
-    remedy = "a conversion of the files, `shardio convert FOLDER NEW` with their kind as `--kind`"
-    return [f"records do not hold what names of folders say ({told}); {remedy}, adds it"] if found else []
+    place = root.rstrip("/")
+    return {each.name: each.text for each in folder_keys(f"{place}/{key}", [place])}
+
+
+def key_value(text: str | None, name: str, feature: Feature) -> Any:
+    """Return the text of a key as a value of its feature; what does not fit, the feature refuses.
+
+    Raises:
+        SchemaError: the text is none of the feature's type.
+    """
+    if text is None or feature.kind != "number" or feature.classes is not None:
+        return text
+    try:
+        if feature.type == "bool":
+            return {"true": True, "false": False}[text.lower()]
+        return float(text) if "float" in feature.type else int(text)
+    except (KeyError, ValueError):
+        what = f"a folder says {name}={text}, which does not fit the feature {name!r}"
+        raise SchemaError(
+            what,
+            expected=feature.short,
+            found=repr(text),
+            advice=f'give the feature another type with schema={{"{name}": "text"}}',
+        ) from None
+
+
+def check_partitions(partitions: object) -> None:
+    """Raise ValueError for what no caller may say of names of folders."""
+    if partitions not in ("hive", None):
+        message = f'partitions={partitions!r} must be "hive" or None'
+        raise ValueError(message)
 
 
 def type_of_key(texts: Sequence[str | None], *, optional: bool) -> Feature:

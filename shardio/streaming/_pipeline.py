@@ -44,7 +44,6 @@ from shardio.order import (
     reads_alone,
     reads_whole,
 )
-from shardio.reader import JoinedSource
 from shardio.streaming._batches import PlannedSteps, RowIdentities
 from shardio.streaming._held import HeldWindows, Neighbours
 from shardio.streaming._scratch import scratch_choice
@@ -229,7 +228,7 @@ class PipelineOptions:
             fetch_bytes=fetch_bytes,
             identities=options.positions
             or options.random_transform is not None
-            or any(isinstance(component.source, JoinedSource) for component in components)
+            or any(component.source.depends_on_position for component in components)
             or bool(images and images.random),
             unread=unread,
             slow=slow,

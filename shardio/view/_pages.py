@@ -81,9 +81,9 @@ class _Reading(NamedTuple):
     payloads: DatasetReader
     decoding: DatasetReader
 
-    def value(self, payload: bytes) -> Any:
-        """Return the value of a payload, guessed where there is no schema."""
-        codec = self.decoding.source.codec
+    def value(self, payload: bytes, position: int) -> Any:
+        """Return the value of the payload at a position, guessed where there is no schema."""
+        codec = self.decoding.source.codec_of([position])
         return guess_value(payload) if codec is None else codec.decode_many([payload])[0]
 
 
@@ -381,7 +381,7 @@ class Pages:
             CorruptRecordError: the image is damaged, or would be too large.
         """
         reading = self._reading(version, split)
-        value = follow(reading.value(self._payload_at(reading, position)), path)
+        value = follow(reading.value(self._payload_at(reading, position), position), path)
         if isinstance(value, bytes | bytearray | memoryview):
             audio = audio_type(bytes(value))
             if audio is not None:
@@ -406,7 +406,7 @@ class Pages:
         """
         reading = self._reading(version, split)
         payload = self._payload_at(reading, position)
-        value = follow(reading.value(payload), path) if path else payload
+        value = follow(reading.value(payload, position), path) if path else payload
         if isinstance(value, str):
             value = value.encode(errors="surrogateescape")
         if isinstance(value, np.ndarray):
@@ -458,7 +458,7 @@ class Pages:
                 continue
             sizes.append(len(payload))
             try:
-                values.append(reading.value(payload))
+                values.append(reading.value(payload, position))
             except ShardioError as error:
                 errors.append(self._error(position, error))
         return {
@@ -632,7 +632,7 @@ class Pages:
         if not isinstance(payload, ShardioError):
             found["bytes"] = len(payload)
             try:
-                flat = flatten(reading.value(payload), reading.payloads.schema)
+                flat = flatten(reading.value(payload, position), reading.payloads.schema)
                 found["cells"] = [[each.name, _cell_of(each, full=full)] for each in flat]
             except ShardioError as wrong:
                 error = wrong

@@ -138,7 +138,12 @@ COMMAND = Command(
     aliases=("index",),
     summary="adopt shards in place, without changing a byte of them",
     takes=(
-        Takes("shardio_indexer:adopt", places=("urls",), without=("types",)),  # as in `schema`
+        Takes(
+            "shardio_indexer:adopt",
+            places=("urls",),
+            without=("types",),  # as in `schema`
+            choices={"partitions": ("hive",)},
+        ),
         Takes(
             "shardio_indexer:ScanOptions",
             only=("format", "record_crc", "trust", "use_index", "block_bytes"),
