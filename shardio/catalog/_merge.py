@@ -48,7 +48,7 @@ class _Merge:
         self.table = ShardTable.concatenate([receipt.table for receipt in self.receipts])
         self.sha256 = session_digest((receipt.task, receipt.splits) for receipt in self.receipts)
         self.session = self.receipts[0].session
-        self.schema = _one_schema(self.receipts, self.catalog.store.url)
+        self.written = _written(self.receipts, self.catalog.store.url, append=self.mode == "append")
         self.metadata = {key: value for receipt in self.receipts for key, value in receipt.metadata.items()}
         self.lists = StoredLists(self.catalog.store)
         self._races = 0
@@ -143,35 +143,54 @@ class _Merge:
         """
         old = kept.manifest.schemas if kept is not None else ()
         url = self.catalog.store.url
-        if self.schema is None:
+        if not self.written:
             if old and len(self.table):
                 raise SchemaError("the dataset has a schema and the new records have none", url=url)
             return old, 0
         if kept is not None and not old and any(total.rows for total in kept.manifest.splits):
             raise SchemaError("the dataset has no schema and the new records have one", url=url)
         try:
-            schema = self._merged_schema(old[-1], kept) if old and kept is not None else self.schema
+            schema = self._merged_schema(kept) if old and kept is not None else self.written[0][1]
             # The records are read through what the dataset has by then.
-            schema.check_reads(self.schema)
+            for _, each in self.written:
+                schema.check_reads(each)
             schemas = schema.append_to(old)
         except SchemaError as error:
             raise error.located(url=url) from error
         return schemas, len(schemas)
 
-    def _merged_schema(self, newest: Schema, kept: Version) -> Schema:
-        """Return the dataset's newest schema with what that of the records changed since writing began."""
-        schema = self.schema
-        assert schema is not None  # noqa: S101 - asked only where there is one
-        if self.base_version == kept.number:
-            schema.completed(newest)
-            return schema
-        versions = [*self.catalog.between(self.base_version, self.base_version)] if self.base_version else []
-        try:
-            return merge_onto(newest, versions[0].manifest.schema if versions else None, schema)
-        except SchemaError:
-            # Above all, a number that both gave to a class.
-            schema.completed(newest)
-            raise
+    def _merged_schema(self, kept: Version) -> Schema:
+        """Return the dataset's newest schema with what those of the records changed since they were begun."""
+        newest = merged = kept.manifest.schemas[-1]
+        for base, schema in self.written:
+            if len(self.written) == 1 and base == kept.number:
+                schema.completed(newest)
+                return schema
+            began = [*self.catalog.between(base, base)] if base else []
+            try:
+                merged = merge_onto(merged, began[0].manifest.schema if began else None, schema)
+            except SchemaError:
+                # Above all, a number that both gave to a class.
+                schema.completed(newest)
+                raise
+        return merged
+
+
+def _written(receipts: Sequence[Receipt], url: str, *, append: bool) -> tuple[tuple[int, Schema], ...]:
+    """Return the schemas of receipts, each with the version that the dataset had when it was taken up.
+
+    Of an append there are several where another process changed the dataset's between its first tasks and
+    others.
+    """
+    begun: dict[int, list[Receipt]] = {}
+    for receipt in receipts:
+        begun.setdefault(receipt.base_version if append else 0, []).append(receipt)
+    found: dict[Schema | None, int] = {}
+    for base in sorted(begun):
+        found.setdefault(_one_schema(begun[base], url), base)
+    if None in found and len(found) > 1:
+        _one_schema(receipts, url)
+    return tuple((base, schema) for schema, base in found.items() if schema is not None)
 
 
 def _one_schema(receipts: Sequence[Receipt], url: str) -> Schema | None:
@@ -193,6 +212,7 @@ def _one_schema(receipts: Sequence[Receipt], url: str) -> Schema | None:
             url=url,
             expected=schema,
             found=receipt.schema,
+            advice="write all tasks again under a new session, with one schema=",
         )
     return schema
 

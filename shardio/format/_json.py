@@ -102,7 +102,7 @@ def restored_object(value: dict[str, Any]) -> Any:
 
 def is_blank_line(line: bytes) -> bool:
     """Tell whether a line of a JSON lines file holds no document: nothing but JSON's whitespace."""
-    return not line.strip(_WHITESPACE)
+    return (not line or line[0] in _WHITESPACE) and not line.strip(_WHITESPACE)
 
 
 def wide_encoding(head: bytes) -> str | None:

@@ -125,7 +125,13 @@ def repair(  # noqa: PLR0913 - the options are the public contract
         place=place, mirror=copy, allow_roots=allow_roots or {}, dry_run=dry_run, uncertain=uncertain
     )
     with displayed(progress, "repair") as show:
-        return _Repair(options, digest).run(executor, workers, show)
+        catalog, latest = Catalog(place.connect()), None
+        with suppress(ShardioError):
+            latest = catalog.load()
+        if latest is None or not dry_run:
+            return _Repair(options, digest).run(executor, workers, show)
+        # What another process has expired meanwhile is not damaged.
+        return catalog.reading(lambda _: _Repair(options, digest).run(executor, workers, show))
 
 
 class _Repair:

@@ -294,6 +294,13 @@ def test_tasks_that_disagree(tmp_path):
             out.write({"a": 1})
     with pytest.raises(SchemaError, match="task 1 was written with another schema than task 0"):
         shardio.commit(url, session="mixed", tasks=2)
+    for task in range(2):
+        with shardio.DatasetWriter(
+            url, {"a": "int64"}, session="one", task=task, commit=False, mode="overwrite"
+        ) as out:
+            out.write({"a": 1})
+    shardio.commit(url, session="one", tasks=2)
+    assert len(shardio.open(url)) == 2
 
 
 @EVERY_PLACE

@@ -10,7 +10,8 @@ import pytest
 import shardio
 from shardio.catalog import Catalog
 from shardio.cli import main
-from shardio.errors import CommitConflictError, FormatError, NotFoundError, StorageError
+from shardio.errors import CommitConflictError, FormatError, NotFoundError, SchemaError, StorageError
+from shardio.lifecycle import _repair
 from tests.lifecycle.races import race
 from tests.servers import s3 as servers_s3
 
@@ -141,6 +142,42 @@ def test_what_expires_while_it_is_looked_at_is_looked_up_again(name, url, monkey
         Meddler(url, patch, times=3)
         call(url)
     assert [n for n in numbers(url) if n < 1000] == expected
+
+
+def test_a_dry_run_of_a_repair_begins_anew_where_its_version_expires(url, monkeypatch) -> None:
+    look, times = _repair._Repair._look, [2]
+
+    def overtaken(*arguments: Any) -> Any:
+        if times[0]:
+            times[0] -= 1
+            append(url, 100 + times[0])
+            shardio.compact(url, workers=1)
+            shardio.gc(url, keep=1, dry_run=False)
+        return look(*arguments)
+
+    monkeypatch.setattr(_repair._Repair, "_look", overtaken)
+    report = shardio.repair(url, workers=1)
+    assert (report.ok, report.unrepaired, times) == (True, (), [0])
+
+
+def test_tasks_begun_before_and_after_another_process_changes_the_schema(url) -> None:
+    part: dict[str, Any] = {"session": "parts", "commit": False, "mode": "append"}
+    for task, default in enumerate((7, 8)):
+        with shardio.DatasetWriter(url, **part, task=task) as out:
+            out.write({"n": 50 + task})
+        shardio.set_schema(url, {"n": shardio.Feature("int64", default=default)})
+    shardio.commit(url, session="parts", tasks=2)
+    assert numbers(url) == [*OLD, 50, 51]
+    assert shardio.open(url).features["n"].default == 8
+    # What two processes changed in two ways is told.
+    part["session"] = "again"
+    for task, extra in enumerate(("int64", "text")):
+        kind = {"n": shardio.Feature("int64", default=8), "extra": shardio.Feature(extra, optional=True)}
+        with shardio.DatasetWriter(url, schema=kind, **part, task=task) as out:
+            out.write({"n": 60 + task})
+        append(url, 70 + task)
+    with pytest.raises(SchemaError, match="another commit changed the dataset's schema"):
+        shardio.commit(url, session="again", tasks=2)
 
 
 def test_a_reader_whose_version_expires_is_told(url) -> None:
