@@ -82,7 +82,8 @@ class Partitions:
                 self._names = {}
             return wanted
         self.said = {name: wanted[name] for name in names if name in wanted}
-        return {name: each for name, each in wanted.items() if name not in names} or None
+        rest = {name: each for name, each in wanted.items() if name not in names}
+        return rest if rest or not self.said else None
 
     def _features(self) -> dict[str, str]:
         """Return the keys of the features that folders tell of the dataset, by name."""

@@ -299,6 +299,9 @@ def test_adopted_in_place_they_are_features_for_every_consumer(adopted, tmp_path
 
 
 def test_records_of_shardio_beside_adopted_ones_hold_them(tmp_path) -> None:
+    """Who writes records of an adopted shard into one of the dataset's own MUST write these values into
+    them.
+    """
     source = write(tmp_path / "in", "tfrecord")
     shardio_indexer.adopt(source)
     with shardio.DatasetWriter(source, mode="append") as out:
