@@ -430,9 +430,9 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
         ),
         (
             "names of folders are sorted, each once, and a critical feature",
-            list(manifest.partitions) == sorted({*manifest.partitions})
-            and ("partitions" in message.critical_features) == bool(manifest.partitions),
-            manifest.partitions[:20],
+            (not manifest.partitions or list(manifest.partitions) == sorted({*manifest.partitions}))
+            and ("partitions" in message.critical_features) == (manifest.partitions != ()),
+            manifest.partitions,
         ),
         (
             "stored names are a critical feature",

@@ -222,16 +222,6 @@ class JoinedSource(DatasetSource):
         return _rejoined(self.left, self.right, self.base, self.index, self.names, self.on, self.options)
 
     @cached_property
-    def is_partitioned(self) -> bool:
-        """Whether folders tell features of the left side's records."""
-        return self.left.is_partitioned
-
-    @property
-    def depends_on_position(self) -> bool:
-        """Whether a value follows from where its record is: what is joined to it does."""
-        return True
-
-    @cached_property
     def codec(self) -> Any:
         """What decodes the left side's records."""
         return self._sides[0].codec

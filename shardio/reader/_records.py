@@ -569,7 +569,8 @@ class RecordSequence(Sequence[Any]):
 
     def _decode_columns(self, payloads: Any, positions: range | NDArray[np.int64]) -> dict[str, Any]:
         try:
-            columns: dict[str, Any] = self.source.codec_of(positions).decode_batch(payloads)
+            codec = self.source.codec_of(positions) if self._by_shard else self.source.codec
+            columns: dict[str, Any] = codec.decode_batch(payloads)
         except ShardioError as error:
             raise self._located(error, positions) from error
         return columns
@@ -600,7 +601,8 @@ class RecordSequence(Sequence[Any]):
                 yield decode_skipping(source, payloads, positions, self._decode_at, self._located, damage)
 
     def _decode_at(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
-        values: list[Any] = self.source.codec_of(positions).decode_many(payloads)
+        codec = self.source.codec_of(positions) if self._by_shard else self.source.codec
+        values: list[Any] = codec.decode_many(payloads)
         return values
 
     def _values(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:

@@ -61,7 +61,8 @@ class ShardSource:
         stats: what reading has done so far in this process.
         schema: what a record holds, or None where records are bytes.
         partitions: names of the features that folders of adopted shards tell, as manifests have them.
-        roots: URLs of the data roots of shards, by number.
+        roots: URLs of the data roots of shards, by number; None where no feature is told.
+        is_partitioned: folders of adopted shards tell features of their records.
         is_local: all bytes are in local files.
     """
 
@@ -81,8 +82,11 @@ class ShardSource:
         self.table = table
         self.options = options
         self.schema = schema
-        self.partitions = tuple(partitions)
-        self.roots = roots or {}
+        self.partitions = partitions
+        self.roots = roots
+        self.is_partitioned = False
+        if partitions and schema is not None:
+            self.is_partitioned = _is_told(table, schema, partitions)
         self.stats = ReadStats()
         self.is_local = all(store.is_local for store in stores.values())
         self.stops: NDArray[np.int64] = table.row_stops()
@@ -204,25 +208,13 @@ class ShardSource:
         return with_images(codec, self.options.images)
 
     @cached_property
-    def is_partitioned(self) -> bool:
-        """Whether folders of adopted shards tell features of their records."""
-        if self.schema is None or not self.partitions or not self.schema.called(self.partitions):
-            return False
-        return bool(self.table.root.any()) or self.table.holds("etag")
-
-    @property
-    def depends_on_position(self) -> bool:
-        """Whether a value follows from where its record is, too, and not from the payload alone."""
-        return self.is_partitioned
-
-    @cached_property
     def told(self) -> Told:
         """What folders tell of the shards, by feature."""
         from shardio.reader._partitions import told_by_folders
 
         if self.schema is None or not self.is_partitioned:
             return {}
-        return told_by_folders(self.table, self.roots, self.schema, self.partitions)
+        return told_by_folders(self.table, self.roots or {}, self.schema, self.partitions)
 
     def told_of(self, name: str) -> NDArray[np.object_]:
         """Return what folders tell of a feature for each shard, of none that its records hold it."""
@@ -283,6 +275,10 @@ class ShardSource:
         number, row = self.shard_of(position)
         start, stop = self.pool.get(number).blocks.locate(row)
         return Location(self.pool.url_of(number), self.table.key[number], row, start, stop)
+
+
+def _is_told(table: ShardTable, schema: Schema, partitions: Sequence[str]) -> bool:
+    return bool(schema.called(partitions)) and (bool(table.root.any()) or table.holds("etag"))
 
 
 class DatasetSource(ShardSource):

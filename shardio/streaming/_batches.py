@@ -259,6 +259,7 @@ class BatchBuilder:
         self._finish = finish
         source = components[0].source
         self._codec = source.codec if len(components) == 1 else codec_over([c.source for c in components])
+        self._partitioned = any(each.source.is_partitioned for each in components)
         self._by_value = options.transforms_records or collate is not None
         # Where the schema alone does not say what a batch of no rows looks like.
         self._components = components
@@ -546,7 +547,7 @@ class BatchBuilder:
 
     def _content(self, planned: PlannedSteps, rows: NDArray[np.int64], *payloads: NDArray[Any]) -> Any:
         codec = self._codec
-        if codec is not None and getattr(codec, "by_shard", False):
+        if self._partitioned and getattr(codec, "by_shard", False):
             codec = codec.of_shards(self._shards(planned, rows))
         if isinstance(codec, ImageCodec) and codec.random:
             codec = codec.keyed(lambda row: self._generator(planned, int(rows[row]), "crop"))

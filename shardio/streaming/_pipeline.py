@@ -44,6 +44,7 @@ from shardio.order import (
     reads_alone,
     reads_whole,
 )
+from shardio.reader import JoinedSource
 from shardio.streaming._batches import PlannedSteps, RowIdentities
 from shardio.streaming._held import HeldWindows, Neighbours
 from shardio.streaming._scratch import scratch_choice
@@ -228,7 +229,10 @@ class PipelineOptions:
             fetch_bytes=fetch_bytes,
             identities=options.positions
             or options.random_transform is not None
-            or any(component.source.depends_on_position for component in components)
+            or any(
+                isinstance(component.source, JoinedSource) or component.source.is_partitioned
+                for component in components
+            )
             or bool(images and images.random),
             unread=unread,
             slow=slow,
