@@ -1,9 +1,9 @@
 """Run the laws of `laws.py` in one fresh prefix of a bucket, remove the prefix, and write a report.
 
     make cloud-test URL=s3://bucket/folder
-    python -m tests.cloud gs://bucket/folder [fsspec]
+    python -m tests.cloud gs://bucket/folder ["not Obstore"]
 
-Credentials come from the environment, as for `shardio.open(URL)`. With `fsspec`, obstore reads nothing.
+Credentials come from the environment, as for `shardio.open(URL)`. An expression of `pytest -k` chooses laws.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def clean(url: str) -> list[str]:
     return [each.key for each in store.list("")]
 
 
-def run(url: str, engine: str = "") -> dict[str, Any]:
+def run(url: str, chosen: str = "") -> dict[str, Any]:
     """Run the laws below a URL; return the report."""
     prefix = f"{url.rstrip('/')}/shardio-cloud-test-{uuid.uuid4().hex[:12]}"
     announce(prefix)
@@ -72,7 +72,7 @@ def run(url: str, engine: str = "") -> dict[str, Any]:
     results, began = Results(), time.monotonic()
     arguments = [str(LAWS), "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "600"]
     try:
-        pytest.main([*arguments, *(["-k", "not Obstore"] if engine == "fsspec" else [])], plugins=[results])
+        pytest.main([*arguments, *(["-k", chosen] if chosen else [])], plugins=[results])
     finally:
         left = clean(prefix)
     outcomes = [law["outcome"] for law in results.laws.values()]
@@ -94,8 +94,8 @@ def run(url: str, engine: str = "") -> dict[str, Any]:
     }
 
 
-def main(url: str, engine: str = "") -> int:
-    report = run(url, engine)
+def main(url: str, chosen: str = "") -> int:
+    report = run(url, chosen)
     path = ROOT / ".build" / f"cloud-test-{report['scheme']}-{report['date']}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

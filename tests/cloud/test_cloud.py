@@ -1,4 +1,4 @@
-"""`make cloud-test`, tried on the servers that there are here: a law that fails here would fail anywhere."""
+"""`make cloud-test`, tried on a server in this process: a law that fails here would fail anywhere."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import azure, gcs, s3
+from tests.servers import s3
 
 ROOT = Path(__file__).parents[2]
-Place = tuple[str, dict[str, str], str]  # a URL, what says where it is, the one engine that reads there
+Place = tuple[str, dict[str, str]]  # a URL, and what says where it is
+# The laws of stores are held on these servers by tests/storage already.
+CHOSEN = "not TestStore or (Fsspec and creates_once)"
 
 
 @contextlib.contextmanager
@@ -23,32 +25,17 @@ def on_s3(_folder: Path) -> Iterator[Place]:
     with s3.moto() as endpoint:
         keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
         where = {"AWS_ENDPOINT_URL": endpoint, "AWS_DEFAULT_REGION": "us-east-1", **keys}
-        yield f"s3://{s3.make_bucket(endpoint)}", where, ""
-
-
-@contextlib.contextmanager
-def on_gcs(_folder: Path) -> Iterator[Place]:
-    with gcs.gcs_emulator() as endpoint:
-        options = {f"FSSPEC_GS_{name.upper()}": value for name, value in gcs.options_for(endpoint).items()}
-        yield f"gs://{gcs.BUCKET}", options, "fsspec"
-
-
-@contextlib.contextmanager
-def on_azure(folder: Path) -> Iterator[Place]:
-    with azure.azurite(folder) as endpoint:
-        options = azure.options_for(endpoint)
-        where = {"AZURE_STORAGE_CONNECTION_STRING": options["connection_string"]}
-        yield f"az://{azure.make_container(endpoint)}", where, ""
+        yield f"s3://{s3.make_bucket(endpoint)}", where
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)  # the laws, each within its own time
-@pytest.mark.parametrize("place", [on_s3, on_gcs, on_azure])
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("place", [on_s3])
 def test_all_laws_hold_and_nothing_is_left(place, tmp_path):
     program = "import json, sys; from tests.cloud.__main__ import run; print(json.dumps(run(*sys.argv[1:])))"
-    with place(tmp_path / "server") as (url, where, engine):
+    with place(tmp_path / "server") as (url, where):
         done = subprocess.run(
-            [sys.executable, "-c", program, url, engine],
+            [sys.executable, "-c", program, url, CHOSEN],
             cwd=ROOT, env={**os.environ, **where}, capture_output=True, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -57,4 +44,4 @@ def test_all_laws_hold_and_nothing_is_left(place, tmp_path):
     assert report["left behind"] == []
     failed = {name: law["why"] for name, law in report["laws"].items() if law["outcome"] != "passed"}
     assert not failed, failed
-    assert report["passed"] > 50
+    assert report["passed"] == 8
