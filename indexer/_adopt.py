@@ -223,13 +223,16 @@ class _Adoption:
             self._ignored += left
         self._split_is_key = splits.given is not None
         self._find_missing({(shard.root, shard.key) for shard in shards})
-        doomed = self._doomed_keys()
+        doomed, rewritten = self._doomed_keys(), self._rewritten()
+        within = []
         for found in shards:
             shard = replace(
                 found, unusable_keys=doomed.intersection(found.index_keys(found.uuid(self._options)))
             )
             entry = self._known.get((shard.root, shard.key))
-            if entry is None:
+            if entry is None and shard.uuid(self._options) in rewritten:
+                within.append(shard.url)
+            elif entry is None:
                 self._shards.append(shard)
             elif not entry.adopted or (entry.etag == shard.etag and not self._must_renew(entry)):
                 self._kept.append(entry)
@@ -243,6 +246,21 @@ class _Adoption:
                 self._shards.append(shard)
             else:
                 self._stale.append(shard.url)
+        if within:
+            self._ignored += within
+            self._notes.append(
+                f"{plural(len(within), 'shard')} such as {within[0]}: compaction has written the records into "
+                "shards of the dataset's own, so the old files are left out"
+            )
+
+    def _rewritten(self) -> frozenset[bytes]:
+        """Return the UUIDs of adopted shards whose records compaction has written into shards of our own."""
+        if self._base is None or all(entry.adopted for entry in self._known.values()):
+            return frozenset()
+        versions = [*self._catalog.between(1, self._base.number - 1), self._base]
+        return frozenset(
+            uuid for version in versions for rewrite in version.manifest.rewrites for uuid in rewrite.old
+        )
 
     def foretell(self) -> AdoptReport:
         """Return what is known before a shard is read."""

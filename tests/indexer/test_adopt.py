@@ -93,6 +93,18 @@ def test_adopting_more_carries_on_what_every_version_does(tmp_path) -> None:
         out.write(b"again")
 
 
+def test_files_that_compaction_has_replaced_are_not_adopted_again(tmp_path) -> None:
+    """Their records are in shards of the dataset's own: adopted once more, each would be there twice."""
+    written = write(tmp_path, range(3))
+    shardio_indexer.adopt(tmp_path, split="train")
+    shardio.compact(tmp_path, adopted=True, workers=1)
+    written += write(tmp_path, range(3, 4))
+    report = shardio_indexer.adopt(tmp_path, split={"train": "part-*"})
+    assert report.adopted == 1
+    assert any("3 shards" in note and "old files" in note for note in report.notes), report.notes
+    assert list(shardio.open(tmp_path)) == written
+
+
 def test_changed_shards_are_reported_as_stale_and_updated_when_asked(tmp_path) -> None:
     write(tmp_path, range(3))
     shardio_indexer.adopt(tmp_path)
