@@ -249,8 +249,8 @@ class _Adoption:
         if within:
             self._ignored += within
             self._notes.append(
-                f"{plural(len(within), 'shard')} such as {within[0]}: compaction has written the records into "
-                "shards of the dataset's own, so the old files are left out"
+                f"{plural(len(within), 'shard')} such as {within[0]}: compaction has written the records "
+                "into shards of the dataset's own, so the old files are left out"
             )
 
     def _rewritten(self) -> frozenset[bytes]:
