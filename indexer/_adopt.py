@@ -84,7 +84,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         encoding: how records hold the features of `schema`, where that is not what is inferred. A mapping is
             the whole schema then. "bytes" with one feature takes lines as they are.
         partitions: "hive" makes features of the names of folders such as `year=2020`, as `convert_dataset`
-            does; None leaves them out.
+            does. None leaves them out.
         scan: format, checksums and block size, where they are not to be detected.
         storage_options: of the shards, as in fsspec.
         into_options: of `into`; None for the same where it is the same kind of storage.

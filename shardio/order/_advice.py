@@ -153,7 +153,7 @@ def _weak_mixing(
         if smaller_chunks(plan, sizes, budget) is not None:
             more.insert(0, 'mixing="best" mixes more for more requests')
         if _lacks_scratch(budget):
-            more.insert(0, "scratch= a folder on a local disk mixes more for no more requests")
+            more.insert(0, "scratch= with a folder on a local disk mixes more for no more requests")
         lines.append(
             f"if the records of {which} are sorted, {'; '.join(said)}; {', '.join(more)}, and a dataset that "
             'was written in random order, with "shuffled": true in its metadata, needs none of it'

@@ -250,7 +250,10 @@ def _check_known(root: Root) -> None:
         protocol, separator, _ = link.partition("://")
         known = protocol in known_implementations or protocol in registry
         if not known and separator:
-            msg = f"fsspec knows no {protocol}://; fsspec.available_protocols() lists what it knows"
+            msg = (
+                f"{protocol}:// is not a kind of storage that fsspec knows; "
+                "fsspec.available_protocols() lists them"
+            )
             raise ValueError(msg)
         if known:
             try:

@@ -245,7 +245,7 @@ def mix(
         raise ValueError(
             "the datasets of a mixture must all be joined, with the same features, or none of them"
         )
-    if joins[0] is not None and any(reader.source.is_partitioned for reader, _ in sources):
+    if any(joins) and any(reader.source.is_partitioned for reader, _ in sources):
         raise ValueError(
             "a mixture of joins takes no dataset of which folders tell features: convert it, or do not join"
         )

@@ -43,7 +43,7 @@ def test_what_cannot_be_read_is_refused_or_left_out(tmp_path, data, packed) -> N
     (refusal,) = report.refused
     assert refusal.url == str(path)
     assert (refusal.error.row, refusal.error.start) == (1, 9)
-    assert "--salvage" in refusal.error.advice
+    assert "salvage=True" in refusal.error.advice
     report = shardio_indexer.adopt(path, into=tmp_path / "b", salvage=True)
     assert report.ok
     assert [part.start for part in report.skipped] == [9]

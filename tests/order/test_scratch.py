@@ -79,10 +79,10 @@ def test_scratch_changes_no_plan_of_local_files_or_of_what_memory_holds(budget: 
 def test_advice_tells_of_the_disk_first() -> None:
     order, _ = order_of(8192, 64_000_000_000, Budget())
     [line] = advice(order, global_batch=256, budget=Budget(), shuffled=[False])
-    assert "; scratch= a folder on a local disk" in line
+    assert "; scratch= with a folder on a local disk" in line
     told = mixing_warning(order, ["s3://bucket/d"], shuffled=[False], budget=Budget())
     assert told is not None
-    assert "scratch= a folder" in told
+    assert "scratch= with a folder" in told
     enough = Budget(scratch_bytes=SCRATCH_BYTES)
     order, _ = order_of(8192, 64_000_000_000, enough)
     assert not advice(order, global_batch=256, budget=enough, shuffled=[False])

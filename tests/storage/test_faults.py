@@ -396,7 +396,7 @@ def test_a_refusal_for_an_object_that_is_not_there(server: FaultServer, writer: 
     assert server.objects["/bucket/root/one"] == b"1"
     assert not writer.put_if_absent("one", b"2")
     server.next_faults("412", "412", "412", method="PUT")
-    with pytest.raises(StorageError, match="because it exists, and it is not there"):
+    with pytest.raises(StorageError, match="says that the object exists already, but it is not there"):
         writer.put_if_absent("two", b"2")
     assert writer.put_if_absent("two", b"2")
 
