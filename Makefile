@@ -162,7 +162,7 @@ $(BUILD)/audit/.stamp:
 # Spark needs Java 17, and names it where it is missing.
 $(BUILD)/engines/.stamp: $(SOURCES)
 	@echo "installing Ray and Spark into $(BUILD)/engines"
-	@.ci/install $(BUILD)/engines -c constraints.txt -e '.[ray,spark,dask,table]' aiohttp hypothesis psutil pytest pytest-timeout
+	@.ci/install $(BUILD)/engines -c constraints.txt -e '.[ray,spark,dask,table]' hypothesis psutil pytest pytest-timeout
 	@touch $@
 
 # Beam chooses an older protobuf, and other versions than the pins.
