@@ -31,6 +31,7 @@ from shardio.metadata import (
 from shardio.reader._columns import choose_columns, iterate_rows, with_features
 from shardio.reader._source import DatasetSource
 from shardio.reader._subset import to_number_array
+from shardio.storage import ShortReadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -132,6 +133,11 @@ def _advised(url: str, gone: str = "a part of a key index is not there") -> Iter
         yield
     except NotFoundError as error:
         raise NotFoundError(gone, url=url, advice=KEYS_ADVICE) from error
+    except ShortReadError as error:
+        what = "a part of a key index is cut short"
+        raise FormatError(
+            what, url=url, expected=error.expected, found=error.found, advice=KEYS_ADVICE
+        ) from error
     except FormatError as error:
         error.advice = KEYS_ADVICE
         raise

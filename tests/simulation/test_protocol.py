@@ -43,6 +43,7 @@ def test_no_state_breaks_an_invariant(world):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a minute where nothing else runs
 def test_no_state_of_a_larger_world_breaks_an_invariant():
     """1.4 million states."""
     states, way = explore(start(writer("x", "s"), writer("y", "s"), COLLECTOR, TAGGER, faults=2))
