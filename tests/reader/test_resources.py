@@ -74,9 +74,8 @@ def check_left(found: dict[str, Any]) -> None:
     """Nothing else is left either; what a way takes in memory is small, however many shards there are."""
     left = dict(found["left"])
     assert left.pop("MiB at most") <= 64, found
-    if found["way"] in TORCH:
-        left.pop("threads")  # torch has its own, for as long as the process lasts
-    assert set(left.values()) == {0}, found
+    # torch keeps a thread or a process of its own for as long as the process lasts.
+    assert set(left.values()) <= ({0, 1} if found["way"] in TORCH else {0}), found
 
 
 TORCH = ["map_dataset", "loader"]  # in few of the cases: torch takes longer to import than all ways to go
