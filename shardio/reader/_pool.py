@@ -389,7 +389,8 @@ class ShardPool:
             raise
 
     def _make_room(self, shards: int) -> None:
-        while self._open and len(self._open) + shards > self.capacity:
+        # What other threads are opening comes on top, too.
+        while self._open and len(self._open) + len(self._opening) + shards > self.capacity:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
