@@ -6,6 +6,8 @@ continues where it was when it is run again: an index that was made for the shar
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import urllib.parse
 from collections import Counter
@@ -16,7 +18,7 @@ from shardio.arguments import checked_options
 from shardio.catalog import Catalog
 from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError
-from shardio.metadata import Schema
+from shardio.metadata import Schema, parse_data_key
 from shardio.progress import displayed
 from shardio.sources import SplitRules, SplitUrl, check_partitions, explain_listing
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
@@ -211,6 +213,7 @@ class _Adoption:
 
     def plan(self, splits: SplitRules) -> None:
         """Tell new shards from known ones, and these from changed ones."""
+        self._leave_own()
         shards, left, notes = assign_shards(self._search, self._target, splits, self._known)
         self._notes += notes
         if left:
@@ -223,14 +226,15 @@ class _Adoption:
             self._ignored += left
         self._split_is_key = splits.given is not None
         self._find_missing({(shard.root, shard.key) for shard in shards})
-        doomed, rewritten = self._doomed_keys(), self._rewritten()
+        doomed, (rewritten, gone) = self._doomed_keys(), self._rewritten()
         within = []
         for found in shards:
             shard = replace(
                 found, unusable_keys=doomed.intersection(found.index_keys(found.uuid(self._options)))
             )
             entry = self._known.get((shard.root, shard.key))
-            if entry is None and shard.uuid(self._options) in rewritten:
+            there = shard.uuid(self._options) in rewritten or (shard.root, shard.key) in gone
+            if entry is None and there:
                 within.append(shard.url)
             elif entry is None:
                 self._shards.append(shard)
@@ -250,17 +254,56 @@ class _Adoption:
             self._ignored += within
             self._notes.append(
                 f"{plural(len(within), 'shard')} such as {within[0]}: compaction has written the records "
-                "into shards of the dataset's own, so the old files are left out"
+                "into shards of the dataset's own, so the old files are left out; new records need files of "
+                "other names"
             )
 
-    def _rewritten(self) -> frozenset[bytes]:
-        """Return the UUIDs of adopted shards whose records compaction has written into shards of our own."""
+    def _leave_own(self) -> None:
+        """Leave out what a folder or pattern finds of the dataset's own writers that is not in its version.
+
+        These shards were deleted, compacted, rolled back or never committed.
+        """
+        if self._base is None:
+            return
+        named = {file.place for each in self._search.listings if each.kind == "file" for file in each.files}
+        own = []
+        for place in self._search.shards.keys() - named:
+            key = place.below(self._target.place)
+            if key is not None and parse_data_key(key) is not None and ("", key) not in self._known:
+                own.append(place)
+        if own:
+            for place in own:
+                del self._search.shards[place]
+            urls = sorted(place.url for place in own)
+            self._ignored += urls
+            self._notes.append(
+                f"{plural(len(own), 'shard')} such as {urls[0]}: of the dataset's own writers and not in its "
+                "latest version (not committed, deleted, compacted or rolled back), so left out"
+            )
+
+    def _rewritten(self) -> tuple[set[bytes], set[tuple[str, str]]]:
+        """Return UUIDs, and roots and keys, of adopted shards whose records are in shards of our own by now.
+
+        The UUID tells them where the lists of their version have expired; the key where a file was touched or
+        is read in another way since.
+        """
+        uuids: set[bytes] = set()
+        keys: set[tuple[str, str]] = set()
         if self._base is None or all(entry.adopted for entry in self._known.values()):
-            return frozenset()
+            return uuids, keys
+        alive = {entry.uuid for entry in self._known.values()}
         versions = [*self._catalog.between(1, self._base.number - 1), self._base]
-        return frozenset(
-            uuid for version in versions for rewrite in version.manifest.rewrites for uuid in rewrite.old
-        )
+        for before, version in reversed(list(itertools.pairwise(versions))):
+            # A version that was restored meanwhile holds nothing of what was written after it.
+            rewrites = [i for i in version.manifest.rewrites if not i.new or alive.intersection(i.new)]
+            old = {uuid for rewrite in rewrites for uuid in rewrite.old}
+            alive |= old
+            uuids |= old
+            if old:
+                with contextlib.suppress(NotFoundError):
+                    known = known_shards(self._catalog, before)
+                    keys |= {key for key, entry in known.items() if entry.uuid in old and entry.adopted}
+        return uuids, keys
 
     def foretell(self) -> AdoptReport:
         """Return what is known before a shard is read."""

@@ -103,6 +103,47 @@ def test_files_that_compaction_has_replaced_are_not_adopted_again(tmp_path) -> N
     assert report.adopted == 1
     assert any("3 shards" in note and "old files" in note for note in report.notes), report.notes
     assert list(shardio.open(tmp_path)) == written
+    # Touched, or read in another way: its records are still there once; new ones come under another name.
+    os.utime(tmp_path / "part-00001.tfrecord", (1, 1))
+    report = shardio_indexer.adopt(
+        tmp_path, split={"train": "part-*"}, scan=ScanOptions(record_crc="crc32c", lines="bytes")
+    )
+    assert report.adopted == 0
+    assert any("other names" in note for note in report.notes), report.notes
+    assert list(shardio.open(tmp_path)) == written
+    write(tmp_path, range(4, 5))
+    (tmp_path / "part-00004.tfrecord").rename(tmp_path / "part-00001.tfrecord")
+    assert str(tmp_path / "part-00001.tfrecord") in shardio_indexer.adopt(tmp_path).ignored
+    (tmp_path / "part-00001.tfrecord").rename(tmp_path / "part-00004.tfrecord")
+    assert shardio_indexer.adopt(tmp_path).adopted == 1
+
+
+def test_files_are_adopted_again_where_a_version_before_their_compaction_was_restored(tmp_path) -> None:
+    with shardio.DatasetWriter(tmp_path) as out:
+        out.write(b"own")
+    written = write(tmp_path, range(3))
+    shardio_indexer.adopt(tmp_path, split="train")
+    shardio.compact(tmp_path, adopted=True, workers=1)
+    shardio.restore(tmp_path, 1)
+    report = shardio_indexer.adopt(tmp_path, split="train")
+    assert report.adopted == 3
+    assert any("own writers" in note for note in report.notes), report.notes
+    assert list(shardio.open(tmp_path)) == [b"own", *written]
+
+
+def test_what_own_writers_left_is_not_adopted(tmp_path) -> None:
+    """Deleted records do not come back, and those that were never committed do not come."""
+    with shardio.DatasetWriter(tmp_path) as out:
+        out.write(b"first")
+    with shardio.DatasetWriter(tmp_path, mode="overwrite") as out:
+        out.write(b"second")
+    with shardio.DatasetWriter(tmp_path, mode="append", session="lost", commit=False) as out:
+        out.write(b"third")
+    for urls in (tmp_path, f"{tmp_path}/data/*.tfrecord"):
+        report = shardio_indexer.adopt(urls, into=tmp_path)
+        assert (report.adopted, report.version) == (0, 2)
+        assert len(report.ignored) == 2
+        assert list(shardio.open(tmp_path)) == [b"second"]
 
 
 def test_changed_shards_are_reported_as_stale_and_updated_when_asked(tmp_path) -> None:
