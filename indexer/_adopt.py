@@ -18,7 +18,7 @@ from shardio.arguments import checked_options
 from shardio.catalog import Catalog
 from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError
-from shardio.metadata import Schema, parse_data_key
+from shardio.metadata import METADATA, Schema, parse_data_key
 from shardio.progress import displayed
 from shardio.sources import SplitRules, SplitUrl, check_partitions, explain_listing
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
@@ -261,11 +261,13 @@ class _Adoption:
     def _leave_own(self) -> None:
         """Leave out what a folder or pattern finds of the dataset's own writers that is not in its version.
 
-        These shards were deleted, compacted, rolled back or never committed.
+        These shards were deleted, compacted, rolled back, or are not committed, not even as a first version.
         """
-        if self._base is None:
+        files = [(each.kind, file.place) for each in self._search.listings for file in each.files]
+        below = (place.below(self._target.place) or "" for _, place in files)
+        if self._base is None and not any(key.startswith(f"{METADATA}/") for key in below):
             return
-        named = {file.place for each in self._search.listings if each.kind == "file" for file in each.files}
+        named = {place for kind, place in files if kind == "file"}
         own = []
         for place in self._search.shards.keys() - named:
             key = place.below(self._target.place)
@@ -276,10 +278,18 @@ class _Adoption:
                 del self._search.shards[place]
             urls = sorted(place.url for place in own)
             self._ignored += urls
-            self._notes.append(
+            note = (
                 f"{plural(len(own), 'shard')} such as {urls[0]}: of the dataset's own writers and not in its "
                 "latest version (not committed, deleted, compacted or rolled back), so left out"
             )
+            self._notes.append(note)
+            if self._base is None and not self._search.shards:
+                raise NotFoundError(
+                    "there is nothing to adopt",
+                    url=self._target.place.url,
+                    found=note,
+                    advice="commit the session that wrote them (`shardio commit`)",
+                )
 
     def _rewritten(self) -> tuple[set[bytes], set[tuple[str, str]]]:
         """Return UUIDs, and roots and keys, of adopted shards whose records are in shards of our own by now.

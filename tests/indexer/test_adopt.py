@@ -17,7 +17,7 @@ import shardio
 import shardio_indexer
 from shardio import codecs
 from shardio.catalog import Catalog
-from shardio.errors import CommitConflictError, FormatError, SchemaError, StaleIndexError
+from shardio.errors import CommitConflictError, FormatError, NotFoundError, SchemaError, StaleIndexError
 from shardio.metadata import DataKey, data_key
 from shardio_indexer import ScanOptions, _adopt
 from shardio_indexer._shard import FoundShard
@@ -144,6 +144,19 @@ def test_what_own_writers_left_is_not_adopted(tmp_path) -> None:
         assert (report.adopted, report.version) == (0, 2)
         assert len(report.ignored) == 2
         assert list(shardio.open(tmp_path)) == [b"second"]
+
+
+def test_a_first_session_is_not_adopted_before_it_is_committed(tmp_path) -> None:
+    with shardio.DatasetWriter(tmp_path, session="first", commit=False) as out:
+        out.write(b"once")
+    with pytest.raises(NotFoundError, match="not committed") as caught:
+        shardio_indexer.adopt(tmp_path)
+    assert "shardio commit" in str(caught.value)
+    write(tmp_path, range(1))
+    assert shardio_indexer.adopt(tmp_path, dry_run=True).adopted == 1
+    (tmp_path / "part-00000.tfrecord").unlink()
+    shardio.commit(tmp_path, session="first")
+    assert list(shardio.open(tmp_path)) == [b"once"]
 
 
 def test_changed_shards_are_reported_as_stale_and_updated_when_asked(tmp_path) -> None:
