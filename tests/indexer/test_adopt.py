@@ -155,7 +155,7 @@ def test_a_first_session_is_not_adopted_before_it_is_committed(tmp_path) -> None
     write(tmp_path, range(1))
     assert shardio_indexer.adopt(tmp_path, dry_run=True).adopted == 1
     (tmp_path / "part-00000.tfrecord").unlink()
-    shardio.commit(tmp_path, session="first")
+    shardio.commit(tmp_path, session="first", tasks=1)
     assert list(shardio.open(tmp_path)) == [b"once"]
 
 
