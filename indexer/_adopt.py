@@ -18,9 +18,10 @@ from shardio.arguments import checked_options
 from shardio.catalog import Catalog
 from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError
-from shardio.metadata import METADATA, Schema, parse_data_key
+from shardio.metadata import DATA, METADATA, Schema, parse_data_key
 from shardio.progress import displayed
 from shardio.sources import SplitRules, SplitUrl, check_partitions, explain_listing
+from shardio.storage import connect
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
 from shardio_indexer._layout import assign_shards, choose_target, find_shards, known_target
 from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening_line
@@ -259,37 +260,45 @@ class _Adoption:
             )
 
     def _leave_own(self) -> None:
-        """Leave out what a folder or pattern finds of the dataset's own writers that is not in its version.
+        """Leave out what a folder or pattern finds of shardio's own writers, but for what is in the version.
 
-        These shards were deleted, compacted, rolled back, or are not committed, not even as a first version.
+        Only the manifests of their dataset tell which of these records count: some were deleted, compacted,
+        rolled back or never committed.
+
+        Raises:
+            NotFoundError: nothing else was found.
         """
-        files = [(each.kind, file.place) for each in self._search.listings for file in each.files]
-        below = (place.below(self._target.place) or "" for _, place in files)
-        if self._base is None and not any(key.startswith(f"{METADATA}/") for key in below):
-            return
-        named = {place for kind, place in files if kind == "file"}
+        known = {SplitUrl.parse(root or self._target.place.url).join(key) for root, key in self._known}
+        named = {file.place for each in self._search.listings if each.kind == "file" for file in each.files}
+        datasets: dict[str, bool] = {}
         own = []
-        for place in self._search.shards.keys() - named:
-            key = place.below(self._target.place)
-            if key is not None and parse_data_key(key) is not None and ("", key) not in self._known:
+        for place in self._search.shards.keys() - known - named:
+            folder, data, name = place.url.rpartition(f"/{DATA}")
+            if not data or parse_data_key(DATA + name) is None:
+                continue
+            if folder not in datasets:
+                found = connect(folder, storage_options=self._data_options).list(f"{METADATA}/")
+                datasets[folder] = next(iter(found), None) is not None
+            if datasets[folder]:
                 own.append(place)
-        if own:
-            for place in own:
-                del self._search.shards[place]
-            urls = sorted(place.url for place in own)
-            self._ignored += urls
-            note = (
-                f"{plural(len(own), 'shard')} such as {urls[0]}: of the dataset's own writers and not in its "
-                "latest version (not committed, deleted, compacted or rolled back), so left out"
+        if not own:
+            return
+        for place in own:
+            del self._search.shards[place]
+        urls = sorted(place.url for place in own)
+        self._ignored += urls
+        note = (
+            f"{plural(len(own), 'shard')} such as {urls[0]}: of a dataset of shardio, but not of its latest "
+            "version here; left out, because its manifests tell which records count"
+        )
+        self._notes.append(note)
+        if not self._search.shards and self._base is None:
+            raise NotFoundError(
+                "there is nothing to adopt",
+                url=self._target.place.url,
+                found=note,
+                advice="open that dataset, commit its sessions (`shardio commit`) or `shardio convert` it",
             )
-            self._notes.append(note)
-            if self._base is None and not self._search.shards:
-                raise NotFoundError(
-                    "there is nothing to adopt",
-                    url=self._target.place.url,
-                    found=note,
-                    advice="commit the session that wrote them (`shardio commit`)",
-                )
 
     def _rewritten(self) -> tuple[set[bytes], set[tuple[str, str]]]:
         """Return UUIDs, and roots and keys, of adopted shards whose records are in shards of our own by now.

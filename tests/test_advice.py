@@ -50,7 +50,7 @@ CUT = b"\x89PNG\r\n\x1a\n, no more"  # begins as an image, and is none
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
 # Followed where the situation is at home: the test does what the advice says, and it helps.
 ELSEWHERE = {
-    "commit the session that wrote them (`shardio commit`)":
+    "open that dataset, commit its sessions (`shardio commit`) or `shardio convert` it":
         "tests/indexer/test_adopt.py::test_a_first_session_is_not_adopted_before_it_is_committed",
     "choose a place outside of it":
         "tests/indexer/test_places.py::test_datasets_are_not_nested",

@@ -127,7 +127,7 @@ def test_files_are_adopted_again_where_a_version_before_their_compaction_was_res
     shardio.restore(tmp_path, 1)
     report = shardio_indexer.adopt(tmp_path, split="train")
     assert report.adopted == 3
-    assert any("own writers" in note for note in report.notes), report.notes
+    assert any("of a dataset of shardio" in note for note in report.notes), report.notes
     assert list(shardio.open(tmp_path)) == [b"own", *written]
 
 
@@ -146,10 +146,24 @@ def test_what_own_writers_left_is_not_adopted(tmp_path) -> None:
         assert list(shardio.open(tmp_path)) == [b"second"]
 
 
+def test_shards_of_another_dataset_are_adopted_by_name_only(tmp_path) -> None:
+    """Its deleted records would come back, and those that are not committed would come."""
+    with shardio.DatasetWriter(tmp_path / "other") as out:
+        for k in range(3):
+            out.write(b"%d" % k)
+    shardio.delete(tmp_path / "other", [1])
+    for urls in (tmp_path / "other", f"{tmp_path}/other/data/*.tfrecord", f"{tmp_path}/*/data/*.tfrecord"):
+        with pytest.raises(NotFoundError, match="manifests tell"):
+            shardio_indexer.adopt(urls, into=tmp_path / "new")
+    (shard,) = (tmp_path / "other" / "data").glob("*.tfrecord")
+    assert shardio_indexer.adopt(shard, into=tmp_path / "new").adopted == 1
+    assert shardio_indexer.adopt(f"{tmp_path}/other/data/*.tfrecord", into=tmp_path / "new").known == 1
+
+
 def test_a_first_session_is_not_adopted_before_it_is_committed(tmp_path) -> None:
     with shardio.DatasetWriter(tmp_path, session="first", commit=False) as out:
         out.write(b"once")
-    with pytest.raises(NotFoundError, match="not committed") as caught:
+    with pytest.raises(NotFoundError, match="manifests tell") as caught:
         shardio_indexer.adopt(tmp_path)
     assert "shardio commit" in str(caught.value)
     write(tmp_path, range(1))
