@@ -61,10 +61,10 @@ test:  ## install what the tests need, then run lint, types, import contract and
 	    imports "$(VENV)/bin/lint-imports" \
 	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal -m 'not oracle and not torchvision and not engines and not slow' $(PYTEST_ARGS)"
 
-# The cases of tests marked `sampled` or `drawn` that `make test` leaves out, and tests marked `slow`: trainers, arrays of
-# processes, drivers that are killed, bombs of gigabytes, examples as a whole.
+# Half of the cases of tests marked `sampled` or `drawn` that `make test` leaves out, each commit another half, and tests
+# marked `slow`: trainers, arrays of processes, drivers that are killed, bombs of gigabytes, examples as a whole.
 test-slow: env tools browser strace  ## the cases and the long tests that `make test` leaves out
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and not torchvision and not engines and slow" $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and not torchvision and not engines and slow and not rare" $(PYTEST_ARGS)
 
 lint: env  ## ruff, linter and formatter
 	$(VENV)/bin/ruff check .

@@ -18,10 +18,9 @@ from shardio.arguments import checked_options
 from shardio.catalog import Catalog
 from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError
-from shardio.metadata import DATA, METADATA, Schema, parse_data_key
+from shardio.metadata import Schema
 from shardio.progress import displayed
-from shardio.sources import SplitRules, SplitUrl, check_partitions, explain_listing
-from shardio.storage import connect
+from shardio.sources import SplitRules, SplitUrl, check_partitions, explain_listing, find_governed
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
 from shardio_indexer._layout import assign_shards, choose_target, find_shards, known_target
 from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening_line
@@ -214,7 +213,7 @@ class _Adoption:
 
     def plan(self, splits: SplitRules) -> None:
         """Tell new shards from known ones, and these from changed ones."""
-        self._leave_own()
+        self._leave_governed()
         shards, left, notes = assign_shards(self._search, self._target, splits, self._known)
         self._notes += notes
         if left:
@@ -259,36 +258,22 @@ class _Adoption:
                 "other names"
             )
 
-    def _leave_own(self) -> None:
-        """Leave out what a folder or pattern finds of shardio's own writers, but for what is in the version.
-
-        Only the manifests of their dataset tell which of these records count: some were deleted, compacted,
-        rolled back or never committed.
+    def _leave_governed(self) -> None:
+        """Leave out shards of shardio's own writers that are not in the version, see `find_governed`.
 
         Raises:
             NotFoundError: nothing else was found.
         """
         known = {SplitUrl.parse(root or self._target.place.url).join(key) for root, key in self._known}
-        named = {file.place for each in self._search.listings if each.kind == "file" for file in each.files}
-        datasets: dict[str, bool] = {}
-        own = []
-        for place in self._search.shards.keys() - known - named:
-            folder, data, name = place.url.rpartition(f"/{DATA}")
-            if not data or parse_data_key(DATA + name) is None:
-                continue
-            if folder not in datasets:
-                found = connect(folder, storage_options=self._data_options).list(f"{METADATA}/")
-                datasets[folder] = next(iter(found), None) is not None
-            if datasets[folder]:
-                own.append(place)
-        if not own:
+        governed = find_governed(self._search.listings, self._data_options).keys() - known
+        if not governed:
             return
-        for place in own:
-            del self._search.shards[place]
-        urls = sorted(place.url for place in own)
+        for place in governed:
+            self._search.shards.pop(place, None)
+        urls = sorted(place.url for place in governed)
         self._ignored += urls
         note = (
-            f"{plural(len(own), 'shard')} such as {urls[0]}: of a dataset of shardio, but not of its latest "
+            f"{plural(len(urls), 'shard')} such as {urls[0]}: of a dataset of shardio, but not of its latest "
             "version here; left out, because its manifests tell which records count"
         )
         self._notes.append(note)

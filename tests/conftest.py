@@ -69,7 +69,8 @@ def pytest_collection_modifyitems(config, items) -> None:
     Those are of a `sampled(n)` or `drawn(n)` test all but one in n.
 
     Of `sampled` ones the first of each n stays. Of `drawn` ones it is one that follows from the commit: the
-    cases are of one kind and cost about the same, so each commit tries others.
+    cases are of one kind and cost about the same, so each commit tries others. Of what is left out another
+    half is `rare` on each commit: left to `make long`.
     """
     items.sort(key=lambda item: item.path)
     cases: dict[str, int] = {}
@@ -84,6 +85,8 @@ def pytest_collection_modifyitems(config, items) -> None:
         seed = f"{_commit(config)} {function} {group}"
         if place != (random.Random(seed).randrange(marker.args[0]) if drawn else 0):
             item.add_marker(pytest.mark.slow)
+            if random.Random(f"{seed} {place}").random() < 0.5:
+                item.add_marker(pytest.mark.rare)
 
 
 def pytest_collection_finish() -> None:

@@ -13,13 +13,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from shardio.convert._source import ForeignSource, SourceOptions
-from shardio.errors import BadRecord
+from shardio.errors import BadRecord, FormatError
 from shardio.format import Compression, Limits, decode_stream, sniff_compression
 from shardio.sources import (
     SPLIT_KEY,
     SplitRules,
     common_folder,
     find_files,
+    find_governed,
     folder_keys,
     folder_of,
     is_clutter,
@@ -91,6 +92,14 @@ class FileSource(ForeignSource):
         for listing in listings:
             if listing.error is not None:
                 raise listing.error
+        governed = find_governed(listings, self.options.storage_options)
+        if governed:
+            place, dataset = next(iter(governed.items()))
+            raise FormatError(
+                "a shard of a dataset of shardio, whose manifests tell which of its records count",
+                url=place.url,
+                advice=f"convert {dataset}, or name the files one by one to take all that is in them",
+            )
         return listings
 
     @cached_property

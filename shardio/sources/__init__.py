@@ -5,7 +5,7 @@ Adoption and conversion both begin here, so that both find the same files.
 
 from __future__ import annotations
 
-from shardio.sources._find import FoundFile, Listing, explain_listing, find_files, is_clutter
+from shardio.sources._find import FoundFile, Listing, explain_listing, find_files, find_governed, is_clutter
 from shardio.sources._hive import (
     SPLIT_KEY,
     FolderKey,
@@ -39,6 +39,7 @@ __all__ = [
     "expand_braces",
     "explain_listing",
     "find_files",
+    "find_governed",
     "find_other",
     "find_tfds",
     "folder_key",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.errors import NotFoundError, ShardioError, StorageError, UnsafeNameError
-from shardio.metadata import unsafe_part
+from shardio.metadata import DATA, parse_data_key, unsafe_part
 from shardio.sources._urls import SplitUrl, expand_braces, glob_expression, has_pattern, literal_prefix
 from shardio.storage import DeniedError, connect, url_text
 
@@ -140,6 +140,31 @@ def find_files(
     for folder, listings in names.items():
         _look_up(folder, listings, storage_options)
     return found
+
+
+def find_governed(
+    listings: Iterable[Listing], storage_options: Mapping[str, Any] | None
+) -> dict[SplitUrl, str]:
+    """Return which files of folders and patterns are shards of shardio's own writers, and of which dataset.
+
+    Only the manifests of that dataset tell which of their records count: some were deleted, compacted, rolled
+    back or never committed. A file that is named itself is meant as it is; so is one whose dataset is gone.
+    """
+    listings = list(listings)
+    named = {file.place for listing in listings if listing.kind == "file" for file in listing.files}
+    governed: dict[SplitUrl, str] = {}
+    datasets: dict[str, bool] = {}
+    for listing in listings:
+        for file in listing.files:
+            folder, data, name = file.url.rpartition(f"/{DATA}")
+            if not data or parse_data_key(DATA + name) is None or file.is_shardio or file.place in named:
+                continue
+            if folder not in datasets:
+                store = _connect(SplitUrl.parse(folder), storage_options)
+                datasets[folder] = next(iter(store.list(f"{_OWN}/")), None) is not None
+            if datasets[folder]:
+                governed[file.place] = folder
+    return governed
 
 
 def _expanded(urls: Iterable[str], storage_options: Mapping[str, Any] | None) -> Iterator[str]:

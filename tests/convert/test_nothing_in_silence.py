@@ -1166,3 +1166,19 @@ def test_a_split_of_other_types(tmp_path, capsys) -> None:
         assert [value["n"].dtype for value in shardio.open(url, split="all")] == [dtype] * (2 - code)
     assert main([*words, "--type", "n=float64"]) == 1
     assert "its type changes from int64 to float64" in capsys.readouterr().err
+
+
+def test_shards_of_a_dataset_are_converted_by_its_manifests(tmp_path):
+    """Deleted records, and those that were never committed, do not come with a folder or pattern."""
+    with shardio.DatasetWriter(tmp_path / "in") as out:
+        for k in range(3):
+            out.write(b"%d" % k)
+    shardio.delete(tmp_path / "in", [1])
+    for url in (f"{tmp_path}/in/data/*.tfrecord", f"{tmp_path}/in/data"):
+        with pytest.raises(FormatError, match=f"manifests.*convert {tmp_path}/in, or name"):
+            shardio.convert_dataset(url, tmp_path / "out", workers=1)
+    shardio.convert_dataset(tmp_path / "in", tmp_path / "out", workers=1)
+    assert list(shardio.open(tmp_path / "out")) == [b"0", b"2"]
+    (shard,) = (tmp_path / "in" / "data").glob("*.tfrecord")
+    shardio.convert_dataset(shard, tmp_path / "all", workers=1)
+    assert list(shardio.open(tmp_path / "all")) == [b"0", b"1", b"2"]
