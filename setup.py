@@ -107,6 +107,7 @@ setup(
     cmdclass={"sdist": ReproducibleSdist},
     packages=packages(),
     ext_modules=extensions(),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
     long_description=readme(),
     long_description_content_type="text/markdown",
     project_urls=urls(),

@@ -26,7 +26,7 @@ def test_processes_that_change_one_dataset_at_random(place, tmp_path) -> None:
         return
     with servers_s3.moto() as endpoint:
         url = f"s3://{servers_s3.make_bucket(endpoint)}/race"
-        check_race(url, servers_s3.options_for(endpoint), seed=2, steps=20)
+        check_race(url, servers_s3.options_for(endpoint), seed=2, steps=8)
 
 
 def check_race(url: str, options: Any, *, seed: int, steps: int) -> None:
