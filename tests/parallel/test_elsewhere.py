@@ -28,6 +28,7 @@ def dask():
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_dask_worker_that_dies_costs_nothing(dask, tmp_path, name) -> None:
     executor = Dying(dask, tmp_path / "died")
