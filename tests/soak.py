@@ -372,6 +372,12 @@ def soak(names: list[str], seconds: float) -> int:
     return failed
 
 
+def days(tried: list[dict[str, Any]]) -> str:
+    """Return the days of what was tried, from the first to the last."""
+    dates = sorted({each["date"] for each in tried})
+    return " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else "not run"
+
+
 def table() -> str:
     """Return what the record says, as the table of the page."""
     lines = ["| what | tried | failed | on |", "|---|--:|--:|---|"]
@@ -379,9 +385,11 @@ def table() -> str:
     for name, trial in TRIALS.items():
         runs = record.get(name, [])
         count, failures = sum(each["count"] for each in runs), sum(bool(each["failure"]) for each in runs)
-        dates = sorted({each["date"] for each in runs})
-        days = " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else "not run"
-        lines.append(f"| {trial.what} | {count:,} {trial.unit} | {failures} | {days} |")
+        lines.append(f"| {trial.what} | {count:,} {trial.unit} | {failures} | {days(runs)} |")
+    holes = record.get("holes", [])
+    missed = sum(each["schedules"] is None for each in holes)
+    what = "a piece of what protects versions is taken out, which has to be noticed within a minute"
+    lines.append(f"| {what} | {len(holes)} pieces | {missed} | {days(holes)} |")
     return "\n".join(lines)
 
 

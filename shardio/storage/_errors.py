@@ -91,7 +91,7 @@ class BadResponseError(Exception):
 
 
 class UnprovenError(BadResponseError):
-    """An upload was answered with success, and the object is not there: something else answered."""
+    """What came of an upload is not proven: something else answered with success, or it was ended."""
 
 
 class ChangedError(BadResponseError):

@@ -90,7 +90,7 @@ class Engine:
             response = await reader.fetch(path, start, stop)
         except Exception as error:
             kind = classify(error).kind
-            maybe_ours = kind in {ErrorKind.NOT_FOUND, ErrorKind.DENIED, ErrorKind.REFUSED}
+            maybe_ours = kind in {ErrorKind.NOT_FOUND, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.TLS}
             if self._backend.engine == "obstore" or not maybe_ours:
                 raise
             # The same request by the other client tells whether the options were translated wrongly.
@@ -230,6 +230,8 @@ async def _s3(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
     elif not custom:
         config["virtual_hosted_style_request"] = "." not in bucket
     verify = fs.client_kwargs.get("verify")
+    if verify is None:  # what botocore looks for then
+        verify = fs.session.get_config_variable("ca_bundle")
     if verify is False:
         network["allow_invalid_certificates"] = True
     elif isinstance(verify, str):

@@ -9,7 +9,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from shardio.storage._client import TOKEN, Client, Response, check_content_range, disable_retries
-from shardio.storage._errors import ErrorKind, classify
+from shardio.storage._errors import ErrorKind, UnprovenError, classify
 from shardio.storage._store import ObjectInfo
 
 if TYPE_CHECKING:
@@ -97,7 +97,14 @@ class S3Client(Client):
         if isinstance(data, pathlib.Path):
             if os.stat(data).st_size >= 2 * part:
                 put = self._fs._put_file  # noqa: SLF001 - `put_file` is its blocking twin
-                await put(str(data), path, mode=mode, chunksize=part, max_concurrency=2, **mark)
+                try:
+                    await put(str(data), path, mode=mode, chunksize=part, max_concurrency=2, **mark)
+                except FileNotFoundError as error:
+                    text = classify(error).text
+                    if "NoSuchUpload" not in text:
+                        raise
+                    # A rule of the bucket or another client has ended it: it begins again.
+                    raise UnprovenError(f"the upload in parts was ended: {text}") from error
                 # It keeps the answers to itself.
                 return False
             data = await asyncio.to_thread(data.read_bytes)

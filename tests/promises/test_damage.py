@@ -287,10 +287,13 @@ def test_what_comes_is_right_or_an_error_that_names_the_object(way, kind, sound,
     newest: dict[str, str] = {}
     for key in sorted(victim.objects):
         newest[key.rpartition(".")[2]] = key
-    for number, (key, good) in enumerate((key, victim.objects[key]) for key in newest.values()):
+    first = list(WAYS).index(way) + list(KINDS).index(kind)
+    for number, key in enumerate(newest.values()):
+        good = victim.objects[key]
         others = [data for each, data in victim.objects.items() if each[-9:] == key[-9:] and each != key]
-        # A third of the damages to each object; other ways and kinds have the others.
-        for damage in list(DAMAGES)[(len(way) + number) % 3 :: 1 if long else 3]:
+        # Each way meets each damage to each object: one of ten in each kind of shard, another in the next.
+        damages = list(DAMAGES) if long else [list(DAMAGES)[(first + number) % len(DAMAGES)]]
+        for damage in damages:
             if (changed := DAMAGES[damage](good, others[0] if others else b"x")) == good:
                 continue
             victim.put(key, changed)

@@ -64,9 +64,10 @@ def test_every_store_call_failing_in_turn(deed, fault, place, begun, tmp_path, l
     with faulty(counting):
         todo.do(setting(todo, begun, place, tmp_path))
     assert len(counting.calls) > 5
-    # Both places see the same calls; the short run tries every fourth in memory, every sixth on a disk.
-    stride = 1 if long else 4 if place == "memory" else 6
-    for at, (verb, key) in list(enumerate(counting.calls))[EFFECTS.index(fault) % stride :: stride]:
+    # Both places see the same calls; the short run tries every eighth in each, on a disk others.
+    stride = 1 if long else 8
+    first = EFFECTS.index(fault) + 4 * PLACES.index(place)
+    for at, (verb, key) in list(enumerate(counting.calls))[first % stride :: stride]:
         url = setting(todo, begun, place, tmp_path)
         acknowledged, unknown = True, False
         with faulty(Counting(at, fault)):
@@ -151,7 +152,7 @@ def test_killed_at_every_point_on_a_disk(deed, begun, tmp_path, long):
     points, done = killed_at(lambda: todo.do(url), oracle, -1)
     assert done
     assert points >= LEAST_POINTS[deed]
-    for at in range(0, points, 1 if long else 8):
+    for at in range(0, points, 1 if long else 16):
         url = setting(todo, begun, "local", tmp_path)
         _, done = killed_at(functools.partial(todo.do, url), oracle, at)
         check_alive(url, todo, acknowledged=done)

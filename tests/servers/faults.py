@@ -9,13 +9,16 @@ import asyncio
 import base64
 import contextlib
 import dataclasses
+import datetime
 import functools
 import hashlib
 import html
+import ipaddress
 import pathlib
 import random
 import re
 import socket
+import ssl
 import struct
 import urllib.parse
 import zlib
@@ -330,8 +333,30 @@ def _reset(writer: asyncio.StreamWriter) -> bool:
 
 
 @contextlib.contextmanager
-def fault_server() -> Iterator[FaultServer]:
-    """Run a fault server on a loop of its own."""
-    server = FaultServer()
-    with looping(lambda: listening(server.handle)) as server.url:
+def fault_server(certificate: pathlib.Path | None = None) -> Iterator[FaultServer]:
+    """Run a fault server on a loop of its own, by HTTPS where a certificate is given, with its key."""
+    server, tls = FaultServer(), None
+    if certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+    with looping(lambda: listening(server.handle, tls)) as server.url:
         yield server
+
+
+def self_signed(path: pathlib.Path) -> pathlib.Path:
+    """Write a self-signed certificate of 127.0.0.1, with its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "shardio")])
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(1)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - day).not_valid_after(now + day)
+    made = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    form = serialization.Encoding.PEM
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    path.write_bytes(key.private_bytes(form, *plain) + made.public_bytes(form))
+    return path

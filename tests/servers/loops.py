@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -61,15 +62,20 @@ def looping(server: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]
 
 
 @contextlib.asynccontextmanager
-async def listening(handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]):
+async def listening(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    tls: ssl.SSLContext | None = None,
+):
     """Listen on a free port of the loopback; yield the URL. Connections are left to `looping`."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await handle(reader, writer)
+        if tls is not None:  # whose end would wait for the client's
+            writer.transport.abort()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()

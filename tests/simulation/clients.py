@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 import numpy as np
 
 import shardio
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, NotFoundError, ShardioError
-from shardio.metadata import Manifest, manifest_key, parse_deletions, parse_list, parse_manifest
+from shardio.metadata import manifest_key
+from shardio.v1 import manifest_pb2 as pb
 from tests.independent_reader import fields, numbers, one
 from tests.simulation.world import ROOT, Killed, World
 
+M = TypeVar("M", pb.Manifest, pb.ShardList, pb.KeyRun)
 SCHEMA = {"n": "int64"}
 SMALL: dict[str, Any] = {"block_bytes": 64, "shard_bytes": 200}
 
@@ -209,40 +212,48 @@ def contents(world: World, version: int) -> list[int]:
     return past(world, version)[0]
 
 
-def manifest_of(world: World, version: int) -> Manifest:
+def manifest_of(world: World, version: int) -> pb.Manifest:
     """Return what a version was when it was committed."""
-    key = manifest_key(version)
     if version not in world.manifests:
-        world.manifests[version] = parse_manifest(world.ever[key], version=version, url=key)[0]
+        world.manifests[version] = _unsealed(pb.Manifest, world.ever[manifest_key(version)])
     return world.manifests[version]
 
 
 def past(world: World, version: int) -> tuple[list[int], frozenset[str]]:
-    """Return the records of a version, and the keys of the objects that hold them.
+    """Return the records of a version, and the keys of the objects that it needs.
 
-    Without shardio's reader.
+    By the messages alone, without shardio's reader.
     """
-    found: list[int] = []
-    keys: set[str] = set()
-    for ref in manifest_of(world, version).lists:
-        if ref.key not in world.lists:
-            world.lists[ref.key] = _listed(world, ref.key)
-        records, named = world.lists[ref.key]
-        found += records
-        keys |= named
-    return sorted(found), frozenset(keys)
+    if version not in world.pasts:
+        manifest = manifest_of(world, version)
+        found: list[int] = []
+        keys = {ref.key for ref in manifest.session_lists}
+        for ref in manifest.lists:
+            if ref.key not in world.lists:
+                world.lists[ref.key] = _listed(world, ref.key)
+            records, named = world.lists[ref.key]
+            found += records
+            keys |= named
+        for run in (run for index in manifest.keys for run in index.runs):
+            keys |= {run.key, *_unsealed(pb.KeyRun, world.ever[run.key]).part_key} - {""}
+        world.pasts[version] = sorted(found), frozenset(keys)
+    return world.pasts[version]
+
+
+def _unsealed(kind: type[M], data: bytes) -> M:
+    message = kind()
+    message.ParseFromString(data[16:-44])
+    return message
 
 
 def _listed(world: World, key: str) -> tuple[list[int], set[str]]:
-    table = parse_list(world.ever[key], url=key)[0]
+    shards = _unsealed(pb.ShardList, world.ever[key])
     found: list[int] = []
-    keys = {key}
-    for shard in table:
-        keys |= {shard.key, shard.usual_index_key, shard.deletion_key, shard.table_key} - {""}
-        deleted = (
-            parse_deletions(world.ever[shard.deletion_key], shard).tolist() if shard.deletion_key else ()
-        )
-        found += [n for row, n in enumerate(_numbers(world.ever[shard.key])) if row not in deleted]
+    keys = {key, *shards.key, *shards.index_key, *shards.deletion_key, *shards.table_key} - {""}
+    for shard, index, deletions in zip_longest(shards.key, shards.index_key, shards.deletion_key):
+        keys.add(index or f"{shard}.shardidx")
+        deleted = memoryview(world.ever[deletions]).cast("I").tolist() if deletions else ()
+        found += [n for row, n in enumerate(_numbers(world.ever[shard])) if row not in deleted]
     return found, keys
 
 

@@ -1,12 +1,15 @@
 """What protects versions, taken out one piece at a time: how soon does the simulation notice?
 
-    python -m tests.simulation.holes [seconds for each]
+    python -m tests.simulation.holes [seconds of a processor for each] [number of the first]
 
-The pieces are those of `tests/promises/sabotages.toml` in the rooms that the simulation drives.
+The pieces are those of `tests/promises/sabotages.toml` in the rooms that the simulation drives. What came of
+each goes to docs/figures/reliability.json, the table to docs/design/simulation.md.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
 import os
 import re
 import subprocess
@@ -14,20 +17,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from tests.promises.sabotage import LIST, Sabotage, copy
+from tests.soak import RECORD, ROOT, load, write_page
 
 ROOMS = ("shardio/catalog/", "shardio/writer/_task", "shardio/lifecycle/_delete", "shardio/lifecycle/_erase",
-         "shardio/lifecycle/_rewrite", "shardio/lifecycle/_change")  # fmt: skip
+         "shardio/lifecycle/_rewrite", "shardio/lifecycle/_change", "shardio/storage/_store")  # fmt: skip
 
 
-class Tried(NamedTuple):
-    """One hole, and after how many schedules it was found; None where it was not."""
-
-    hole: Sabotage
-    schedules: int | None
-    law: str
+PAGE = ROOT / "docs" / "design" / "simulation.md"
+BEGIN, END = "<!-- holes: begin -->", "<!-- holes: end -->"
 
 
 def holes() -> list[Sabotage]:
@@ -35,11 +35,11 @@ def holes() -> list[Sabotage]:
     return [each for each in LIST if each.file.startswith(ROOMS)]
 
 
-def try_each(seconds: float) -> Iterator[Tried]:
-    """Put each hole into a copy and search there."""
+def try_each(seconds: float, first: int) -> Iterator[dict[str, Any]]:
+    """Put each hole into a copy and search there; yield after how many schedules it was found, or None."""
     with tempfile.TemporaryDirectory() as folder:
         root = copy(Path(folder))
-        for hole in holes():
+        for hole in holes()[first:]:
             path = root / hole.file
             text = path.read_text(encoding="utf-8")
             path.write_text(text.replace(hole.old, hole.new), encoding="utf-8")
@@ -50,15 +50,42 @@ def try_each(seconds: float) -> Iterator[Tried]:
             )
             path.write_text(text, encoding="utf-8")
             seed = re.search(r"^seed (\d+)$", done.stderr, re.MULTILINE)
-            law = re.search(r"^(\w*(?:Error|Exception)\b.*)$", done.stderr, re.MULTILINE)
-            yield Tried(hole, int(seed[1]) + 1 if seed else None, law[1] if law else done.stderr[-200:])
+            law = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception)\b:? ?(.*)$", done.stderr, re.MULTILINE)
+            yield {
+                "file": hole.file,
+                "old": hole.old.strip().splitlines()[0],
+                "promise": hole.promise,
+                "schedules": int(seed[1]) + 1 if seed else None,
+                "law": law[-1][:100] if law else done.stderr[-200:],
+                "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+            }
 
 
-def main(seconds: float = 60.0) -> None:
-    for hole, schedules, law in try_each(seconds):
-        found = f"found after {schedules}" if schedules else "not found"
-        print(f"{found:>18}  {hole.file}: {hole.old.strip().splitlines()[0][:70]}")
-        print(f"{'':20}{law[:110]}", flush=True)
+def table(found: list[dict[str, Any]]) -> str:
+    """Return the holes as a table, those that were found first."""
+    lines = ["| what was taken out | found after schedules | what was wrong then |", "|---|--:|---|"]
+    for each in sorted(found, key=lambda each: each["schedules"] or 1 << 30):
+        after = each["schedules"] or "not found"
+        law = re.sub(r"[0-9a-f]{16,}|[|<>]", "...", each["law"])
+        lines.append(
+            f"| `{each['file']}`: `{each['old'][:80]}` | {after} | {law if each['schedules'] else ''} |"
+        )
+    return "\n".join(lines)
+
+
+def main(seconds: float = 60.0, first: float = 0) -> None:
+    for tried in try_each(seconds, int(first)):
+        record = load()
+        there = {(hole.file, hole.old.strip().splitlines()[0]) for hole in holes()}
+        others = [each for each in record.get("holes", []) if (each["file"], each["old"]) in there]
+        same = (tried["file"], tried["old"])
+        record["holes"] = [*(each for each in others if (each["file"], each["old"]) != same), tried]
+        RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        print(f"{tried['schedules'] or 'not found':>10}  {tried['file']}: {tried['old'][:70]}", flush=True)
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    text = f"{before}{BEGIN}\n\n{table(load()['holes'])}\n\n{END}{rest.partition(END)[2]}"
+    PAGE.write_text(text, encoding="utf-8")
+    write_page()
 
 
 if __name__ == "__main__":

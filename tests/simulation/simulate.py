@@ -13,9 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import shardio
-from shardio.metadata import MANIFESTS, SESSIONS, Manifest, manifest_key
+from shardio.metadata import MANIFESTS, SESSIONS, manifest_key
+from shardio.v1 import manifest_pb2 as pb
 from tests.simulation.clients import DEEDS, ROOT, Client, Deed, contents, manifest_of, newest, past
 from tests.simulation.world import FAULTS, World, simulated
 
@@ -165,7 +167,7 @@ def check(world: World, deeds: list[Deed]) -> None:
 
 def follow(world: World) -> None:
     """Take the effects of a history one by one, and hold each to the guards of the specification."""
-    chain: list[tuple[Manifest, frozenset[str]]] = []
+    chain: list[tuple[pb.Manifest, frozenset[str]]] = []
     there: set[str] = set()
     doomed: set[str] = set()
     named: set[str] = set()
@@ -198,7 +200,9 @@ def follow(world: World) -> None:
             merged = {each.session for each in manifest.sessions} - {each.session for each in old.sessions}
             assert not merged & set(old.expiry.abandoned_sessions), f"version {number} merges {merged}"
         expired = set(manifest.expiry.expired_versions)
-        assert not expired & set(manifest.tags.values()), f"version {number} expires what has a tag"
+        assert not expired & {tag.version for tag in manifest.tags}, (
+            f"version {number} expires what has a tag"
+        )
         chain.append((manifest, names))
         named |= names
         alive = [each for v, (_, each) in enumerate(chain, 1) if v not in expired]
@@ -266,23 +270,30 @@ def check_present(world: World, last: int) -> None:
 
 def shrink(history: History, tries: int = 1000) -> History:
     """Return a shorter history that is wrong, too; it took as many runs at most."""
-    # First what had no part in it.
+    history.schedule = replace(_used(history), rates=(1.0, 1.0))
+    place, better = 0, False
+    while True:
+        schedule = next(islice(history.schedule.simpler(), place, None), None)
+        if schedule is None and not better:
+            return history
+        if schedule is None:  # once more through all of them
+            place, better = 0, False
+            continue
+        if (tries := tries - 1) < 0:
+            return history
+        found = run(schedule)
+        if found.wrong is None:
+            place += 1
+        else:
+            found.schedule = _used(found)
+            history, better = found, True
+
+
+def _used(history: History) -> Schedule:
+    """Return the schedule without what had no part in the history."""
     taken = {(call.client, call.number) for call in history.world.calls if call.outcome in FAULTS}
     faults = {turn: fault for turn, fault in history.schedule.faults.items() if turn in taken}
-    history.schedule = replace(
-        history.schedule, switches=history.world.switched, faults=faults, rates=(1.0, 1.0)
-    )
-    better = True
-    while better:
-        better = False
-        for schedule in history.schedule.simpler():
-            if (tries := tries - 1) < 0:
-                break
-            found = run(schedule)
-            if found.wrong is not None:
-                history, better = found, True
-                break
-    return history
+    return replace(history.schedule, switches=history.world.switched, faults=faults)
 
 
 def search(
@@ -293,14 +304,17 @@ def search(
     tries: int = 1000,
     seconds: float = 1e9,
 ) -> History | None:
-    """Return a history that breaks the law, made short, or None where none of the schedules does."""
-    end = time.monotonic() + seconds
+    """Return a history that breaks the law, made short, or None where none of the schedules does.
+
+    It ends after so many schedules, or seconds of a processor.
+    """
+    end = time.process_time() + seconds
     for seed in range(first, first + count):
         history = run(Schedule.random(seed))
         if history.wrong is not None:
             return shrink(history, tries)
         tell(seed)
-        if time.monotonic() > end:
+        if time.process_time() > end:
             break
     return None
 

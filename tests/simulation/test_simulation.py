@@ -30,7 +30,7 @@ def test_a_seed_gives_one_history():
     assert first.world.objects == again.world.objects
 
 
-@pytest.mark.parametrize("first", range(0, 300, AT_ONCE))
+@pytest.mark.parametrize("first", range(0, 120, AT_ONCE))
 def test_schedules_keep_the_law(first):
     """P2, P3, P20: what was acknowledged is there once, what was refused is not, what lives is whole.
 
@@ -41,7 +41,7 @@ def test_schedules_keep_the_law(first):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(10_000, 10_400, AT_ONCE))
+@pytest.mark.parametrize("first", range(10_000, 10_200, AT_ONCE))
 def test_more_schedules_keep_the_law(first):
     found = search(first, AT_ONCE)
     assert found is None, str(found)
@@ -64,7 +64,7 @@ LOST = (
 def test_a_hole_is_found_and_its_history_is_short(place):
     """Without the fence of garbage collection, and without its second look: told in a few deeds."""
     with mock.patch(place, return_value=None):
-        found = search(HOLES[place], 3000, tries=400)
+        found = search(HOLES[place], 3000, tries=150)
         assert found is not None
         assert any(word in (found.wrong or "") for word in LOST), found.wrong
         assert sum(map(len, found.schedule.deeds)) <= 5, str(found)

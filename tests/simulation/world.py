@@ -24,10 +24,11 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
-from shardio.metadata import Manifest, parse_list, parse_manifest
+from shardio.metadata import parse_list, parse_manifest
 from shardio.storage import DataFile, ObjectInfo, Store, UnknownOutcomeError, connect, connect_folder
 from shardio.storage._memory import _MemoryFile
 from shardio.storage._uploads import _UploadThread
+from shardio.v1 import manifest_pb2 as pb
 
 ROOT = "sim://world/ds"
 
@@ -83,8 +84,9 @@ class World:
         self.clients: list[Client] = []
         self.by_thread: dict[int, Client] = {}
         # What the oracle has parsed, by version and by key: none of it changes.
-        self.manifests: dict[int, Manifest] = {}
+        self.manifests: dict[int, pb.Manifest] = {}
         self.lists: dict[str, tuple[list[int], set[str]]] = {}
+        self.pasts: dict[int, tuple[list[int], frozenset[str]]] = {}
         self._late: list[tuple[int, str, Callable[[], object]]] = []
         self._stored = 0
         self._over = threading.Event()

@@ -133,6 +133,26 @@ def test_what_was_acknowledged_is_there(place, relay, tmp_path, headers, how, wh
     assert direct.get("data/key", max_bytes=len(content)) == content
 
 
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_an_upload_in_parts_that_others_end_begins_anew(place, relay, tmp_path) -> None:
+    """A bucket's rule for old uploads, or a collection elsewhere, takes away the parts that are there."""
+    store = connect(f"{place.url}/{uuid.uuid4().hex}", storage_options=through(place, relay))
+    direct = connect(store.url, storage_options=place.options(place.endpoint))
+    file = tmp_path / "content"
+    file.write_bytes(bytes(range(256)) * (place.tuning.part_bytes * 5 // 512))
+    ended: list[Any] = []
+
+    def ending(exchange: Exchange, answered: bool) -> None:
+        if "partNumber=2" in exchange.path and not answered and not ended:
+            ended.extend(filter(direct.delete_temporary, direct.list_temporaries()))
+
+    relay.plan = ending
+    assert store.put_if_absent("data/key", file)
+    assert ended
+    assert direct.get("data/key", max_bytes=1 << 30) == file.read_bytes()
+    assert list(direct.list_temporaries()) == []
+
+
 def append(url: str, how: dict[str, Any], **options: Any) -> None:
     with shardio.DatasetWriter(url, {"n": "int64"}, mode="append", **how, **options) as out:
         out.write({"n": 1})

@@ -28,7 +28,7 @@ from shardio.storage import (
 )
 from shardio.storage._errors import ErrorKind, classify
 from shardio.storage._remote import _probed
-from tests.servers.faults import FaultServer, Request, fault_server
+from tests.servers.faults import FaultServer, Request, fault_server, self_signed
 from tests.servers.gcs import options_for as gcs_options
 from tests.servers.processes import held_port
 from tests.servers.s3 import options_for
@@ -61,6 +61,15 @@ def server(running_server: FaultServer, dataset: pathlib.Path) -> FaultServer:
     running_server.log.clear()
     _probed.forget()
     return running_server
+
+
+@pytest.fixture(scope="module")
+def secure(dataset: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The address of a server by HTTPS, and its self-signed certificate."""
+    certificate = self_signed(tmp_path_factory.mktemp("tls") / "certificate.pem")
+    with fault_server(certificate) as server:
+        server.load(dataset, "/bucket/ds")
+        yield server.url, str(certificate)
 
 
 @pytest.fixture
@@ -125,6 +134,13 @@ class TestUnreachable:
             look(**place(client, server.url.replace("http:", "https:")))
         assert clock.slept == []
 
+    def test_a_certificate_that_does_not_hold(
+        self, client: str, look: Any, clock: FakeClock, secure: tuple[str, str]
+    ) -> None:
+        with pytest.raises(StorageError, match=r"no secure connection .*check the certificate"):
+            look(**place(client, secure[0]))
+        assert clock.slept == []
+
     def test_a_refusal(self, client: str, look: Any, clock: FakeClock, server: FaultServer) -> None:
         """The first reply settles it: no wait, and nothing is asked twice."""
         server.plan = lambda _: "skewed"
@@ -180,6 +196,21 @@ class TestUnreachable:
         with pytest.raises(StorageError, match=r"no _shardio/latest.*name the version"):
             look(**given)
         assert clock.slept == []
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+@pytest.mark.parametrize("way", ["verify", "AWS_CA_BUNDLE"])
+def test_a_certificate_that_is_vouched_for_holds(
+    secure: tuple[str, str], clock: FakeClock, monkeypatch: pytest.MonkeyPatch, engine: str, way: str
+) -> None:
+    """What botocore is told of an authority counts for both engines."""
+    url, certificate = secure
+    given = place(f"s3 {engine}", url)
+    if way == "verify":
+        given["storage_options"]["client_kwargs"]["verify"] = certificate
+    else:
+        monkeypatch.setenv(way, certificate)
+    assert list(shardio.open(**given)) == [b"wren"] * 2
 
 
 def test_a_manifest_that_is_listed_and_forbidden_is_no_end(server: FaultServer, clock: FakeClock) -> None:

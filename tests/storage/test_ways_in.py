@@ -1,16 +1,23 @@
-"""Ways to a bucket beside credentials: anonymous, at the reader's cost, by signed addresses, by a proxy."""
+"""Ways to a bucket beside credentials: anonymous, at the reader's cost, by signed addresses, by a proxy.
+
+And a single writer, who needs no condition. The server answers badly to all of them now and then.
+"""
 
 from __future__ import annotations
 
+import itertools
 import pathlib
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import shardio
+from shardio.errors import CommitOutcomeUnknownError
 from tests.servers.faults import FaultServer, Request, fault_server
 from tests.servers.s3 import options_for
+from tests.suites.clock import FakeClock
 
 RECORDS = [b"wren", b"robin"]
 NOWHERE = "http://no.such.host.invalid"  # a proxy alone leads there
@@ -63,6 +70,13 @@ WAYS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wait between two attempts takes time."""
+    clock = FakeClock()
+    monkeypatch.setattr("shardio.storage._remote.Clock", lambda: clock)
+
+
 @pytest.mark.filterwarnings("ignore:.*is read with fsspec instead of obstore")
 @pytest.mark.parametrize("engine", ["fsspec", None])
 @pytest.mark.parametrize("way", WAYS)
@@ -76,10 +90,41 @@ def test_all_requests_go_this_way(
         monkeypatch.setenv("http_proxy", server.url)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     server.log.clear()
+    faults = itertools.cycle(
+        ["503", None, None, "reset before", None, None, "short body, right length", None]
+    )
+    server.plan = lambda _: next(faults)
     how, holds = WAYS[way]
     given = how(server)
     read = shardio.open_shard if "shard" in way else shardio.open
     assert list(read(**given, engine=engine)) == RECORDS
     requests: list[Request] = [request for request, _ in server.log]
-    assert len(requests) > 1
+    assert len(requests) > 3
     assert not [(each.method, each.path, each.headers) for each in requests if not holds(each)]
+
+
+def test_a_single_writer_loses_and_doubles_nothing_when_replies_are_lost() -> None:
+    """P2: on a store that knows no condition, of each ten requests and replies three are lost."""
+    with fault_server() as server:
+        server.condition_status = 501
+        dice = random.Random(5)
+        faults = ["reset before", "reset after", "503 after"]
+        server.plan = lambda request: (
+            dice.choice(faults) if request.method == "PUT" and dice.random() < 0.3 else None
+        )
+        known, in_doubt = [], []
+        for n in range(10):
+            record = b"%d" % n
+            try:
+                with shardio.DatasetWriter(**s3(server.url), mode="append", single_writer=True) as out:
+                    out.write(record)
+                known.append(record)
+            except CommitOutcomeUnknownError:
+                in_doubt.append(record)
+        server.plan = lambda _: None
+        ds = shardio.open(**s3(server.url))
+        found = list(ds)
+        assert [each for each in found if each not in in_doubt] == known
+        assert len(set(found)) == len(found) == ds.version
+        assert len(known) > 5
+        assert shardio.verify(**s3(server.url)).ok
