@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -130,7 +131,11 @@ def grown(url: str, commits: int) -> dict[str, float]:
         return sorted(times)[4]
 
     found = {"append_s": seconds(append), "open_s": seconds(lambda: shardio.open(url))}
-    return {**found, "log_s": seconds(lambda: shardio.log(url, 10)), "gc_s": seconds(lambda: shardio.gc(url))}
+    found |= {"log_s": seconds(lambda: shardio.log(url, 10)), "gc_s": seconds(lambda: shardio.gc(url))}
+    kept = f"{url}-kept-{commits}"
+    shutil.copytree(url, kept)
+    shardio.gc(kept, keep=10, dry_run=False)
+    return {**found, "next_gc_s": seconds(lambda: shardio.gc(kept))}
 
 
 def planned(shards: int, ranks: int) -> dict[str, float]:
@@ -181,12 +186,16 @@ def main() -> None:
             f"| {found['peak_mb']:.0f} | {found['commit_s']:.3f} |",
             flush=True,
         )
-    print("\n| commits | append, ms | open, ms | log -n 10, ms | gc dry run, s |\n|" + "---|" * 5)
+    head = (
+        "| commits | append, ms | open, ms | log -n 10, ms | gc dry run, s | the same after gc --keep 10, s |"
+    )
+    print(f"\n{head}\n|" + "---|" * 6)
     with tempfile.TemporaryDirectory() as folder:
         for commits in sorted(given.commits):
             found = child("grow", f"{folder}/ds", commits)
             shown = " | ".join(f"{1000 * found[key]:.1f}" for key in ("append_s", "open_s", "log_s"))
-            print(f"| {commits:,} | {shown} | {found['gc_s']:.2f} |", flush=True)
+            collections = f"{found['gc_s']:.2f} | {found['next_gc_s']:.2f}"
+            print(f"| {commits:,} | {shown} | {collections} |", flush=True)
     print(
         "\n| shards | ranks | plan, s | requests an epoch | first batch | resume | MB of a rank "
         "| S3 at least | GCS at least | dollars |\n|" + "---|" * 10

@@ -46,7 +46,7 @@ from shardio.metadata import (
 from shardio.storage import CannotListError, DeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from shardio.metadata import ListRef, MergedSession
     from shardio.storage import Store
@@ -367,14 +367,16 @@ class Catalog:
             yield latest
 
     def between(self, first: int, last: int) -> Iterator[Version]:
-        """Yield the versions from `first` to `last`, expired ones too; many are fetched at once.
+        """Yield the versions from `first` to `last`, as `numbered` does."""
+        return self.numbered(range(first, last + 1))
+
+    def numbered(self, numbers: Sequence[int]) -> Iterator[Version]:
+        """Yield some versions, expired ones too; many are fetched at once.
 
         Raises:
             FormatError: one of them is damaged or not there.
         """
-        for number, version in zip(
-            range(first, last + 1), self.store.concurrently(self._read, range(first, last + 1)), strict=True
-        ):
+        for number, version in zip(numbers, self.store.concurrently(self._read, numbers), strict=True):
             if version is None:
                 raise FormatError(
                     "a version has no manifest, and manifests are never deleted",

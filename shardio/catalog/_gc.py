@@ -15,6 +15,10 @@ session, and a commit that is still on its way stores it again.  So are tables a
 makes again what was doomed meanwhile.
 
 A version that has a tag does not expire.
+
+What a collection costs follows from what changed since the last one, not from the length of the history.  A
+fence that dooms all there was of its expired versions says so, and their manifests are not read again.  It
+is found among the versions that live: only a later collection, or an erasure, makes it expire.
 """
 
 from __future__ import annotations
@@ -242,7 +246,7 @@ class _Removals:
         self._expire = set(integers("expire", expire).tolist())
         keep = None if keep is None else integer("keep", keep)
         self._abandon = set(abandon)
-        versions = [*catalog.between(1, latest.number - 1), latest]
+        versions = _history(catalog, latest)
         for session in abandon:
             check_session(session)
         self._check_expire(versions[-1].number, self._expire, keep)
@@ -250,6 +254,7 @@ class _Removals:
         self._versions: list[Version] = []
         self._named: dict[str, tuple[frozenset[str], frozenset[str]] | None] = {}
         self._unlisted: list[str] = []
+        self._linked = False
         self._objects = self._listed()
         self._temporaries = self._listed_temporaries()
         self._take(versions)
@@ -262,6 +267,9 @@ class _Removals:
     def follow(self, base: Version) -> None:
         """Look at what was committed since."""
         if base.sha256 != self.latest.sha256:
+            if base.manifest.expiry.expired_versions != self.latest.manifest.expiry.expired_versions:
+                # They may be of versions whose objects came after the listing.
+                self._objects = self._listed()
             self._take([*self.catalog.between(self.latest.number + 1, base.number - 1), base])
 
     def forget(self, objects: Iterable[ObjectInfo]) -> None:
@@ -283,7 +291,10 @@ class _Removals:
         """Return what the fence says; with `most`, naming only so many keys."""
         doomed = self.doomed if most is None else self.largest(most)
         return Expiry(
-            tuple(sorted(self.expired)), tuple(sorted(self._gone)), tuple(sorted(info.key for info in doomed))
+            tuple(sorted(self.expired)),
+            tuple(sorted(self._gone)),
+            tuple(sorted(info.key for info in doomed)),
+            complete=most is None and not self._linked,
         )
 
     def report(self) -> GcReport:
@@ -347,10 +358,12 @@ class _Removals:
             found += [
                 info for info in store.list(prefix) if prefix != INDEXES or info.key.endswith(INDEX_SUFFIX)
             ]
-            self._unlisted += [
+            linked = [
                 f"{folder} is a link to a folder elsewhere; what is behind it was not looked at"
                 for folder in store.linked_folders(prefix)
             ]
+            self._unlisted += [note for note in linked if note not in self._unlisted]
+            self._linked |= bool(linked)
         return found
 
     def _listed_temporaries(self) -> list[ObjectInfo]:
@@ -369,13 +382,14 @@ class _Removals:
     def _take(self, versions: list[Version]) -> None:
         """Add later versions, and find out again what is garbage."""
         for session in self._abandon:
-            for version in versions:
-                if version.manifest.session(session) is not None:
-                    message = (
-                        f"session {session!r} is part of version {version.number}: "
-                        "expire that to remove its records"
-                    )
-                    raise ValueError(message)
+            here = (version.manifest.session(session) for version in versions)
+            merged = next(filter(None, here), None) or self.catalog.merged(versions[-1], session)
+            if merged is not None:
+                message = (
+                    f"session {session!r} is part of version {merged.version}: "
+                    "expire that to remove its records"
+                )
+                raise ValueError(message)
         self._versions += versions
         known = self.latest.manifest.expiry
         tagged = set(self._check_tags())
@@ -389,6 +403,10 @@ class _Removals:
         live, dead = self._live_and_dead()
         # Rewrites name no session: that of a shard which a version names was committed as a whole.
         self._merged |= {name.session for key in live | dead if (name := parse_data_key(key)) is not None}
+        # Those of versions that were collected before stand in lists of sessions, if they have names.
+        unnamed = (info for info in (*self._objects, *self._temporaries) if info.key not in live)
+        unknown = set(filter(None, map(_session_of, unnamed))) - self._merged
+        self._merged |= {name for name in unknown if self.catalog.merged(self.latest, name)}
         self.doomed = [
             info
             for info in self._objects
@@ -477,6 +495,21 @@ class _Removals:
             wanted -= named[0]
             wanted -= named[1]
         yield ref.key, named
+
+
+def _history(catalog: Catalog, latest: Version) -> list[Version]:
+    """Return the versions that tell what is garbage, in order: all but those that were collected before."""
+    expired = set(latest.manifest.expiry.expired_versions)
+    living = [number for number in range(1, latest.number) if number not in expired]
+    versions = [*catalog.numbered(living), latest]
+    collected = {
+        number
+        for version in versions
+        if version.manifest.expiry.complete
+        for number in version.manifest.expiry.expired_versions
+    }
+    versions += catalog.numbered(sorted(expired - collected))
+    return sorted(versions, key=lambda version: version.number)
 
 
 def _keys(table: ShardTable) -> tuple[frozenset[str], frozenset[str]]:

@@ -57,11 +57,15 @@ class MergedSession:
 
 @dataclass(frozen=True)
 class Expiry:
-    """What garbage collection took away: versions and sessions for good, keys in this version."""
+    """What garbage collection took away: versions and sessions for good, keys in this version.
+
+    `complete` says that the keys are all that only the expired versions name.
+    """
 
     expired_versions: tuple[int, ...] = ()
     abandoned_sessions: tuple[str, ...] = ()
     doomed_keys: tuple[str, ...] = ()
+    complete: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,8 @@ class Manifest:
     @property
     def carried(self) -> Manifest:
         """What the next version begins with: all but what a manifest says of its own commit alone."""
-        return replace(self, expiry=replace(self.expiry, doomed_keys=()), restored_version=0, rewrites=())
+        expiry = replace(self.expiry, doomed_keys=(), complete=False)
+        return replace(self, expiry=expiry, restored_version=0, rewrites=())
 
     @property
     def schema(self) -> Schema | None:

@@ -104,14 +104,16 @@ class SplitTotals(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., shards: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., decoded_bytes: _Optional[int] = ...) -> None: ...
 
 class Expiry(_message.Message):
-    __slots__ = ("expired_versions", "abandoned_sessions", "doomed_keys")
+    __slots__ = ("expired_versions", "abandoned_sessions", "doomed_keys", "complete")
     EXPIRED_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     ABANDONED_SESSIONS_FIELD_NUMBER: _ClassVar[int]
     DOOMED_KEYS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
     expired_versions: _containers.RepeatedScalarFieldContainer[int]
     abandoned_sessions: _containers.RepeatedScalarFieldContainer[str]
     doomed_keys: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, expired_versions: _Optional[_Iterable[int]] = ..., abandoned_sessions: _Optional[_Iterable[str]] = ..., doomed_keys: _Optional[_Iterable[str]] = ...) -> None: ...
+    complete: bool
+    def __init__(self, expired_versions: _Optional[_Iterable[int]] = ..., abandoned_sessions: _Optional[_Iterable[str]] = ..., doomed_keys: _Optional[_Iterable[str]] = ..., complete: bool = ...) -> None: ...
 
 class TableColumn(_message.Message):
     __slots__ = ("name", "feature", "derived", "type", "optional", "default_sha256")

@@ -19,6 +19,7 @@ import pytest
 
 import shardio
 from shardio.catalog import Catalog
+from shardio.catalog._gc import _fence, _Removals
 from shardio.errors import CommitConflictError, FormatError, NotFoundError, StorageError
 from shardio.metadata import Expiry, is_own_key, manifest_key, seal_manifest
 from shardio.storage import connect
@@ -98,6 +99,27 @@ def test_versions_are_integers(tmp_path, wrong, match):
         write(url, mode, 0, 5)
     with pytest.raises(TypeError, match=match):
         shardio.gc(url, **wrong)
+
+
+@EVERY_PLACE
+def test_a_fence_that_names_a_few_keys_is_not_complete(place, tmp_path):
+    """A version that says `complete` MUST doom all objects there are that only its expired versions name: no
+    later collection reads the manifests of these.
+    """
+    url = fresh(place, tmp_path)
+    write(url, "create", 0, 20)
+    write(url, "overwrite", 100, 20)
+    only_old = named(url, 1) - named(url, 2)
+    catalog = Catalog(connect(url))
+    removals = _Removals(catalog, catalog.load(), expire=[1], keep=None, abandon=[])
+    few = _fence(removals, most=1).manifest.expiry  # as on a full disk
+    assert (few.complete, len(few.doomed_keys)) == (False, 1)
+    report = shardio.gc(url, dry_run=False)
+    assert {info.key for info in report.doomed} == only_old
+    whole = catalog.load().manifest.expiry
+    assert (whole.complete, set(whole.doomed_keys)) == (True, only_old)
+    write(url, "append", 200, 1)
+    assert not catalog.load().manifest.expiry.complete
 
 
 @EVERY_PLACE
