@@ -33,7 +33,8 @@ SEGMENT_IDS, POSITION_IDS = "segment_ids", "position_ids"
 _OWN = (SEGMENT_IDS, POSITION_IDS)
 # A document costs some hundred bytes beside its tokens, so that their number is bounded, too.
 _MOST_DOCUMENTS = 1 << 16
-_MOST_LISTED = 1000
+MOST_LISTED = 1000
+BUFFER_TOKENS = 1 << 22
 # Rows are made by blocks of so many tokens, which fit into a processor's cache.
 _BLOCK_TOKENS = 1 << 15
 _FIRST_ROOM = 1 << 16
@@ -87,7 +88,7 @@ def pack(
     cut: bool = False,
     on_error: Literal["raise", "skip"] = "raise",
     pad: Any = 0,
-    buffer_tokens: int = 1 << 22,
+    buffer_tokens: int = BUFFER_TOKENS,
 ) -> PackedRows:
     """Pack documents into rows of one length, to be written to a dataset.
 
@@ -190,6 +191,8 @@ class PackedRows(Iterator[dict[str, Any]]):
 class Packer:
     """A buffer of documents that is packed when it is full; arguments are those of `pack`.
 
+    Documents are numbered from `first`.
+
     Attributes:
         types: features by name, once they are known.
         report: what was packed so far.
@@ -203,7 +206,8 @@ class Packer:
         cut: bool,
         on_error: str,
         pad: Any,
-        buffer_tokens: int,
+        buffer_tokens: int = BUFFER_TOKENS,
+        first: int = 0,
     ) -> None:
         self._length = _positive("length", length)
         if on_error not in ("raise", "skip"):
@@ -224,7 +228,8 @@ class Packer:
         self._chosen = features is not None
         self._values: dict[str, NDArray[Any]] = {}
         self._starts: list[int] = []
-        self._tokens = self._taken = self._records = self._records_cut = 0
+        self._taken = first
+        self._tokens = self._records = self._records_cut = 0
         self.report = PackReport(length)
 
     @property
@@ -286,7 +291,7 @@ class Packer:
             if not self._skip:
                 raise error.located(row=number) from error
             self.report.records_skipped += 1
-            if len(self.report.skipped) < _MOST_LISTED:
+            if len(self.report.skipped) < MOST_LISTED:
                 self.report.skipped.append(BadRecord(f"record {number}", str(error)))
             return
         first = self._tokens

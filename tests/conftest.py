@@ -99,6 +99,12 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()  # compiled modules count what of them is left at the end
 
 
+@pytest.fixture
+def draw(request) -> random.Random:
+    """Return random numbers that follow from the commit and the test, so that each commit tries others."""
+    return random.Random(f"{_commit(request.config)} {request.node.nodeid}")
+
+
 def _commit(config: pytest.Config) -> str:
     """Return the commit that is tested; the process that starts workers looks, so that all draw the same."""
     given = getattr(config, "workerinput", None)

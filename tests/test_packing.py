@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -287,7 +288,7 @@ def test_a_dataset_is_packed_split_by_split(texts, tmp_path):
     report = shardio.pack_dataset(
         texts, tmp_path / "rows", 8, cut=True, progress=shown.append, compression="zstd"
     )
-    assert (shown[-1].done, shown[-1].total) == (10, 10)
+    assert (shown[-1].done, shown[-1].total, shown[-1].unit) == (2, 2, "tasks")
     assert json.loads(json.dumps(report.to_dict()))["splits"]["train"]["records_cut"] == 1
     seen = []
     for split in ("test", "train"):
@@ -299,7 +300,7 @@ def test_a_dataset_is_packed_split_by_split(texts, tmp_path):
     assert sorted(seen) == list(range(1, 50))
     with pytest.raises(SchemaError, match="expected at most 8 tokens, found 12"):
         shardio.pack_dataset(texts, tmp_path / "other", 8)
-    assert not (tmp_path / "other" / "_shardio").exists()
+    assert not [path for path in (tmp_path / "other").rglob("*") if path.is_file()]
     with pytest.raises(ValueError, match="there is no feature 'x'"):
         shardio.pack_dataset(texts, tmp_path / "other", 8, features=["x"])
     for wrong in ("x", b"x", {"x": "int32"}, 5):
@@ -311,6 +312,25 @@ def test_a_dataset_is_packed_split_by_split(texts, tmp_path):
         shardio.pack_dataset(texts, tmp_path / "other", 8, features=["title"])
     with pytest.raises(ValueError, match="holds numbers of differing length"):
         shardio.pack_dataset(tmp_path / "rows", tmp_path / "other", 8)
+
+
+def test_parts_are_packed_wherever_there_is_room(texts, tmp_path, monkeypatch):
+    whole = shardio.pack_dataset(texts, tmp_path / "whole", 8, on_error="skip")
+    monkeypatch.setattr("shardio.convert._pack._PART_BYTES", 100)
+    here = shardio.pack_dataset(texts, tmp_path / "here", 8, on_error="skip")
+    with ThreadPoolExecutor(2) as executor:
+        there = shardio.pack_dataset(texts, tmp_path / "there", 8, on_error="skip", executor=executor)
+        with pytest.raises(SchemaError, match=r"row 4\)"):
+            shardio.pack_dataset(texts, tmp_path / "other", 8, executor=executor)
+    assert there.splits == here.splits
+    assert (
+        shardio.pack_dataset(texts, tmp_path / "new", 8, on_error="skip", dry_run=True).splits == here.splits
+    )
+    assert here.splits["train"].skipped == whole.splits["train"].skipped
+    assert here.splits["train"].tokens == whole.splits["train"].tokens
+    assert here.records["train"] > whole.records["train"], "each part has a last row of its own"
+    rows = [shardio.open(tmp_path / name, split="train")[:] for name in ("here", "there")]
+    assert [row["tokens"].tolist() for row in rows[0]] == [row["tokens"].tolist() for row in rows[1]]
 
 
 def test_the_command_packs_and_lists_what_it_left_out(texts, tmp_path, capsys):

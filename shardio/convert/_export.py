@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+import contextlib
+import itertools
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,8 +16,10 @@ from shardio.convert._registry import Registry
 from shardio.convert._targets import (
     AtomicOutput,
     ImageFolderWriter,
+    JobFiles,
     JsonLinesWriter,
     ParquetWriter,
+    Staging,
     TargetWriter,
     TfRecordWriter,
     WebDatasetWriter,
@@ -30,6 +34,7 @@ from shardio.errors import (
     UnsafeNameError,
 )
 from shardio.metadata import Schema
+from shardio.parallel import JobRunner, LostJob
 from shardio.progress import CountProgress, displayed
 from shardio.reader import DatasetReader, JoinedReader, as_stored, count_below, is_ascending
 from shardio.reader import open as open_dataset
@@ -39,6 +44,7 @@ from shardio.storage import url_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Executor
     from pathlib import Path
 
 _TARGETS: dict[str, type[TargetWriter]] = {
@@ -53,6 +59,7 @@ REGISTRY = Registry("shardio.targets", _TARGETS, TargetWriter)
 _SKIP = 'on_error="skip" leaves such records out'
 _EVERY = 1024
 _TOGETHER = 256
+_MOST_PARTS = 4096
 
 
 def target_kinds() -> tuple[str, ...]:
@@ -100,6 +107,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     compression: str | None = None,
     shard_bytes: int = 256 << 20,
     on_error: Literal["raise", "skip"] = "raise",
+    executor: Executor | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
@@ -121,6 +129,9 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         shard_bytes: bytes after which a new file is begun, where the kind has several.
         on_error: about damaged records, and those that the kind cannot hold: "raise", or "skip": left out and
             listed in the report, as also for a reader that skips them.
+        executor: any `concurrent.futures.Executor` that makes the files; None for this process. Each job
+            takes about `shard_bytes` of stored records and makes files of its own, with the number of its
+            first record. A local target must be on a disk that all share.
         storage_options, target_options: of the dataset's and the target's filesystem, as in fsspec.
         allow_roots: as in `shardio.open`.
         dry_run: write nothing, only say which records the files would hold, and what not.
@@ -146,7 +157,6 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     """
     _check(kind, shard_bytes, on_error)
     whole, skip = _reader_of(url, split, version, storage_options, allow_roots)
-    skipped: list[BadRecord] | None = [] if skip or on_error == "skip" else None
     form: type[TargetWriter] = REGISTRY.get(kind)
     chosen = whole.source.options.features if features is None else names("features", features)
     if chosen is not None and not chosen:
@@ -157,49 +167,183 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     copied = not (form.decode or encoded_again)
     schema = whole.schema if copied else _schema_of(values)
     form.check(schema, compression)
-    encode = None if form.decode or copied else _payload_of(schema, whole)
+    encoded = not (form.decode or copied)
+    if encoded and schema is None:
+        raise SchemaError(
+            "samples of tar files cannot become TFRecord records without a schema",
+            url=whole.source.url,
+            shard=whole.source.table.key[0],
+            advice="adopt them again without schema=False, or export to another kind",
+        )
     parts = _parts(as_stored(whole, payloads=True) if copied else values)
     older = whole.source.version.manifest.schemas if copied else ()
-    found = (whole.source.url if isinstance(url, DatasetReader) else str(url), whole.version, whole.digest)
+    place = (whole.source.url if isinstance(url, DatasetReader) else str(url), whole.version, whole.digest)
     if dry_run:
         empty_target(url_text(target), target_options)
-        records = {name: len(reader) for name, (reader, _) in parts.items()}
+        records = {part.split: len(part.reader) for part in parts}
         return ExportReport(
-            *found, str(target), kind, records, [], [], form.notes(schema, older), dry_run=True
+            *place, str(target), kind, records, [], [], form.notes(schema, older), dry_run=True
         )
-    records = dict.fromkeys(parts, 0)
-    done = 0
-    split_of: dict[str, str] = {}
+    settings = {"compression": compression, "shard_bytes": shard_bytes, "splits": len(parts)}
+    made: dict[str, list[_Written]] = {part.split: [] for part in parts}
+    if executor is not None:
+        parts = [piece for part in parts for piece in _pieces(part, shard_bytes)]
     with displayed(progress, "export") as show, AtomicOutput(url_text(target), target_options) as output:
-        for name, (reader, first) in parts.items():
-            before = len(output.names)
-            settings: dict[str, Any] = {"compression": compression, "shard_bytes": shard_bytes}
-            try:
-                with form(output, name, schema, splits=len(parts), **settings) as out:
-                    for number, value in _values(reader, name, first, skipped):
-                        try:
-                            out.add(value if encode is None else encode(value))
-                        except (SchemaError, UnsafeNameError, CommitConflictError) as error:
-                            place = _place(reader, name, first, number)
-                            if skipped is None:
-                                raise _placed(error, place) from error
-                            skipped.append(BadRecord(place, str(error)))
-                            continue
-                        records[name] += 1
-                        done += 1
-                        if show is not None and done % _EVERY == 0:
-                            show(CountProgress(done, len(whole)))
-            except OSError as error:
-                if isinstance(error, ShardioError):
-                    raise
-                what = f"a file of the export could not be written ({error})"
-                raise StorageError(what, url=output.url) from error
-            split_of |= dict.fromkeys(list(output.names)[before:], name)
-        files = list(output.names)
-        if show is not None:
-            show(CountProgress(done, len(whole)))
+        job = _PartExport(
+            kind, output.staging, schema, settings, encoded=encoded, skip=skip or on_error == "skip"
+        )
+        found: dict[_Part, _Written] = {}
+        for part, written in _results(job, parts, executor, show, len(whole)):
+            output.take(written.names)
+            found[part] = written
+        for part in parts:
+            made[part.split].append(found[part])
+        for name, written_parts in made.items():
+            with _writing(output.staging.url), JobFiles(output.staging) as files:
+                form.conclude(files, name, [written.made for written in written_parts])
+                output.take(list(files.names))
+            written_parts.append(_Written(list(files.names), 0, [], None))
+    records = {name: sum(written.records for written in each) for name, each in made.items()}
+    split_of = {file: name for name, each in made.items() for written in each for file in written.names}
     notes = form.notes(schema, older) + _split_notes(split_of, form)
-    return ExportReport(*found, str(target), kind, records, files, skipped or [], notes)
+    skipped = [bad for each in made.values() for written in each for bad in written.skipped]
+    return ExportReport(*place, str(target), kind, records, list(split_of), skipped, notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Records of one split that one job exports.
+
+    Attributes:
+        split: its name.
+        reader: of the records.
+        start: position of the split's first record, as the reader counts.
+        first: how many records of the split come before; None where these are all.
+    """
+
+    split: str
+    reader: DatasetReader
+    start: int
+    first: int | None = None
+
+
+class _Written(NamedTuple):
+    """What a job did: files, records, what was left out, and what `TargetWriter.conclude` is given."""
+
+    names: list[str]
+    records: int
+    skipped: list[BadRecord]
+    made: Any
+
+
+@dataclass(frozen=True)
+class _PartExport:
+    """Exports a part; travels to workers.
+
+    Attributes:
+        kind: of the files.
+        staging: where they go.
+        schema: of the values.
+        settings: of the `TargetWriter`.
+        encoded: the files hold payloads of the values.
+        skip: records that are damaged, or that the kind cannot hold, are left out and listed.
+    """
+
+    kind: str
+    staging: Staging
+    schema: Schema | None
+    settings: Mapping[str, Any]
+    _: KW_ONLY
+    encoded: bool
+    skip: bool
+
+    def __call__(self, part: _Part, tell: Callable[[int], None] | None = None) -> _Written:
+        """Make the files of a part.
+
+        Args:
+            part: whose records are exported.
+            tell: called with the number of records now and then.
+
+        Raises:
+            ShardioError: a record or its files; nothing was made.
+        """
+        split, reader, start = part.split, part.reader, part.start
+        skipped: list[BadRecord] | None = [] if self.skip else None
+        form: type[TargetWriter] = REGISTRY.get(self.kind)
+        encode: Callable[[Any], Any] | None = record_codec(self.schema).encode if self.encoded else None
+        done = 0
+        with _writing(self.staging.url), JobFiles(self.staging) as files:
+            with form(files, split, self.schema, first=part.first, **self.settings) as out:
+                for number, value in _values(reader, split, start, skipped):
+                    try:
+                        out.add(value if encode is None else encode(value))
+                    except (SchemaError, UnsafeNameError, CommitConflictError) as error:
+                        place = _place(reader, split, start, number)
+                        if skipped is None:
+                            raise _placed(error, place) from error
+                        skipped.append(BadRecord(place, str(error)))
+                        continue
+                    done += 1
+                    if tell is not None and done % _EVERY == 0:
+                        tell(done)
+            return _Written(list(files.names), done, skipped or [], out.made)
+
+
+@contextlib.contextmanager
+def _writing(url: str) -> Iterator[None]:
+    """Say which export a file could not be written of."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ShardioError):
+            raise
+        raise StorageError(f"a file of the export could not be written ({error})", url=url) from error
+
+
+def _results(
+    job: _PartExport,
+    parts: Sequence[_Part],
+    executor: Executor | None,
+    show: Callable[[CountProgress], None] | None,
+    total: int,
+) -> Iterator[tuple[_Part, _Written]]:
+    """Yield each part with what became of it, in the order in which they end.
+
+    Raises:
+        StorageError: a worker was lost again and again.
+    """
+    done = 0
+
+    def tell(more: int) -> None:
+        if show is not None:
+            show(CountProgress(done + more, total))
+
+    if executor is None:
+        for part in parts:
+            written = job(part, tell)
+            done += written.records
+            yield part, written
+    else:
+        runner: JobRunner[_Part, _Written] = JobRunner(job, executor=executor)
+        with contextlib.closing(runner.run(parts)) as jobs:
+            for part, result in jobs:
+                if isinstance(result, LostJob):
+                    lost = f"a worker was lost {result.tries} times while it exported split {part.split!r}"
+                    advice = "run it again, to a new place where the target is in a bucket"
+                    raise StorageError(lost, url=job.staging.url, advice=advice) from result.error
+                done += result.records
+                tell(0)
+                yield part, result
+    tell(0)
+
+
+def _pieces(part: _Part, size: int) -> list[_Part]:
+    """Cut the records of a split into parts of about so many stored bytes."""
+    table, rows = part.reader.source.table, len(part.reader)
+    stored = int(table.stored_bytes.sum()) * rows // max(1, int(table.live_rows.sum()))
+    count = max(1, min(rows, -(-stored // size), _MOST_PARTS))
+    edges = [rows * number // count for number in range(count + 1)]
+    return [replace(part, reader=part.reader[low:stop], first=low) for low, stop in itertools.pairwise(edges)]
 
 
 def _check(kind: str, shard_bytes: int, on_error: str) -> None:
@@ -251,11 +395,11 @@ def _schema_of(reader: DatasetReader) -> Schema | None:
     return Schema(plain, encoding=schema.encoding, sequence_features=lists)
 
 
-def _parts(reader: DatasetReader) -> dict[str, tuple[DatasetReader, int]]:
-    """Return for each split a reader of its records, in their order, and the split's first position."""
+def _parts(reader: DatasetReader) -> list[_Part]:
+    """Return the records of each split, in their order."""
     if reader.split != "all":
-        return {reader.split: (reader, 0)}
-    parts = {}
+        return [_Part(reader.split, reader, 0)]
+    parts = []
     stop = 0
     for name, size in reader.splits.items():
         start, stop = stop, stop + size
@@ -266,20 +410,8 @@ def _parts(reader: DatasetReader) -> dict[str, tuple[DatasetReader, int]]:
         else:
             selection = np.asarray(selection, np.int64)
             selection = selection[(selection >= start) & (selection < stop)]
-        parts[name] = (type(reader)(reader.source, selection), start)
-    return dict(sorted(parts.items()))
-
-
-def _payload_of(schema: Schema | None, reader: DatasetReader) -> Callable[[Any], bytes]:
-    """Return what makes payloads of values whose stored bytes are not those payloads."""
-    if schema is None:
-        raise SchemaError(
-            "samples of tar files cannot become TFRecord records without a schema",
-            url=reader.source.url,
-            shard=reader.source.table.key[0],
-            advice="adopt them again without schema=False, or export to another kind",
-        )
-    return record_codec(schema).encode
+        parts.append(_Part(name, type(reader)(reader.source, selection), start))
+    return sorted(parts, key=lambda part: part.split)
 
 
 def _split_notes(split_of: Mapping[str, str], form: type[TargetWriter]) -> list[str]:

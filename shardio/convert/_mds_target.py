@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import shutil
@@ -25,6 +26,7 @@ from shardio.errors import SchemaError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from shardio.convert._targets import JobFiles
     from shardio.metadata import Feature, Schema
 
 _LARGEST = (1 << 32) - 1  # offsets in a shard have 32 bits
@@ -120,7 +122,7 @@ class MdsWriter(NumberedFiles):
 
     compressions: ClassVar[tuple[str, ...]] = ("zstd",)
     names: ClassVar[str] = "{split}/*"
-    pattern: ClassVar[str] = "{split}/shard.{number:05d}.mds"
+    pattern: ClassVar[str] = "{split}/shard.{number}.mds"
     _samples: IO[bytes] | None = None
     _size = 0
 
@@ -183,8 +185,7 @@ class MdsWriter(NumberedFiles):
         if self._samples is not None and self._size + 4 + len(sample) > limit:
             self.finish()
         if self._samples is None:
-            folder = self.output.path(f"{self.split}/index.json").parent
-            self._samples = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - `finish` closes it
+            self._samples = tempfile.TemporaryFile(dir=self.output.folder)  # noqa: SIM115 - `finish` closes it
             self._sizes: list[int] = []
             self._size = 8 + len(self._head)
         self._samples.write(sample)
@@ -235,13 +236,18 @@ class MdsWriter(NumberedFiles):
         )
         self.output.finish(self._name)
 
-    def close(self) -> None:
-        """Finish the last shard and write the index; that of a split without records names no shard."""
-        self.finish()
-        name = f"{self.split}/index.json"
-        index = json.dumps({"shards": self._shards, "version": 2}, sort_keys=True)
-        self.output.path(name).write_text(index, encoding="utf-8")
-        self.output.finish(name)
+    @property
+    def made(self) -> list[dict[str, Any]]:
+        """What the index of the split says of the shards."""
+        return self._shards
+
+    @classmethod
+    def conclude(cls, output: JobFiles, split: str, made: Sequence[list[dict[str, Any]]]) -> None:
+        """Write the index; that of a split without records names no shard."""
+        name = f"{split}/index.json"
+        index = json.dumps({"shards": list(itertools.chain(*made)), "version": 2}, sort_keys=True)
+        output.path(name).write_text(index, encoding="utf-8")
+        output.finish(name)
 
     def abort(self) -> None:
         """Let go of the samples that are waiting."""

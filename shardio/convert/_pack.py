@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import collections
+import itertools
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Unpack
 
 from shardio.arguments import names
-from shardio.packing import pack
-from shardio.progress import CountProgress, displayed
+from shardio.packing import MOST_LISTED, PackedRows, Packer, PackReport
+from shardio.parallel import Note, RunOptions, write_session
 from shardio.reader import open as open_dataset
 from shardio.reports import Report
 from shardio.storage import url_text
-from shardio.writer import DatasetWriter, check_writer_options, foretell_write
+from shardio.writer import check_writer_options, foretell_write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Executor
     from pathlib import Path
 
-    from shardio.packing import PackReport
+    from shardio.parallel import Progress
     from shardio.reader import DatasetReader
     from shardio.writer import LayoutOptions
 
-_EVERY = 1024
+_PART_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
     dry_run: bool = False,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    progress: bool | Callable[[CountProgress], None] = False,
+    executor: Executor | None = None,
+    progress: bool | Callable[[Progress], None] = False,
     **writer: Unpack[LayoutOptions],
 ) -> PackDatasetReport:
     """Pack the documents of a dataset into rows of one length; splits stay apart, and keep their names.
@@ -83,7 +85,10 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
         dry_run: write nothing, only read the documents and say how they would be packed.
         allow_roots: of the source, as in `shardio.open`.
         storage_options: of both datasets, as in fsspec.
-        progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
+        executor: any `concurrent.futures.Executor` that packs parts of some 64 MB of documents; None for this
+            process, which packs the same parts.
+        progress: True for a bar on a terminal and lines in a log, or a function of a
+            `shardio.parallel.Progress`.
         writer: further options of `DatasetWriter`: `compression`, `level`, `shard_bytes`, `block_bytes`,
             `splits`, `single_writer`.
 
@@ -114,37 +119,82 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
     }
     packed = _packed(whole, features)
     types = {name: whole.schema[name].short for name in packed} if whole.schema is not None else {}
-    options = {"features": types, "cut": cut, "on_error": on_error, "pad": pad}
-    reports: dict[str, PackReport] = {}
-    total, done = sum(map(len, readers.values())), 0
-    schema = pack([], length, **options).schema
-    with displayed(progress, "pack") as show:
+    worker = _PartPacker(length, {"features": types, "cut": cut, "on_error": on_error, "pad": pad})
+    schema = worker.rows((), 0).schema
+    parts = [part for name, reader in readers.items() for part in _cut(name, reader)]
+    options: dict[str, Any] = {"schema": schema, "mode": mode, "storage_options": storage_options, **writer}
+    noted: list[Note] = []
+    version = digest = None
+    if dry_run:
+        single = writer.get("single_writer", False)
+        foretell_write(url_text(url), mode, None, storage_options, single_writer=single)
+        noted = [made for part in parts for _, made in worker(part) if isinstance(made, Note)]
+    else:
+        workers = None if executor else 1
+        run = RunOptions(executor=executor, workers=workers, progress=progress, noted=noted)
+        written = write_session(url_text(url), parts, worker, session=None, run=run, writer=options)
+        version, digest = written.version, written.digest
+    found = sorted((note for note in noted if isinstance(note, _PartPacked)), key=lambda note: note.first)
+    splits = {name: _sum([note.report for note in found if note.where == name], length) for name in readers}
+    return PackDatasetReport(url_text(source), url_text(url), version, digest, splits, dry_run=dry_run)
 
-        def counted(reader: DatasetReader) -> Iterator[Any]:
-            nonlocal done
-            for record in reader:
-                yield record
-                done += 1
-                if show is not None and (done % _EVERY == 0 or done == total):
-                    show(CountProgress(done, total, "documents"))
 
-        def packed_rows() -> Iterator[tuple[str, Any]]:
-            for name, reader in readers.items():
-                rows = pack(counted(reader), length, **options)
-                reports[name] = rows.report
-                yield from ((name, row) for row in rows)
+class _Documents(NamedTuple):
+    """Documents of a split that are packed together; `first` is the number of the first one there."""
 
-        if dry_run:
-            single = writer.get("single_writer", False)
-            foretell_write(url_text(url), mode, None, storage_options, single_writer=single)
-            collections.deque(packed_rows(), maxlen=0)
-            return PackDatasetReport(url_text(source), url_text(url), None, None, reports, dry_run=True)
-        with DatasetWriter(url, schema=schema, mode=mode, storage_options=storage_options, **writer) as out:
-            for name, row in packed_rows():
-                out.write(row, split=name)
-    assert out.version is not None  # noqa: S101 - it has committed
-    assert out.digest is not None  # noqa: S101
-    return PackDatasetReport(url_text(source), url_text(url), out.version, out.digest, reports)
+    split: str
+    first: int
+    reader: DatasetReader
+
+
+@dataclass(frozen=True)
+class _PartPacked(Note):
+    """What was packed of the documents of a split from `first` on."""
+
+    first: int
+    report: PackReport
+
+
+@dataclass(frozen=True)
+class _PartPacker:
+    """Packs documents; travels to workers.
+
+    Attributes:
+        length: tokens of a row.
+        options: of `Packer`.
+    """
+
+    length: int
+    options: Mapping[str, Any]
+
+    def rows(self, records: Iterable[Any], first: int) -> PackedRows:
+        """Return the rows of documents that are numbered from `first`."""
+        return PackedRows(records, Packer(self.length, first=first, **self.options))
+
+    def __call__(self, part: _Documents) -> Iterator[tuple[str, Any]]:
+        """Yield each row of a part with its split, and at last the report.
+
+        Raises:
+            SchemaError: a document cannot be packed.
+        """
+        rows = self.rows(part.reader, part.first)
+        yield from ((part.split, row) for row in rows)
+        yield part.split, _PartPacked(part.split, str(rows.report), part.first, rows.report)
+
+
+def _cut(split: str, reader: DatasetReader) -> list[_Documents]:
+    """Cut the documents of a split into parts, the same ones wherever they are packed."""
+    count = max(1, min(len(reader), int(reader.source.table.stored_bytes.sum()) // _PART_BYTES))
+    edges = [len(reader) * number // count for number in range(count + 1)]
+    return [_Documents(split, low, reader[low:stop]) for low, stop in itertools.pairwise(edges)]
+
+
+def _sum(reports: Sequence[PackReport], length: int) -> PackReport:
+    """Return what was packed all told."""
+    names = ("records", "rows", "tokens", "records_cut", "records_skipped")
+    total = {name: sum(getattr(report, name) for report in reports) for name in names}
+    skipped = [bad for report in reports for bad in report.skipped][:MOST_LISTED]
+    return PackReport(length, **total, skipped=skipped)
 
 
 def _packed(ds: DatasetReader, features: Sequence[str] | None) -> Sequence[str]:

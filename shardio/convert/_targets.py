@@ -29,17 +29,17 @@ label, or a file that no reader of image folders would take for an image, is ref
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import io
 import json
 import math
-import os
 import tarfile
 import tempfile
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
@@ -48,7 +48,7 @@ from shardio import kernels
 from shardio.codecs import arrow_array
 from shardio.convert._images import IMAGE_ENDINGS
 from shardio.convert._parquet import arrow_field, arrow_schema
-from shardio.errors import CommitConflictError, SchemaError, StorageError, UnsafeNameError
+from shardio.errors import CommitConflictError, FormatError, SchemaError, StorageError, UnsafeNameError
 from shardio.format import MAX_JSON_DEPTH, StreamCompressor, sample_name
 from shardio.metadata import check_foreign_key, image_type
 from shardio.sources import is_clutter
@@ -56,7 +56,7 @@ from shardio.storage import connect
 from shardio.writer import AtomicWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from shardio.metadata import Feature, Schema
     from shardio.storage import Store
@@ -95,11 +95,27 @@ def empty_target(target: str, storage_options: Mapping[str, object] | None = Non
     return store
 
 
+@dataclass(frozen=True)
+class Staging:
+    """Where the files of an export are gathered; travels to the jobs that make them.
+
+    Attributes:
+        url: of the target.
+        storage_options: as in fsspec.
+        folder: on a local disk, beside the target: whole files are in `files`, a folder of each job besides;
+            None for a bucket, into which each file is uploaded.
+    """
+
+    url: str
+    storage_options: Mapping[str, object] | None
+    folder: Path | None
+
+
 class AtomicOutput:
     """The files of one export; they appear when the block is left normally, or none does.
 
-    On local disk the files are made in a folder beside the target, which takes the target's name at the end.
-    In a bucket every finished file is one upload under a name that was free, and what was uploaded is
+    On local disk the files are gathered in a folder beside the target, which takes the target's name at the
+    end. In a bucket every finished file is one upload under a name that was free, and what was uploaded is
     deleted if the export fails.
 
     Args:
@@ -113,25 +129,87 @@ class AtomicOutput:
 
     def __init__(self, target: str, storage_options: Mapping[str, object] | None = None) -> None:
         self._store = empty_target(target, storage_options)
-        self.url = self._store.url
-        self._local = self._store.is_local
-        parent = str(Path(self.url).parent) if self._local else None
+        url = self._store.url
+        self._held: tempfile.TemporaryDirectory[str] | None = None
+        if self._store.is_local:
+            parent = Path(url).parent
+            with _no_folder(parent):
+                parent.mkdir(parents=True, exist_ok=True)
+                # It goes also where an interrupt comes before the block is entered.
+                self._held = tempfile.TemporaryDirectory(
+                    prefix=".shardio-tmp-export-", dir=parent, ignore_cleanup_errors=True
+                )
+                Path(self._held.name, "files").mkdir()
+        folder = None if self._held is None else Path(self._held.name)
+        self.staging = Staging(url, storage_options, folder)
+        self.names: dict[str, None] = {}
+
+    def take(self, names: Sequence[str]) -> None:
+        """Take files that a job has handed over.
+
+        Raises:
+            CommitConflictError: another job has made one of the same name.
+        """
+        for name in names:
+            if name in self.names:
+                raise CommitConflictError(
+                    "two files of the export want the same name",
+                    url=f"{self.staging.url}/{name}",
+                    advice="without executor= one process names all files",
+                )
+            self.names[name] = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._held is None:
+            for name in self.names if kind is not None else ():
+                self._store.delete(name)
+            return
         try:
-            if parent is not None:
-                Path(parent).mkdir(parents=True, exist_ok=True)
-            # It goes also where an interrupt comes before the block is entered; once renamed it is gone.
-            self._held = tempfile.TemporaryDirectory(
-                prefix=".shardio-tmp-export-", dir=parent, ignore_cleanup_errors=True
-            )
+            if kind is None:
+                self._appear(Path(self._held.name, "files"))
+        finally:
+            self._held.cleanup()
+
+    def _appear(self, folder: Path) -> None:
+        url = self.staging.url
+        try:
+            # An empty folder gives way; anything else that came in the meantime does not.
+            folder.rename(url)
         except OSError as error:
-            raise StorageError(
-                "no folder can be made for the files",
-                url=parent or tempfile.gettempdir(),
-                found=error.strerror,
+            advice = "export to a new place"
+            raise CommitConflictError(
+                f"the target could not be made ({error.strerror})", url=url, advice=advice
             ) from error
-        self._folder = Path(self._held.name)
-        self._put: list[str] = []
-        self.names: list[str] = []
+
+
+class JobFiles:
+    """The files that one job of an export makes; each is handed over when it is whole.
+
+    A job that is run again makes the same ones again. What it uploaded is deleted if it fails.
+
+    Args:
+        staging: where they go.
+
+    Attributes:
+        url: of the target.
+        folder: on a local disk, in which files are made; when the block is left it goes.
+        names: of the files that were handed over, in their order.
+    """
+
+    def __init__(self, staging: Staging) -> None:
+        self.url = staging.url
+        self._gathered = None if staging.folder is None else staging.folder / "files"
+        self._store = connect(staging.url, storage_options=staging.storage_options)
+        with _no_folder(staging.folder or tempfile.gettempdir()):
+            self._held = tempfile.TemporaryDirectory(
+                prefix="shardio-export-", dir=staging.folder, ignore_cleanup_errors=True
+            )
+        self.folder = Path(self._held.name)
+        self.names: dict[str, None] = {}
+        self._folders: set[str] = set()
 
     def check(self, name: str) -> str:
         """Return the name of a file, or raise UnsafeNameError where it could lead out of the target."""
@@ -149,59 +227,62 @@ class AtomicOutput:
             CommitConflictError: there is a file of that name already.
         """
         self.check(name)
-        path = self._folder / name
-        if path.exists() or name in self._put:
+        path = self.folder / name
+        if name in self.names or name in self._folders:
             raise CommitConflictError("two records want the same file name", url=f"{self.url}/{name}")
-        if any(folder.is_file() for folder in path.parents):
+        folders = [str(folder) for folder in PurePosixPath(name).parents][:-1]
+        if not self.names.keys().isdisjoint(folders):
             raise CommitConflictError("a record wants a file's name for a folder", url=f"{self.url}/{name}")
+        self._folders.update(folders)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def finish(self, name: str) -> None:
         """Take a file that was made at `path(name)`."""
-        self.names.append(name)
-        if self._local:
+        path = self.folder / name
+        self.names[name] = None
+        if self._gathered is not None:
+            whole = self._gathered / name
+            whole.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(whole)
             return
-        if not self._store.put_if_absent(name, self._folder / name, move=True):
+        if not self._store.put_if_absent(name, path, move=True) and not self._is_there(name, path):
+            del self.names[name]
             raise CommitConflictError("another writer wrote this file", url=f"{self.url}/{name}")
-        self._put.append(name)
-        (self._folder / name).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+
+    def _is_there(self, name: str, path: Path) -> bool:
+        """Tell whether a file was uploaded before: by this job, whose worker was lost."""
+        data = path.read_bytes()
+        try:
+            return self._store.get(name, max_bytes=len(data)) == data
+        except FormatError:  # it is larger
+            return False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if kind is not None:
-                for name in self._put:
-                    self._store.delete(name)
-            elif self._local:
-                self._appear()
+            for name in self.names if kind is not None and self._gathered is None else ():
+                self._store.delete(name)
         finally:
             self._held.cleanup()
 
-    def _appear(self) -> None:
-        self._folder.chmod(0o777 & ~_umask())
-        try:
-            # An empty folder gives way; anything else that came in the meantime does not.
-            self._folder.rename(self.url)
-        except OSError as error:
-            advice = "export to a new place"
-            raise CommitConflictError(
-                f"the target could not be made ({error.strerror})", url=self.url, advice=advice
-            ) from error
 
-
-def _umask() -> int:
-    """Return the process's mask for new files, which can be read only by setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+@contextlib.contextmanager
+def _no_folder(place: str | Path) -> Iterator[None]:
+    """Say where no folder can be made."""
+    try:
+        yield
+    except OSError as error:
+        what = "no folder can be made for the files"
+        raise StorageError(what, url=str(place), found=error.strerror) from error
 
 
 @dataclass(eq=False, repr=False)
 class TargetWriter(AtomicWriter):
-    """Write the records of one split; files are complete when the block is left.
+    """Write the records of one split, or of a part of it; files are complete when the block is left.
 
     Args:
         output: takes the files.
@@ -210,6 +291,8 @@ class TargetWriter(AtomicWriter):
         compression: of the files, or None.
         shard_bytes: bytes after which a new file is begun.
         splits: how many splits are exported.
+        first: where others write the rest of the split, how many records come before; names of files and keys
+            continue from it. None for all of the split.
 
     Attributes:
         decode: whether values are wanted, or payloads.
@@ -227,13 +310,14 @@ class TargetWriter(AtomicWriter):
     file_is_record: ClassVar[bool] = False
     records = 0
 
-    output: AtomicOutput
+    output: JobFiles
     split: str
     schema: Schema | None
     _: KW_ONLY
     compression: str | None
     shard_bytes: int
     splits: int
+    first: int | None = None
 
     @classmethod
     def check(cls, schema: Schema | None, compression: str | None) -> None:
@@ -270,6 +354,20 @@ class TargetWriter(AtomicWriter):
 
     def abort(self) -> None:
         """Let go of an open file; the output removes it."""
+
+    @property
+    def number(self) -> int:
+        """The number of the next record among those of its split."""
+        return (self.first or 0) + self.records
+
+    @property
+    def made(self) -> Any:
+        """What `conclude` is to know of the files of this writer; asked when it has ended."""
+        return None
+
+    @classmethod
+    def conclude(cls, output: JobFiles, split: str, made: Sequence[Any]) -> None:
+        """Make what there is once of a split, such as an index of its files; `made` is in their order."""
 
 
 def json_text(value: Any) -> str:
@@ -308,9 +406,11 @@ class NumberedFiles(TargetWriter):
 
     Attributes:
         pattern: of their names, with `{split}` and `{number}`.
+        digits: of the numbers; those of a part of a split have ten.
     """
 
     pattern: ClassVar[str]
+    digits: ClassVar[int] = 5
     _file: Any = None
     _name = ""
     _number = 0
@@ -318,7 +418,10 @@ class NumberedFiles(TargetWriter):
 
     def next_path(self, ending: str = "") -> Path:
         """Return where the next file is to be written; its name ends with `ending`."""
-        self._name = self.pattern.format(split=self.split, number=self._number) + ending
+        # A file holds a record at least, so no part's numbers reach those of the next.
+        digits = self.digits if self.first is None else 10
+        number = f"{(self.first or 0) + self._number:0{digits}d}"
+        self._name = self.pattern.format(split=self.split, number=number) + ending
         self._number += 1
         return self.output.path(self._name)
 
@@ -351,7 +454,7 @@ class TfRecordWriter(NumberedFiles):
 
     decode: ClassVar[bool] = False
     compressions: ClassVar[tuple[str, ...]] = ("gzip", "zlib")
-    pattern: ClassVar[str] = "{split}-{number:05d}.tfrecord"
+    pattern: ClassVar[str] = "{split}-{number}.tfrecord"
 
     @classmethod
     def notes(cls, schema: Schema | None, older: Sequence[Schema]) -> list[str]:
@@ -429,7 +532,8 @@ class _Archive(tarfile.TarFile):
 class WebDatasetWriter(NumberedFiles):
     """Write tar files that webdataset reads."""
 
-    pattern: ClassVar[str] = "{split}-{number:06d}.tar"
+    pattern: ClassVar[str] = "{split}-{number}.tar"
+    digits: ClassVar[int] = 6
 
     @classmethod
     def check(cls, schema: Schema | None, compression: str | None) -> None:
@@ -485,7 +589,7 @@ class WebDatasetWriter(NumberedFiles):
     def _key_of(self, value: Any) -> str:
         """Return the key of a record: what readers will take for it, and no other sample's."""
         given = value.get(_KEY)
-        key = f"{self.records:09d}" if given is None else str(given)
+        key = f"{self.number:09d}" if given is None else str(given)
         self.output.check(key.removeprefix("./"))
         if key in self._keys:
             advice = f"write another {_KEY!r}, or leave it out, and records are numbered"
@@ -544,7 +648,7 @@ def _ending(name: str, endings: tuple[str, ...]) -> str:
 class JsonLinesWriter(TargetWriter):
     """Write JSON lines."""
 
-    names: ClassVar[str] = "{split}.jsonl*"
+    names: ClassVar[str] = "{split}[-.]*"
     compressions: ClassVar[tuple[str, ...]] = ("gzip",)
     _file: IO[bytes] | None = None
 
@@ -561,7 +665,8 @@ class JsonLinesWriter(TargetWriter):
 
     @property
     def _name(self) -> str:
-        return f"{self.split}.jsonl" + ".gz" * (self.compression == "gzip")
+        part = "" if self.first is None else f"-{self.first:010d}"
+        return f"{self.split}{part}.jsonl" + ".gz" * (self.compression == "gzip")
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
@@ -660,7 +765,7 @@ class ParquetWriter(NumberedFiles):
 
     compressions: ClassVar[tuple[str, ...]] = ("zstd", "gzip", "snappy")
     holds_classes: ClassVar[bool] = True
-    pattern: ClassVar[str] = "{split}-{number:05d}.parquet"
+    pattern: ClassVar[str] = "{split}-{number}.parquet"
 
     @classmethod
     def check(cls, schema: Schema | None, compression: str | None) -> None:
@@ -763,7 +868,7 @@ class ImageFolderWriter(TargetWriter):
             ending = _IMAGE_FILE_ENDINGS.get(image_type(data[:16]) or "") or _STARTS.get(bytes(data[:2]))
             if ending is None:
                 raise SchemaError(f"feature {name!r} is not an image of known format", found=repr(data[:16]))
-            path = f"{folder}/" * (folder is not None) + f"{self.records:09d}{ending}"
+            path = f"{folder}/" * (folder is not None) + f"{self.number:09d}{ending}"
         path = self.output.check(str(path))
         if not path.lower().endswith(IMAGE_ENDINGS) or is_clutter(path):
             what = "feature 'path' names a file that readers of image folders pass over"

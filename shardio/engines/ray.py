@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import need
@@ -16,10 +15,9 @@ from ray.data.block import BlockAccessor, BlockMetadata  # noqa: E402
 from ray.data.datasource import Datasink, Datasource, ReadTask  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from shardio.engines._spans import ShardSpan
     from shardio.parallel import WriteReport
     from shardio.reader import DatasetReader
 
@@ -119,17 +117,13 @@ class ShardioDatasource(Datasource):
         spans, schema = plan(self._reader, self._get_data_columns(), wanted=parallelism)
         return [
             ReadTask(
-                partial(_blocks, span),
+                span.batches,
                 BlockMetadata(span.rows if span.exact else None, span.num_bytes, None, input_files=None),
                 schema,
                 per_task_row_limit,
             )
             for span in spans
         ]
-
-
-def _blocks(span: ShardSpan) -> Iterator[Any]:
-    return span.batches()
 
 
 class ShardioDatasink(Datasink[Written]):

@@ -10,7 +10,7 @@ from shardio.parallel._driver import Progress
 from shardio.parallel._jobs import InlineExecutor, JobRunner, LostJob, check_workers
 from shardio.parallel._parent_watch import end_with_parent, worker_folder
 from shardio.parallel._ray import RayExecutor
-from shardio.parallel._session import WriteReport, merged_before
+from shardio.parallel._session import RunOptions, WriteReport, merged_before, write_session
 from shardio.parallel._task import Encoded, Note
 from shardio.parallel._write import check_shuffle, write_dataset
 
@@ -22,6 +22,7 @@ __all__ = [
     "Note",
     "Progress",
     "RayExecutor",
+    "RunOptions",
     "WriteReport",
     "check_shuffle",
     "check_workers",
@@ -29,4 +30,5 @@ __all__ = [
     "merged_before",
     "worker_folder",
     "write_dataset",
+    "write_session",
 ]

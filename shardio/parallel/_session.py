@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shardio.catalog import Catalog, Version
     from shardio.errors import BadRecord
     from shardio.metadata import ShardTable
+    from shardio.parallel._task import Note
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class RunOptions:
         tasks: how many; None for as many as suit.
         on_error: "raise" or "skip".
         progress: True to print it, or a function of a `Progress`.
+        noted: takes what the tasks noted, in the place of the report.
     """
 
     executor: Executor | None = None
@@ -68,6 +70,7 @@ class RunOptions:
     tasks: int | None = None
     on_error: str = "raise"
     progress: bool | Callable[[Progress], None] = False
+    noted: list[Note] | None = None
 
 
 def catalog_of(url: str, writer: Mapping[str, Any]) -> Catalog:
@@ -133,6 +136,9 @@ def write_session(
             if session is None:
                 _forget(catalog, name, shards=True)
             raise
+    if run.noted is not None:
+        run.noted.extend(driver.notes)
+        driver.notes = []
     large: WriteReport | None = None
     version: Version | None = None
     committing = False

@@ -89,7 +89,7 @@ class MemoryStore(Store):
             created = self._base + key not in _files()
             if created:
                 self._store(key, content)
-        if move and isinstance(data, pathlib.Path):
+        if created and move and isinstance(data, pathlib.Path):
             data.unlink(missing_ok=True)
         return created
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 import shardio
 from shardio import Feature
 from shardio.cli import main
-from shardio.errors import FormatError, SchemaError
+from shardio.errors import CommitConflictError, FormatError, SchemaError
+from shardio.storage import connect
 from tests.convert.conftest import picture
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no index")
@@ -216,3 +218,44 @@ def test_the_command(url, tmp_path, capsys) -> None:
     assert [json.loads(line) for line in lines] == [record(n, "id", "word") for n in VAL]
     assert main(["export", str(url), str(tmp_path / "no"), "--kind", "jsonl", "--features", "nothing"]) == 2
     assert "there is no feature 'nothing'" in capsys.readouterr().err
+
+
+class Twice(ThreadPoolExecutor):
+    """Does each job twice, as where a worker is lost before it says that it is done."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        super().submit(fn, *args, **kwargs).result()
+        return super().submit(fn, *args, **kwargs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_jobs_export_what_one_process_does(url, tmp_path, kind) -> None:
+    options: dict[str, Any] = {"kind": kind, "features": ["word", "score"], "shard_bytes": 2000}
+    with Twice(2) as executor:
+        report = shardio.export_dataset(url, tmp_path / "out", executor=executor, **options)
+        bucket = f"memory://{tmp_path.name}-{kind}"
+        assert shardio.export_dataset(url, bucket, executor=executor, **options).files == report.files
+    assert report.records == {"train": len(TRAIN), "val": len(VAL)}
+    assert len(report.files) > 4
+    assert set(report.files) == {info.key for info in connect(bucket).list()}
+    assert back(tmp_path / "out", kind) == {
+        "train": [record(n, "word", "score") for n in TRAIN],
+        "val": [record(n, "word", "score") for n in VAL],
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "ds", "out"]
+
+
+def test_jobs_that_want_the_same_name_leave_nothing(tmp_path) -> None:
+    with shardio.DatasetWriter(tmp_path / "ds", schema={"image": "jpeg", "path": "text"}) as out:
+        for n in range(8):
+            out.write({"image": picture(n), "path": f"{n % 7}.jpg"})
+    bucket = f"memory://{tmp_path.name}"
+    with ThreadPoolExecutor(2) as executor:
+        said = {tmp_path / "out": "two files of the export want", bucket: "another writer wrote this file"}
+        for target, words in said.items():
+            with pytest.raises(CommitConflictError, match=words):
+                shardio.export_dataset(
+                    tmp_path / "ds", target, kind="images", shard_bytes=1, executor=executor
+                )
+    assert list(connect(bucket).list()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["ds"]

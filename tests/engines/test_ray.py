@@ -12,7 +12,7 @@ import shardio
 from shardio.errors import CommitConflictError
 from shardio.parallel import RayExecutor
 from tests.engines.conftest import RECORDS, write_numbers
-from tests.parallel.elsewhere import OPERATIONS, Dying, left_behind
+from tests.parallel.elsewhere import OPERATIONS, hold
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -120,9 +120,6 @@ def test_a_worker_that_dies_while_it_writes_costs_nothing(shardio_ray, numbers, 
 
 # A cache is filled from a server, which is tried with Dask.
 @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - {"fill_cache"}))
-def test_every_operation_survives_a_worker_that_dies(ray, tmp_path, name) -> None:
+def test_every_operation_survives_a_worker_that_dies(ray, tmp_path, name, draw) -> None:
     with RayExecutor() as executor:
-        dying = Dying(executor, tmp_path / "died")
-        here, there = left_behind(name, tmp_path, dying)
-    assert there == here
-    assert dying.flag.exists()
+        hold(name, tmp_path, executor, draw)

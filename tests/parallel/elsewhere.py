@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import shardio
 from tests.parallel import jobs
@@ -17,37 +21,63 @@ from tests.servers.web import folder_server
 
 COUNT = 200
 Operation: TypeAlias = Callable[[Path, Executor], object]
+_FILE_EVENTS = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "socket.connect"}
 
 
-class Dying(Executor):
-    """Lets another executor's worker die once: when it has done the first job, and before it says so."""
+class Counting(ThreadPoolExecutor):
+    """A thread of this process, which counts its jobs."""
 
-    def __init__(self, executor: Any, flag: Path) -> None:
-        self._executor, self.flag = executor, flag
+    jobs = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = self._executor.submit(do_and_die_once, str(self.flag), fn, args, kwargs)
-        return future
+        self.jobs += 1
+        return super().submit(fn, *args, **kwargs)
 
 
-def do_and_die_once(flag: str, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    result = fn(*args, **kwargs)
+@dataclass
+class Dying(Executor):
+    """Lets another executor's worker die once, in one of the jobs: at a file, or after the last of them."""
+
+    executor: Any
+    flag: Path
+    job: int
+    file: int
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        job, self.job = self.job, self.job - 1
+        if job:
+            return cast("Future[Any]", self.executor.submit(fn, *args, **kwargs))
+        point = (str(self.flag), self.file)
+        return cast("Future[Any]", self.executor.submit(do_and_die_once, *point, fn, args, kwargs))
+
+
+def do_and_die_once(flag: str, file: int, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     try:
         Path(flag).touch(exist_ok=False)
     except FileExistsError:
-        return result
+        return fn(*args, **kwargs)
+    files = itertools.count()
+
+    def look(event: str, _: object) -> None:
+        if event in _FILE_EVENTS and next(files) == file:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(look)
+    fn(*args, **kwargs)
     os.kill(os.getpid(), signal.SIGKILL)
     return None
 
 
-def left_behind(name: str, folder: Path, executor: Executor) -> tuple[object, object]:
-    """Return what an operation leaves behind, in a thread of this process and on an executor."""
-    with ThreadPoolExecutor(1) as thread:
-        places = {folder / "here": thread, folder / "there": executor}
-        for place in places:
-            place.mkdir()
-        here, there = (OPERATIONS[name](place, workers) for place, workers in places.items())
-    return here, there
+def hold(name: str, folder: Path, executor: Any, draw: random.Random) -> None:
+    """Hold an operation to the law: what it leaves behind is the same, wherever a worker dies."""
+    for place in ("here", "there"):
+        (folder / place).mkdir()
+    with Counting(1) as thread:
+        here = OPERATIONS[name](folder / "here", thread)
+    dying = Dying(executor, folder / "died", draw.randrange(thread.jobs), draw.randrange(20))
+    told = f"job {dying.job} of {thread.jobs}, file {dying.file}"
+    assert OPERATIONS[name](folder / "there", dying) == here, told
+    assert dying.flag.exists(), told
 
 
 def _dataset(folder: Path) -> str:
@@ -116,6 +146,25 @@ def _repair(folder: Path, executor: Executor) -> object:
     return _numbers(folder / "ds")
 
 
+def _export(folder: Path, executor: Executor) -> object:
+    options: dict[str, Any] = {"kind": "mds", "shard_bytes": 1500}
+    report = shardio.export_dataset(_dataset(folder), folder / "mds", executor=executor, **options)
+    assert sorted(report.files) == sorted(
+        path.relative_to(folder / "mds").as_posix() for path in (folder / "mds").rglob("*.*")
+    )
+    shardio.convert_dataset(folder / "mds", folder / "back", kind="mds")
+    return report.records, _numbers(folder / "back"), sorted(path.name for path in folder.iterdir())
+
+
+def _pack(folder: Path, executor: Executor) -> object:
+    with shardio.DatasetWriter(folder / "ds", schema={"x": "int32[?]"}) as out:
+        for n in range(COUNT):
+            out.write({"x": range(n % 7 + 1)}, split=f"s{n % 3}")
+    report = shardio.pack_dataset(folder / "ds", folder / "rows", 9, executor=executor)
+    rows = shardio.open(folder / "rows", "all")
+    return report.splits, rows.read_batch(range(len(rows)))["x"].tolist()
+
+
 def _fill(folder: Path, executor: Executor) -> object:
     _dataset(folder)
     cache = shardio.CacheOptions(folder / "cache", 1 << 24)
@@ -128,5 +177,5 @@ def _fill(folder: Path, executor: Executor) -> object:
 OPERATIONS: dict[str, Operation] = {
     "write_dataset": _write, "adopt": _adopt, "convert_dataset": _convert, "compact": _compact,
     "delete": _erase, "build_table": _table, "build_keys": _keys, "verify": _verify, "repair": _repair,
-    "fill_cache": _fill,
+    "export_dataset": _export, "pack_dataset": _pack, "fill_cache": _fill,
 }  # fmt: skip

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import shardio
-from tests.parallel.elsewhere import OPERATIONS, Dying, left_behind
+from tests.parallel.elsewhere import OPERATIONS, hold
 from tests.parallel.places import dask_cluster
 
 
@@ -30,8 +30,5 @@ def dask():
 @pytest.mark.slow
 @pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_dask_worker_that_dies_costs_nothing(dask, tmp_path, name) -> None:
-    executor = Dying(dask, tmp_path / "died")
-    here, there = left_behind(name, tmp_path, executor)
-    assert there == here
-    assert executor.flag.exists()
+def test_a_dask_worker_that_dies_costs_nothing(dask, tmp_path, name, draw) -> None:
+    hold(name, tmp_path, dask, draw)

@@ -92,6 +92,9 @@ class StoreLaws:
         assert store.put_if_absent("data/a.bin", spool, move=True)
         assert not spool.exists()
         assert store.get("data/a.bin", max_bytes=len(CONTENT)) == CONTENT
+        spool.write_bytes(CONTENT)
+        assert not store.put_if_absent("data/a.bin", spool, move=True)
+        assert spool.exists(), "another one is there"
 
     def test_of_racing_threads_one_wins(self, store: Store) -> None:
         start = threading.Barrier(self.threads)
