@@ -19,6 +19,7 @@ import pytest
 
 import shardio
 from shardio.catalog import Catalog
+from shardio.catalog._commit import publish
 from shardio.catalog._gc import _fence, _Removals
 from shardio.errors import CommitConflictError, FormatError, NotFoundError, StorageError
 from shardio.metadata import Expiry, is_own_key, manifest_key, seal_manifest
@@ -325,6 +326,31 @@ def test_what_another_collection_gave_up_meanwhile_stays_given_up(place, tmp_pat
         with pytest.raises(NotFoundError, match="expired"):
             shardio.open(url, "all", version=number)
     assert not (named(url, 3, 4) - keys(url))
+
+
+def test_what_came_and_expired_after_the_listing_is_doomed(tmp_path):
+    url = str(tmp_path / "ds")
+    write(url, "create", 0, 10)
+    write(url, "overwrite", 100, 10)
+    catalog = Catalog(connect(url))
+    came: set[str] = set()
+
+    def expire_a_new_one(verb: str, key: str) -> str:
+        if verb == "put_if_absent" and key.endswith(".manifest") and not came:
+            with faultless():
+                write(url, "overwrite", 200, 10)
+                write(url, "overwrite", 300, 10)
+                came.update(named(url, 3))
+                expiry = Expiry(expired_versions=(3,))  # as an erasure leaves it
+                publish(
+                    catalog, lambda base: replace(base.manifest.carried, operation="erase", expiry=expiry)
+                )
+        return ""
+
+    with faulty(expire_a_new_one):
+        shardio.gc(url, expire=[1], dry_run=False)
+    assert catalog.load().manifest.expiry.expired_versions == (1, 3)
+    assert not came & keys(url)
 
 
 @EVERY_PLACE
