@@ -185,14 +185,14 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
             *place, str(target), kind, records, [], [], form.notes(schema, older), dry_run=True
         )
     settings = {"compression": compression, "shard_bytes": shard_bytes, "splits": len(parts)}
-    made: dict[str, list[_Written]] = {part.split: [] for part in parts}
+    made: dict[str, list[_PartFiles]] = {part.split: [] for part in parts}
     if executor is not None:
         parts = [piece for part in parts for piece in _pieces(part, shard_bytes)]
     with displayed(progress, "export") as show, AtomicOutput(url_text(target), target_options) as output:
         job = _PartExport(
             kind, output.staging, schema, settings, encoded=encoded, skip=skip or on_error == "skip"
         )
-        found: dict[_Part, _Written] = {}
+        found: dict[_SplitPart, _PartFiles] = {}
         for part, written in _results(job, parts, executor, show, len(whole)):
             output.take(written.names)
             found[part] = written
@@ -202,7 +202,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
             with _writing(output.staging.url), JobFiles(output.staging) as files:
                 form.conclude(files, name, [written.made for written in written_parts])
                 output.take(list(files.names))
-            written_parts.append(_Written(list(files.names), 0, [], None))
+            written_parts.append(_PartFiles(list(files.names), 0, [], None))
     records = {name: sum(written.records for written in each) for name, each in made.items()}
     split_of = {file: name for name, each in made.items() for written in each for file in written.names}
     notes = form.notes(schema, older) + _split_notes(split_of, form)
@@ -211,7 +211,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _SplitPart:
     """Records of one split that one job exports.
 
     Attributes:
@@ -227,7 +227,7 @@ class _Part:
     first: int | None = None
 
 
-class _Written(NamedTuple):
+class _PartFiles(NamedTuple):
     """What a job did: files, records, what was left out, and what `TargetWriter.conclude` is given."""
 
     names: list[str]
@@ -257,7 +257,7 @@ class _PartExport:
     encoded: bool
     skip: bool
 
-    def __call__(self, part: _Part, tell: Callable[[int], None] | None = None) -> _Written:
+    def __call__(self, part: _SplitPart, tell: Callable[[int], None] | None = None) -> _PartFiles:
         """Make the files of a part.
 
         Args:
@@ -286,7 +286,7 @@ class _PartExport:
                     done += 1
                     if tell is not None and done % _EVERY == 0:
                         tell(done)
-            return _Written(list(files.names), done, skipped or [], out.made)
+            return _PartFiles(list(files.names), done, skipped or [], out.made)
 
 
 @contextlib.contextmanager
@@ -302,11 +302,11 @@ def _writing(url: str) -> Iterator[None]:
 
 def _results(
     job: _PartExport,
-    parts: Sequence[_Part],
+    parts: Sequence[_SplitPart],
     executor: Executor | None,
     show: Callable[[CountProgress], None] | None,
     total: int,
-) -> Iterator[tuple[_Part, _Written]]:
+) -> Iterator[tuple[_SplitPart, _PartFiles]]:
     """Yield each part with what became of it, in the order in which they end.
 
     Raises:
@@ -324,7 +324,7 @@ def _results(
             done += written.records
             yield part, written
     else:
-        runner: JobRunner[_Part, _Written] = JobRunner(job, executor=executor)
+        runner: JobRunner[_SplitPart, _PartFiles] = JobRunner(job, executor=executor)
         with contextlib.closing(runner.run(parts)) as jobs:
             for part, result in jobs:
                 if isinstance(result, LostJob):
@@ -337,7 +337,7 @@ def _results(
     tell(0)
 
 
-def _pieces(part: _Part, size: int) -> list[_Part]:
+def _pieces(part: _SplitPart, size: int) -> list[_SplitPart]:
     """Cut the records of a split into parts of about so many stored bytes."""
     table, rows = part.reader.source.table, len(part.reader)
     stored = int(table.stored_bytes.sum()) * rows // max(1, int(table.live_rows.sum()))
@@ -395,10 +395,10 @@ def _schema_of(reader: DatasetReader) -> Schema | None:
     return Schema(plain, encoding=schema.encoding, sequence_features=lists)
 
 
-def _parts(reader: DatasetReader) -> list[_Part]:
+def _parts(reader: DatasetReader) -> list[_SplitPart]:
     """Return the records of each split, in their order."""
     if reader.split != "all":
-        return [_Part(reader.split, reader, 0)]
+        return [_SplitPart(reader.split, reader, 0)]
     parts = []
     stop = 0
     for name, size in reader.splits.items():
@@ -410,7 +410,7 @@ def _parts(reader: DatasetReader) -> list[_Part]:
         else:
             selection = np.asarray(selection, np.int64)
             selection = selection[(selection >= start) & (selection < stop)]
-        parts.append(_Part(name, type(reader)(reader.source, selection), start))
+        parts.append(_SplitPart(name, type(reader)(reader.source, selection), start))
     return sorted(parts, key=lambda part: part.split)
 
 
