@@ -98,7 +98,7 @@ def recurrence(plan: Plan, sizes: ShardSizes, parts: int = 1) -> float:
     chunk, open_rows = _chunk_rows(plan, sizes), plan.lanes * plan.window
     if plan.interleave:
         open_rows = round(plan.lanes * plan.interleave * chunk)
-    chunks, held = rows / chunk, max(1.0, min(rows, open_rows / parts) / chunk)
+    chunks, held = rows / chunk, max(1.0, min(rows, open_rows) / parts / chunk)
     labels = min(_LABELS, rows)
     return 1 + labels * max(0.0, 1 / held - 1 / chunks) * _same_label(chunk, rows)
 

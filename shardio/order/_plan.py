@@ -448,7 +448,8 @@ def _first_batch_bytes(plans: Sequence[Plan], asked: _Asked) -> float:
         total, own = max(1, sizes.total_rows), -(-asked.global_batch * share // sum(asked.counts))
         stored = sizes.row_stored_bytes
         block = max(stored, sizes.block_stored_bytes * budget.by_block)
-        c, m, j = plan.ranks, plan.chunk_rows, plan.interleave
+        c, j = plan.ranks, plan.interleave
+        m = min(plan.chunk_rows, -(-total // (plan.lanes * j)))
         each = -(-own // c)
         n = min(each, j)
         rows = min(total, c * (each + m * n * (n + 1) // (2 * j) if m > 1 else each))
@@ -510,6 +511,7 @@ def _chunks(
     # allows it; and two for each strand, so that strands are not all beginning and end.
     fitting = min(int(window_bytes / (global_batch * held)), rows // (2 * global_batch))
     most = min(rows, max(1, int(window_bytes / held)), _LIMITS["chunk_rows"])
+    usual = min(wanted, int(RUN_BYTES / stored))
     wanted = min(max(least, min(wanted, fitting)), most)
     # Nothing less than a block is fetched from a bucket.
     block = 1 if budget.local else max(1, round(sizes.block_stored_bytes / stored))
@@ -517,8 +519,12 @@ def _chunks(
     many = given.chunk_rows or wanted
     if many == 1:
         return 1, max(1, min(rows // _CHUNKS_PER_LANE, int(window_bytes / held)))
-    strands = rows // (many if rows * held <= window_bytes else 2 * many)
-    return many, max(1, min(int(window_bytes / (many * held)), strands, _MAX_STRANDS))
+    whole, chunk = rows * held <= window_bytes, many
+    if whole and not (budget.local or budget.decoded):
+        # A chunk may be several strands, which are one rank's: then its requests are as large as a chunk.
+        chunk, many = given.chunk_rows or max(usual, wanted), min(many, wanted)
+    strands = rows // (many if whole else 2 * many)
+    return chunk, max(1, min(int(window_bytes / (many * held)), strands, _MAX_STRANDS))
 
 
 def _lanes(asked: _Asked, *, most: int, classes: int, shuffle: bool = True) -> tuple[int, int]:

@@ -36,6 +36,7 @@ from shardio.reader._find import (
 from shardio.reader._foreign import value_codec
 from shardio.reader._huggingface import HF_METADATA, hf_feature, hf_json, without_names
 from shardio.reader._join import JoinedReader, JoinedSource, as_stored, join, right_digest
+from shardio.reader._lookup import lookup_alone
 from shardio.reader._mapped import StoredFrames, advise_frames, read_frames, read_records
 from shardio.reader._open import (
     SequentialShard,
@@ -48,7 +49,7 @@ from shardio.reader._open import (
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._pool import ShardPool, read_head
 from shardio.reader._records import Batches, DatasetDict, DatasetReader, RecordSequence
-from shardio.reader._row_runs import RowRun, begin_frames, begin_frames_of
+from shardio.reader._row_runs import RowRun, begin_frames, begin_frames_of, frames_in_cache
 from shardio.reader._shard import OpenShard
 from shardio.reader._source import (
     DatasetSource,
@@ -110,6 +111,7 @@ __all__ = [
     "count_below",
     "extract_keys",
     "find_each",
+    "frames_in_cache",
     "has_table",
     "hf_feature",
     "hf_json",
@@ -120,6 +122,7 @@ __all__ = [
     "key_types",
     "live_rows",
     "load_table",
+    "lookup_alone",
     "open",
     "open_shard",
     "open_split",

@@ -91,7 +91,7 @@ class FramesAlone:
 
     def begin_rows(self, rows: NDArray[np.int64]) -> Callable[[], list[bytes]]:
         """Do what `BlockReader.begin_rows` does, and fetch the checksums of all records."""
-        wait, keep = self._blocks.begin_rows(rows), self._begin_checksums()
+        wait, keep = self._blocks.begin_rows(rows), self.begin_checksums()
 
         def finish() -> list[bytes]:
             keep()
@@ -99,7 +99,7 @@ class FramesAlone:
 
         return finish
 
-    def _begin_checksums(self) -> Callable[[], None]:
+    def begin_checksums(self) -> Callable[[], None]:
         """Send the request for the checksums of all records, if they are not here; return what keeps them."""
         if self._checksums is not None or not self._tries:
             return lambda: None

@@ -188,6 +188,14 @@ class BlockReader:
         """Return the run `[first, stop)` of blocks that consecutive rows are in."""
         return bisect_right(self.row_stops, first_row), bisect_right(self.row_stops, stop_row - 1) + 1
 
+    def runs(self, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
+        """Return the runs `[first, stop)` of blocks that ascending rows are in."""
+        if int(rows[-1] - rows[0]) == len(rows) - 1:
+            return [self.around(int(rows[0]), int(rows[-1]) + 1)]
+        blocks = np.unique(self.head.blocks_of(rows))
+        cuts = np.flatnonzero(np.diff(blocks) > 1) + 1
+        return [(int(run[0]), int(run[-1]) + 1) for run in np.split(blocks, cuts)]
+
     def locate(self, row: int) -> tuple[int, int]:
         """Return the half-open byte range of a row's frame: in the stored object where the shard is not
         compressed, else in the decoded bytes of its block.

@@ -53,6 +53,23 @@ def lookup(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int6
     return out
 
 
+def lookup_alone(
+    pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int64]
+) -> list[bytes] | None:
+    """Do what `lookup` does without whole blocks, also in shards first seen; None where blocks are needed.
+
+    Checksums of all records of the shards come before, by a round of requests of their own.
+    """
+    numbers = np.unique(np.searchsorted(stops, positions, side="right")).tolist()
+    pool.prepare(numbers, streamed=True)
+    frames = [alone for number in numbers if (alone := pool.get(number).alone) is not None]
+    if len(frames) < len(numbers):
+        return None
+    for keep in [alone.begin_checksums() for alone in frames]:
+        keep()
+    return lookup(pool, stops, positions)
+
+
 class BegunRows(NamedTuple):
     """Some rows of a shard that were asked for.
 

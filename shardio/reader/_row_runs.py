@@ -14,6 +14,8 @@ from shardio.storage import begin_together
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
     from shardio.errors import ShardioError
     from shardio.reader._shard import OpenShard
     from shardio.storage import DataFile, NamedFile
@@ -48,11 +50,6 @@ class RowRun(NamedTuple):
         head, (first, stop) = self.shard.head, self.blocks
         return self.shard.data, head.block_bounds(first)[0], head.block_bounds(stop - 1)[1]
 
-    def in_cache(self) -> list[tuple[NamedFile, int]] | None:
-        """Return the file of the cache that each block's frames are in, and where; None where not all are."""
-        data, plain = self.shard.blocks.data, self.shard.head.compression is Compression.NONE
-        return data.in_cache(self.blocks) if data is not None and plain else None
-
     def frames_in(self, data: memoryview) -> FetchedFrames:
         """Return the frames in the range that `range` says; they are to be compared."""
         head, blocks, run = self.shard.head, self.shard.blocks, self.blocks
@@ -73,6 +70,33 @@ class RowRun(NamedTuple):
     def _frames_again(self) -> list[FetchedFrames]:
         self.shard.blocks.stats.refetched += 1
         return begin_frames_of([self])()[0]
+
+
+def frames_in_cache(
+    shard: OpenShard, rows: NDArray[np.int64]
+) -> tuple[list[NamedFile], NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return where the frames of ascending rows of a shard are in the files of a cache.
+
+    Returns:
+        Files, and of each row the number of its file and where its frame begins there, int64 [rows]; None
+        where not all are there as they are read: by themselves, in stored blocks.
+    """
+    blocks, head = shard.blocks, shard.head
+    plain = shard.has_frame_runs and head.compression is Compression.NONE
+    if blocks.data is None or not plain or not blocks.has_right_column:
+        return None
+    places: list[tuple[NamedFile, int]] = []
+    for run in blocks.runs(rows):
+        found = blocks.data.in_cache(run)
+        if found is None:
+            return None
+        places += found
+    assert blocks.column is not None  # noqa: S101 - for the type checker
+    numbers, block = np.unique(head.blocks_of(rows), return_inverse=True)
+    begins = np.where(numbers > 0, head.block_row_stop[numbers - 1], 0).astype(np.int64)
+    starts = np.where(rows > begins[block], blocks.column[rows - 1], 0).astype(np.int64)
+    starts += np.array([start for _, start in places])[block]
+    return [file for file, _ in places], block, starts
 
 
 def begin_frames_of(runs: Sequence[RowRun]) -> Callable[[], list[list[FetchedFrames]]]:

@@ -27,6 +27,7 @@ import weakref
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -100,6 +101,7 @@ _EARLY_SCRATCH_SHARE = 1 / 16
 _LARGE_STEP_BYTES = 128 << 20
 # Records of the first batch that one call fetches from a bucket, all at once.
 _FIRST_ROWS = 64
+_CHECKSUM_BYTES = 4
 # Threads that fetch from a network, where most of the time is waiting: each has a group under way.
 _IO_THREADS = 4
 _MOST_IO_THREADS = 16
@@ -518,14 +520,24 @@ class _Planner:
         futures: list[PendingWindow] = []
         for source in range(len(lanes.readers)):
             own = np.flatnonzero(rows.sources == source)
-            for low in range(0, own.size, _FIRST_ROWS):
-                some = own[low : low + _FIRST_ROWS]
+            alone = _needs_no_blocks(self._options.sizes[source], own.size)
+            most = own.size if alone else _FIRST_ROWS
+            for low in range(0, own.size, most):
+                some = own[low : low + most]
                 window[some], row[some] = len(futures), np.arange(some.size)
-                futures.append(submit(self._load, source, lanes.record_pieces(source, rows.positions[some])))
+                pieces = lanes.record_pieces(source, rows.positions[some])
+                futures.append(submit(partial(self._load, alone=alone), source, pieces))
         identities = None
         if self._options.identities:
             identities = RowIdentities(*(column[group.order] for column in rows))
         return PlannedSteps(group, futures, window, row, identities)
+
+
+def _needs_no_blocks(sizes: ShardSizes, rows: int) -> bool:
+    """Tell whether the checksums of all records are little beside blocks of so many rows of the dataset."""
+    blocks = rows * (sizes.block_stored_bytes - sizes.row_stored_bytes)
+    shards = int(np.count_nonzero(sizes.rows))
+    return rows >= 4 * shards and blocks > 2 * _CHECKSUM_BYTES * sizes.total_rows
 
 
 class _PassThreads:

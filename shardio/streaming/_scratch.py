@@ -192,7 +192,8 @@ class ScratchSpace:
         if not warned:
             warn(
                 f"the scratch file in {self._folder} cannot be written ({error.strerror or error}): open "
-                "chunks are held in memory where it fails; make room there, or give scratch= another folder"
+                "chunks are held in memory where it fails; make room there, or give scratch= with another "
+                "folder"
             )
 
 
@@ -312,9 +313,9 @@ def scratch_place(
     why = "; ".join(reasons) or "scratch=False allows no disk"
     message = (
         f"the plan keeps {own} bytes of open chunks in this process, more than memory_bytes="
-        f"{budget.memory_bytes}, and there is no scratch for them: {why}. Give scratch= a folder on a local "
-        f"disk with {_FREE * own * _local_ranks()} bytes free, or memory_bytes={own}; a new run may give "
-        "scratch=False, in all its ranks"
+        f"{budget.memory_bytes}, and there is no scratch for them: {why}. Give scratch= with a folder on a "
+        f"local disk that has {_FREE * own * _local_ranks()} bytes free, or memory_bytes={own}; a new run "
+        "may give scratch=False, in all its ranks"
     )
     raise ValueError(message)
 

@@ -373,7 +373,9 @@ class Stream:
         scratch = None if place is None else ScratchSpace(place.folder)
         in_cache = place is not None and place.in_cache
 
-        def load(source: int, pieces: Pieces, part: NDArray[np.int64] | None = None) -> Any:
+        def load(
+            source: int, pieces: Pieces, part: NDArray[np.int64] | None = None, *, alone: bool = False
+        ) -> Any:
             with counters.timed("fetch_seconds"):
                 if part is not None:
                     return load_parts(components[source], pieces, damage, part, parts)
@@ -385,6 +387,7 @@ class Stream:
                     unread=reads[source].unread,
                     scratch=scratch if reads[source].scratch else None,
                     in_cache=in_cache,
+                    alone=alone,
                 )
 
         # Lanes of their own: the pass may be asking its own ones meanwhile.

@@ -15,7 +15,7 @@ import mmap
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from shardio.reader import (
     advise_frames,
     begin_frames,
     begin_frames_of,
+    frames_in_cache,
+    lookup_alone,
     read_frames,
     read_records,
 )
@@ -234,6 +236,7 @@ def load_window(
     unread: bool = False,
     scratch: ScratchSpace | None = None,
     in_cache: bool = False,
+    alone: bool = False,
 ) -> WindowData:
     """Fetch, check and decode the rows of windows.
 
@@ -248,6 +251,7 @@ def load_window(
         unread: leave records where they are, if they can be read one by one.
         scratch: keep them in this file of a local disk, if it takes them and none is skipped.
         in_cache: instead, leave those of shards that are not compressed in the cache, if it has them all.
+        alone: fetch records without their blocks, where they can be compared so.
 
     Raises:
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
@@ -255,6 +259,10 @@ def load_window(
     """
     if unread:
         data = _found(component, pieces)
+        if data is not None:
+            return data
+    if alone and not damage.skips:
+        data = _without_blocks(component, pieces)
         if data is not None:
             return data
     if memory is not None:
@@ -266,9 +274,7 @@ def load_window(
     fetched = None if memory is None else _fetched(component, pieces, damage)
     if scratch is not None:
         frames = _whole_frames(component, pieces, damage, fetched)
-        places = None
-        if in_cache and frames is not None and fetched is not None:
-            places = _in_cache(component, pieces, len(frames))
+        places = _in_cache(component, pieces) if in_cache and frames is not None else None
         data = None if frames is None else _put_down(frames, component, pieces, scratch, places)
         if data is not None:
             return data
@@ -288,6 +294,19 @@ def load_window(
     data = _alone(loading, component, pieces, memory)
     loading.end()
     return data
+
+
+def _without_blocks(component: Component, pieces: Pieces) -> WindowData | None:
+    """Return rows that were fetched without their blocks; None where blocks are needed."""
+    source, shards = component.source, pieces.shards
+    first = source.stops[shards] - source.table.live_rows[shards]
+    live = np.repeat(first, pieces.stops - pieces.starts) + component.many_live_rows(*pieces)
+    payloads = lookup_alone(source.pool, source.stops, live)
+    if payloads is None:
+        return None
+    offsets = np.append(0, np.cumsum(list(map(len, payloads))))
+    table = np.stack([np.zeros_like(live), offsets[:-1], offsets[1:]])
+    return WindowData([memoryview(b"".join(payloads))], table, component, pieces)
 
 
 def _whole_frames(
@@ -348,16 +367,28 @@ def _checksums(
     return masked.astype("<u4").view(np.uint8).reshape(-1, 4)
 
 
-def _in_cache(component: Component, pieces: Pieces, blocks: int) -> list[tuple[NamedFile, int]] | None:
-    """Return the file of the cache that each block of pieces is in, and where; None where not all are."""
-    found: list[tuple[NamedFile, int]] = []
+class _Places(NamedTuple):
+    """Files, and of each row the number of its file and where its frame begins there, int64 [rows]."""
+
+    files: list[NamedFile]
+    which: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+
+def _in_cache(component: Component, pieces: Pieces) -> _Places | None:
+    """Return where the rows of pieces are in the files of a cache; None where not all are."""
+    files: dict[NamedFile, int] = {}
+    found = []
     for number, start, stop in zip(*(each.tolist() for each in pieces), strict=True):
         rows = _physical(component, number, start, stop)
-        places = RowRun(component.source.pool.get(number), int(rows[0]), int(rows[-1]) + 1).in_cache()
-        if places is None:
+        there = frames_in_cache(component.source.pool.get(number), rows)
+        if there is None:
             return None
-        found += places
-    return found if len(found) == blocks else None
+        own, which, starts = there
+        numbers = np.array([files.setdefault(file, len(files)) for file in own])
+        found.append((numbers[which], starts))
+    which, starts = map(np.concatenate, zip(*found, strict=True))
+    return _Places(list(files), which, starts)
 
 
 def _put_down(
@@ -365,7 +396,7 @@ def _put_down(
     component: Component,
     pieces: Pieces,
     scratch: ScratchSpace,
-    places: Sequence[tuple[NamedFile, int]] | None = None,
+    places: _Places | None,
 ) -> WindowData | None:
     """Return where frames are on a local disk; None where it does not take them.
 
@@ -373,31 +404,28 @@ def _put_down(
         frames: compared.
         component, pieces: what they are.
         scratch: what they are written to.
-        places: files that have them already, and where the buffer of each begins in its file.
+        places: where they are already.
     """
     edges = [each.edges.astype(np.int64) for each in frames]
     views = [memoryview(each.buffer).cast("B") for each in frames]
+    sizes = np.concatenate([np.diff(own) for own in edges])
     part = None
     if places is None:
         part = scratch.write([view[own[0] : own[-1]] for view, own in zip(views, edges, strict=True)])
         if part is None:
             return None
-        sizes = [int(own[-1] - own[0]) for own in edges]
-        begins = itertools.accumulate(sizes, initial=part.start)
-        places = [(part.file, begin - int(own[0])) for begin, own in zip(begins, edges, strict=False)]
-    files: dict[NamedFile, int] = {}
-    counts = [own.size - 1 for own in edges]
-    table = np.empty((sum(counts), _FRAME_FIELDS), np.int64)
-    table[:, 0] = np.repeat([files.setdefault(file, len(files)) for file, _ in places], counts)
-    table[:, 1] = np.concatenate([own[:-1] + base for own, (_, base) in zip(edges, places, strict=True)])
-    table[:, 2] = np.concatenate([np.diff(own) for own in edges]) - TFRECORD_HEAD - TFRECORD_TAIL
+        # One after another, as they are in their buffers.
+        places = _Places([part.file], np.zeros_like(sizes), part.start + np.cumsum(sizes) - sizes)
+    table = np.empty((sizes.size, _FRAME_FIELDS), np.int64)
+    table[:, 0], table[:, 1] = places.which, places.starts
+    table[:, 2] = sizes - TFRECORD_HEAD - TFRECORD_TAIL
     low = 0
     for view, own in zip(views, edges, strict=True):
         # The last four bytes of each frame are the checksum of its payload.
         tails = np.frombuffer(view, np.uint8)[own[1:, None] + np.arange(-TFRECORD_TAIL, 0)]
         table[low : low + len(tails), 3] = tails.view("<u4")[:, 0]
         low += len(tails)
-    return WindowData(list(files), table, component, pieces, part, unread=True)
+    return WindowData(places.files, table, component, pieces, part, unread=True)
 
 
 def _is_opened_later(component: Component, pieces: Pieces, damage: Damage) -> bool:
@@ -924,7 +952,7 @@ class _Loading:
         """Send the requests of a piece and return what waits for them; None where that failed already."""
         with SuppressCorruption(skips=self._damage.skips):
             shard = self._component.source.pool.get(self._shards[piece])
-            return shard.blocks.begin(_runs(shard, self._rows[piece]))
+            return shard.blocks.begin(shard.blocks.runs(self._rows[piece]))
         return None
 
     def finish(self, piece: int, wait: Callable[[], list[FetchedRun]] | None) -> None:
@@ -1034,15 +1062,6 @@ def locate_rows(
     out = np.empty_like(table)
     out[:, order] = table
     return buffers, out
-
-
-def _runs(shard: OpenShard, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return the runs `[first, stop)` of blocks that ascending rows of a shard are in."""
-    if int(rows[-1] - rows[0]) == len(rows) - 1:
-        return [shard.blocks.around(int(rows[0]), int(rows[-1]) + 1)]
-    blocks = np.unique(shard.head.blocks_of(rows))
-    cuts = np.flatnonzero(np.diff(blocks) > 1) + 1
-    return [(int(run[0]), int(run[-1]) + 1) for run in np.split(blocks, cuts)]
 
 
 def _physical(component: Component, number: int, start: int, stop: int) -> NDArray[np.int64]:

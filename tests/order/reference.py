@@ -246,6 +246,8 @@ def default_shape(sizes, G, *, memory, mixing, kind, by_block, first):
         else:
             side = min(int(windows / (m * held)), N // m if N * held <= windows else N // (2 * m), 2**20)
         side = max(1, side)
+        if kind == "bucket" and N * held <= windows and m > 1:
+            m = max(m, min(wanted, int(2**21 / stored)))
         most = max(1, min(side, N // 8))
         divisors = [
             c for c in range(1, min(most, max(256, G // 16), G // (2 if G >= 64 else 1)) + 1) if G % c == 0
@@ -257,7 +259,7 @@ def default_shape(sizes, G, *, memory, mixing, kind, by_block, first):
 
     def reads(C, m, J):
         e = -(-G // C)
-        n = min(e, J)
+        n, m = min(e, J), min(m, -(-N // (C * J)))
         rows = min(N, C * e if m == 1 else C * (e + m * n * (n + 1) // (2 * J)))
         windows = rows * stored + C * (n + (e - n) // m) * (block - stored) * by_block
         return windows if kind == "local" or m == 1 else min(windows, G * block)

@@ -160,6 +160,8 @@ TOKENS = packed(7 * 10**6, 8208, 10**6)
         (texts(10**8, 100), 256, Budget(local=True, mixing="cheap"), (128, 1, 1311, 20)),
         (texts(10**8, 100), 256, Budget(mixing="best"), (128, 1, 2621, 10)),
         (texts(10**8, 100), 256, Budget(memory_bytes=64 << 20), (128, 1, 3276, 1)),
+        (texts(2 * 10**5, 1000), 256, Budget(), (128, 1, 1311, 4)),
+        (texts(2 * 10**5, 1000), 256, Budget(mixing="cheap"), (128, 1, 2097, 1)),
         (texts(10**8, 100), 257, Budget(local=True), (1, 1, 328, 10_608)),
         (texts(10**8, 1000), 4096, Budget(local=True), (256, 1, 33, 44)),
     ],
@@ -186,7 +188,8 @@ def test_any_budget_has_a_plan_that_keeps_it(record, rows, batch, kind, mixing, 
     plan = default_plan(sizes, global_batch=batch, budget=budget)
     assert batch % plan.ranks == 0
     if plan.interleaved and memory > 2 * (record + 8):
-        assert plan.lanes * plan.interleave * plan.window * record <= memory
+        strand = -(-sizes.total_rows // (plan.lanes * plan.interleave))
+        assert plan.lanes * plan.interleave * min(plan.window, strand) * record <= memory
         assert plan.lanes * plan.interleave <= sizes.total_rows
 
 

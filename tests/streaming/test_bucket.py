@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -132,14 +133,29 @@ def test_passes_of_a_mixture_are_apart(
 
 
 def test_ranks_together_fetch_little_more_than_one(server: FaultServer) -> None:
-    """Neighbours of another rank are not fetched: each chunk comes once, with the blocks at its ends."""
-    found, total = [], 0.0
+    """Neighbours of another rank are not fetched, but most are of the same: a chunk is several strands."""
+    chunk, found, requests, bytes_ = 320, [], 0, 0.0
+    plan = replace(WHOLE, chunk_rows=chunk, window=chunk)
     for rank in range(4):
-        rows, asked = epoch(server, WHOLE, num_threads=0, rank=rank, world_size=4)
+        rows, asked = epoch(server, plan, num_threads=0, rank=rank, world_size=4)
         found += rows
-        total += asked.bytes
+        requests += asked.requests
+        bytes_ += asked.bytes
     assert sorted(found) == list(range(ROWS))
-    assert total <= 1.03 + 4096 / (80 * SIZE) * 1.5 + 16 * BLOCK / (ROWS * SIZE)
+    assert bytes_ <= 1.03 + BLOCK / (chunk * SIZE) * 1.5 + 16 * BLOCK / (ROWS * SIZE)
+    assert requests <= 16 + 1.5 * ROWS / chunk
+
+
+def test_the_first_batch_needs_no_blocks_of_a_small_dataset(server: FaultServer) -> None:
+    """Checksums of all records are fewer bytes, and come again with no batch."""
+    ds = shardio.open("s3://bucket/d", storage_options=s3.options_for(server.url), engine="obstore")
+    stream = shardio.stream(ds, global_batch=256, plan=WHOLE, num_threads=0)
+    server.log.clear()
+    first = next(iter(stream))["payload"]
+    asked = [r.range[1] - r.range[0] for r, _ in server.log if r.range and "/data/" in r.path]
+    assert sum(asked) < 0.4 * 256 * BLOCK
+    plain = shardio.open("s3://bucket/d", storage_options=s3.options_for(server.url), verify=False)
+    assert first == next(iter(shardio.stream(plain, global_batch=256, plan=WHOLE)))["payload"]
 
 
 def test_an_epoch_in_storage_order_has_no_seams(server: FaultServer) -> None:

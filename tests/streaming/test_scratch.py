@@ -267,6 +267,19 @@ def test_what_a_cache_keeps_is_not_written_twice(
             assert whole < written() - before < 1.3 * whole
 
 
+def test_what_is_chosen_of_a_cache_is_not_written_again(tmp_path: Path, made: Made) -> None:
+    """A selection, and what deletions left."""
+    url = memory_url()
+    write(url)
+    folder = {"plain": url}
+    chosen = numbers(stream(some(cached(folder, tmp_path))))
+    assert chosen == numbers(in_memory(some(shardio.open(url))))
+    shardio.delete(url, np.arange(0, ROWS, 7))
+    left = numbers(stream(cached(folder, tmp_path)))
+    assert left == numbers(in_memory(shardio.open(url)))
+    assert not made.written
+
+
 def test_what_a_cache_loses_is_fetched_again(urls: dict[str, str], tmp_path: Path, made: Made) -> None:
     expected = numbers(in_memory(shardio.open(urls["plain"])))
     batches = iter(stream(cached(urls, tmp_path)))
