@@ -75,7 +75,7 @@ def recorded(arguments: list[str], root: Path, folder: Path) -> Recording:
     environment = {**os.environ, "TMPDIR": str(scratch)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    reader = _Trace(root, marks)
+    reader = Trace(root, marks)
     reader.recording.events.append(Event("folder", (scratch.name,), 0))
     with trace.open(encoding="ascii") as lines:
         for line in lines:
@@ -93,7 +93,7 @@ def _bytes(text: str) -> bytes:
     return bytes.fromhex(text.replace("\\x", ""))
 
 
-class _Trace:
+class Trace:
     """Turns the lines of strace into events."""
 
     def __init__(self, root: Path, marks: Path) -> None:
@@ -111,10 +111,15 @@ class _Trace:
         thread, text = match.groups()
         here = len(self.recording.events)
         if text.endswith("<unfinished ...>"):
-            self._begun[thread] = here, text.removesuffix("<unfinished ...>").rstrip()
+            self._begun[thread] = here, (start := text.removesuffix("<unfinished ...>").rstrip())
+            if start.startswith("close("):
+                # Its number is free at once: another thread may get it before this call ends.
+                self._files.pop(int(start[6:].rstrip(")")), None)
             return
         if resumed := re.match(r"<\.\.\. \w+ resumed>", text):
             here, start = self._begun.pop(thread)
+            if start.startswith("close("):
+                return
             text = start + text[resumed.end() :]
         call = _CALL.fullmatch(text)
         if call is None or call[3] == "?":

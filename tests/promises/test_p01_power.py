@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import shardio
-from tests.promises.power import STRACE, Cut, Recording, cuts, recorded
+from tests.promises.power import STRACE, Cut, Recording, Trace, cuts, recorded
 from tests.promises.power_check import Judge, check_cache
 from tests.servers.web import folder_server
 
@@ -36,6 +37,24 @@ def cache(tmp_path_factory) -> Iterator[tuple[Recording, str]]:
     recording = record("cache", folder)
     with folder_server(folder / "served") as server:
         yield recording, server
+
+
+def test_a_number_that_is_free_before_its_close_ends_is_the_next_files():
+    """Of two threads, one closes a file, and the other opens, fills and flushes one of the same number."""
+    lines = [
+        '1 openat(AT_FDCWD, "/r/a", O_RDWR|O_CREAT, 0600) = 7',
+        "1 close(7 <unfinished ...>",
+        '2 openat(AT_FDCWD, "/r/b", O_RDWR|O_CREAT, 0600) = 7',
+        "1 <... close resumed>) = 0",
+        '2 write(7, "x", 1) = 1',
+        "2 fsync(7) = 0",
+    ]
+    trace = Trace(Path("/r"), Path("/marks"))
+    for line in lines:
+        trace.take(
+            re.sub('"(.*?)"', lambda text: '"' + "".join(f"\\x{ord(c):02x}" for c in text[1]) + '"', line)
+        )
+    assert [event.verb for event in trace.recording.events] == ["file", "file", "write", "flush"]
 
 
 def try_cuts(
