@@ -282,7 +282,9 @@ def _classify_status(facts: _Facts) -> RequestFailure:
         kind = ErrorKind.REFUSED
     else:
         kind = _BY_STATUS.get(status, ErrorKind.UNAVAILABLE if status >= 500 else ErrorKind.REFUSED)
-    text = " ".join(part for part in (f"status {status}", facts.code, facts.text.strip()[:200]) if part)
+    # One line, also of a page that a gateway made.
+    line = " ".join(facts.text.split())[:200]
+    text = " ".join(part for part in (f"status {status}", facts.code, line) if part)
     # A gateway's 5xx says nothing about what the service behind it did; that it cannot do it says enough.
     applied = status is not None and status >= 500 and kind is not ErrorKind.REFUSED
     return RequestFailure(kind, text, status, _retry_after(facts.headers), applied)
