@@ -46,6 +46,7 @@ OUTSIDE = {
     "data, sha256 = seal_sessions([*older, *sessions])": "sessions are few",
     "if len(self.written) == 1 and base == kept.number:": "no append changes the schema",
     "if twice:": "no append changes the schema",
+    "if dry_run or not plan.has_work():": "a dry run may do as it would",
     "if again and self._strict:": "deletions are by conditions",
     "except ShardioError:": "there is no Ctrl-C",
 }

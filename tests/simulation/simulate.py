@@ -16,12 +16,19 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import shardio
-from shardio.metadata import MANIFESTS, SESSIONS, manifest_key
+from shardio.metadata import HINT_KEY, MANIFESTS, SESSIONS, manifest_key
 from shardio.v1 import manifest_pb2 as pb
 from tests.simulation.clients import DEEDS, ROOT, Client, Deed, contents, manifest_of, newest, past
 from tests.simulation.world import FAULTS, World, simulated
 
 Turn = tuple[int, int]
+
+# Deeds that have to do with each other: of every second schedule.
+THEMES = (
+    ("gc", "tag", "untag"), ("gc", "session"), ("gc", "task", "merge"), ("gc", "compact", "delete"),
+    ("session", "restore"), ("gc", "erase", "tag"), ("gc", "table", "keys", "compact"),
+    ("gc", "restore", "schema"),
+)  # fmt: skip
 
 
 @dataclass
@@ -52,6 +59,8 @@ class Schedule:
         clients = draw.randint(2, 4)
         kinds = draw.sample(list(DEEDS), draw.choice([1, 2, 3, 3, 5, len(DEEDS)]))
         kinds.append("append")
+        if seed % 2:
+            kinds = [*draw.choice(THEMES), "append"]
         weights = [DEEDS[kind] for kind in kinds]
         deeds = [
             [(kind, draw.randrange(60)) for kind in draw.choices(kinds, weights, k=draw.randint(1, 6))]
@@ -264,6 +273,13 @@ def check_present(world: World, last: int) -> None:
         shardio.gc(ROOT, abandon=list(first.unclaimed), dry_run=False)
     again = shardio.gc(ROOT, dry_run=True)
     assert (again.doomed, again.unclaimed) == ((), {}), f"left after a collection: {again}"
+    expired = set(manifest_of(world, newest(world)).expiry.expired_versions)
+    alive = set(range(1, newest(world) + 1)) - expired
+    needed = frozenset[str]().union(*(past(world, v)[1] for v in alive))
+    left = {
+        key for key in world.objects.keys() - needed - {HINT_KEY} if not key.startswith((MANIFESTS, SESSIONS))
+    }
+    assert not left, f"left after a collection, and told nowhere: {left}"
     found = sorted(int(value["n"]) for value in shardio.open(ROOT))
     assert found == contents(world, last), f"a collection changed {contents(world, last)} to {found}"
 
