@@ -35,8 +35,7 @@ def writer_of(url: str, session: str) -> Callable[[Iterable[Any]], None]:
 
 def main(url: str, session: str = "table-2024-06") -> shardio.Version:
     """Write a table of 10,000 rows."""
-    from pyspark.sql import SparkSession
-    from pyspark.sql import functions as f
+    from pyspark.sql import SparkSession, functions as f
 
     spark = SparkSession.builder.appName("shardio").getOrCreate()
     frame = spark.range(10_000, numPartitions=8).withColumn("text", f.concat(f.lit("row "), f.col("id")))

@@ -11,34 +11,33 @@ import itertools
 import os
 import urllib.parse
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog
+from shardio.catalog import Catalog, Version
 from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError
-from shardio.metadata import Schema
+from shardio.metadata import Schema, ShardEntry
 from shardio.progress import displayed
 from shardio.sources import SplitRules, SplitUrl, check_partitions, explain_listing, find_governed
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
-from shardio_indexer._layout import assign_shards, choose_target, find_shards, known_target
+from shardio_indexer._layout import (
+    AdoptTarget,
+    ShardSearch,
+    assign_shards,
+    choose_target,
+    find_shards,
+    known_target,
+)
 from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening_line
 from shardio_indexer._scan import ScanOptions
-from shardio_indexer._schema import line_content, partition_outcomes, resolve_schema
-from shardio_indexer._shard import AdoptJob, index_is_intact, run_jobs
+from shardio_indexer._schema import ResolvedSchema, line_content, partition_outcomes, resolve_schema
+from shardio_indexer._shard import AdoptJob, FoundShard, ShardOutcome, index_is_intact, run_jobs
 from shardio_indexer._sniff import UnknownKindError, format_of_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from concurrent.futures import Executor
-    from pathlib import Path
-
-    from shardio.catalog import Version
-    from shardio.metadata import ShardEntry
-    from shardio_indexer._layout import AdoptTarget, ShardSearch
-    from shardio_indexer._schema import ResolvedSchema
-    from shardio_indexer._shard import FoundShard, ShardOutcome
 
 
 @checked_options

@@ -9,23 +9,17 @@ are held.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, TFRECORD_TAIL, Framing, Limits, RecordCrc
-from shardio.metadata import record_checksums
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from shardio.format import Limits
-    from shardio.metadata import IndexBuilder
+from shardio.metadata import IndexBuilder, record_checksums
 
 Bytes: TypeAlias = "bytes | memoryview"
 Check: TypeAlias = Literal["crc32c", "crc32", "none"]

@@ -7,24 +7,15 @@ second time.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardio.catalog import Catalog, StoredLists, Version, publish
 from shardio.errors import SchemaError
-from shardio.metadata import (
-    Manifest,
-    ShardTable,
-    is_random_session,
-    usable_keys,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from shardio.metadata import Schema, ShardEntry
+from shardio.metadata import Manifest, Schema, ShardEntry, ShardTable, is_random_session, usable_keys
 
 
 class RootedEntry(NamedTuple):

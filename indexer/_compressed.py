@@ -12,23 +12,17 @@ A stream goes up to the first damage, since a decoder cannot step over that; blo
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import FormatError, StorageError
-from shardio.format import ZSTD_HEAD, Compression, explain_zstd
-from shardio_indexer._blocks import FrameRun, GapFound
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from numpy.typing import NDArray
-
-    from shardio.format import Limits
-    from shardio.metadata import IndexBuilder
-    from shardio_indexer._blocks import BlockCutter, Bytes, Framer, SalvageOptions
+from shardio.format import ZSTD_HEAD, Compression, Limits, explain_zstd
+from shardio.metadata import IndexBuilder
+from shardio_indexer._blocks import BlockCutter, Bytes, Framer, FrameRun, GapFound, SalvageOptions
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.catalog import Catalog
@@ -26,24 +29,15 @@ from shardio.format import (
     TAR_END,
     Compression,
     Framing,
+    Limits,
     RecordCrc,
     is_tar_header,
     read_member,
     sample_name,
 )
 from shardio.reader import ReadOptions, ShardSource, root_stores
-from shardio.storage import connect
-from shardio_indexer._blocks import FrameRun, SalvageOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from shardio.format import Limits
-    from shardio.storage import Store
-    from shardio_indexer._blocks import Bytes, Check
+from shardio.storage import Store, connect
+from shardio_indexer._blocks import Bytes, Check, FrameRun, SalvageOptions
 
 
 class FrameBounds(NamedTuple):
@@ -345,8 +339,7 @@ def export_indexes(
         StorageError: another file is under the name of an index, or the place cannot be written.
     """
     if form != "dali":
-        message = f"form={form!r} is not known; there is 'dali'"
-        raise ValueError(message)
+        raise ValueError(f"form={form!r} is not known; there is 'dali'")
     store = connect(url, storage_options=storage_options)
     catalog = Catalog(store)
     version = catalog.load()

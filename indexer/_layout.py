@@ -10,34 +10,30 @@ import hashlib
 import os
 import pathlib
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from shardio.catalog import Catalog, check_place
 from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
-from shardio.metadata import METADATA
+from shardio.metadata import METADATA, ShardEntry
 from shardio.sources import (
     Division,
     FoundFile,
     Listing,
     SplitRules,
     SplitUrl,
+    TfdsFolder,
+    TfdsSplitFile,
     common_folder,
     find_files,
     find_other,
     find_tfds,
     folder_of,
 )
-from shardio.storage import RemoteStore, connect
+from shardio.storage import RemoteStore, Store, connect
 from shardio_indexer._shard import FoundShard
 from shardio_indexer._sniff import format_of_name, may_be_shard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from shardio.metadata import ShardEntry
-    from shardio.sources import TfdsFolder, TfdsSplitFile
-    from shardio.storage import Store
 
 _INDEXES = (".shardidx", ".idx", ".index")
 # Names of files that describe shards and are beside them.
@@ -109,8 +105,7 @@ def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | Non
 def _take_tfds(search: ShardSearch, listing: Listing, tfds: TfdsFolder) -> None:
     """Note what a folder of TensorFlow Datasets says of its files, and which are not there."""
     if search.tfds is not None and search.tfds.url != tfds.url:
-        message = f"{search.tfds.url} and {tfds.url} are two datasets of TFDS: adopt them one by one"
-        raise ValueError(message)
+        raise ValueError(f"{search.tfds.url} and {tfds.url} are two datasets of TFDS: adopt them one by one")
     search.tfds = tfds
     there = {file.key for file in listing.files}
     for file in tfds.files:
@@ -329,12 +324,11 @@ def _check_place(search: ShardSearch, target: AdoptTarget) -> None:
             key = file.place.below(target.place) or ""
             inner, metadata, _ = key.partition(f"/{METADATA}/")
             if metadata:
-                message = (
+                raise ValueError(
                     f"{target.place.join(inner).url} is a dataset by itself, and a dataset at "
                     f"{target.place.url} would hold it: adopt the shards by patterns that leave it out, and "
                     "say where their dataset goes with into="
                 )
-                raise ValueError(message)
 
 
 def _check_alone(search: ShardSearch, target: AdoptTarget) -> None:
@@ -346,11 +340,10 @@ def _check_alone(search: ShardSearch, target: AdoptTarget) -> None:
         other = FoundFile(target.place.url, info.key, info.size, "")
         known = other.is_shardio or other.is_clutter or info.key.endswith(_DESCRIPTIONS)
         if not known and other.place not in found:
-            message = (
+            raise ValueError(
                 f"{target.place.url} would become the dataset, and holds other files too, such as "
                 f"{info.key}: say where the dataset goes with into=, which may be {target.place.url} as well"
             )
-            raise ValueError(message)
 
 
 def _same_kind(

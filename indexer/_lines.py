@@ -7,20 +7,15 @@ or not UTF-8, is damage.  A byte order mark at the beginning, and blank lines am
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Generator, Iterator
+from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import UTF8_BOM, Framing, RecordCrc, is_blank_line, parse_json, wide_encoding
-from shardio_indexer._blocks import FrameRun, SalvageOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from numpy.typing import NDArray
-
-    from shardio_indexer._blocks import Bytes
+from shardio_indexer._blocks import Bytes, FrameRun, SalvageOptions
 
 # What a line holds for its reader.
 LineContent: TypeAlias = Literal["json", "text", "bytes"]

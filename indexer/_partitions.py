@@ -6,19 +6,15 @@ shards.  What the folder of the dataset itself says is the same for all of its r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shardio.catalog import Version
 from shardio.errors import SchemaError
 from shardio.metadata import Feature, Schema
 from shardio.sources import SPLIT_KEY, FolderKey, key_value, keys_of_shard, type_of_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from shardio.catalog import Version
-    from shardio_indexer._commit import RootedEntry
+from shardio_indexer._commit import RootedEntry
 
 LEAVE_OUT = "leave out what folders say with partitions=None, or convert the files with `shardio convert`"
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from shardio.errors import ShardioError
+from shardio.codecs import InferenceReport
+from shardio.errors import BadRecord, ShardioError
+from shardio.metadata import Schema
 from shardio.progress import BytesProgress
 from shardio.reports import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from shardio.codecs import InferenceReport
-    from shardio.errors import BadRecord
-    from shardio.metadata import Schema
 
 # Values of these options are secrets.
 _SECRET = ("secret", "key", "token", "password", "credential", "connection", "sas")

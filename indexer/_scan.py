@@ -10,31 +10,25 @@ import contextlib
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from shardio import kernels
 from shardio.catalog import writer_name
 from shardio.errors import ShardioError
 from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
-from shardio.metadata import IndexBuilder
-from shardio.storage import temporary_files
-from shardio_indexer._blocks import BlockCutter, GapFound, SalvageOptions, least_block_bytes
+from shardio.metadata import IndexBuilder, IndexHead
+from shardio.storage import DataFile, Store, temporary_files
+from shardio_indexer._blocks import BlockCutter, Check, Framer, GapFound, SalvageOptions, least_block_bytes
 from shardio_indexer._compressed import DualScan, GzipMember, MemberBlocks, decode_members
 from shardio_indexer._external_index import ExternalIndexFramer, find_external_index
 from shardio_indexer._lines import LineContent, LineFramer
 from shardio_indexer._sniff import HEAD_BYTES, ShardKind, sniff
 from shardio_indexer._tar import TarFramer
 from shardio_indexer._tfrecord import TFRecordFramer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from shardio.metadata import IndexHead
-    from shardio.storage import DataFile, Store
-    from shardio_indexer._blocks import Check, Framer
 
 _HELD = 8 << 20
 

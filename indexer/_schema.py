@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shardio.codecs import infer_schema
+from shardio.catalog import Version
+from shardio.codecs import InferenceReport, infer_schema
 from shardio.convert import infer_from_payloads
 from shardio.errors import (
     CorruptRecordError,
@@ -21,27 +23,17 @@ from shardio.errors import (
     StorageError,
 )
 from shardio.format import Compression, Framing
-from shardio.metadata import Feature, Schema, ShardTable
+from shardio.metadata import Feature, Schema, ShardEntry, ShardTable
 from shardio.reader import ReadOptions, RecordSequence, ShardSource, value_codec
-from shardio.storage import connect
+from shardio.sources import TfdsFolder
+from shardio.storage import Store, connect
 from shardio_indexer._commit import RootedEntry
+from shardio_indexer._layout import AdoptTarget
+from shardio_indexer._lines import LineContent
 from shardio_indexer._partitions import Partitions
+from shardio_indexer._scan import ScanOptions
+from shardio_indexer._shard import ShardOutcome
 from shardio_indexer._sniff import format_of_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.catalog import Version
-    from shardio.codecs import InferenceReport
-    from shardio.metadata import ShardEntry
-    from shardio.sources import TfdsFolder
-    from shardio.storage import Store
-    from shardio_indexer._layout import AdoptTarget
-    from shardio_indexer._lines import LineContent
-    from shardio_indexer._scan import ScanOptions
-    from shardio_indexer._shard import ShardOutcome
 
 JSON_LINES = Schema({"json": Feature("json")}, encoding="bytes")
 

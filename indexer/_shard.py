@@ -12,14 +12,17 @@ import functools
 import hashlib
 import pickle
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardio import kernels
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
 from shardio.metadata import (
     INDEX_SUFFIX,
     INDEXES,
+    IndexHead,
     ShardEntry,
     check_foreign_key,
     check_index_end,
@@ -30,17 +33,9 @@ from shardio.metadata import (
     usual_index_key,
 )
 from shardio.parallel import JobRunner, LostJob, check_workers
-from shardio.storage import connect
+from shardio.storage import Store, connect
 from shardio_indexer._blocks import GapFound
-from shardio_indexer._scan import scan_shard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from concurrent.futures import Executor
-
-    from shardio.metadata import IndexHead
-    from shardio.storage import Store
-    from shardio_indexer._scan import ScanOptions, SpooledIndex
+from shardio_indexer._scan import ScanOptions, SpooledIndex, scan_shard
 
 _HEAD_BYTES = 64 << 10
 _FAILURES = (ShardioError, OSError, ValueError, MemoryError)

@@ -8,7 +8,7 @@ kept that may lack a member: the one before the damage and the first one after i
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -24,12 +24,7 @@ from shardio.format import (
     read_member,
     sample_name,
 )
-from shardio_indexer._blocks import FrameRun, SalvageOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from shardio_indexer._blocks import Bytes
+from shardio_indexer._blocks import Bytes, FrameRun, SalvageOptions
 
 _END = "end of the tar archive"
 _NO_SAMPLES = "no sample"

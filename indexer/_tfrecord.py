@@ -8,20 +8,15 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
 
 import numpy as np
 
 from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Framing, RecordCrc
-from shardio_indexer._blocks import FrameRun, SalvageOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from shardio.kernels import Scan
-    from shardio_indexer._blocks import Bytes, Check
+from shardio.kernels import Scan
+from shardio_indexer._blocks import Bytes, Check, FrameRun, SalvageOptions
 
 _EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
 _LARGE = 32 << 20

@@ -12,63 +12,64 @@ from typing import TYPE_CHECKING, Any
 
 # What editors and checkers of types see; `_OFFERED` has the same names for when they are first used.
 if TYPE_CHECKING:
-    from shardio import codecs as codecs
-    from shardio import errors as errors
-    from shardio.catalog import Version as Version
-    from shardio.catalog import commit as commit
-    from shardio.catalog import gc as gc
-    from shardio.catalog import log as log
-    from shardio.codecs import CenterCrop as CenterCrop
-    from shardio.codecs import ImageOptions as ImageOptions
-    from shardio.codecs import RandomResizedCrop as RandomResizedCrop
-    from shardio.convert import convert_dataset as convert_dataset
-    from shardio.convert import export_dataset as export_dataset
-    from shardio.convert import from_arrow as from_arrow
-    from shardio.convert import from_generator as from_generator
-    from shardio.convert import from_pandas as from_pandas
-    from shardio.convert import from_polars as from_polars
-    from shardio.convert import pack_dataset as pack_dataset
+    from shardio import codecs as codecs, errors as errors
+    from shardio.catalog import Version as Version, commit as commit, gc as gc, log as log
+    from shardio.codecs import (
+        CenterCrop as CenterCrop,
+        ImageOptions as ImageOptions,
+        RandomResizedCrop as RandomResizedCrop,
+    )
+    from shardio.convert import (
+        convert_dataset as convert_dataset,
+        export_dataset as export_dataset,
+        from_arrow as from_arrow,
+        from_generator as from_generator,
+        from_pandas as from_pandas,
+        from_polars as from_polars,
+        pack_dataset as pack_dataset,
+    )
     from shardio.errors import ShardioError as ShardioError
     from shardio.format import Limits as Limits
-    from shardio.lifecycle import build_keys as build_keys
-    from shardio.lifecycle import build_table as build_table
-    from shardio.lifecycle import compact as compact
-    from shardio.lifecycle import delete as delete
-    from shardio.lifecycle import diff as diff
-    from shardio.lifecycle import remove_split as remove_split
-    from shardio.lifecycle import rename_split as rename_split
-    from shardio.lifecycle import repair as repair
-    from shardio.lifecycle import restore as restore
-    from shardio.lifecycle import set_schema as set_schema
-    from shardio.lifecycle import tag as tag
-    from shardio.lifecycle import tags as tags
-    from shardio.lifecycle import untag as untag
-    from shardio.maintenance import fill_cache as fill_cache
-    from shardio.maintenance import verify as verify
-    from shardio.metadata import Feature as Feature
-    from shardio.metadata import Schema as Schema
+    from shardio.lifecycle import (
+        build_keys as build_keys,
+        build_table as build_table,
+        compact as compact,
+        delete as delete,
+        diff as diff,
+        remove_split as remove_split,
+        rename_split as rename_split,
+        repair as repair,
+        restore as restore,
+        set_schema as set_schema,
+        tag as tag,
+        tags as tags,
+        untag as untag,
+    )
+    from shardio.maintenance import fill_cache as fill_cache, verify as verify
+    from shardio.metadata import Feature as Feature, Schema as Schema
     from shardio.order import Plan as Plan
-    from shardio.packing import pack as pack
-    from shardio.packing import pack_columns as pack_columns
-    from shardio.packing import unpack as unpack
+    from shardio.packing import pack as pack, pack_columns as pack_columns, unpack as unpack
     from shardio.parallel import write_dataset as write_dataset
-    from shardio.reader import DatasetDict as DatasetDict
-    from shardio.reader import DatasetReader as DatasetReader
-    from shardio.reader import Location as Location
-    from shardio.reader import ShardReader as ShardReader
-    from shardio.reader import join as join
-    from shardio.reader import open as open  # noqa: A004 - the public name
-    from shardio.reader import open_shard as open_shard
+    from shardio.reader import (
+        DatasetDict as DatasetDict,
+        DatasetReader as DatasetReader,
+        Location as Location,
+        ShardReader as ShardReader,
+        join as join,
+        open as open,  # noqa: A004 - the public name
+        open_shard as open_shard,
+    )
     from shardio.storage import CacheOptions as CacheOptions
-    from shardio.streaming import Stream as Stream
-    from shardio.streaming import StreamOptions as StreamOptions
-    from shardio.streaming import audit as audit
-    from shardio.streaming import bench as bench
-    from shardio.streaming import mix as mix
-    from shardio.streaming import plan_report as plan_report
-    from shardio.streaming import stream as stream
-    from shardio.writer import DatasetWriter as DatasetWriter
-    from shardio.writer import ShardWriter as ShardWriter
+    from shardio.streaming import (
+        Stream as Stream,
+        StreamOptions as StreamOptions,
+        audit as audit,
+        bench as bench,
+        mix as mix,
+        plan_report as plan_report,
+        stream as stream,
+    )
+    from shardio.writer import DatasetWriter as DatasetWriter, ShardWriter as ShardWriter
     from shardio_indexer import adopt as adopt
 
 __version__ = "0.1.0"

@@ -7,28 +7,13 @@ import importlib.util
 import inspect
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
-
-__all__ = [
-    "checked_options",
-    "checked_options_beside",
-    "closest",
-    "integer",
-    "integers",
-    "names",
-    "need",
-    "no_attribute",
-    "no_option",
-    "options_by_root",
-]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,8 +38,7 @@ def integer(name: str, value: object) -> int:
             return operator.index(value)
         except TypeError:  # an array, a tensor of floats: whether it is an integer depends on what it holds
             pass
-    message = f"{name} must be an integer, found {value!r}"
-    raise TypeError(message)
+    raise TypeError(f"{name} must be an integer, found {value!r}")
 
 
 def _is_there(module: str) -> bool:
@@ -79,8 +63,7 @@ def need(what: str, install: str, *packages: str) -> None:
     for package in packages:
         module = _MODULES.get(package, package)
         if not _is_there(module):
-            message = f'{what} needs {package}: pip install "{install}"'
-            raise ModuleNotFoundError(message, name=module)
+            raise ModuleNotFoundError(f'{what} needs {package}: pip install "{install}"', name=module)
 
 
 def names(name: str, values: object) -> tuple[str, ...]:
@@ -94,15 +77,12 @@ def names(name: str, values: object) -> tuple[str, ...]:
         ('image', 'label')
     """
     if isinstance(values, str):
-        message = f"{name}= takes a list of names, found a string: {name}=[{values!r}]"
-        raise TypeError(message)
+        raise TypeError(f"{name}= takes a list of names, found a string: {name}=[{values!r}]")
     if not isinstance(values, Iterable) or isinstance(values, bytes | bytearray | Mapping):
-        message = f"{name}= takes a list of names, found {values!r:.80}"
-        raise TypeError(message)
+        raise TypeError(f"{name}= takes a list of names, found {values!r:.80}")
     found = tuple(values)
     if not all(isinstance(each, str) for each in found):
-        message = f"{name}= takes a list of names, found {found!r:.80}"
-        raise TypeError(message)
+        raise TypeError(f"{name}= takes a list of names, found {found!r:.80}")
     return found
 
 
@@ -133,8 +113,7 @@ def integers(name: str, values: object, *, mask: str = "") -> NDArray[Any]:
                 integer(f"{name}[{number}]", item.item() if isinstance(item, np.bool_) else item)
     array = np.asarray(items)
     if array.dtype == object and all(type(item) is int for item in array.flat):
-        message = f"{name}: {max(array.flat, key=abs)} is beyond 64 bits"
-        raise ValueError(message)
+        raise ValueError(f"{name}: {max(array.flat, key=abs)} is beyond 64 bits")
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         hint = f"; a mask goes to {mask}" if mask and array.dtype == np.bool_ else ""
         message = f"{name} must be a sequence of integers, not {array.dtype} of shape {array.shape}{hint}"
@@ -144,12 +123,10 @@ def integers(name: str, values: object, *, mask: str = "") -> NDArray[Any]:
 
 def _listed(name: str, values: object) -> list[Any]:
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | bytearray | Mapping):
-        message = f"{name} must be a sequence of integers, found {values!r:.80}"
-        raise TypeError(message)
+        raise TypeError(f"{name} must be a sequence of integers, found {values!r:.80}")
     items = list(values)
     if not items and isinstance(values, Iterator):
-        message = f"{name}: the iterator gave nothing; if it was used up before, give a list instead"
-        raise ValueError(message)
+        raise ValueError(f"{name}: the iterator gave nothing; if it was used up before, give a list instead")
     return items
 
 
@@ -225,10 +202,9 @@ def options_by_root(given: object) -> dict[str, dict[str, Any]]:
         if isinstance(given, list | tuple | set | frozenset):
             roots = list(given)
         shown = ", ".join(f"{os.fspath(root)!r}: {{}}" for root in roots or ["s3://bucket/"])
-        message = (
+        raise TypeError(
             f"allow_roots must map URLs to their storage options, found {given!r:.80}; write {{{shown}}}"
         )
-        raise TypeError(message)
     for root, options in given.items():
         if not isinstance(root, str | os.PathLike) or not isinstance(options, Mapping | None):
             message = f"allow_roots must map URLs to their storage options, found {root!r}: {options!r:.80}"

@@ -10,26 +10,10 @@ import base64
 import io
 import json
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-__all__ = [
-    "Notebook",
-    "count",
-    "describe",
-    "html_cell",
-    "html_of_values",
-    "html_table",
-    "plain",
-    "plural",
-    "printable",
-    "size",
-]
 
 _FEW = 8
 _HTML_WIDTH = 200

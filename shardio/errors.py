@@ -8,8 +8,7 @@ call (`SchemaError`, `ResumeError`, `UnsafeNameError`).  Plain mistakes of the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any

@@ -10,22 +10,18 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.arguments import checked_options, integer, names
 from shardio.codecs import RaggedColumn
 from shardio.errors import BadRecord, SchemaError
 from shardio.metadata import Feature
 from shardio.reports import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
 
 __all__ = ["PackReport", "PackedRows", "best_fit", "pack", "pack_columns", "unpack"]
 
@@ -211,11 +207,9 @@ class Packer:
     ) -> None:
         self._length = _positive("length", length)
         if on_error not in ("raise", "skip"):
-            message = f'on_error={on_error!r} must be "raise" or "skip"'
-            raise ValueError(message)
+            raise ValueError(f'on_error={on_error!r} must be "raise" or "skip"')
         if (buffer := _positive("buffer_tokens", buffer_tokens)) < length:
-            message = f"buffer_tokens={buffer} must be at least length={length}"
-            raise ValueError(message)
+            raise ValueError(f"buffer_tokens={buffer} must be at least length={length}")
         self._cut, self._skip, self._pad, self._buffer = bool(cut), on_error == "skip", pad, buffer
         self.types: dict[str, Feature] = {}
         self._names: tuple[str, ...] | None = None
@@ -262,17 +256,15 @@ class Packer:
         packed = tuple(given) if self._names is None else self._names
         missing = [name for name in packed if name not in given]
         if missing:
-            message = (
+            raise ValueError(
                 f"the first record lacks the feature {missing[0]!r} of features=; it has {sorted(given)}"
             )
-            raise ValueError(message)
         self._set_types({name: _inferred(name, given[name]) for name in packed})
 
     def _set_types(self, types: dict[str, Feature]) -> None:
         taken = [name for name in types if name in _OWN]
         if taken:
-            message = f"packing adds the feature {taken[0]!r} itself: rename the records' own"
-            raise ValueError(message)
+            raise ValueError(f"packing adds the feature {taken[0]!r} itself: rename the records' own")
         if not types:
             raise ValueError("there is no feature to pack")
         self._padding = _paddings(self._pad, {name: _dtype(feature) for name, feature in types.items()})
@@ -380,11 +372,10 @@ class Layout:
         self.rows = int(row.max()) + 1 if len(row) else 0
         if rows is not None:
             if self.rows > rows:
-                message = (
+                raise ValueError(
                     f"the {len(lengths)} documents of this step need {self.rows} rows of {length} tokens, "
                     f"more than rows={rows}: give more rows, or stream fewer records in a step"
                 )
-                raise ValueError(message)
             self.rows = rows
         order = np.argsort(row, kind="stable")
         self._row, self._starts, self._sizes = row[order], starts[order], lengths[order]
@@ -604,8 +595,7 @@ def unpack(values: Any, segment_ids: Any) -> RaggedColumn:
 
 def _positive(name: str, value: Any) -> int:
     if (number := integer(name, value)) < 1:
-        message = f"{name}={value!r} must be an integer of at least 1"
-        raise ValueError(message)
+        raise ValueError(f"{name}={value!r} must be an integer of at least 1")
     return number
 
 
@@ -652,10 +642,9 @@ def _feature(name: str, kind: Any) -> Feature:
     if not feature.shape:
         return Feature(feature.type, shape=(None,))
     if feature.shape[0] is not None or feature.unknown_dimensions != 1:
-        message = (
+        raise ValueError(
             f"{name!r} is {feature.short!r}; only the first size of a document may differ: {feature.type}[?]"
         )
-        raise ValueError(message)
     return feature
 
 
@@ -670,11 +659,10 @@ def _inferred(name: str, value: Any) -> Feature:
     except (ValueError, TypeError):
         array = np.empty(0, object)
     if array.dtype.kind not in "biufc" or not array.ndim:
-        message = (
+        raise ValueError(
             f"the feature {name!r} holds no tokens but {array.dtype} of shape {array.shape}: name those that "
             "are packed, features=[...]; the others are left out then"
         )
-        raise ValueError(message)
     return Feature(array.dtype.name, shape=(None, *array.shape[1:]))
 
 
@@ -687,42 +675,36 @@ def _paddings(pad: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
     given = dict(pad) if isinstance(pad, Mapping) else dict.fromkeys(dtypes, pad)
     unknown = [name for name in given if name not in dtypes]
     if unknown:
-        message = f"pad= names {unknown[0]!r}, which is not packed; packed are {sorted(dtypes)}"
-        raise ValueError(message)
+        raise ValueError(f"pad= names {unknown[0]!r}, which is not packed; packed are {sorted(dtypes)}")
     for name, dtype in dtypes.items():
         value = given.setdefault(name, 0)
         try:
             column = RaggedColumn(np.empty(0, dtype), np.zeros(1, np.int64))
             given[name] = column.pad(1, value=value).dtype.type(value)
         except (ValueError, OverflowError) as error:
-            message = f"pad={value!r} does not fit the feature {name!r} of {dtype}"
-            raise ValueError(message) from error
+            raise ValueError(f"pad={value!r} does not fit the feature {name!r} of {dtype}") from error
     return given
 
 
 def _ragged(columns: Mapping[str, Any], features: Sequence[str] | None) -> dict[str, RaggedColumn]:
     """Return the columns that are to be packed, as flat columns of NumPy."""
     if not isinstance(columns, Mapping):
-        message = f"pack_columns packs the columns of a batch, a dict, found {type(columns).__name__}"
-        raise TypeError(message)
+        raise TypeError(f"pack_columns packs the columns of a batch, a dict, found {type(columns).__name__}")
     ragged = (name for name, column in columns.items() if isinstance(column, RaggedColumn))
     packed = tuple(ragged) if features is None else names("features", features)
     if not packed:
-        message = (
+        raise ValueError(
             f"there is no ragged column to pack among {sorted(map(str, columns))}: name it, features=[...]"
         )
-        raise ValueError(message)
     taken = [name for name in _OWN if name in columns]
     if taken:
-        message = f"packing adds the column {taken[0]!r} itself: rename the batch's own"
-        raise ValueError(message)
+        raise ValueError(f"packing adds the column {taken[0]!r} itself: rename the batch's own")
     return {name: _flat(name, columns) for name in packed}
 
 
 def _flat(name: str, columns: Mapping[str, Any]) -> RaggedColumn:
     if name not in columns:
-        message = f"there is no column {name!r} to pack; there are {sorted(map(str, columns))}"
-        raise ValueError(message)
+        raise ValueError(f"there is no column {name!r} to pack; there are {sorted(map(str, columns))}")
     column = columns[name]
     if isinstance(column, list) and all(hasattr(row, "__array__") for row in column):
         rows = [np.asarray(row) for row in column]
@@ -730,16 +712,14 @@ def _flat(name: str, columns: Mapping[str, Any]) -> RaggedColumn:
         if len(kinds) == 1 and all(row.ndim for row in rows):
             column = RaggedColumn.of_rows(rows, rows[0].dtype, (None, *rows[0].shape[1:]))
         elif rows:
-            message = f"the rows of column {name!r} are of different types: {sorted(map(str, kinds))}"
-            raise TypeError(message)
+            raise TypeError(f"the rows of column {name!r} are of different types: {sorted(map(str, kinds))}")
     if (
         not isinstance(column, RaggedColumn)
         or column.shapes is not None
         or not hasattr(column.values, "dtype")
     ):
-        message = (
+        raise TypeError(
             f"column {name!r} is not a ragged column of numbers but {type(column).__name__}; it is not packed"
         )
-        raise TypeError(message)
     column.position_ids()  # refuses negative lengths
     return RaggedColumn(np.asarray(column.values), np.asarray(column.offsets))

@@ -11,11 +11,9 @@ import contextlib
 import importlib
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol, Self, TextIO
 
 __all__ = ["BytesProgress", "CountProgress", "Display", "ProgressState", "displayed"]
 
@@ -207,8 +205,7 @@ def displayed(
     elif callable(progress):
         yield progress
     else:
-        message = f"progress must be False, True, or a function of the state, found {progress!r}"
-        raise TypeError(message)
+        raise TypeError(f"progress must be False, True, or a function of the state, found {progress!r}")
 
 
 def _amount(bar: Any, value: int, unit: str, seconds: float) -> str:

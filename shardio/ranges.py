@@ -55,11 +55,9 @@ def coalesce(starts: ArrayLike, stops: ArrayLike, *, gap: int = 0, max_bytes: in
     wrong = (low < 0) | (high < low)
     if wrong.any():
         i = int(np.argmax(wrong))
-        msg = f"a byte range needs 0 <= start <= stop, found [{low[i]}, {high[i]}) as item {i}"
-        raise ValueError(msg)
+        raise ValueError(f"a byte range needs 0 <= start <= stop, found [{low[i]}, {high[i]}) as item {i}")
     if gap < 0 or (max_bytes is not None and max_bytes < 1):
-        msg = f"gap must be >= 0 and max_bytes >= 1, found gap={gap}, max_bytes={max_bytes}"
-        raise ValueError(msg)
+        raise ValueError(f"gap must be >= 0 and max_bytes >= 1, found gap={gap}, max_bytes={max_bytes}")
     # Among equal starts the longest comes first, so that the shorter ones are inside it.
     order = np.lexsort((-high, low)).tolist()
     most = float("inf") if max_bytes is None else max_bytes
@@ -96,8 +94,7 @@ def scatter(buffers: Sequence[bytes | memoryview], merged: Coalesced) -> list[me
         ValueError: the number or the length of the buffers is not that of the merged ranges.
     """
     if [len(buffer) for buffer in buffers] != [stop - start for start, stop in merged.ranges]:
-        msg = "scatter needs one buffer of the right length per merged range"
-        raise ValueError(msg)
+        raise ValueError("scatter needs one buffer of the right length per merged range")
     views = [memoryview(buffer) for buffer in buffers]
     nothing = memoryview(b"")
     return [views[owner][start:stop] if owner >= 0 else nothing for owner, start, stop in merged.places]

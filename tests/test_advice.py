@@ -37,8 +37,7 @@ from shardio.reader import QUARANTINE_FILE
 from shardio.v1 import tensor_pb2
 from shardio_indexer import _lines
 from tests.advice import ROOT, inventory, mistakes, parameters
-from tests.indexer.shards import main as index
-from tests.indexer.shards import tar, tfrecord
+from tests.indexer.shards import main as index, tar, tfrecord
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*one compressed stream"),

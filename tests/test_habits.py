@@ -17,6 +17,7 @@ import shardio.codecs
 import shardio.torch
 import shardio.view
 import shardio_indexer
+from tests.suites.offered import offered
 
 # Word by word: how an option of that name reads in every public function, method and constructor that has it,
 # its default included; where it may be left out in some and must be given in others, both forms.
@@ -80,7 +81,7 @@ def _public() -> Iterator[tuple[str, Callable[..., Any]]]:
     """All public functions, and the constructors and methods of public classes; reports and values aside."""
     modules = [shardio, shardio_indexer, shardio.torch, shardio.codecs, shardio.view]
     for module in modules:
-        for name in module.__all__:
+        for name in offered(module):
             found = getattr(module, name)
             if inspect.isclass(found) and not issubclass(found, BaseException):
                 if not hasattr(found, "to_dict") and not hasattr(found, "_fields"):

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.suites.offered import offered
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
     path
@@ -309,16 +311,16 @@ def test_no_module_bears_the_name_of_a_public_function() -> None:
 
 
 def test_a_room_names_what_it_offers() -> None:
-    """A room's `__init__` re-exports with `__all__`, and everything named there exists."""
+    """A room's `__init__` re-exports by `name as name` or `__all__`, and everything named there exists."""
 
     def unkept(path: Path) -> list[str]:
         module = importlib.import_module(module_of(path))
         imported = any(
             isinstance(node, ast.ImportFrom) and node.module != "__future__" for node in tree_of(path).body
         )
-        if imported and not hasattr(module, "__all__"):
-            return ["no __all__"]
-        return [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)]
+        if imported and not offered(module):
+            return ["offers nothing"]
+        return [name for name in offered(module) if not hasattr(module, name)]
 
     # JAX may not be imported into the process of the tests; those of `shardio.jax` import what it offers.
     rooms = [path for path in SOURCES if path.name == "__init__.py" and room_of(path) != "jax"]

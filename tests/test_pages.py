@@ -29,6 +29,7 @@ import shardio
 from shardio.cli._commands import all_commands
 from tests.servers import azure, gcs, s3
 from tests.servers.web import folder_server
+from tests.suites.offered import offered
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -353,9 +354,9 @@ def test_every_public_name_stands_in_the_reference() -> None:
     pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
     named = set(re.findall(r"^::: (\S+)$", pages, re.MULTILINE))
     assert "shardio.errors" in named, "the page that lists all errors"
-    offered = {f"shardio.{name}" for name in shardio.__all__ if name not in shardio.errors.__all__}
-    offered |= {f"shardio.torch.{name}" for name in importlib.import_module("shardio.torch").__all__}
-    assert offered - named == set()
+    public = {f"shardio.{name}" for name in shardio.__all__ if name not in shardio.errors.__all__}
+    public |= {f"shardio.torch.{name}" for name in importlib.import_module("shardio.torch").__all__}
+    assert public - named == set()
 
 
 def test_troubleshooting_quotes_what_errors_say() -> None:
@@ -385,8 +386,8 @@ def test_what_public_functions_report_stands_in_the_reference() -> None:
     kinds = re.compile(r".*(Report|Stats|Progress|Finding|Location|Mixing|Note|Record)")
     rooms = ["catalog", "codecs", "convert", "lifecycle", "maintenance", "order", "packing", "parallel"]
     rooms += ["reader", "streaming", "torch", "writer"]
-    offered = {name for room in rooms for name in importlib.import_module(f"shardio.{room}").__all__}
-    assert {name for name in offered if kinds.fullmatch(name)} - named == set()
+    names = {name for room in rooms for name in offered(importlib.import_module(f"shardio.{room}"))}
+    assert {name for name in names if kinds.fullmatch(name)} - named == set()
 
 
 def test_every_command_stands_on_its_page() -> None:

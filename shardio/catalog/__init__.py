@@ -6,40 +6,18 @@ a lost reply is looked up instead of guessed.  Everything here works through the
 
 from __future__ import annotations
 
-from shardio.catalog._calls import commit, gc, log
-from shardio.catalog._catalog import Catalog, Version
-from shardio.catalog._commit import publish, writer_name
-from shardio.catalog._gc import GcReport, collect_garbage
-from shardio.catalog._lists import StoredLists
-from shardio.catalog._merge import MODES, commit_receipts
-from shardio.catalog._place import check_place
+from shardio.catalog._calls import commit as commit, gc as gc, log as log
+from shardio.catalog._catalog import Catalog as Catalog, Version as Version
+from shardio.catalog._commit import publish as publish, writer_name as writer_name
+from shardio.catalog._gc import GcReport as GcReport, collect_garbage as collect_garbage
+from shardio.catalog._lists import StoredLists as StoredLists
+from shardio.catalog._merge import MODES as MODES, commit_receipts as commit_receipts
+from shardio.catalog._place import check_place as check_place
 from shardio.catalog._sessions import (
-    SafeWork,
-    commit_session,
-    complete_tasks,
-    find_safe_work,
-    forget_session,
-    session_shards,
+    SafeWork as SafeWork,
+    commit_session as commit_session,
+    complete_tasks as complete_tasks,
+    find_safe_work as find_safe_work,
+    forget_session as forget_session,
+    session_shards as session_shards,
 )
-
-__all__ = [
-    "MODES",
-    "Catalog",
-    "GcReport",
-    "SafeWork",
-    "StoredLists",
-    "Version",
-    "check_place",
-    "collect_garbage",
-    "commit",
-    "commit_receipts",
-    "commit_session",
-    "complete_tasks",
-    "find_safe_work",
-    "forget_session",
-    "gc",
-    "log",
-    "publish",
-    "session_shards",
-    "writer_name",
-]

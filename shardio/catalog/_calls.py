@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Literal, overload
 
 from shardio.arguments import checked_options, integer
 from shardio.catalog._catalog import Catalog, Version
 from shardio.catalog._gc import GcReport, collect_garbage
 from shardio.catalog._sessions import commit_session, session_shards
 from shardio.errors import NotFoundError
+from shardio.progress import CountProgress
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
-
-    from shardio.progress import CountProgress
 
 
 @overload
@@ -99,8 +96,7 @@ def log(
         ValueError: `n` is less than 1.
     """
     if n is not None and integer("n", n) < 1:
-        message = f"n={n} must be at least 1"
-        raise ValueError(message)
+        raise ValueError(f"n={n} must be at least 1")
     catalog = Catalog(connect(url, storage_options=storage_options))
     versions = list(catalog.versions(n))
     if not versions:

@@ -19,8 +19,9 @@ import contextlib
 import functools
 import itertools
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,7 +34,9 @@ from shardio.metadata import (
     HINT_KEY,
     MANIFESTS,
     SESSIONS,
+    ListRef,
     Manifest,
+    MergedSession,
     ShardTable,
     is_random_session,
     manifest_key,
@@ -43,13 +46,7 @@ from shardio.metadata import (
     parse_sessions,
     unseal,
 )
-from shardio.storage import CannotListError, DeniedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from shardio.metadata import ListRef, MergedSession
-    from shardio.storage import Store
+from shardio.storage import CannotListError, DeniedError, Store
 
 T = TypeVar("T")
 

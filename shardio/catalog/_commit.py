@@ -13,11 +13,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import secrets
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from shardio.catalog._catalog import Catalog, Version
+from shardio.catalog._lists import StoredLists
 from shardio.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
@@ -28,11 +29,6 @@ from shardio.errors import (
 )
 from shardio.metadata import HINT_KEY, Manifest, manifest_key, parse_manifest, seal_manifest
 from shardio.storage import NotDurableError, UnknownOutcomeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from shardio.catalog._lists import StoredLists
 
 # A lost race is another writer's success; so many in a row mean that something is wrong.
 _MAX_REBASES = 1000

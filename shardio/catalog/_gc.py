@@ -41,7 +41,9 @@ from shardio.metadata import (
     SESSIONS,
     TABLES,
     Expiry,
+    ListRef,
     Manifest,
+    ShardTable,
     check_session,
     is_own_key,
     is_sidecar_key,
@@ -52,14 +54,12 @@ from shardio.metadata import (
 )
 from shardio.progress import CountProgress, displayed
 from shardio.reports import Report
-from shardio.storage import unlisted, upload_of
+from shardio.storage import ObjectInfo, unlisted, upload_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from shardio.catalog._catalog import Catalog, Version
-    from shardio.metadata import ListRef, ShardTable
-    from shardio.storage import ObjectInfo
 
 # So many keys are named at first where the disk has no room for a manifest that names them all.
 _FEW = 8

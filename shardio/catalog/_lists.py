@@ -10,16 +10,20 @@ it is stored again under another name, and the doomed name is never committed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
 
-from shardio.metadata import ListRef, ShardTable, list_key, random_id, rows_key, seal_lists, seal_sessions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from shardio.catalog._catalog import Catalog
-    from shardio.metadata import MergedSession
-    from shardio.storage import Store
+from shardio.catalog._catalog import Catalog
+from shardio.metadata import (
+    ListRef,
+    MergedSession,
+    ShardTable,
+    list_key,
+    random_id,
+    rows_key,
+    seal_lists,
+    seal_sessions,
+)
+from shardio.storage import Store
 
 LIST_SHARDS = 50_000  # in one list at most
 _LIST_BYTES = 16 << 20  # and so many bytes, well below the limit

@@ -7,9 +7,10 @@ overwrite drops them.  The manifest is built again after each lost race.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from shardio.catalog._catalog import Catalog, Version
 from shardio.catalog._commit import publish
 from shardio.catalog._lists import StoredLists
 from shardio.catalog._schemas import merge_onto
@@ -19,18 +20,13 @@ from shardio.metadata import (
     Manifest,
     MergedSession,
     Receipt,
+    Schema,
     ShardTable,
     SplitTotals,
     is_random_session,
     session_digest,
     usable_keys,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from shardio.catalog._catalog import Catalog, Version
-    from shardio.metadata import Schema
 
 MODES = ("create", "append", "overwrite")
 

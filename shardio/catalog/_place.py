@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from shardio.errors import CommitConflictError
 from shardio.metadata import HINT_KEY
 from shardio.storage import DeniedError, connect, followed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 def check_place(url: str, storage_options: Mapping[str, Any] | None) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from shardio.errors import SchemaError
 from shardio.metadata import Feature, Schema, by_stored_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def merge_onto(newest: Schema, began: Schema | None, ours: Schema) -> Schema:

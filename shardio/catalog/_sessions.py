@@ -20,9 +20,10 @@ Shards of attempts that no receipt of a complete one names stay for `shardio gc`
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from shardio.catalog._catalog import Catalog, Version
 from shardio.catalog._merge import MODES, commit_receipts
 from shardio.errors import FormatError, NotFoundError
 from shardio.metadata import (
@@ -38,11 +39,6 @@ from shardio.metadata import (
     parse_receipt_key,
     receipt_key,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from shardio.catalog._catalog import Catalog, Version
 
 
 @dataclass(frozen=True)
@@ -126,8 +122,7 @@ def commit_session(
         CommitConflictError: the session was merged with other content, or another commit is in the way.
     """
     if mode is not None and mode not in MODES:
-        message = f"mode={mode!r} must be one of {', '.join(MODES)}"
-        raise ValueError(message)
+        raise ValueError(f"mode={mode!r} must be one of {', '.join(MODES)}")
     if attempts is None:
         receipts = _receipts(catalog, session, tasks)
     else:
@@ -135,10 +130,9 @@ def commit_session(
         receipts = [_read(catalog, key) for key in keys]
     modes = {receipt.mode for receipt in receipts}
     if mode is None and len(modes) > 1:
-        message = (
+        raise ValueError(
             f"the tasks of session {session!r} were opened with different modes {sorted(modes)}; give mode="
         )
-        raise ValueError(message)
     base = min(receipt.base_version for receipt in receipts)
     return commit_receipts(catalog, receipts, mode=mode or modes.pop(), base_version=base)
 
@@ -170,10 +164,9 @@ def _receipts(catalog: Catalog, session: str, tasks: int) -> list[Receipt]:
         )
     beyond = sorted(task for task in attempts if task >= tasks)
     if beyond:
-        message = (
+        raise ValueError(
             f"tasks={tasks}, but session {session!r} also holds {_ranges(beyond)}; give their true number"
         )
-        raise ValueError(message)
     return [receipt for task in range(tasks) if (receipt := _best(catalog, attempts[task])) is not None]
 
 

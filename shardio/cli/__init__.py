@@ -8,10 +8,7 @@ one file in `_commands`; it is found there, and nothing else needs to know of it
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 __all__ = ["index", "main"]
 

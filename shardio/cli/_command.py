@@ -7,8 +7,9 @@ numbers as positions, and options that take several values.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,9 +17,6 @@ from click.shell_completion import CompletionItem
 from shardio.arguments import accepts
 from shardio.cli._console import EXIT_CODES, Console
 from shardio.cli._values import whole_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 COMPLETION_VARIABLE = "_SHARDIO_COMPLETE"  # by which a shell asks click
 

@@ -27,29 +27,10 @@ DRY_RUN = "nothing was changed; without --dry-run it is done"
 _SHOWN = 10  # names of classes in one line
 _MOST_FEATURES = 40
 _PACKAGES = (
-    "numpy",
-    "fsspec",
-    "protobuf",
-    "crc32c",
-    "zstandard",
-    "s3fs",
-    "gcsfs",
-    "adlfs",
-    "obstore",
-    "torch",
-    "torchdata",
-    "Pillow",
-    "simplejpeg",
-    "torchvision",
-    "jax",
-    "tqdm",
-    "distributed",
-    "ray",
-    "pyarrow",
-    "datasets",
-    "matplotlib",
-    "lmdb",
-)
+    "numpy", "fsspec", "protobuf", "crc32c", "zstandard", "s3fs", "gcsfs", "adlfs", "obstore",
+    "torch", "torchdata", "Pillow", "simplejpeg", "torchvision", "jax", "tqdm", "distributed",
+    "ray", "pyarrow", "datasets", "matplotlib", "lmdb",
+)  # fmt: skip
 
 
 def dataset_facts(
@@ -193,8 +174,7 @@ def seen_facts(
     version: int | str | None = None,
 ) -> dict[str, Any] | None:
     """Return what the first records show, or None where they are no Examples, damaged, or not available."""
-    from shardio.reader import open as open_dataset
-    from shardio.reader import open_shard
+    from shardio.reader import open as open_dataset, open_shard
     from shardio.view import seen_facts as facts_of_records
 
     try:
@@ -214,8 +194,7 @@ def seen_facts(
 
 def system_facts() -> dict[str, str | int | None]:
     """Return names and versions, None for what is not installed; nothing heavy is imported."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as version_of
+    from importlib.metadata import PackageNotFoundError, version as version_of
 
     import shardio
     from shardio import codecs, kernels

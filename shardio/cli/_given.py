@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardio.cli._command import Argument, Option, PlaceParam, Value
-from shardio.cli._console import CLEAN
+from shardio.cli._console import CLEAN, Console
 from shardio.cli._signature import Takes, imported, typed_parameters
 from shardio.cli._values import NOTHING, record_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from shardio.cli._console import Console
     from shardio.reader import DatasetReader
 
     _Result = TypeVar("_Result")
@@ -113,8 +112,7 @@ class Given:
         if self.anon:
             protocol = _protocol(self.place)
             if protocol not in _ANONYMOUS:
-                message = f"--anon is for buckets ({', '.join(_ANONYMOUS)}), not for {self.place}"
-                raise ValueError(message)
+                raise ValueError(f"--anon is for buckets ({', '.join(_ANONYMOUS)}), not for {self.place}")
             found |= _ANONYMOUS[protocol]
         return found | (self.storage_options or {}) or None
 
@@ -145,8 +143,7 @@ class Given:
         try:
             given = {} if self.schema is None else dict(parse_schema_json(self.schema))
         except (TypeError, ValueError) as error:
-            message = f"--schema: {error}"
-            raise ValueError(message) from None
+            raise ValueError(f"--schema: {error}") from None
         return given | {name: None if kind == "-" else kind for name, kind in (self.types or {}).items()}
 
     def open(self, url: str, *, split: str | None = None, version: int | str | None = None) -> DatasetReader:
@@ -192,8 +189,7 @@ class Given:
         try:
             return json.loads(data)
         except (ValueError, RecursionError) as error:
-            message = f"{name} is not JSON ({error}): expected {what}"
-            raise ValueError(message) from None
+            raise ValueError(f"{name} is not JSON ({error}): expected {what}") from None
 
 
 def _protocol(url: str) -> str:

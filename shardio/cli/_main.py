@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -17,9 +18,6 @@ from shardio.cli._command import COMPLETION_VARIABLE, GROUPS, Command, ProgramCo
 from shardio.cli._commands import all_commands
 from shardio.cli._console import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, USAGE, CommandFailure, Console, explain
 from shardio.cli._given import Given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -45,13 +45,11 @@ def check_plot(target: str) -> None:
         return
     path = Path(target)
     if path.suffix.lower() not in _ENDINGS:
-        message = (
+        raise ValueError(
             f"--plot {target}: a figure is a file that ends in {', '.join(_ENDINGS)}, or - for the terminal"
         )
-        raise ValueError(message)
     if not path.absolute().parent.is_dir():
-        message = f"--plot {target}: there is no folder {path.absolute().parent}"
-        raise ValueError(message)
+        raise ValueError(f"--plot {target}: there is no folder {path.absolute().parent}")
     need("--plot FILE (--plot - draws in the terminal)", "shardio[plot]", "matplotlib")
 
 

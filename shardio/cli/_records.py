@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +26,7 @@ DECODING = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class RecordGroup:
     """Records that are counted together: a split, or a shard.
 
@@ -34,17 +36,10 @@ class RecordGroup:
         records: the reader, or None for a shard without an index, which is read in order.
     """
 
-    def __init__(
-        self,
-        name: str,
-        version: int | str | None,
-        records: RecordSequence | None,
-        payloads: Iterable[Any] = (),
-    ) -> None:
-        self.name = name
-        self.version = version
-        self.records = records
-        self._payloads = payloads
+    name: str
+    version: int | str | None
+    records: RecordSequence | None
+    payloads: Iterable[Any] = ()
 
     def __len__(self) -> int:
         """Return the number of records; 0 where only reading them would tell."""
@@ -52,7 +47,7 @@ class RecordGroup:
 
     def first(self, most: int) -> Iterator[tuple[int, Any]]:
         """Yield the first records with their positions."""
-        source = self._payloads if self.records is None else self.records[:most]
+        source = self.payloads if self.records is None else self.records[:most]
         return zip(itertools.count(), itertools.islice(source, min(most, sys.maxsize)), strict=False)
 
     def pick(self, positions: list[int]) -> Iterator[tuple[int, Any]]:
@@ -70,15 +65,14 @@ class RecordGroup:
             raise IndexError("this shard has no index: records can only be counted from the start")
         wanted = set(positions)
         found = {}
-        for position, value in enumerate(self._payloads):
+        for position, value in enumerate(self.payloads):
             if position in wanted:
                 found[position] = value
             if len(found) == len(wanted):
                 break
         for position in positions:
             if position not in found:
-                message = f"record {position} is out of range"
-                raise IndexError(message)
+                raise IndexError(f"record {position} is out of range")
             yield position, found[position]
 
     def locate(self, position: int) -> Location | None:
@@ -119,8 +113,7 @@ def _open_shard(given: Given) -> RecordGroup:
     import shardio
 
     if given.split or given.version or given.digest:
-        message = f"{given.url} is a single shard: it has no split, version or digest to choose"
-        raise ValueError(message)
+        raise ValueError(f"{given.url} is a single shard: it has no split, version or digest to choose")
     shard = given.call(shardio.open_shard)
     if isinstance(shard, shardio.ShardReader):
         return RecordGroup("", None, shard)

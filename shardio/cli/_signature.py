@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -26,9 +27,6 @@ from shardio.cli._values import (
     split_patterns,
     text_pair,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 _ARG = re.compile(r"([a-z_]+(?:, [a-z_]+)*): ")
 # What has no options: callables, and objects that only Python has.

@@ -6,11 +6,8 @@ import importlib
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 NOTHING = object()  # for `none`, typed where the default is something
 
@@ -18,8 +15,7 @@ NOTHING = object()  # for `none`, typed where the default is something
 def whole_number(text: str) -> int:
     """Return a number of ASCII digits: `int` takes `1_0` for 10, and other digits, too."""
     if re.fullmatch(r"[+-]?[0-9]+", text) is None:
-        message = f"expected a whole number, found {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected a whole number, found {text!r}")
     return int(text)
 
 
@@ -35,8 +31,7 @@ def json_pair(text: str) -> tuple[str, Any]:
     """Return KEY=VALUE as a pair, the value as JSON where it is JSON."""
     key, equals, value = text.partition("=")
     if not key or not equals:
-        message = f"expected KEY=VALUE, found {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected KEY=VALUE, found {text!r}")
     return key, json_value(value)
 
 
@@ -44,8 +39,7 @@ def text_pair(text: str) -> tuple[str, str]:
     """Take NAME=VALUE apart."""
     name, _, value = text.partition("=")
     if not name or not value:
-        message = f"expected NAME=VALUE, found {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected NAME=VALUE, found {text!r}")
     return name, value
 
 
@@ -54,8 +48,7 @@ def once(flag: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            message = f"{flag} {name}= is given twice"
-            raise ValueError(message)
+            raise ValueError(f"{flag} {name}= is given twice")
         found[name] = value
     return found
 
@@ -64,8 +57,7 @@ def comma_names(text: str) -> list[str]:
     """Return names that commas separate."""
     found = [name.strip() for name in text.split(",")]
     if not all(found):
-        message = f"expected names with commas between them, found {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected names with commas between them, found {text!r}")
     return found
 
 
@@ -76,8 +68,7 @@ def fractions(text: str) -> dict[str, float]:
     try:
         return {name: float(share) for name, share in found.items()}
     except ValueError:
-        message = f"--fractions {text}: expected fractions such as train=0.9,test=0.1"
-        raise ValueError(message) from None
+        raise ValueError(f"--fractions {text}: expected fractions such as train=0.9,test=0.1") from None
 
 
 def split_patterns(given: Sequence[str]) -> str | dict[str, str]:
@@ -88,8 +79,7 @@ def split_patterns(given: Sequence[str]) -> str | dict[str, str]:
     if any(not equals for _, equals, _ in pairs):
         raise ValueError("--split NAME alone names the one split; several need patterns: --split 'val=*val*'")
     if any(re.match(r"[\d.]+(,|$)", pattern) for _, _, pattern in pairs):
-        message = f"--split {given[0]}: fractions of the records are given with --fractions"
-        raise ValueError(message)
+        raise ValueError(f"--split {given[0]}: fractions of the records are given with --fractions")
     return {name: pattern for name, _, pattern in pairs}
 
 
@@ -103,8 +93,7 @@ def parse_version(text: str) -> int | str:
     try:
         return check_tag(text)
     except UnsafeNameError as error:
-        message = f"{text!r} is neither a number nor a tag: {error.expected}"
-        raise ValueError(message) from error
+        raise ValueError(f"{text!r} is neither a number nor a tag: {error.expected}") from error
 
 
 def record_range(text: str) -> slice:
@@ -115,16 +104,14 @@ def record_range(text: str) -> slice:
             raise ValueError  # noqa: TRY301 - one message for all
         return slice(whole_number(start) if start else None, whole_number(stop) if stop else None)
     except ValueError:
-        message = f"expected A:B, found {text!r}"
-        raise ValueError(message) from None
+        raise ValueError(f"expected A:B, found {text!r}") from None
 
 
 def rank_of(text: str) -> tuple[int, int]:
     """Return R/N as a rank and the number of ranks."""
     rank, slash, ranks = text.partition("/")
     if not slash or not rank.isdecimal() or not ranks.isdecimal() or int(rank) >= int(ranks):
-        message = f"expected R/N with R below N, found {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected R/N with R below N, found {text!r}")
     return int(rank), int(ranks)
 
 
@@ -132,16 +119,14 @@ def function_of(name: str) -> Any:
     """Return the function that `package.module:name` means."""
     module, colon, attribute = name.partition(":")
     if not colon:
-        message = f"expected MODULE:FUNCTION, found {name!r}"
-        raise ValueError(message)
+        raise ValueError(f"expected MODULE:FUNCTION, found {name!r}")
     # A module in the current folder is found, as `python -m` would find it.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        message = f"{name}: {error}"
-        raise ValueError(message) from error
+        raise ValueError(f"{name}: {error}") from error
 
 
 def parse_key(text: str, known: Mapping[str, str], feature: str | None) -> str | bytes | int:
@@ -161,5 +146,4 @@ def parse_key(text: str, known: Mapping[str, str], feature: str | None) -> str |
         return bytes.fromhex(text) if kind == "bytes" else whole_number(text)
     except ValueError as error:
         wanted = "hexadecimal digits" if kind == "bytes" else "a whole number"
-        message = f"{text!r} is not {wanted}, as the keys are {kind}"
-        raise ValueError(message) from error
+        raise ValueError(f"{text!r} is not {wanted}, as the keys are {kind}") from error

@@ -6,12 +6,7 @@ without a schema.  Pure: bytes in, values out.  protobuf and Pillow load when th
 
 from __future__ import annotations
 
-from shardio.codecs._arrow import (
-    arrow_array,
-    arrow_type_of,
-    need_pyarrow,
-    value_lengths,
-)
+from shardio.codecs._arrow import arrow_array, arrow_type_of, need_pyarrow, value_lengths
 from shardio.codecs._codec import Payloads, RecordCodec, as_list
 from shardio.codecs._codec_images import ImageCodec, with_images
 from shardio.codecs._columns import (

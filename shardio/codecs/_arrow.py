@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from shardio.arguments import need
 from shardio.codecs._columns import RaggedColumn
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from shardio.metadata import Feature
+from shardio.metadata import Feature
 
 
 def need_pyarrow(what: str) -> Any:

@@ -6,22 +6,17 @@ Records come to a codec in two forms: a sequence of payloads, or ranges of one b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from shardio import kernels
 from shardio.arguments import names
 from shardio.errors import SchemaError, ShardioError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import numpy.typing as npt
-
-    from shardio.metadata import Schema
+from shardio.metadata import Schema
 
 # Payloads, or records lying in one buffer: (buffer, starts, stops), half-open ranges in bytes.
 Payloads: TypeAlias = "Sequence[bytes] | tuple[Any, Any, Any]"
@@ -129,8 +124,7 @@ def fitting_parts(value: object, schema: Mapping[str, Any], what: str) -> Mappin
     for name, feature in schema.items():
         if name not in value and not feature.optional:
             advice = "give it a value, or make it optional in the schema"
-            message = f"{what} lacks feature {name!r}"
-            raise SchemaError(message, expected=feature.short, advice=advice)
+            raise SchemaError(f"{what} lacks feature {name!r}", expected=feature.short, advice=advice)
     unknown = [name for name in value if name not in schema]
     if unknown:
         message = f"{what} has a feature {unknown[0]!r} that the schema does not have"
@@ -176,8 +170,7 @@ def in_one_buffer(payloads: Payloads) -> tuple[Any, npt.NDArray[np.int64], npt.N
 
 def _refuse_one(payloads: object) -> None:
     if isinstance(payloads, bytes | bytearray | memoryview | str):
-        message = "expected a sequence of payloads, or (buffer, starts, stops); found one payload"
-        raise TypeError(message)
+        raise TypeError("expected a sequence of payloads, or (buffer, starts, stops); found one payload")
     if not hasattr(payloads, "__len__"):
         message = f"expected a sequence of payloads, found {type(payloads).__name__}; make a list of it"
         raise TypeError(message)

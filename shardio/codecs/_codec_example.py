@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shardio import kernels
-from shardio.codecs._codec import RecordCodec, as_records, count_of, fitting_parts
+from shardio.codecs._codec import Payloads, RecordCodec, as_records, count_of, fitting_parts
 from shardio.codecs._columns import RaggedColumn
 from shardio.codecs._example import parsed_message, value_of
 from shardio.codecs._layout import BatchLayout
 from shardio.codecs._parse import parsed_or_raise
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
-from shardio.metadata import Feature
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import numpy.typing as npt
-
-    from shardio.codecs._codec import Payloads
-    from shardio.metadata import Schema
-
+from shardio.metadata import Feature, Schema
 
 _ABSENT: Any = object()
 

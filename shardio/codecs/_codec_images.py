@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from shardio.codecs._codec import RecordCodec
+from shardio.codecs._codec import Payloads, RecordCodec
 from shardio.codecs._columns import RaggedColumn
 from shardio.codecs._images import ImageOptions, decode_image, sized_image
 from shardio.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Self
 
-    from shardio.codecs._codec import Payloads
     from shardio.metadata import Feature, Schema
 
     Generators = Callable[[int], np.random.Generator]

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shardio import kernels
-from shardio.codecs._codec import RecordCodec, as_list, fitting_parts, in_one_buffer
+from shardio.codecs._codec import Payloads, RecordCodec, as_list, fitting_parts, in_one_buffer
 from shardio.codecs._columns import collate, each, item_decoder
 from shardio.errors import SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
-
-    from shardio.codecs._codec import Payloads
-    from shardio.metadata import Schema
+from shardio.metadata import Schema
 
 _PAYLOAD = "payload"
 

@@ -5,22 +5,16 @@ The values of a ragged column are one after another, with the offsets at which e
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from shardio.arguments import integer
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Self
-
-    import numpy.typing as npt
-
-    from shardio.metadata import Feature
-
+from shardio.metadata import Feature
 
 _MOST_VALUES = np.iinfo(np.int32).max
 _NUMBERS = (bool, int, float, np.number, np.bool_)
@@ -85,8 +79,7 @@ class RaggedColumn:
             return self._rows(*index.indices(len(self)))
         row = index + len(self) if index < 0 else index
         if not 0 <= row < len(self):
-            message = f"row {index} of a column of {len(self)} rows"
-            raise IndexError(message)
+            raise IndexError(f"row {index} of a column of {len(self)} rows")
         part = self.values[int(self.offsets[row]) : int(self.offsets[row + 1])]
         return part if self.shapes is None else part.reshape(self.shapes[row].tolist())
 
@@ -95,8 +88,7 @@ class RaggedColumn:
 
     def _rows(self, start: int, stop: int, step: int) -> Self:
         if step != 1:
-            message = f"a ragged column is sliced in steps of 1, not {step}"
-            raise ValueError(message)
+            raise ValueError(f"a ragged column is sliced in steps of 1, not {step}")
         offsets = self.offsets[start : max(start, stop) + 1]
         values = self.values[int(offsets[0]) : int(offsets[-1])]
         shapes = None if self.shapes is None else self.shapes[start : max(start, stop)]
@@ -172,36 +164,31 @@ class RaggedColumn:
             width = longest
         elif (width := integer("to", to)) < longest:
             row = int(self.lengths.argmax())
-            message = (
+            raise ValueError(
                 f"row {row} has {longest} values, more than to={width}: nothing is cut; give a larger to=, "
                 "or leave out what is longer, with filter or when the dataset is written"
             )
-            raise ValueError(message)
         if multiple is None:
             return width
         if (step := integer("multiple", multiple)) < 1:
-            message = f"multiple={multiple} must be 1 or more"
-            raise ValueError(message)
+            raise ValueError(f"multiple={multiple} must be 1 or more")
         return -(-width // step) * step
 
     def _check_flat(self, what: str) -> None:
         """Refuse rows that are not simply runs of numbers."""
         if self.shapes is not None:
-            message = f"rows of which more than the first size differs cannot be {what}"
-            raise TypeError(message)
+            raise TypeError(f"rows of which more than the first size differs cannot be {what}")
         if isinstance(self.values, list | RaggedColumn):
             found = "lists" if isinstance(self.values, RaggedColumn) else "text or bytes"
-            message = f"rows of {found} cannot be {what}, only rows of numbers"
-            raise TypeError(message)
+            raise TypeError(f"rows of {found} cannot be {what}, only rows of numbers")
 
     def _checked_lengths(self) -> Any:
         lengths = self.lengths
         if len(self) and int(lengths.min()) < 0:
             row = int(lengths.argmin())
-            message = (
+            raise ValueError(
                 f"row {row} of this column has a negative length, {int(lengths[row])}: offsets must ascend"
             )
-            raise ValueError(message)
         return lengths
 
     # What NumPy and torch call differently; `shardio.torch.RaggedTensor` has its own.
@@ -225,11 +212,10 @@ class RaggedColumn:
         except (OverflowError, ValueError, TypeError):
             kept = False
         if not kept:
-            message = (
+            raise ValueError(
                 f"value={value!r} does not fit {dtype}: make the values of another dtype first, "
                 'RaggedColumn(column.values.astype("int64"), column.offsets)'
             )
-            raise ValueError(message)
         return np.full(shape, value, dtype)
 
     @classmethod
@@ -372,11 +358,10 @@ def common_names(values: Sequence[dict[Any, Any]]) -> Sequence[Any]:
     names = values[0].keys()
     for value in values:
         if value.keys() != names:
-            message = (
+            raise ValueError(
                 "a function of records must return the same names for every record: "
                 f"{sorted(map(str, names))}, then {sorted(map(str, value))}"
             )
-            raise ValueError(message)
     return list(names)
 
 

@@ -9,20 +9,16 @@ from __future__ import annotations
 import math
 import struct
 import sys
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from shardio import kernels
-from shardio.metadata import is_image
+from shardio.metadata import Feature, is_image
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from shardio.metadata import Feature
-
-    Take = Callable[[Any], Any]
+Take = Callable[[Any], Any]
 
 _LARGEST = {"float16": 65504.0, "float32": float(np.finfo(np.float32).max), "float64": math.inf}
 # Integers up to here are exact in a float.

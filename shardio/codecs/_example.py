@@ -7,16 +7,14 @@ bytes; arrays are flattened in C order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from shardio import kernels
 from shardio.errors import CorruptRecordError, SchemaError
 from shardio.metadata import Feature, ValueMismatchError, to_number_array
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 Values: TypeAlias = "list[bytes] | npt.NDArray[np.int64] | npt.NDArray[np.float32]"
 
@@ -103,8 +101,7 @@ def decode_sequence_example(payload: bytes | memoryview) -> dict[str, dict[str, 
 
 def _features(features: Mapping[str, object]) -> dict[str, Any]:
     if not isinstance(features, Mapping):
-        what = "an Example is made of a mapping of names to values"
-        raise SchemaError(what, found=type(features).__name__)
+        raise SchemaError("an Example is made of a mapping of names to values", found=type(features).__name__)
     # What most records are made of goes straight to the kernel, without a call for each.
     return {
         (name if type(name) is str and name.isascii() else _key(name)): (
@@ -178,8 +175,7 @@ def parsed_message(cls: Any, payload: bytes | memoryview, what: str) -> Any:
         return cls.FromString(bytes(payload))
     except DecodeError as error:
         advice = "check that the records are of this kind, and verify the shard"
-        message = f"the record is not a valid {what} ({error})"
-        raise CorruptRecordError(message, advice=advice) from None
+        raise CorruptRecordError(f"the record is not a valid {what} ({error})", advice=advice) from None
 
 
 def _values(entries: Any) -> dict[str, Values]:

@@ -10,21 +10,18 @@ from __future__ import annotations
 import io
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from shardio import kernels
 from shardio.callers import warn
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.metadata import pillow
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
 
 # 256 MiB as RGB.  A few kilobytes can claim to be more; nothing is decoded beyond.
 MAX_PIXELS = (256 << 20) // 3
@@ -68,8 +65,7 @@ class CenterCrop:
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
-            message = f"CenterCrop(fraction={self.fraction!r}) must be in (0, 1]"
-            raise ValueError(message)
+            raise ValueError(f"CenterCrop(fraction={self.fraction!r}) must be in (0, 1]")
 
     def box(self, height: int, width: int, size: tuple[int, int]) -> Box:
         """Return the part of an image of height and width."""
@@ -105,8 +101,7 @@ class RandomResizedCrop:
                 message = f"RandomResizedCrop({name}={given!r}) must be (least, most)"
                 raise ValueError(f"{message}, both {limits} and at most {most:.0f}")
         if not 0 <= self.flip <= 1:
-            message = f"RandomResizedCrop(flip={self.flip!r}) must be in [0, 1]"
-            raise ValueError(message)
+            raise ValueError(f"RandomResizedCrop(flip={self.flip!r}) must be in [0, 1]")
 
     def box(self, height: int, width: int, rng: np.random.Generator) -> Box:
         """Return the part of an image of height and width."""
@@ -177,11 +172,9 @@ class ImageOptions:
         if crop is not None and size is None:
             raise ValueError("image_crop= needs image_size=: the size that the part of the image becomes")
         if channels not in (None, *_MODES):
-            message = f"channels={channels!r} must be 1, 3, 4 or None"
-            raise ValueError(message)
+            raise ValueError(f"channels={channels!r} must be 1, 3, 4 or None")
         if filter not in _FILTERS:
-            message = f"filter={filter!r} must be one of {', '.join(_FILTERS)}"
-            raise ValueError(message)
+            raise ValueError(f"filter={filter!r} must be one of {', '.join(_FILTERS)}")
         values = {
             "size": size,
             "crop": crop,
@@ -219,10 +212,9 @@ def _checked_size(size: Any) -> tuple[int, int]:
     pair = tuple(size) if isinstance(size, tuple | list) else ()
     whole = len(pair) == 2 and all(isinstance(each, int) and each > 0 for each in pair)
     if not whole or pair[0] * pair[1] > MAX_PIXELS:
-        message = (
+        raise ValueError(
             f"image_size={size!r} must be (height, width), at least 1 each, of at most {MAX_PIXELS} pixels"
         )
-        raise ValueError(message)
     return int(pair[0]), int(pair[1])
 
 
@@ -420,8 +412,7 @@ def _pixels(image: Any) -> npt.NDArray[np.uint8]:
     if mode in ("I", "F") or mode.startswith("I;16"):
         wide = np.asarray(image)
         if mode == "F" or wide.min() < 0 or wide.max() > 0xFFFF:
-            what = f"pixels of mode {mode} do not fit into uint8"
-            raise FormatError(what, advice=_ADVICE)
+            raise FormatError(f"pixels of mode {mode} do not fit into uint8", advice=_ADVICE)
         return np.asarray(wide >> 8, np.uint8)[:, :, None]
     if mode in ("1", "L"):
         target = "L"

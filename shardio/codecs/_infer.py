@@ -7,17 +7,15 @@ lengths differed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardio.arguments import accepts
 from shardio.codecs._example import parsed_message
 from shardio.errors import CorruptRecordError
 from shardio.metadata import Feature, Schema, image_type
 from shardio.reports import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 _TYPES = {"int64_list": "int64", "float_list": "float32", "bytes_list": "bytes"}
 _ITEMS_LOOKED_AT = 1000

@@ -8,24 +8,19 @@ elements little-endian in C order; where more than one size of the shape is unkn
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shardio import kernels
 from shardio.codecs._columns import ColumnValues, RaggedColumn, collate, each, item_decoder, lacks
 from shardio.codecs._direct import direct
 from shardio.errors import SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import numpy.typing as npt
-
-    from shardio.metadata import Feature
-
+from shardio.metadata import Feature
 
 # Beyond this NumPy refuses even an empty array.
 MOST_ELEMENTS = 1 << 40

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from shardio.codecs._codec import RecordCodec
 from shardio.codecs._codec_example import ExampleCodec, SequenceExampleCodec
 from shardio.codecs._codec_images import with_images
 from shardio.codecs._codec_plain import ArrayCodec, BytesCodec
+from shardio.codecs._images import ImageOptions
 from shardio.codecs._tensors import TensorsCodec
 from shardio.metadata import Schema
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from shardio.codecs._images import ImageOptions
 
 
 def record_codec(
@@ -53,8 +50,7 @@ def record_codec(
 def _codec(schema: Any, encoding: str | None) -> RecordCodec:
     if schema is None:
         if encoding not in (None, "bytes"):
-            message = f"the encoding {encoding!r} needs a schema"
-            raise ValueError(message)
+            raise ValueError(f"the encoding {encoding!r} needs a schema")
         return BytesCodec(None)
     parsed = Schema.parse(schema, encoding=encoding)
     if parsed.encoding == "array":

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-from shardio.codecs._codec import RecordCodec, as_list
+from shardio.codecs._codec import Payloads, RecordCodec, as_list
 from shardio.codecs._columns import stack
 from shardio.errors import SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from shardio.codecs._codec import Payloads
 
 
 class MappedCodec(RecordCodec):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
-from shardio.codecs._codec import RecordCodec, as_list
+from google.protobuf.message import Message as _Base
+
+from shardio.codecs._codec import Payloads, RecordCodec, as_list
 from shardio.errors import CorruptRecordError, SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from google.protobuf.message import Message as _Base
-
-    from shardio.codecs._codec import Payloads
 
 _M = TypeVar("_M", bound="_Base")
 
@@ -45,8 +41,7 @@ class Message(RecordCodec, Generic[_M]):
             and issubclass(cls, ProtobufMessage)
             and getattr(cls, "DESCRIPTOR", None) is not None
         ):
-            message = f"Message is made of a protobuf message class, not {cls!r}"
-            raise TypeError(message)
+            raise TypeError(f"Message is made of a protobuf message class, not {cls!r}")
         self.cls = cls
 
     @property
@@ -80,8 +75,7 @@ class Message(RecordCodec, Generic[_M]):
                 raise SchemaError(what, expected=self.full_name, found=type(value).__name__)
             return message.SerializeToString(deterministic=True)
         except (json_format.ParseError, EncodeError) as error:
-            what = f"the record does not fit the message {self.full_name}: {error}"
-            raise SchemaError(what) from error
+            raise SchemaError(f"the record does not fit the message {self.full_name}: {error}") from error
 
     def decode_many(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> list[_M]:
         """Decode to messages; `features` cannot be chosen.
@@ -122,8 +116,7 @@ class Message(RecordCodec, Generic[_M]):
         try:
             return json_format.Parse(text, self.cls())
         except json_format.ParseError as error:
-            what = f"the JSON does not fit the message {self.full_name}: {error}"
-            raise SchemaError(what) from error
+            raise SchemaError(f"the JSON does not fit the message {self.full_name}: {error}") from error
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and self.cls is other.cls

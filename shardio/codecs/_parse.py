@@ -6,22 +6,18 @@ The kernels parse; here descriptions are translated, and columns get their final
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from shardio import kernels
 from shardio.codecs import _partitions
 from shardio.codecs._codec import Payloads, as_records
 from shardio.codecs._columns import RaggedColumn, VarLenColumn
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import numpy.typing as npt
 
 _KINDS: dict[str, kernels.Kind] = {"int64": "int64", "float32": "float", "bytes": "bytes"}
 _MAY_BE_MISSING = (
@@ -32,8 +28,7 @@ _MAY_BE_MISSING = (
 
 def _check_dtype(dtype: str) -> None:
     if dtype not in _KINDS:
-        message = f"dtype {dtype!r}; an Example holds {', '.join(_KINDS)}"
-        raise ValueError(message)
+        raise ValueError(f"dtype {dtype!r}; an Example holds {', '.join(_KINDS)}")
 
 
 def _sizes(given: Any, what: str, least: int = 0) -> tuple[int, ...]:
@@ -43,8 +38,7 @@ def _sizes(given: Any, what: str, least: int = 0) -> tuple[int, ...]:
     if not listed or any(
         isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least for n in sizes
     ):
-        message = f"{what} {given!r}: sizes are ints of at least {least}"
-        raise ValueError(message)
+        raise ValueError(f"{what} {given!r}: sizes are ints of at least {least}")
     return tuple(int(size) for size in sizes)
 
 
@@ -128,12 +122,10 @@ class Sparse:
         _check_dtype(self.dtype)
         keys = self.index_keys
         if not keys or any(not isinstance(key, str) or not key for key in (*keys, self.value_key)):
-            message = f"index_key {self.index_key!r}, value_key {self.value_key!r}: names of features"
-            raise ValueError(message)
+            raise ValueError(f"index_key {self.index_key!r}, value_key {self.value_key!r}: names of features")
         single = isinstance(self.size, int | np.integer)
         if isinstance(self.index_key, str) is not single or len(keys) != len(_sizes(self.size, "size")):
-            message = f"size {self.size!r} for index_key {self.index_key!r}: one size for each key"
-            raise ValueError(message)
+            raise ValueError(f"size {self.size!r} for index_key {self.index_key!r}: one size for each key")
 
     @property
     def index_keys(self) -> tuple[str, ...]:
@@ -179,15 +171,12 @@ class Ragged:
         """Refuse what could describe no column."""
         _check_dtype(self.dtype)
         if self.value_key is not None and (not isinstance(self.value_key, str) or not self.value_key):
-            message = f"value_key {self.value_key!r}: the name of a feature, or None"
-            raise ValueError(message)
+            raise ValueError(f"value_key {self.value_key!r}: the name of a feature, or None")
         if not isinstance(self.partitions, list | tuple):
-            message = f"partitions is a list, not {type(self.partitions).__name__}"
-            raise TypeError(message)
+            raise TypeError(f"partitions is a list, not {type(self.partitions).__name__}")
         for partition in self.partitions:
             if not isinstance(partition, _partitions.Partition):
-                message = f"a partition is a Ragged.RowSplits(key) or its like, not {partition!r}"
-                raise TypeError(message)
+                raise TypeError(f"a partition is a Ragged.RowSplits(key) or its like, not {partition!r}")
         object.__setattr__(self, "partitions", tuple(self.partitions))
 
 
@@ -258,11 +247,10 @@ def parse_sequence_examples(
     _check(lists, (FixedLen, FixedLenSequence, VarLen, Ragged))
     for name, given in lists.items():
         if isinstance(given, FixedLen | FixedLenSequence) and given.default is not None:
-            message = (
+            raise ValueError(
                 f"feature list {name!r}: a step has no default; where the list may be missing, ask for "
                 "FixedLenSequence(allow_missing=True) or Ragged"
             )
-            raise ValueError(message)
     asked = _wanted(context), _wanted(lists, listed=True)
     parsed = parsed_or_raise(
         kernels.parse_sequence_examples, as_records(payloads), *asked, advice=_MAY_BE_MISSING
@@ -299,8 +287,7 @@ def _check(features: Mapping[str, Description], known: tuple[type, ...]) -> None
         if not isinstance(given, known):
             *some, last = (one.__name__ for one in known)
             found = type(given).__name__
-            message = f"feature {name!r} is described by a {', '.join(some)} or {last}, not {found}"
-            raise TypeError(message)
+            raise TypeError(f"feature {name!r} is described by a {', '.join(some)} or {last}, not {found}")
 
 
 def _wanted(features: Mapping[str, Description], *, listed: bool = False) -> list[kernels.FeatureRequest]:
@@ -311,8 +298,7 @@ def _wanted(features: Mapping[str, Description], *, listed: bool = False) -> lis
             other = found.setdefault(key, feature)
             if other is not feature and not _alike(other, feature):
                 both = f"as {_shown(other)} and, for {name!r}, as {_shown(feature)}"
-                message = f"feature {key!r} is asked for twice, {both}"
-                raise ValueError(message)
+                raise ValueError(f"feature {key!r} is asked for twice, {both}")
     return list(found.values())
 
 
@@ -359,8 +345,7 @@ def _default(name: str, given: FixedLen, count: int) -> Any:
     if array.size not in (1, count) or (
         given.dtype == "bytes" and not all(isinstance(v, bytes) for v in array.flat)
     ):
-        message = f"feature {name!r}: default {given.default!r} is not {count} x {given.dtype}"
-        raise ValueError(message)
+        raise ValueError(f"feature {name!r}: default {given.default!r} is not {count} x {given.dtype}")
     flat = array.ravel() if array.size == count else np.repeat(array.ravel(), count)
     return flat.tolist() if given.dtype == "bytes" else flat
 

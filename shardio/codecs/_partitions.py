@@ -7,18 +7,15 @@ values to the record after it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from shardio.codecs._columns import RaggedColumn
 from shardio.errors import SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
 
 # Empty rows that one call may hold: a small record can claim any number of them by one row number.
 _MAX_ROWS = 1 << 24
@@ -36,8 +33,7 @@ class _ByFeature:
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, str) or not self.key:
-            message = f"{type(self).__name__}: key {self.key!r}; it is the name of an int64 feature"
-            raise ValueError(message)
+            raise ValueError(f"{type(self).__name__}: key {self.key!r}; it is the name of an int64 feature")
 
 
 class RowSplits(_ByFeature):
@@ -73,8 +69,7 @@ class UniformRowLength:
     def __post_init__(self) -> None:
         """Refuse lengths that tell nothing of the number of rows."""
         if isinstance(self.length, bool) or not isinstance(self.length, int) or self.length < 1:
-            message = f"UniformRowLength: length {self.length!r}; it is an int of at least 1"
-            raise ValueError(message)
+            raise ValueError(f"UniformRowLength: length {self.length!r}; it is an int of at least 1")
 
 
 Partition: TypeAlias = RowSplits | RowLengths | RowStarts | RowLimits | ValueRowIds | UniformRowLength

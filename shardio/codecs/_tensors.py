@@ -9,21 +9,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from shardio.codecs._codec import RecordCodec, as_list, fitting_parts
+from shardio.codecs._codec import Payloads, RecordCodec, as_list, fitting_parts
 from shardio.codecs._columns import collate, each, item_decoder
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
-from shardio.metadata import Feature, ValueMismatchError, shape_fits, to_number_array
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from shardio.codecs._codec import Payloads
-    from shardio.metadata import Schema
-
+from shardio.metadata import Feature, Schema, ValueMismatchError, shape_fits, to_number_array
 
 _FLOAT, _INT32, _BYTE, _STRING, _BOOL, _INT64, _FLOAT16, _DOUBLE = 1, 2, 3, 4, 5, 10, 12, 13
 # Number of the data type -> dtype, and the typed field that holds the elements.

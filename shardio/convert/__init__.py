@@ -8,36 +8,26 @@ are first needed. Other packages register kinds of their own: see docs/formats.m
 
 from __future__ import annotations
 
-from shardio.convert._convert import ArrowEncoder, ConvertReport, convert_dataset
-from shardio.convert._export import ExportReport, export_dataset, target_kinds
-from shardio.convert._files import FileSource, read_whole
-from shardio.convert._kinds import source_kinds
-from shardio.convert._memory import from_arrow, from_generator, from_pandas, from_polars
-from shardio.convert._pack import PackDatasetReport, pack_dataset
-from shardio.convert._schema import infer_from_payloads
-from shardio.convert._source import Piece, Sample
-from shardio.convert._targets import TargetWriter
-from shardio.errors import BadRecord
-
-__all__ = [
-    "ArrowEncoder",
-    "BadRecord",
-    "ConvertReport",
-    "ExportReport",
-    "FileSource",
-    "PackDatasetReport",
-    "Piece",
-    "Sample",
-    "TargetWriter",
-    "convert_dataset",
-    "export_dataset",
-    "from_arrow",
-    "from_generator",
-    "from_pandas",
-    "from_polars",
-    "infer_from_payloads",
-    "pack_dataset",
-    "read_whole",
-    "source_kinds",
-    "target_kinds",
-]
+from shardio.convert._convert import (
+    ArrowEncoder as ArrowEncoder,
+    ConvertReport as ConvertReport,
+    convert_dataset as convert_dataset,
+)
+from shardio.convert._export import (
+    ExportReport as ExportReport,
+    export_dataset as export_dataset,
+    target_kinds as target_kinds,
+)
+from shardio.convert._files import FileSource as FileSource, read_whole as read_whole
+from shardio.convert._kinds import source_kinds as source_kinds
+from shardio.convert._memory import (
+    from_arrow as from_arrow,
+    from_generator as from_generator,
+    from_pandas as from_pandas,
+    from_polars as from_polars,
+)
+from shardio.convert._pack import PackDatasetReport as PackDatasetReport, pack_dataset as pack_dataset
+from shardio.convert._schema import infer_from_payloads as infer_from_payloads
+from shardio.convert._source import Piece as Piece, Sample as Sample
+from shardio.convert._targets import TargetWriter as TargetWriter
+from shardio.errors import BadRecord as BadRecord

@@ -10,18 +10,16 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from shardio.convert._files import File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError
 from shardio.metadata import Feature
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _FIXED = {1: 8, 5: 4}
 
@@ -47,8 +45,7 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif wire in _FIXED:
             size = _FIXED[wire]
         else:
-            message = f"wire type {wire} does not exist"
-            raise ValueError(message)
+            raise ValueError(f"wire type {wire} does not exist")
         if place + size > len(data):
             raise ValueError("a field ends behind the message")
         yield number, data[place : place + size]
@@ -260,8 +257,7 @@ def _value(feature: bytes, kind: Any, level: int) -> Any:
         return struct.unpack("<f", _bytes(data))[0]
     if number == 3 and isinstance(data, int):
         return data - (1 << 64) if data >> 63 else data
-    message = f"a feature is of kind {number}, and METADATA says {kind}"
-    raise ValueError(message)
+    raise ValueError(f"a feature is of kind {number}, and METADATA says {kind}")
 
 
 def _bytes(value: int | bytes) -> bytes:

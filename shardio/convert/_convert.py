@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
@@ -33,22 +35,13 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
-from shardio.metadata import Schema, check_split
-from shardio.parallel import Encoded, Note, check_shuffle, write_dataset
-from shardio.reader import open as open_dataset
+from shardio.metadata import Feature, Schema, check_split
+from shardio.parallel import Encoded, Note, Progress, WriteReport, check_shuffle, write_dataset
+from shardio.reader import DatasetReader, open as open_dataset
 from shardio.reports import Report
 from shardio.sources import check_partitions
 from shardio.storage import connect, followed
 from shardio.writer import LayoutOptions, check_writer_options, encoder, foretell_write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Executor
-    from pathlib import Path
-
-    from shardio.metadata import Feature
-    from shardio.parallel import Progress, WriteReport
-    from shardio.reader import DatasetReader
 
 _DIGESTS = 1 << 64
 
@@ -94,11 +87,10 @@ class _Splitter:
             ValueError: both are given, or fractions that make no sense.
         """
         if isinstance(split, Mapping) and not all(isinstance(pattern, str) for pattern in split.values()):
-            message = (
+            raise TypeError(
                 f"split={dict(split)!r} must be a name, or patterns of file names by split; fractions are "
                 f"given as fractions={dict(split)!r}"
             )
-            raise TypeError(message)
         if split is not None and fractions is not None:
             raise ValueError("split= names splits and fractions= divides among several: give one of them")
         if isinstance(split, Mapping):
@@ -468,8 +460,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         'robin'
     """
     if on_error not in ("raise", "skip"):
-        message = f'on_error={on_error!r} must be "raise" or "skip"'
-        raise ValueError(message)
+        raise ValueError(f'on_error={on_error!r} must be "raise" or "skip"')
     if classes is not None and not len(classes):
         raise ValueError("classes=[] names no class; leave it out for those found")
     check_partitions(partitions)
@@ -534,10 +525,9 @@ def _check_place(pieces: Sequence[Piece], url: str, storage_options: Mapping[str
     places = ((piece.url, *piece.url.rpartition("/")[::2]) for piece in pieces)
     inside = next((url for url, folder, name in places if f"{real[folder]}/{name}/".startswith(around)), None)
     if inside is not None and Catalog(store).latest() is None:
-        message = (
+        raise ValueError(
             f"{store.url} holds the source ({inside}) and would become the dataset: choose another place"
         )
-        raise ValueError(message)
 
 
 def _check_classes(source: ForeignSource) -> None:
@@ -547,11 +537,10 @@ def _check_classes(source: ForeignSource) -> None:
     with_function = source.kind == "list" and source.options.fn is not None
     if source.kind not in ("images", "list", "webdataset") or with_function:
         what = "records that fn= makes" if with_function else f"a source of kind {source.kind!r}"
-        message = (
+        raise ValueError(
             f"classes= cannot tell which feature of {what} it means: name the classes in the schema, "
             'schema={"label": Feature("int64", classes=[...])}'
         )
-        raise ValueError(message)
 
 
 def _dataset(url: str, storage_options: Mapping[str, Any] | None) -> DatasetReader | None:

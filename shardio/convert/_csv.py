@@ -15,23 +15,18 @@ import io
 import itertools
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from shardio.convert._files import DecodedFile, File, FileSource, SeekableFile
-from shardio.convert._source import Piece, Sample, Unreadable, keep_as
+from shardio.convert._source import Piece, Sample, SourceOptions, Unreadable, keep_as
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.format import UTF8_BOM, parse_json, wide_encoding
-from shardio.metadata import Feature
+from shardio.metadata import Feature, Schema
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from shardio.convert._source import SourceOptions
-    from shardio.metadata import Schema
 
 CSV_ENDINGS = (".csv", ".csv.gz", ".csv.zst")
 TSV_ENDINGS = (".tsv", ".tsv.gz", ".tsv.zst")

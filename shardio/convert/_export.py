@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -36,16 +39,17 @@ from shardio.errors import (
 from shardio.metadata import Schema
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import CountProgress, displayed
-from shardio.reader import DatasetReader, JoinedReader, as_stored, count_below, is_ascending
-from shardio.reader import open as open_dataset
+from shardio.reader import (
+    DatasetReader,
+    JoinedReader,
+    as_stored,
+    count_below,
+    is_ascending,
+    open as open_dataset,
+)
 from shardio.reports import Report
 from shardio.sources import SplitRules
 from shardio.storage import url_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from concurrent.futures import Executor
-    from pathlib import Path
 
 _TARGETS: dict[str, type[TargetWriter]] = {
     "tfrecord": TfRecordWriter,
@@ -350,11 +354,9 @@ def _check(kind: str, shard_bytes: int, on_error: str) -> None:
     """Refuse options that make no sense, by name."""
     REGISTRY.get(kind)
     if shard_bytes < 1:
-        message = f"shard_bytes={shard_bytes} must be at least 1"
-        raise ValueError(message)
+        raise ValueError(f"shard_bytes={shard_bytes} must be at least 1")
     if on_error not in ("raise", "skip"):
-        message = f'on_error={on_error!r} must be "raise" or "skip"'
-        raise ValueError(message)
+        raise ValueError(f'on_error={on_error!r} must be "raise" or "skip"')
 
 
 def _reader_of(
@@ -374,8 +376,7 @@ def _reader_of(
         return open_dataset(url, split="all" if split is None else split, **reading), False
     for name, given in {"split": split, **reading}.items():
         if given is not None:
-            message = f"{name}={given!r}: a reader has that already; give it to shardio.open"
-            raise ValueError(message)
+            raise ValueError(f"{name}={given!r}: a reader has that already; give it to shardio.open")
     return url, url.source.options.on_error != "raise"
 
 

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from shardio.convert._source import ForeignSource, SourceOptions
 from shardio.errors import BadRecord, FormatError
 from shardio.format import Compression, Limits, decode_stream, sniff_compression
+from shardio.metadata import Feature
 from shardio.sources import (
     SPLIT_KEY,
+    Division,
+    FolderKey,
+    FoundFile,
+    Listing,
     SplitRules,
     common_folder,
     find_files,
@@ -26,14 +32,7 @@ from shardio.sources import (
     is_clutter,
     type_of_key,
 )
-from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from shardio.metadata import Feature
-    from shardio.sources import Division, FolderKey, FoundFile, Listing
-    from shardio.storage import DataFile
+from shardio.storage import DataFile, connect
 
 _PIECE = 1 << 20
 _MAX_WHOLE = 1 << 30
@@ -229,17 +228,26 @@ def read_whole(
     return connect(root, storage_options=storage_options).get(key, max_bytes=max_bytes)
 
 
-class SeekableFile(io.RawIOBase):
-    """A stored object as a file that libraries read from, at any place."""
-
+class _StoredFile(io.RawIOBase):
     def __init__(self, file: DataFile) -> None:
         super().__init__()
         self._file = file
-        self._place = 0
 
     def readable(self) -> bool:
         """Return True."""
         return True
+
+    def close(self) -> None:
+        """Release the object."""
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+class SeekableFile(_StoredFile):
+    """A stored object as a file that libraries read from, at any place."""
+
+    _place = 0
 
     def seekable(self) -> bool:
         """Return True."""
@@ -269,27 +277,16 @@ class SeekableFile(io.RawIOBase):
         """Return the size in bytes, as pyarrow asks for it."""
         return self._file.size
 
-    def close(self) -> None:
-        """Release the object."""
-        if not self.closed:
-            self._file.close()
-        super().close()
 
-
-class DecodedFile(io.RawIOBase):
+class DecodedFile(_StoredFile):
     """The decoded bytes of a stored object from its start: plain, gzip or Zstandard, by its first bytes."""
 
     def __init__(self, file: DataFile, *, compressed: bool) -> None:
-        super().__init__()
-        self._file = file
+        super().__init__(file)
         head = bytes(file.read(0, min(12, file.size)))
         compression = sniff_compression(head) if compressed else Compression.NONE
-        self._pieces = decode_stream(_pieces(file), compression, limits=READ_ONCE)
+        self._pieces = decode_stream(map(bytes, file.pieces(_PIECE)), compression, limits=READ_ONCE)
         self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer with what comes next; 0 at the end."""
@@ -303,14 +300,3 @@ class DecodedFile(io.RawIOBase):
         view[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
-
-    def close(self) -> None:
-        """Release the object."""
-        if not self.closed:
-            self._file.close()
-        super().close()
-
-
-def _pieces(file: DataFile) -> Iterator[bytes]:
-    for start in range(0, file.size, _PIECE):
-        yield bytes(file.read(start, min(start + _PIECE, file.size)))

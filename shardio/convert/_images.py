@@ -8,9 +8,10 @@ classes; their keys are features of their own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from shardio.codecs import decode_image
 from shardio.convert._files import File, FileSource, read_whole
@@ -18,9 +19,6 @@ from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError
 from shardio.metadata import Feature, image_type
 from shardio.sources import Division, folder_key, folders_are_splits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 # What an ending says of the file, for folders and for members of tar files alike.
 IMAGE_TYPES = {

@@ -6,34 +6,25 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardio.convert._codewithgpu import CodeWithGpu
-from shardio.convert._csv import CSV_ENDINGS, TSV_ENDINGS, CsvTables, TsvTables, first_rows
+from shardio.convert._csv import CsvTables, TsvTables, first_rows
 from shardio.convert._files import File, FileSource, read_whole
-from shardio.convert._images import IMAGE_ENDINGS, ImageFolder
+from shardio.convert._images import ImageFolder
 from shardio.convert._listing import ListSource, names_images
 from shardio.convert._mds import MdsFolder
 from shardio.convert._megatron import MegatronDataset
-from shardio.convert._parquet import (
-    ARROW_ENDINGS,
-    PARQUET_ENDINGS,
-    ArrowFiles,
-    ArrowTable,
-    HuggingFaceDataset,
-)
+from shardio.convert._parquet import ArrowFiles, ArrowTable, HuggingFaceDataset
 from shardio.convert._registry import Registry
-from shardio.convert._text import JSON_ENDINGS, TEXT_ENDINGS, JsonLines, TextFiles
+from shardio.convert._source import ForeignSource, SourceOptions
+from shardio.convert._text import JsonLines, TextFiles
 from shardio.convert._tfds import AdoptedTfds, TfdsDataset
 from shardio.convert._tfrecord import AdoptedObjects, ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord
-from shardio.convert._webdataset import TAR_ENDINGS, WebDataset
+from shardio.convert._webdataset import WebDataset
 from shardio.errors import FormatError
-from shardio.sources import find_files, find_other, find_tfds
-
-if TYPE_CHECKING:
-    from shardio.convert._source import ForeignSource, SourceOptions
-    from shardio.sources import FoundFile, Listing
+from shardio.sources import FoundFile, Listing, find_files, find_other, find_tfds
 
 _SOURCES: dict[str, type[ForeignSource]] = {
     "images": ImageFolder,
@@ -61,17 +52,10 @@ def source_kinds() -> tuple[str, ...]:
     return REGISTRY.kinds()
 
 
-_ENDINGS = {
-    "jsonl": JSON_ENDINGS,
-    "webdataset": TAR_ENDINGS,
-    "parquet": PARQUET_ENDINGS + ARROW_ENDINGS,
-    "tfrecord": (".tfrecord", ".tfrecords", ".tfrec", ".tfrecord.gz", ".tfrecord.zst", ".tfrecords.gz"),
-    "images": IMAGE_ENDINGS,
-    "csv": CSV_ENDINGS,
-    "tsv": TSV_ENDINGS,
-    "list": (".lst",),
-    "text": TEXT_ENDINGS,
-}
+# By which endings a kind is told. An `.idx` may be of anything, and tables and text may be data or lists.
+_TFRECORDS = (".tfrecord", ".tfrecords", ".tfrec", ".tfrecord.gz", ".tfrecord.zst", ".tfrecords.gz")
+_TOLD: dict[str, tuple[str, ...]] = {"arrow": (), "megatron": (), "list": (".lst",), "tfrecord": _TFRECORDS}
+_ENDINGS = {kind: _TOLD.get(kind, getattr(source, "endings", ())) for kind, source in _SOURCES.items()}
 
 
 def open_source(place: Any, kind: str | None, options: SourceOptions) -> ForeignSource:
@@ -94,8 +78,7 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
         return HuggingFaceDataset(place, options)
     if ArrowTable.takes(place):
         if kind not in (None, ArrowTable.kind):
-            message = f"kind={kind!r}: this is a table in memory; leave kind= out"
-            raise ValueError(message)
+            raise ValueError(f"kind={kind!r}: this is a table in memory; leave kind= out")
         return ArrowTable(place, options)
     if isinstance(place, Path):
         place = os.fspath(place)
@@ -176,12 +159,11 @@ def _of_names(place: Any, options: SourceOptions) -> str:
     if len(others) == 1:
         return others[0]
     main += others
-    message = (
+    raise ValueError(
         f"{place}: what kind of source this is cannot be told by its names"
         + (f" (there are {', '.join(main)})" if main else "")
         + f"; give kind=, one of {', '.join(REGISTRY.kinds())}"
     )
-    raise ValueError(message)
 
 
 def _of_others(listings: Sequence[Listing], options: SourceOptions) -> str | None:

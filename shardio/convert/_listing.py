@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from shardio.convert._files import FileSource, read_whole
 from shardio.convert._images import IMAGE_ENDINGS, image_trouble, label_of
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, NotFoundError, ShardioError, StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from shardio.metadata import Feature
-    from shardio.sources import FolderKey
+from shardio.metadata import Feature
+from shardio.sources import FolderKey
 
 LIST_ENDINGS = (".csv", ".tsv", ".lst", ".txt")
 

@@ -13,9 +13,10 @@ import io
 import json
 import math
 import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,9 +26,6 @@ from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, ShardioError
 from shardio.format import Compression, decode_stream, parse_json
 from shardio.metadata import Feature, check_foreign_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _NUMBERS = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32",
@@ -120,8 +118,7 @@ def _raw_image(data: bytes) -> Any:
     mode = data[12 : 12 + mode_size].decode()
     channels = {"L": 1, "RGB": 3, "RGBA": 4}.get(mode)
     if channels is None:
-        message = f"raw images of mode {mode!r} have no shape in uint8"
-        raise ValueError(message)
+        raise ValueError(f"raw images of mode {mode!r} have no shape in uint8")
     return np.frombuffer(data, np.uint8, offset=12 + mode_size).reshape(height, width, channels)
 
 
@@ -132,8 +129,7 @@ def _items(data: bytes) -> list[bytes]:
     stops = 4 + 4 * count + np.cumsum(sizes)
     end = int(stops[-1]) if count else 4
     if end != len(data):
-        message = f"a list of {count} items has {len(data)} bytes, not {end}"
-        raise ValueError(message)
+        raise ValueError(f"a list of {count} items has {len(data)} bytes, not {end}")
     return [data[stop - size : stop] for stop, size in zip(stops.tolist(), sizes.tolist(), strict=True)]
 
 
@@ -362,8 +358,7 @@ def _from_snappy(stored: bytes, limit: int) -> bytes:
         if byte < 128:
             break
     if size >= limit:
-        message = f"it says that it gives {size} bytes, and its index says {limit - 1}"
-        raise ValueError(message)
+        raise ValueError(f"it says that it gives {size} bytes, and its index says {limit - 1}")
     # pyarrow takes a block that gives less than it is asked for, and leaves the rest as it was.
     data: bytes = pa.decompress(stored, size, codec="snappy", asbytes=True)
     return data
@@ -389,11 +384,9 @@ def _sample(data: bytes, columns: Sequence[_MdsColumn]) -> dict[str, Any]:
     for column in columns:
         size = next(sizes) if column.size is None else column.size
         if place + size > len(data):
-            message = f"column {column.name!r} ends behind the sample"
-            raise ValueError(message)
+            raise ValueError(f"column {column.name!r} ends behind the sample")
         value[column.name] = column.decode(data[place : place + size])
         place += size
     if place != len(data):
-        message = f"{len(data) - place} bytes are left over"
-        raise ValueError(message)
+        raise ValueError(f"{len(data) - place} bytes are left over")
     return value

@@ -14,20 +14,16 @@ import json
 import math
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
+from typing import IO, Any, ClassVar, cast
 
 import numpy as np
 
-from shardio.convert._targets import NumberedFiles, json_text
+from shardio.convert._targets import JobFiles, NumberedFiles, json_text
 from shardio.errors import SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from shardio.convert._targets import JobFiles
-    from shardio.metadata import Feature, Schema
+from shardio.metadata import Feature, Schema
 
 _LARGEST = (1 << 32) - 1  # offsets in a shard have 32 bits
 _HASH = "sha1"
@@ -62,8 +58,7 @@ def _column_of(name: str, feature: Feature) -> _MdsTarget:
             return _MdsTarget("json", None, lambda value: json_text(value).encode(), "JSON")
         if feature.type in ("jpeg", "png"):
             return _MdsTarget(f"list[{feature.type}]", None, _list_bytes)
-        message = f"feature {name!r} is a list of {feature.type}, which no column of MDS can hold"
-        raise ValueError(message)
+        raise ValueError(f"feature {name!r} is a list of {feature.type}, which no column of MDS can hold")
     if feature.kind == "json":
         return _MdsTarget("json", None, lambda value: json_text(value).encode())
     if feature.kind == "text":
@@ -79,8 +74,7 @@ def _numbers(name: str, feature: Feature) -> _MdsTarget:
     kind = _NEAREST.get(feature.type, feature.type)
     dtype = np.dtype(kind).newbyteorder("<")
     if dtype.kind == "c":
-        message = f"feature {name!r} is {feature.short}: MDS has no complex numbers"
-        raise ValueError(message)
+        raise ValueError(f"feature {name!r} is {feature.short}: MDS has no complex numbers")
     note = kind if kind != feature.type else None
 
     def array_of(value: Any) -> Any:

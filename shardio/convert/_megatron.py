@@ -12,26 +12,20 @@ end, and for multimodal data i8[S] modes.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.convert._files import File, FileSource
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, NotFoundError
 from shardio.metadata import Feature
-from shardio.sources import MEGATRON_MAGIC, find_files
-from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.sources import Listing
-    from shardio.storage import DataFile
+from shardio.sources import MEGATRON_MAGIC, Listing, find_files
+from shardio.storage import DataFile, connect
 
 _HEAD = struct.Struct("<9sQBQQ")
 _VERSION = 1

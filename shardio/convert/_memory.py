@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from shardio.arguments import need
 from shardio.convert._convert import convert_dataset
 from shardio.convert._parquet import table_package
 from shardio.convert._schema import SKIP, infer_from_values
-from shardio.convert._source import ForeignSource, Sample
+from shardio.convert._source import ForeignSource, Piece, Sample
 from shardio.errors import SchemaError
-from shardio.reader import open_split
+from shardio.metadata import Schema
+from shardio.reader import DatasetReader, open_split
 from shardio.writer import DatasetWriter, check_writer_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from shardio.convert._source import Piece
-    from shardio.metadata import Schema
-    from shardio.reader import DatasetReader
 
 _LOOK_AT = 1000  # values of which the schema is inferred
 
@@ -138,8 +132,7 @@ class _Values(ForeignSource):
 def _written(package: str, table: Any, url: str | Path, split: str, options: dict[str, Any]) -> DatasetReader:
     name = f"shardio.from_{package.removeprefix('py')}"
     if table_package(table) != package:
-        message = f"{name} takes a table of {package}, found {type(table).__name__}"
-        raise TypeError(message)
+        raise TypeError(f"{name} takes a table of {package}, found {type(table).__name__}")
     known = signature(convert_dataset).parameters
     unknown = {option: value for option, value in options.items() if option not in known}
     check_writer_options(unknown, name, known)

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Unpack
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 from shardio.arguments import names
 from shardio.packing import MOST_LISTED, PackedRows, Packer, PackReport
-from shardio.parallel import Note, RunOptions, write_session
-from shardio.reader import open as open_dataset
+from shardio.parallel import Note, Progress, RunOptions, write_session
+from shardio.reader import DatasetReader, open as open_dataset
 from shardio.reports import Report
 from shardio.storage import url_text
-from shardio.writer import check_writer_options, foretell_write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Executor
-    from pathlib import Path
-
-    from shardio.parallel import Progress
-    from shardio.reader import DatasetReader
-    from shardio.writer import LayoutOptions
+from shardio.writer import LayoutOptions, check_writer_options, foretell_write
 
 _PART_BYTES = 64 << 20
 
@@ -206,8 +200,7 @@ def _packed(ds: DatasetReader, features: Sequence[str] | None) -> Sequence[str]:
         given = names("features", features)
         missing = [name for name in given if name not in schema]
         if missing:
-            message = f"there is no feature {missing[0]!r}; there are {', '.join(schema)}"
-            raise ValueError(message)
+            raise ValueError(f"there is no feature {missing[0]!r}; there are {', '.join(schema)}")
         return given
     found = [
         name

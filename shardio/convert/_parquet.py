@@ -14,10 +14,11 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -27,15 +28,10 @@ from shardio.convert._files import File, FileSource, SeekableFile
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
 from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
 from shardio.format import parse_json
-from shardio.metadata import Feature
+from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
 from shardio.reader import HF_METADATA, hf_feature, hf_json, without_names
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from shardio.metadata import Schema
 
 # A field's metadata: the short string of the feature that was exported as this column, and its classes.
 _TYPE_KEY = b"shardio.type"
@@ -290,8 +286,7 @@ def _plain_type(kind: Any) -> Any:
         inner = [kind.field(number) for number in range(kind.num_fields)]
         names = Counter(field.name for field in inner)
         if max(names.values(), default=0) > 1:
-            message = f"two of its fields are called {names.most_common(1)[0][0]!r}"
-            raise ValueError(message)
+            raise ValueError(f"two of its fields are called {names.most_common(1)[0][0]!r}")
         return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in inner])
     if types.is_temporal(kind) and not types.is_interval(kind):
         return pa.int32() if kind.bit_width == 32 else pa.int64()
@@ -521,8 +516,7 @@ def arrow_field(name: str, feature: Feature) -> Any:
     import pyarrow as pa
 
     if feature.type.startswith("complex"):
-        message = f"feature {name!r}: Arrow has no type for {feature.type}"
-        raise ValueError(message)
+        raise ValueError(f"feature {name!r}: Arrow has no type for {feature.type}")
     # A bfloat16 is a float32 to Arrow, and stays one: it loses nothing.
     metadata = {} if feature.type == "bfloat16" else {_TYPE_KEY: feature.short.encode()}
     if feature.classes is not None:
@@ -707,12 +701,11 @@ class HuggingFaceDataset(_ArrowRows):
     def __post_init__(self) -> None:
         for split, dataset in self._splits().items():
             if not hasattr(dataset, "num_rows") or not hasattr(dataset, "data"):
-                message = (
+                raise TypeError(
                     f"{type(dataset).__name__} ({split}) is a stream, which cannot be divided among workers: "
                     "load it without streaming, or convert the Parquet files of its repository "
                     '("hf://datasets/OWNER/NAME/**/*.parquet")'
                 )
-                raise TypeError(message)
 
     @staticmethod
     def takes(place: Any) -> bool:

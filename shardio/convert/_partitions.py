@@ -7,20 +7,16 @@ Source: https://protobuf.dev/programming-guides/encoding/#last-one-wins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from shardio.codecs import record_codec
+from shardio.convert._source import ForeignSource, Piece
 from shardio.errors import SchemaError
 from shardio.metadata import Feature, Schema
 from shardio.sources import key_value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from shardio.convert._source import ForeignSource, Piece
 
 LEAVE_OUT = "leave out what folders say with partitions=None"
 _CARRIES = ("example", "sequence_example")

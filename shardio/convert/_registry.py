@@ -6,12 +6,9 @@ its kind. It is imported when its kind is asked for, or when no kind of shardio'
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from importlib.metadata import EntryPoint
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 
 class Registry:
@@ -50,8 +47,7 @@ class Registry:
                 raise ValueError(message + "uninstall that package, or have its kind renamed")
             return self._own[kind]
         if kind not in others:
-            message = f"kind={kind!r} must be one of {', '.join(self.kinds())}"
-            raise ValueError(message)
+            raise ValueError(f"kind={kind!r} must be one of {', '.join(self.kinds())}")
         return self._loaded(others[kind])
 
     def _loaded(self, point: EntryPoint) -> Any:

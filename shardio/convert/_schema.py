@@ -11,9 +11,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from shardio.convert._tfrecord import ShardioDataset
 from shardio.convert._webdataset import INTEGER_ENDINGS, WebDataset
 from shardio.errors import SchemaError, ShardioError, StorageError
 from shardio.metadata import Feature, Schema, check_name, image_type
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SKIP = 'on_error="skip" leaves such records out'
 # Types that take more values than others do, the most telling first.
@@ -560,8 +557,7 @@ def infer_from_values(
     unknown = [name for name in overrides if name not in names]
     if unknown and names:
         has = ", ".join(names) or "nothing"
-        message = f"schema names {unknown[0]!r}, which the source does not have; it has {has}"
-        raise ValueError(message)
+        raise ValueError(f"schema names {unknown[0]!r}, which the source does not have; it has {has}")
     features: dict[str, Any] = {}
     for name in dict.fromkeys([*names, *overrides]):
         chosen = overrides[name] if name in overrides else declared.get(name)

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from shardio.errors import SchemaError, StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from shardio.errors import BadRecord
-    from shardio.metadata import Feature, Schema
-    from shardio.parallel import Note
-    from shardio.sources import FolderKey
-
+from shardio.errors import BadRecord, SchemaError, StorageError
+from shardio.metadata import Feature, Schema
+from shardio.parallel import Note
+from shardio.sources import FolderKey
 
 _INT64 = 1 << 63  # what an int64 does not reach
 

@@ -36,11 +36,12 @@ import json
 import math
 import tarfile
 import tempfile
+import zlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import IO, Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -49,17 +50,11 @@ from shardio.codecs import arrow_array
 from shardio.convert._images import IMAGE_ENDINGS
 from shardio.convert._parquet import arrow_field, arrow_schema
 from shardio.errors import CommitConflictError, FormatError, SchemaError, StorageError, UnsafeNameError
-from shardio.format import MAX_JSON_DEPTH, StreamCompressor, sample_name
-from shardio.metadata import check_foreign_key, image_type
+from shardio.format import MAX_JSON_DEPTH, sample_name
+from shardio.metadata import Feature, Schema, check_foreign_key, image_type
 from shardio.sources import is_clutter
-from shardio.storage import connect
+from shardio.storage import Store, connect
 from shardio.writer import AtomicWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from shardio.metadata import Feature, Schema
-    from shardio.storage import Store
 
 _TOGETHER = 256
 _TOGETHER_BYTES = 8 << 20
@@ -329,8 +324,7 @@ class TargetWriter(AtomicWriter):
         del schema
         if compression not in (None, *cls.compressions):
             known = "".join(f" or {name!r}" for name in cls.compressions)
-            message = f"compression={compression!r} must be None{known}"
-            raise ValueError(message)
+            raise ValueError(f"compression={compression!r} must be None{known}")
 
     @classmethod
     def notes(cls, schema: Schema | None, older: Sequence[Schema]) -> list[str]:
@@ -512,7 +506,7 @@ class _ZlibFile:
     """A file that is one ZLIB stream: TensorFlow reads the first of several and drops the rest."""
 
     def __init__(self, path: Path) -> None:
-        self._stream = StreamCompressor()
+        self._stream = zlib.compressobj()
         self._file = path.open("wb")
 
     def write(self, data: memoryview) -> None:
@@ -520,7 +514,7 @@ class _ZlibFile:
 
     def close(self) -> None:
         with self._file:
-            self._file.write(self._stream.finish())
+            self._file.write(self._stream.flush())
 
 
 class _Archive(tarfile.TarFile):
@@ -546,17 +540,14 @@ class WebDatasetWriter(NumberedFiles):
             if name == _KEY:
                 continue
             if feature.shape and feature.kind in ("bytes", "image"):
-                message = f"feature {name!r} is a list of {feature.type}, which no member can hold"
-                raise ValueError(message)
+                raise ValueError(f"feature {name!r} is a list of {feature.type}, which no member can hold")
             ending = _ending_of(name, feature)
             if sample_name(f"0.{ending}") != ("0", ending.lower()):
-                message = f"feature {name!r} cannot be the ending of a file name"
-                raise ValueError(message)
+                raise ValueError(f"feature {name!r} cannot be the ending of a file name")
             # Readers compare endings in lower case.
             other = taken.setdefault(ending.lower(), name)
             if other != name:
-                message = f"features {other!r} and {name!r} would both be the member {ending!r}"
-                raise ValueError(message)
+                raise ValueError(f"features {other!r} and {name!r} would both be the member {ending!r}")
 
     def add(self, value: Any) -> None:
         """Write the members of a sample, one after another."""
@@ -660,8 +651,7 @@ class JsonLinesWriter(TargetWriter):
             return
         for name in (*schema, *schema.sequence_features):
             if name in _SIGNS:
-                message = f"feature {name!r}: in JSON lines this name stands for bytes and numbers"
-                raise ValueError(message)
+                raise ValueError(f"feature {name!r}: in JSON lines this name stands for bytes and numbers")
 
     @property
     def _name(self) -> str:

@@ -10,20 +10,16 @@ A text file is one record, `{"text", "path"}`; line ends and everything else sta
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from shardio.convert._files import DecodedFile, FileSource, read_whole
 from shardio.convert._source import Piece, Sample
 from shardio.errors import BadRecord, FormatError
 from shardio.format import DEFAULT_LIMITS, UTF8_BOM, is_blank_line, parse_json, restored_object, wide_encoding
-from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from shardio.metadata import Feature
-    from shardio.storage import DataFile
+from shardio.metadata import Feature
+from shardio.storage import DataFile, connect
 
 JSON_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".ndjson.gz", ".ndjson.zst")
 _RUN = 8 << 20

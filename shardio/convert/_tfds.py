@@ -7,25 +7,29 @@ Payloads are decoded and written again, because an Example of TFDS has other typ
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from shardio.codecs import infer_schema, record_codec
 from shardio.convert._files import FileSource
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.convert._tfrecord import ShardioDataset
 from shardio.errors import BadRecord, CorruptRecordError, NotFoundError, SchemaError
-from shardio.metadata import Schema
+from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
 from shardio.reader import ReadOptions, SequentialShard
-from shardio.sources import Division, find_files, find_tfds, tfds_feature
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from shardio.metadata import Feature
-    from shardio.sources import FoundFile, Listing, TfdsFeature, TfdsFolder
+from shardio.sources import (
+    Division,
+    FoundFile,
+    Listing,
+    TfdsFeature,
+    TfdsFolder,
+    find_files,
+    find_tfds,
+    tfds_feature,
+)
 
 _PLACES, _LOOK_AT = 8, 100
 

@@ -7,23 +7,18 @@ out by the inference, nothing is lost, since payloads are not touched.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shardio.convert._files import READ_ONCE, FileSource
-from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions
+from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable
 from shardio.errors import BadRecord, FormatError, ShardioError, StorageError
-from shardio.reader import DatasetReader, ReadOptions, SequentialShard
-from shardio.reader import open as open_dataset
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from shardio.convert._source import Unreadable
-    from shardio.metadata import Feature, Schema
+from shardio.metadata import Feature, Schema
+from shardio.reader import DatasetReader, ReadOptions, SequentialShard, open as open_dataset
 
 _SIDECARS = (".index", ".idx", ".shardidx", ".json", ".txt", ".md")
 _RUN = 16 << 20

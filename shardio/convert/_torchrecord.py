@@ -19,14 +19,15 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shardio.arguments import need
-from shardio.codecs import read_tensors
+from shardio.codecs import Tensor, read_tensors
 from shardio.convert import _lmdb_child as child
 from shardio.convert._source import (
     ForeignSource,
@@ -38,13 +39,7 @@ from shardio.convert._source import (
     misfit,
 )
 from shardio.errors import BadRecord, FormatError, NotFoundError, StorageError
-from shardio.metadata import Feature
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from shardio.codecs import Tensor
-    from shardio.metadata import Schema
+from shardio.metadata import Feature, Schema
 
 # What damaged pages lead to, and nothing else should.
 _DEATHS: dict[int, str] = {
@@ -71,8 +66,7 @@ class TorchRecord(ForeignSource):
         """Return the databases, by their numbers."""
         root = Path(self.place)
         if "://" in str(self.place):
-            message = f"{self.place}: LMDB is mapped from local disk; copy the folder there first"
-            raise ValueError(message)
+            raise ValueError(f"{self.place}: LMDB is mapped from local disk; copy the folder there first")
         if root.name == "data.mdb":
             root = root.parent
         folders = [root] if (root / "data.mdb").is_file() else sorted(

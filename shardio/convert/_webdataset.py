@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,14 +33,9 @@ from shardio.format import (
     read_sample,
     sample_name,
 )
-from shardio.metadata import Feature, image_type
+from shardio.metadata import Feature, Schema, image_type
 from shardio.parallel import Note
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from shardio.metadata import Schema
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 INTEGER_ENDINGS = {"cls", "cls2", "id", "index", "count", "inx"}
@@ -314,8 +310,7 @@ def _array(member: bytes) -> Any:
     try:
         array = np.load(stream, allow_pickle=False)
     except (EOFError, MemoryError, OverflowError, SyntaxError, TypeError) as error:
-        message = f"no array: {error!r:.200}"
-        raise ValueError(message) from error
+        raise ValueError(f"no array: {error!r:.200}") from error
     if not isinstance(array, np.ndarray) or stream.tell() != len(member):
         raise ValueError("more than one array")
     return array

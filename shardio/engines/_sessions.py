@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardio.catalog import commit_session, forget_session
+from shardio.catalog import Catalog, commit_session, forget_session
 from shardio.convert import ArrowEncoder
 from shardio.errors import StorageError
 from shardio.metadata import check_split, random_id
@@ -21,8 +21,6 @@ from shardio.writer import DatasetWriter, WriterOptions, catalog_to_write, check
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    from shardio.catalog import Catalog
 
 
 class Written(NamedTuple):

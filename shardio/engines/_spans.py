@@ -18,6 +18,7 @@ import numpy as np
 
 from shardio.codecs import need_pyarrow
 from shardio.reader import (
+    DatasetReader,
     arrow_batches,
     batch_rows,
     choose_columns,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.reader import DatasetReader
 
 # Stored bytes of a span: what a lost worker costs, and what fits beside others in a worker's memory.
 SPAN_BYTES = 64 << 20

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import need
 from shardio.engines._sessions import SessionSink, Written
-from shardio.engines._spans import open_for, plan
+from shardio.engines._spans import ShardSpan, open_for, plan
 
 need("shardio.engines.beam", "shardio[beam]", "apache_beam", "pyarrow")
 
@@ -15,8 +15,6 @@ import apache_beam as beam  # noqa: E402 - after the line that says how it is in
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-
-    from shardio.engines._spans import ShardSpan
 
 
 class ReadFromShardio(beam.PTransform):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import need
-from shardio.engines._spans import open_for, plan
+from shardio.engines._spans import ShardSpan, open_for, plan
 
 need("shardio.engines.dask", "shardio[dask]", "dask", "pandas", "pyarrow")
 
@@ -16,8 +16,6 @@ import pyarrow as pa  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from shardio.engines._spans import ShardSpan
 
 
 def read_dataframe(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import need
-from shardio.streaming import stream
+from shardio.streaming import Mix, stream
 
 need("shardio.engines.torchdata", "shardio[torchdata]", "torchdata")
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardio.reader import DatasetReader
-    from shardio.streaming import Mix
 
 
 class ShardioNode(BaseNode[Any]):

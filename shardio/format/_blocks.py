@@ -7,22 +7,17 @@ alone, so the same records give the same shard.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import CorruptBlockError
 from shardio.format._compression import Compression, Compressor
-from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL
-from shardio.format._limits import DEFAULT_LIMITS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from shardio.format._framing import Buffer
-    from shardio.format._limits import Limits
+from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL, Buffer
+from shardio.format._limits import DEFAULT_LIMITS, Limits
 
 DEFAULT_BLOCK_BYTES = 64 << 10
 FRAME_EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
@@ -77,8 +72,7 @@ class BlockBuilder:
         # What does not compress grows by less than a thousandth, and must stay within a reader's limit.
         most = limits.block if compression is Compression.NONE else limits.block - (limits.block >> 8)
         if not 1 <= block_bytes <= most:
-            message = f"block_bytes={block_bytes} must be between 1 and {most}"
-            raise ValueError(message)
+            raise ValueError(f"block_bytes={block_bytes} must be between 1 and {most}")
         self._compressor = Compressor(compression, level)
         self._target = block_bytes
         self._max_record = limits.record
@@ -101,8 +95,7 @@ class BlockBuilder:
             return None
         size = len(payload)
         if size > self._max_record:
-            message = f"a record of {size} bytes is over the limit of {self._max_record} bytes"
-            raise ValueError(message)
+            raise ValueError(f"a record of {size} bytes is over the limit of {self._max_record} bytes")
         block = self.flush() if self._frames.size + size + FRAME_EXTRA > self._target else None
         self._frames.force(payload)
         return block

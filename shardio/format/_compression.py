@@ -15,15 +15,13 @@ import zlib
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from shardio.errors import CorruptBlockError, FormatError, StorageError
-from shardio.format._limits import DEFAULT_LIMITS
+from shardio.errors import CorruptBlockError, FormatError, ShardioError, StorageError
+from shardio.format._limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     import zstandard
 
-    from shardio.errors import ShardioError
     from shardio.format._framing import Buffer
-    from shardio.format._limits import Limits
 
 ZSTD_HEAD = 18  # what a Zstandard frame says of itself is within so many bytes
 
@@ -65,8 +63,7 @@ class Compression(IntEnum):
         """
         known = {None: cls.NONE, "none": cls.NONE, "zstd": cls.ZSTD, "gzip": cls.GZIP, "zlib": cls.ZLIB}
         if name not in known:
-            message = f'compression must be None, "zstd", "gzip" or "zlib", not {name!r}'
-            raise ValueError(message)
+            raise ValueError(f'compression must be None, "zstd", "gzip" or "zlib", not {name!r}')
         return known[name]
 
 
@@ -75,7 +72,7 @@ class Compressor:
 
     Args:
         compression: of the shard. The blocks of a ZLIB stream stay as they are: TensorFlow reads the first of
-            several streams and says nothing about the others, so `StreamCompressor` makes one of all.
+            several streams and says nothing about the others, so a shard is one stream.
         level: the library's level, or None for its usual one (Zstandard 3, gzip and ZLIB 6).
 
     Raises:
@@ -91,10 +88,9 @@ class Compressor:
 
             level = 3 if level is None else level
             if not -100 <= level <= zstandard.MAX_COMPRESSION_LEVEL:
-                message = (
+                raise ValueError(
                     f"compression level {level} must be between -100 and {zstandard.MAX_COMPRESSION_LEVEL}"
                 )
-                raise ValueError(message)
             parameters = zstandard.ZstdCompressionParameters.from_level(level)
             if parameters.window_log > _WINDOW_LOG:
                 parameters = zstandard.ZstdCompressionParameters.from_level(level, window_log=_WINDOW_LOG)
@@ -105,8 +101,7 @@ class Compressor:
                 message = f"compression level {level} must be between 0 and 9 for {compression.name.lower()}"
                 raise ValueError(message)
         elif level is not None:
-            message = f"compression level {level} was given, but there is no compression"
-            raise ValueError(message)
+            raise ValueError(f"compression level {level} was given, but there is no compression")
 
     def compress(self, decoded: bytes) -> bytes:
         """Return the stored bytes of one block."""
@@ -116,25 +111,6 @@ class Compressor:
             member = zlib.compressobj(self._level or 0, zlib.DEFLATED, _GZIP_WBITS)
             return member.compress(decoded) + member.flush()
         return decoded
-
-
-class StreamCompressor:
-    """Compress a whole shard as one ZLIB stream.
-
-    Args:
-        level: of zlib, 0 to 9; None for 6.
-    """
-
-    def __init__(self, level: int | None = None) -> None:
-        self._stream = zlib.compressobj(6 if level is None else level)
-
-    def compress(self, decoded: Buffer) -> bytes:
-        """Return stored bytes that are ready; those of what was given last may follow later."""
-        return self._stream.compress(decoded)
-
-    def finish(self) -> bytes:
-        """Return the last stored bytes."""
-        return self._stream.flush()
 
 
 def decompress(

@@ -7,15 +7,12 @@ are those of `protos/shardio/v1/index.proto`; a test compares them, so that this
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -62,8 +59,7 @@ def payload_bounds(
         return starts + TFRECORD_HEAD, stops - TFRECORD_TAIL
     if framing is Framing.LINES:
         if tails is None:
-            message = "payload bounds of lines need the last bytes of each frame"
-            raise TypeError(message)
+            raise TypeError("payload bounds of lines need the last bytes of each frame")
         cut = [2 if tail == b"\r\n" else tail.endswith(b"\n") for tail in tails]
         return starts, stops - np.asarray(cut, np.int64)
     return starts, stops

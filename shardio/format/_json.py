@@ -17,12 +17,10 @@ import json
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 UTF8_BOM = b"\xef\xbb\xbf"
 MAX_JSON_DEPTH = 256
@@ -61,8 +59,7 @@ def parse_json(
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        message = f"not UTF-8 ({error.reason} at byte {error.start})"
-        raise ValueError(message) from error
+        raise ValueError(f"not UTF-8 ({error.reason} at byte {error.start})") from error
     if text.startswith("\ufeff"):
         raise ValueError("a byte order mark is where a JSON document should begin")
     if make is not None:
@@ -72,8 +69,7 @@ def parse_json(
         # Of a number that is too large, or of what `make` returned: the numbers themselves tell.
         return _decoder(make, finite=True).decode(text) if _has_infinity(value) else value
     except json.JSONDecodeError as error:
-        message = f"{error.msg} at character {error.pos}"
-        raise ValueError(message) from error
+        raise ValueError(f"{error.msg} at character {error.pos}") from error
     except RecursionError:
         check_json_depth(data)
         raise
@@ -115,8 +111,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         names = Counter(name for name, _ in pairs)
         twice = next(name for name, times in names.items() if times > 1)
-        message = f"the name {twice[:100]!r} comes twice in an object"
-        raise ValueError(message)
+        raise ValueError(f"the name {twice[:100]!r} comes twice in an object")
     return value
 
 
@@ -168,14 +163,12 @@ def _has_infinity(value: Any) -> bool:
 def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        message = f"the number {digits[:60]} is larger than float64 can hold"
-        raise ValueError(message)
+        raise ValueError(f"the number {digits[:60]} is larger than float64 can hold")
     return number
 
 
 def _no_constant(name: str) -> object:
-    message = f"{name} is not JSON; a missing number is written as null"
-    raise ValueError(message)
+    raise ValueError(f"{name} is not JSON; a missing number is written as null")
 
 
 def check_json_depth(data: bytes) -> None:
@@ -200,8 +193,7 @@ def check_json_keys(value: object) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                message = f"the key {key!r} is {type(key).__name__}, and keys of JSON objects are text"
-                raise TypeError(message)
+                raise TypeError(f"the key {key!r} is {type(key).__name__}, and keys of JSON objects are text")
             check_json_keys(item)
     elif isinstance(value, list | tuple):
         for item in value:

@@ -47,10 +47,9 @@ class Limits:
         for name in ("record", "block"):
             value = getattr(self, name)
             if not 0 < value <= _U32 - 16:
-                message = (
+                raise ValueError(
                     f"limit {name}={value} must be between 1 and {_U32 - 16}: columns of the index are u32"
                 )
-                raise ValueError(message)
 
 
 DEFAULT_LIMITS = Limits()

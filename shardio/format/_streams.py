@@ -16,8 +16,8 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format._compression import ZSTD_HEAD, Compression, explain_zstd
-from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL
-from shardio.format._limits import DEFAULT_LIMITS
+from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL, Buffer
+from shardio.format._limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import zstandard
     from numpy.typing import NDArray
 
-    from shardio.format._framing import Buffer
-    from shardio.format._limits import Limits
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _GZIP_MAGIC = b"\x1f\x8b"

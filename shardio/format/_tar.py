@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shardio.errors import CorruptRecordError, FormatError
-
-if TYPE_CHECKING:
-    from shardio.format._framing import Buffer
+from shardio.format._framing import Buffer
 
 TAR_BLOCK = 512
 # What the webdataset library gives every sample; no member may be called so.

@@ -12,6 +12,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from shardio.streaming import (
+    Mix,
     Stream,
     StreamLoader,
     StreamOptions,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardio.reader import DatasetReader
-    from shardio.streaming import Mix
 
 
 class StreamingLoader(StreamLoader):
@@ -113,12 +113,11 @@ class StreamingLoader(StreamLoader):
         wanted = self.stream.global_batch // world_size
         # Of local rows that are as many as JAX was told there are in all, it takes a part, in silence.
         if world_size > 1 and len(column) != wanted:
-            message = (
+            raise ValueError(
                 f"{name!r} has {len(column)} rows in this process, expected {wanted} of a global batch of "
                 f"{self.stream.global_batch}: make as many in batch_transform=, such as by rows={wanted} of "
                 "shardio.pack_columns"
             )
-            raise ValueError(message)
         shape = (len(column) * world_size, *column.shape[1:])
         make: Any = jax.make_array_from_process_local_data
         return make(self.sharding, _fitting(name, column), shape)
@@ -136,12 +135,11 @@ def _fitting(name: str, column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if dtype.kind in "iu" and column.size:
         limits, least, most = np.iinfo(dtype), int(column.min()), int(column.max())
         if least < limits.min or most > limits.max:
-            message = (
+            raise ValueError(
                 f"{name!r} holds {least if least < limits.min else most}, which does not fit into {dtype}, "
                 "JAX's integer: "
                 'jax.config.update("jax_enable_x64", True), or make it smaller in batch_transform='
             )
-            raise ValueError(message)
     return column.astype(dtype)
 
 
@@ -154,19 +152,17 @@ def _place(sharding: jax.sharding.Sharding, rows: int) -> tuple[int, int]:
     try:
         sharding.shard_shape((rows,))
     except ValueError as error:
-        message = f"global_batch={rows} does not divide by the shards of its axis: {error}"
-        raise ValueError(message) from error
+        raise ValueError(f"global_batch={rows} does not divide by the shards of its axis: {error}") from error
     indices: Any = sharding.addressable_devices_indices_map((rows,)).values()
     spans = {index[0].indices(rows)[:2] for index in indices}
     first, last = min(start for start, _ in spans), max(stop for _, stop in spans)
     count = last - first
     if sum(stop - start for start, stop in spans) != count or rows % count or first % count:
-        message = (
+        raise ValueError(
             f"this process's devices hold the rows {sorted(spans)} of a global batch of {rows}, which are no "
             "slice of it: arrange the mesh so that devices of a process are side by side on the axis of the "
             "batch, as jax.make_mesh does"
         )
-        raise ValueError(message)
     return first // count, rows // count
 
 

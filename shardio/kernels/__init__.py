@@ -13,13 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.kernels import _reference
-from shardio.kernels._arguments import (
-    MAX_RECORD,
-    Check,
-    FoundFrames,
-    Frames,
-    Scan,
-)
+from shardio.kernels._arguments import MAX_RECORD, Check, FoundFrames, Frames, Scan
 from shardio.kernels._checksums import crc32c, mask_crc
 from shardio.kernels._features import Column, FeatureRequest, Kind, Mismatch, Parsed, Records
 from shardio.kernels._interleaving import Interleaved, Interleaving, InterleavingState, Network

@@ -6,14 +6,11 @@ bounds become int64 arrays that are known to be inside it.  So the loops behind 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Check: TypeAlias = Literal["crc32c", "crc32", "none"]
 
@@ -93,8 +90,7 @@ def as_index(blocks: int, by_block: Sequence[Any], by_row: Sequence[Any]) -> int
     rows = int(by_block[0][-1]) if len(by_block[0]) else 0
     lengths = [[column.size for column in columns if column is not None] for columns in (by_block, by_row)]
     if set(lengths[0]) != {blocks} or not set(lengths[1]) <= {rows}:
-        message = f"columns: expected {rows} rows in {blocks} blocks, found lengths {lengths}"
-        raise ValueError(message)
+        raise ValueError(f"columns: expected {rows} rows in {blocks} blocks, found lengths {lengths}")
     return rows
 
 
@@ -135,8 +131,7 @@ def as_pairs(starts: ArrayLike, stops: ArrayLike) -> tuple[NDArray[np.int64], ND
     """Turn starts and stops into int64 arrays and check that there are as many of one as of the other."""
     first, last = as_offsets(starts, "starts"), as_offsets(stops, "stops")
     if first.size != last.size:
-        message = f"expected as many starts as stops, found {first.size} and {last.size}"
-        raise ValueError(message)
+        raise ValueError(f"expected as many starts as stops, found {first.size} and {last.size}")
     return first, last
 
 
@@ -168,13 +163,11 @@ def as_ranges(
     """
     key = np.ascontiguousarray(words, np.uint64)
     if key.shape != (2,):
-        message = f"a key has two words, found an array of shape {key.shape}"
-        raise ValueError(message)
+        raise ValueError(f"a key has two words, found an array of shape {key.shape}")
     first, many = as_pairs(starts, counts)
     if first.size and (first.min() < 0 or many.min() < 0 or many.max() > MAX_BLOCK):
         row = int(np.flatnonzero((first < 0) | (many < 0) | (many > MAX_BLOCK))[0])
-        message = f"range {row} has {many[row]} places from {first[row]} on; neither may be below 0"
-        raise IndexError(message)
+        raise IndexError(f"range {row} has {many[row]} places from {first[row]} on; neither may be below 0")
     return key, first, many
 
 
@@ -185,8 +178,7 @@ def as_out(out: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
         ValueError: it has another size or type, or cannot be written to.
     """
     if out.dtype != np.uint8 or out.shape != (size,) or not (out.flags.c_contiguous and out.flags.writeable):
-        message = f"out: expected {size} writable bytes, found {out.dtype} of shape {out.shape}"
-        raise ValueError(message)
+        raise ValueError(f"out: expected {size} writable bytes, found {out.dtype} of shape {out.shape}")
     return out
 
 
@@ -202,14 +194,12 @@ def as_frame_bounds(
     first, sizes = as_offsets(starts, "starts"), as_offsets(lengths, "lengths")
     many = {first.size, sizes.size, first.size if crcs is None else crcs.size}
     if len(many) > 1 or (crcs is not None and (crcs.dtype != np.uint32 or crcs.ndim != 1)):
-        message = f"expected as many starts, lengths and checksums (uint32), found {sorted(many)}"
-        raise ValueError(message)
+        raise ValueError(f"expected as many starts, lengths and checksums (uint32), found {sorted(many)}")
     wrong = (first < 0) | (sizes < 0) | (sizes > size - 16) | (first > size - 16 - sizes)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         where = f"of {sizes[row]} bytes at {first[row]}"
-        message = f"frame {row} with a payload {where} is not in a buffer of {size} bytes"
-        raise IndexError(message)
+        raise IndexError(f"frame {row} with a payload {where} is not in a buffer of {size} bytes")
     return first, sizes
 
 
@@ -224,16 +214,14 @@ def as_tables(
     """
     views = [as_bytes(buffer) for buffer in buffers]
     if len(views) != len(tables):
-        message = f"expected as many tables as buffers, found {len(tables)} and {len(views)}"
-        raise ValueError(message)
+        raise ValueError(f"expected as many tables as buffers, found {len(tables)} and {len(views)}")
     for table in tables:
         if table.dtype != np.uint32 or table.ndim != 1 or not table.size or not table.flags.c_contiguous:
             message = f"tables: expected contiguous uint32[rows + 1], found {table.dtype} of {table.shape}"
             raise TypeError(message)
     number, row = as_offsets(which, "which"), as_offsets(rows, "rows")
     if number.size != row.size:
-        message = f"expected as many rows as numbers of buffers, found {row.size} and {number.size}"
-        raise ValueError(message)
+        raise ValueError(f"expected as many rows as numbers of buffers, found {row.size} and {number.size}")
     return views, list(tables), number, row
 
 
@@ -250,8 +238,7 @@ def as_frame_tables(
     views, ends, _, _ = as_tables(buffers, tables, number, number)
     frames = sum(table.size - 1 for table in ends)
     if frames != number.size:
-        message = f"expected as many numbers of parts as frames, found {number.size} and {frames}"
-        raise ValueError(message)
+        raise ValueError(f"expected as many numbers of parts as frames, found {number.size} and {frames}")
     return views, ends, number
 
 
@@ -265,19 +252,16 @@ def as_blocks(
         IndexError: blocks are not one behind the other, or not in their buffer.
     """
     if len(blocks) != len(views):
-        message = f"expected the blocks of as many buffers, found {len(blocks)} and {len(views)}"
-        raise ValueError(message)
+        raise ValueError(f"expected the blocks of as many buffers, found {len(blocks)} and {len(views)}")
     checked = []
     for (stops, crcs), view in zip(blocks, views, strict=True):
         stop = as_offsets(stops, "stops")
         if stop.size != crcs.size or crcs.dtype != np.uint32 or crcs.ndim != 1:
-            message = (
+            raise ValueError(
                 f"expected as many checksums (uint32) as stops of blocks, found {crcs.size} and {stop.size}"
             )
-            raise ValueError(message)
         if stop.size and (stop[0] < 0 or stop[-1] > view.size or bool((stop[1:] < stop[:-1]).any())):
-            message = f"blocks end at {stop.tolist()}, which is not in a buffer of {view.size} bytes"
-            raise IndexError(message)
+            raise IndexError(f"blocks end at {stop.tolist()}, which is not in a buffer of {view.size} bytes")
         checked.append((stop, np.ascontiguousarray(crcs)))
     return checked
 
@@ -289,8 +273,7 @@ def as_parts(outs: Sequence[NDArray[np.uint8]], sizes: NDArray[np.int64]) -> Non
         ValueError: there are not as many, or one of them has another size or type, or cannot be written to.
     """
     if len(outs) != sizes.size:
-        message = f"expected {sizes.size} arrays for as many parts, found {len(outs)}"
-        raise ValueError(message)
+        raise ValueError(f"expected {sizes.size} arrays for as many parts, found {len(outs)}")
     for out, size in zip(outs, sizes.tolist(), strict=True):
         as_out(out, size)
 
@@ -324,17 +307,15 @@ def as_sources(
         raise ValueError(message)
     if number.size:
         if number.min() < 0 or number.max() >= len(views):
-            message = (
+            raise IndexError(
                 f"which: expected numbers from 0 to {len(views) - 1}, found {number.min()} to {number.max()}"
             )
-            raise IndexError(message)
         sizes = np.array([view.size for view in views], np.int64)[number]
         wrong = (first < 0) | (first > last) | (last > sizes)
         if bool(wrong.any()):
             row = int(np.flatnonzero(wrong)[0])
             where = f"[{first[row]}, {last[row]})"
-            message = f"range {row} is {where}, which is not in its buffer of {sizes[row]} bytes"
-            raise IndexError(message)
+            raise IndexError(f"range {row} is {where}, which is not in its buffer of {sizes[row]} bytes")
     return views, number, first, last
 
 
@@ -342,16 +323,13 @@ def as_rows(starts: ArrayLike, length: int, out: Any, size: int) -> NDArray[np.i
     """Check what `gather_fixed` is given: bounds inside the buffer, and a place for every row."""
     first = as_offsets(starts, "starts")
     if length < 0:
-        message = f"length: expected 0 or more bytes, found {length}"
-        raise ValueError(message)
+        raise ValueError(f"length: expected 0 or more bytes, found {length}")
     wanted = (first.size, length)
     if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != wanted:
         found = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
-        message = f"out: expected a uint8 array of shape {wanted}, found {found}"
-        raise ValueError(message)
+        raise ValueError(f"out: expected a uint8 array of shape {wanted}, found {found}")
     if not (out.flags.c_contiguous and out.flags.writeable):
-        message = "out: expected a writable array in C order"
-        raise ValueError(message)
+        raise ValueError("out: expected a writable array in C order")
     if first.size and (first.min() < 0 or first.max() > size - length):
         row = int(np.flatnonzero((first < 0) | (first > size - length))[0])
         start = int(first[row])
@@ -371,8 +349,7 @@ def as_images(source: NDArray[np.uint8], out: NDArray[np.uint8]) -> NDArray[np.u
             message = f"{name} must be uint8 [height, width, channels], found {array.dtype} {array.shape}"
             raise ValueError(message)
     if source.shape[2] != out.shape[2] or source.shape[2] not in (1, 3):
-        message = f"images have 1 channel or 3, found {source.shape[2]} and {out.shape[2]}"
-        raise ValueError(message)
+        raise ValueError(f"images have 1 channel or 3, found {source.shape[2]} and {out.shape[2]}")
     if not (out.flags.c_contiguous and out.flags.writeable):
         raise ValueError("out must be C-contiguous and writable")
     side_by_side = source.strides[1:] == (source.shape[2], 1) and source.strides[0] > 0
@@ -386,12 +363,10 @@ def as_box(box: ArrayLike | None, source: NDArray[np.uint8]) -> NDArray[np.float
         box = (0, 0, width, height)
     found = np.array(box, np.float32)
     if found.shape != (4,):
-        message = f"box must be (left, top, right, bottom), found {box!r}"
-        raise ValueError(message)
+        raise ValueError(f"box must be (left, top, right, bottom), found {box!r}")
     left, top, right, bottom = found.tolist()
     if not (0 <= left < right <= width and 0 <= top < bottom <= height):
-        message = f"box {tuple(found.tolist())} must be within an image of {width} x {height} pixels"
-        raise ValueError(message)
+        raise ValueError(f"box {tuple(found.tolist())} must be within an image of {width} x {height} pixels")
     return found
 
 
@@ -400,8 +375,7 @@ def check_kind(check: str) -> Check:
     for kind in CHECKS:
         if check == kind:
             return kind
-    message = f"check: expected one of {', '.join(CHECKS)}, found {check!r}"
-    raise ValueError(message)
+    raise ValueError(f"check: expected one of {', '.join(CHECKS)}, found {check!r}")
 
 
 def too_long(total: int) -> ValueError:

@@ -6,19 +6,15 @@ never copied by a parser: it stays a span of a buffer until it is sliced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from shardio.errors import SchemaError
 from shardio.kernels._arguments import as_bounds, as_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike, NDArray
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
 
@@ -142,10 +138,9 @@ def as_records(
     if isinstance(records, Records):
         return records.buffer, *bounds(records.starts, records.stops, as_bytes(records.buffer).size)
     if isinstance(records, bytes | bytearray | memoryview | str):
-        message = (
+        raise TypeError(
             "records: expected a sequence of payloads or Records(buffer, starts, stops), found one payload"
         )
-        raise TypeError(message)
     # An array's length counts items, so what is not bytes is looked at as bytes first.
     payloads = [part if isinstance(part, bytes) else as_bytes(part) for part in records]
     offsets = np.zeros(len(payloads) + 1, np.int64)
@@ -167,8 +162,7 @@ def check_features(features: Sequence[FeatureRequest], *, lists: bool = False) -
             problem = "is described twice"
         seen.add(feature.name)
         if problem:
-            message = f"feature {feature.name!r} {problem}"
-            raise ValueError(message)
+            raise ValueError(f"feature {feature.name!r} {problem}")
 
 
 def _problem(feature: FeatureRequest, *, lists: bool) -> str | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from shardio.kernels._arguments import as_offsets
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 
 class Network(NamedTuple):
@@ -137,8 +135,7 @@ def as_parts(parts: ArrayLike, edges: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     given = np.asarray(parts)
     if given.ndim != 2 or given.shape[1] != 3:
-        message = f"parts: expected (lane, start, stop) each, found an array of shape {given.shape}"
-        raise ValueError(message)
+        raise ValueError(f"parts: expected (lane, start, stop) each, found an array of shape {given.shape}")
     flat = as_offsets(given.reshape(-1), "parts").reshape(-1, 3)
     lane, start, stop = flat.T
     inside = (lane >= 0) & (lane < edges.size - 1) & (start >= 0) & (start <= stop)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from shardio.kernels._arguments import as_bounds, as_bytes, as_offsets
 from shardio.kernels._features import DTYPES, KINDS, Column, Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
 
 MAX_MESSAGE = (1 << 31) - 1  # bytes; protobuf's own limit
 
@@ -76,12 +73,10 @@ def check_columns(columns: Mapping[bytes, Column], rows: int | None) -> tuple[in
         if problem is None and rows is not None and found != rows:
             problem = f"has {found} rows; expected {rows}"
         if problem is not None:
-            message = f"feature {name!r} {problem}"
-            raise ValueError(message)
+            raise ValueError(f"feature {name!r} {problem}")
         rows = found
     if rows is None:
-        message = "rows: expected a number where there are no columns"
-        raise ValueError(message)
+        raise ValueError("rows: expected a number where there are no columns")
     return rows, sorted(columns)
 
 

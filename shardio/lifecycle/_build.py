@@ -7,28 +7,22 @@ is made again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
 
-from shardio.catalog import Catalog
+from shardio.catalog import Catalog, Version
 from shardio.errors import CommitConflictError, NotFoundError, StorageError
-from shardio.metadata import ShardTable
+from shardio.metadata import Schema, ShardEntry, ShardTable, TableColumn
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import CountProgress, displayed
 from shardio.reader import ReadOptions, ShardSource, root_stores
 from shardio.storage import connect, url_text
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from concurrent.futures import Executor
-    from pathlib import Path
-    from typing import Self
-
-    from shardio.catalog import Version
-    from shardio.metadata import Schema, ShardEntry, TableColumn
-
-    ReadShards = Callable[[Callable[["ShardJob"], Any], list["ShardJob"]], Iterator[tuple["ShardJob", Any]]]
+ReadShards = Callable[[Callable[["ShardJob"], Any], list["ShardJob"]], Iterator[tuple["ShardJob", Any]]]
 
 R = TypeVar("R")
 _TRIES = 3

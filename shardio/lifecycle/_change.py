@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from shardio.catalog import StoredLists, Version, publish
+from shardio.catalog import Catalog, StoredLists, Version, publish
 from shardio.errors import CommitConflictError
-from shardio.metadata import is_random_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from shardio.catalog import Catalog
-    from shardio.metadata import Manifest
+from shardio.metadata import Manifest, is_random_session
 
 
 def commit_change(

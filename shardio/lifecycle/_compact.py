@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from shardio.arguments import checked_options, integer
-from shardio.catalog import Catalog
+from shardio.catalog import Catalog, Version
 from shardio.format import DEFAULT_BLOCK_BYTES, BlockBuilder, Compression, Framing
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, change_facts, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
+from shardio.metadata import ShardEntry, ShardTable
 from shardio.parallel import check_workers
 from shardio.progress import CountProgress, displayed
 from shardio.reader import choose_split
 from shardio.storage import connect
 from shardio.writer import DEFAULT_SHARD_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from concurrent.futures import Executor
-    from pathlib import Path
-
-    from shardio.catalog import Version
-    from shardio.metadata import ShardEntry, ShardTable
 
 # A reader opens a shard with one request, the head of its index, and fetches so much by each further one.
 _REQUEST_BYTES = 8 << 20
@@ -123,8 +119,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         (20, 1, b'day 7')
     """
     if integer("shard_bytes", shard_bytes) < 1:
-        message = f"shard_bytes={shard_bytes!r} must be a whole number of at least 1"
-        raise ValueError(message)
+        raise ValueError(f"shard_bytes={shard_bytes!r} must be a whole number of at least 1")
     check_workers(workers, executor)
     kind = None if compression == "same" else Compression.parse(compression)
     BlockBuilder(

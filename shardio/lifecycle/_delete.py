@@ -7,30 +7,24 @@ commit meanwhile, no other record than the one that was meant is deleted.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, Version
+from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError, FormatError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._erase import erase as erase_rows
 from shardio.lifecycle._report import DeleteReport, records_of
 from shardio.lifecycle._targets import Targets, deleted_rows, find_targets, shards_of
-from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from concurrent.futures import Executor
-    from pathlib import Path
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from shardio.catalog import StoredLists
-    from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable
-    from shardio.storage import CacheOptions
+from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable
+from shardio.storage import CacheOptions, connect
 
 
 @checked_options

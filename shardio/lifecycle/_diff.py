@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog
+from shardio.catalog import Catalog, Version
 from shardio.lifecycle._targets import TargetShard, deleted_rows, shards_of
+from shardio.metadata import Schema, ShardEntry
 from shardio.reports import Report
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from shardio.catalog import Version
-    from shardio.metadata import Schema, ShardEntry
 
 
 @dataclass(frozen=True)

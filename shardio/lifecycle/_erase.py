@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError, NotFoundError, StorageError
 from shardio.format import Framing
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import DeleteReport, change_facts, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
 from shardio.lifecycle._targets import Targets, deleted_rows, shards_of
-from shardio.metadata import DATA, INDEX_SUFFIX, TABLES, live_to_physical, parse_data_key
+from shardio.metadata import (
+    DATA,
+    INDEX_SUFFIX,
+    TABLES,
+    ListRef,
+    Manifest,
+    ShardEntry,
+    ShardTable,
+    live_to_physical,
+    parse_data_key,
+)
 from shardio.progress import displayed
 from shardio.storage import BlockCache, CacheOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Executor
-
-    from numpy.typing import NDArray
-
-    from shardio.catalog import Catalog, StoredLists, Version
-    from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable
 
 # Rows of shards, int64, ascending, by UUID; None for all that may be.
 Rows: TypeAlias = "dict[bytes, NDArray[np.int64] | None]"

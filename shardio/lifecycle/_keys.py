@@ -15,18 +15,21 @@ import hashlib
 import os
 import tempfile
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.arguments import checked_options
+from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError
-from shardio.lifecycle._build import SidecarBuild, open_for_build, run_build
+from shardio.lifecycle._build import ReadShards, ShardJob, SidecarBuild, open_for_build, run_build
 from shardio.lifecycle._change import commit_change
 from shardio.metadata import (
     ENTRY,
@@ -35,6 +38,7 @@ from shardio.metadata import (
     KeyPart,
     KeyRun,
     KeyRunRef,
+    Manifest,
     ShardTable,
     key_part_key,
     key_run_key,
@@ -44,7 +48,10 @@ from shardio.metadata import (
     random_id,
     seal_key_run,
 )
+from shardio.progress import CountProgress
 from shardio.reader import (
+    ChosenColumn,
+    ReadOptions,
     RecordSequence,
     ShardSource,
     check_key_feature,
@@ -56,20 +63,7 @@ from shardio.reader import (
     shards_of_run,
 )
 from shardio.reports import Report
-from shardio.storage import temporary_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from concurrent.futures import Executor
-
-    from numpy.typing import NDArray
-
-    from shardio.catalog import Catalog, StoredLists, Version
-    from shardio.lifecycle._build import ReadShards, ShardJob
-    from shardio.metadata import Manifest
-    from shardio.progress import CountProgress
-    from shardio.reader import ChosenColumn, ReadOptions
-    from shardio.storage import Store
+from shardio.storage import Store, temporary_files
 
 PART_ENTRIES = 1 << 21  # about so many entries are sorted at a time, 32 MiB
 _MOST_SAME = 1 << 20  # records that may share a key
@@ -206,8 +200,7 @@ class _KeysBuild(SidecarBuild[KeysReport]):
         self, catalog: Catalog, options: ReadOptions, seen: Version, feature: str, *, rebuild: bool
     ) -> None:
         if not isinstance(feature, str):
-            message = f"feature= takes the name of one feature, found {feature!r}"
-            raise TypeError(message)
+            raise TypeError(f"feature= takes the name of one feature, found {feature!r}")
         super().__init__(catalog, options, seen)
         self._feature, self._rebuild = feature, rebuild
         manifest = seen.manifest
@@ -437,12 +430,7 @@ def write_run(  # noqa: PLR0913 - each is another side of a run
     with temporary_files(), tempfile.TemporaryDirectory(prefix="shardio-keys-") as folder:
         _spread(entries, Path(folder), bits)
 
-        def make(number: int) -> KeyPart:
-            path = Path(folder) / f"{number}"
-            if not path.exists():
-                return KeyPart("", 0, 0, 0, bytes(32))
-            return _write_part(store, path, bits, key_part_key(key, number), shards, on_sorted, feature)
-
+        make = partial(_make_part, store, Path(folder), bits, key, shards, on_sorted, feature)
         threads = min(4, os.cpu_count() or 1)
         with ThreadPoolExecutor(threads, "shardio-keys") as pool:
             parts = list(pool.map(make, range(1 << bits)))
@@ -529,16 +517,21 @@ def _no_key(feature: str) -> ValueError:
     return ValueError(message)
 
 
-def _write_part(
+def _make_part(
     store: Store,
-    path: Path,
+    folder: Path,
     bits: int,
     key: str,
     shards: NDArray[np.int64],
     on_sorted: Callable[[NDArray[Any]], None],
     feature: str,
+    number: int,
 ) -> KeyPart:
-    """Sort the entries of a file and store them as a part."""
+    """Sort the entries of a file, and store them as a part of a run."""
+    path = folder / f"{number}"
+    if not path.exists():
+        return KeyPart("", 0, 0, 0, bytes(32))
+    key = key_part_key(key, number)
     count = path.stat().st_size // ENTRY.itemsize
     target = path.with_suffix(".part")
     first: list[int] = []

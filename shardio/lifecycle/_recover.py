@@ -9,19 +9,22 @@ that can be told: of a job of many tasks whose last ones left nothing, what is t
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from shardio.catalog import Catalog, StoredLists, Version, complete_tasks, find_safe_work, publish
 from shardio.errors import CommitConflictError, FormatError, SchemaError, ShardioError
-from shardio.lifecycle._repair_metadata import entries_of
+from shardio.lifecycle._repair_metadata import Metadata, entries_of
 from shardio.metadata import (
     DATA,
     INDEX_SUFFIX,
     LISTS,
     SESSIONS,
+    DataKey,
     Manifest,
     MergedSession,
+    Receipt,
+    Schema,
     ShardEntry,
     ShardTable,
     is_list_key,
@@ -33,12 +36,6 @@ from shardio.metadata import (
     session_digest,
     usable_keys,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from shardio.lifecycle._repair_metadata import Metadata
-    from shardio.metadata import DataKey, Receipt, Schema
 
 
 @dataclass

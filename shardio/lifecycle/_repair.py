@@ -6,32 +6,26 @@ manifests and lists, whose very bytes are put back; what is lost is listed by ad
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, Version
+from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError, NotFoundError, ShardioError, StorageError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._recover import commit_remains, find_remains
-from shardio.lifecycle._repair_metadata import mend_metadata
+from shardio.lifecycle._repair_metadata import Metadata, mend_metadata
 from shardio.lifecycle._repair_report import Repaired, RepairProgress, RepairReport
 from shardio.lifecycle._repair_shard import DatasetAddress, RepairJob, RepairOptions, RepairOutcome
 from shardio.maintenance import Finding, Survey, check_keys
-from shardio.metadata import Rewrite, ShardTable, manifest_key, random_session
+from shardio.metadata import Manifest, Rewrite, ShardEntry, ShardTable, manifest_key, random_session
 from shardio.parallel import JobRunner, check_workers
 from shardio.progress import displayed
 from shardio.storage import url_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from concurrent.futures import Executor
-    from pathlib import Path
-
-    from shardio.catalog import StoredLists
-    from shardio.lifecycle._repair_metadata import Metadata
-    from shardio.metadata import Manifest, ShardEntry
 
 # One job is so much: a process's clients serve many small shards, and a kill loses little.
 _JOB_SHARDS = 16
@@ -110,8 +104,7 @@ def repair(  # noqa: PLR0913 - the options are the public contract
         True
     """
     if uncertain not in (None, "take", "leave"):
-        message = f'uncertain={uncertain!r} must be "take", "leave" or None'
-        raise ValueError(message)
+        raise ValueError(f'uncertain={uncertain!r} must be "take", "leave" or None')
     check_workers(workers, executor)
     place = DatasetAddress(url_text(url), storage_options, engine)
     copy = None
@@ -144,8 +137,7 @@ class _Repair:
         self.catalog = Catalog(options.place.connect())
         store = self.catalog.store
         if self.mirror is not None and self.mirror.connect().url == store.url:
-            message = f"mirror={self.mirror.url!r} is the dataset itself; name a copy of it"
-            raise ValueError(message)
+            raise ValueError(f"mirror={self.mirror.url!r} is the dataset itself; name a copy of it")
         if not self.dry_run:
             store.check_writable(advice="repair the dataset where it can be written, or a copy of it")
         self.report = RepairReport(url=store.url, dry_run=self.dry_run, base_version=None)

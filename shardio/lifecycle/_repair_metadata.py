@@ -9,9 +9,9 @@ version can be committed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from shardio.catalog import Catalog, Version
 from shardio.errors import (
@@ -28,6 +28,7 @@ from shardio.metadata import (
     HINT_KEY,
     INDEX_SUFFIX,
     MANIFESTS,
+    ListRef,
     ShardEntry,
     ShardTable,
     manifest_key,
@@ -41,13 +42,7 @@ from shardio.metadata import (
     seal_sessions,
     usual_index_key,
 )
-from shardio.storage import CannotListError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from shardio.metadata import ListRef
-    from shardio.storage import Store
+from shardio.storage import CannotListError, Store
 
 _SEAL = b"SHRDEND1"
 _MIRROR = "name a copy of the dataset with mirror="
@@ -84,22 +79,22 @@ def mend_metadata(catalog: Catalog, mirror: Catalog | None, *, digest: str | Non
         UnsupportedVersionError: a newer shardio wrote a manifest.
         StorageError: the environment failed.
     """
-    work = _Work(catalog, mirror, digest, dry_run=dry_run)
+    work = _Work(catalog, mirror, digest, dry_run)
     work.mend_manifests()
     work.mend_lists()
     return work.out
 
 
+@dataclass(eq=False, repr=False)
 class _Work:
-    def __init__(
-        self, catalog: Catalog, mirror: Catalog | None, digest: str | None, *, dry_run: bool
-    ) -> None:
-        self.catalog = catalog
-        self.store = catalog.store
-        self.mirror = mirror
-        self.digest = digest
-        self.dry_run = dry_run
-        self.out = Metadata()
+    catalog: Catalog
+    mirror: Catalog | None
+    digest: str | None
+    dry_run: bool
+    out: Metadata = field(default_factory=Metadata)
+
+    def __post_init__(self) -> None:
+        self.store = self.catalog.store
 
     # Manifests.
 

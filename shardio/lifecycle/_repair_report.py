@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from shardio.errors import BadRecord
+from shardio.maintenance import Finding
 from shardio.progress import BytesProgress
 from shardio.reports import Report, ReportItem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from shardio.errors import BadRecord
-    from shardio.maintenance import Finding
 
 
 @dataclass(frozen=True, kw_only=True)

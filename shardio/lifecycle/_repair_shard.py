@@ -11,11 +11,13 @@ import contextlib
 import functools
 import pickle
 import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.catalog import Catalog, Version, writer_name
@@ -28,7 +30,7 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
-from shardio.format import DEFAULT_LIMITS, Framing, check_block, decompress
+from shardio.format import DEFAULT_LIMITS, Buffer, Framing, check_block, decompress
 from shardio.lifecycle._repair_report import Repaired
 from shardio.maintenance import UNREADABLE, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import (
@@ -49,22 +51,8 @@ from shardio.metadata import (
 )
 from shardio.ranges import runs_of
 from shardio.reader import ReadOptions, ShardSource, root_stores
-from shardio.storage import (
-    ShortReadError,
-    Store,
-    connect,
-    connect_folder,
-    temporary_files,
-)
+from shardio.storage import DataFile, ShortReadError, Store, connect, connect_folder, temporary_files
 from shardio.writer import ShardOptions, ShardSpool, Task, spool_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from numpy.typing import NDArray
-
-    from shardio.format import Buffer
-    from shardio.storage import DataFile
 
 _PIECE = 8 << 20
 # What says that an object is not the one that is looked for. That a place cannot be read says nothing, and

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shardio.catalog import Catalog, Version
+from shardio.metadata import Manifest
 from shardio.reports import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from shardio.catalog import Catalog, Version
-    from shardio.metadata import Manifest
 
 
 @dataclass(frozen=True)

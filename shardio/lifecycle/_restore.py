@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import NotFoundError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, change_facts, records_of
-from shardio.metadata import is_random_session
+from shardio.metadata import Manifest, is_random_session
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from shardio.metadata import Manifest
 
 
 @checked_options
@@ -90,17 +86,9 @@ def restore(
         else:
             base = commit_change(catalog, build, operation="restore", seen=latest)
             number = base.number if changed else None
-        return ChangeReport(
-            **change_facts(
-                catalog,
-                "restore",
-                base,
-                number,
-                before=records_of(latest.manifest),
-                after=records_of(wanted.manifest),
-                dry_run=dry_run,
-            )
-        )
+        before, after = records_of(latest.manifest), records_of(wanted.manifest)
+        facts = change_facts(catalog, "restore", base, number, before=before, after=after, dry_run=dry_run)
+        return ChangeReport(**facts)
 
     return catalog.reading(attempt)
 

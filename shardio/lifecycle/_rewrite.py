@@ -9,32 +9,25 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.arguments import options_by_root
-from shardio.catalog import Catalog, Version, forget_session, writer_name
+from shardio.catalog import Catalog, StoredLists, Version, forget_session, writer_name
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, ShardioError, StorageError
-from shardio.format import DEFAULT_BLOCK_BYTES
+from shardio.format import DEFAULT_BLOCK_BYTES, Compression
 from shardio.lifecycle._targets import TargetShard, shards_of
-from shardio.metadata import Rewrite, ShardTable, random_session
+from shardio.metadata import Manifest, Rewrite, Schema, ShardEntry, ShardTable, random_session
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import CountProgress
 from shardio.reader import ReadOptions, RecordSequence, ShardSource, root_stores
 from shardio.storage import connect
 from shardio.writer import ShardOptions, ShardSpool, Task, spool_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Executor
-
-    from numpy.typing import NDArray
-
-    from shardio.catalog import StoredLists
-    from shardio.format import Compression
-    from shardio.metadata import Manifest, Schema, ShardEntry
 
 _AT_ONCE = 1024  # records
 

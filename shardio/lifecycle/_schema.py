@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import SchemaError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, records_of
-from shardio.metadata import Schema, usable_keys
+from shardio.metadata import Manifest, Schema, usable_keys
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from shardio.metadata import Manifest
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, Version
+from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, change_facts, records_of
-from shardio.metadata import ShardTable, check_split
+from shardio.metadata import Manifest, ShardTable, check_split
 from shardio.reader import choose_split
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from shardio.catalog import StoredLists
-    from shardio.metadata import Manifest
 
 
 @checked_options
@@ -131,14 +126,6 @@ def _change_splits(
     after = {name if name != split or new is None else new: count for name, count in before.items()}
     if new is None:
         del after[split]
-    return ChangeReport(
-        **change_facts(
-            catalog,
-            operation,
-            latest,
-            number,
-            before=before,
-            after=dict(sorted(after.items())),
-            dry_run=dry_run,
-        )
-    )
+    after = dict(sorted(after.items()))
+    facts = change_facts(catalog, operation, latest, number, before=before, after=after, dry_run=dry_run)
+    return ChangeReport(**facts)

@@ -9,21 +9,37 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardio.arguments import checked_options, names
+from shardio.catalog import Catalog, StoredLists, Version
 from shardio.codecs import need_pyarrow
 from shardio.errors import CommitConflictError
 from shardio.format import DEFAULT_LIMITS
-from shardio.lifecycle._build import SidecarBuild, open_for_build, run_build
+from shardio.lifecycle._build import ReadShards, ShardJob, SidecarBuild, open_for_build, run_build
 from shardio.lifecycle._change import commit_change
-from shardio.metadata import TABLES, ShardTable, table_address, table_address_of, table_key
+from shardio.metadata import (
+    TABLES,
+    Manifest,
+    Schema,
+    ShardEntry,
+    ShardTable,
+    TableColumn,
+    table_address,
+    table_address_of,
+    table_key,
+)
+from shardio.progress import CountProgress
 from shardio.reader import (
+    ChosenColumn,
+    ReadOptions,
     RecordSequence,
     choose_columns,
     columns_now,
@@ -34,16 +50,6 @@ from shardio.reader import (
 )
 from shardio.reports import Report
 from shardio.storage import temporary_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Executor
-
-    from shardio.catalog import Catalog, StoredLists, Version
-    from shardio.lifecycle._build import ReadShards, ShardJob
-    from shardio.metadata import Manifest, Schema, ShardEntry, TableColumn
-    from shardio.progress import CountProgress
-    from shardio.reader import ChosenColumn, ReadOptions
 
 _GROUP = 1 << 16  # rows of a row group
 _GROUP_BYTES = 64 << 20
@@ -159,8 +165,7 @@ class _TableBuild(SidecarBuild[TableReport]):
         manifest, self._rebuild = seen.manifest, rebuild
         if features is None:
             if not manifest.table:
-                message = 'this dataset has no table yet: name its features, as in features=["label"]'
-                raise ValueError(message)
+                raise ValueError('this dataset has no table yet: name its features, as in features=["label"]')
             features = [column.name for _, column in columns_now(manifest.schema, manifest.table)]
         self._features = names("features", features)
         self._check(manifest.schema)
@@ -178,10 +183,9 @@ class _TableBuild(SidecarBuild[TableReport]):
             if refusal is not None:
                 raise ValueError(refusal)
             if column.name.lower() in ("shard", "row"):
-                message = (
+                raise ValueError(
                     f"feature {column.name!r}: a table has a column of this name for the place of a record"
                 )
-                raise ValueError(message)
         self.columns: list[ChosenColumn] = columns
         self.described = tuple(column.described for column in columns)
 
@@ -341,11 +345,10 @@ def _make_table(job: ShardJob) -> _StoredTable:
                 writer.write_table(pa.concat_tables(waiting))
         size = Path(path).stat().st_size
         if size > limits.index:
-            message = (
+            raise ValueError(
                 f"the table of shard {job.entry.key} has {size} bytes, more than {limits.index}: these "
                 "features are not small"
             )
-            raise ValueError(message)
         digest = hashlib.sha256(Path(path).read_bytes()).digest()
         key = table_key(table_address(job.entry.index_head_sha256, job.described))
         store.put_idempotent(key, Path(path), move=True)

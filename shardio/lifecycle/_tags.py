@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog
+from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.lifecycle._change import commit_change
-from shardio.metadata import check_tag
+from shardio.metadata import Manifest, check_tag
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from shardio.catalog import StoredLists, Version
-    from shardio.metadata import Manifest
 
 
 @checked_options

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from shardio.arguments import integers
+from shardio.catalog import Catalog, Version
 from shardio.errors import NotFoundError
-from shardio.metadata import ShardTable, live_to_physical, parse_deletions
-from shardio.reader import choose_split, find_each
-from shardio.reader import open as open_dataset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from shardio.catalog import Catalog, Version
-    from shardio.metadata import ShardEntry
-    from shardio.reader import DatasetReader
+from shardio.metadata import ShardEntry, ShardTable, live_to_physical, parse_deletions
+from shardio.reader import DatasetReader, choose_split, find_each, open as open_dataset
 
 # Records that are meant: int64 rows, ascending, of each shard.
 Targets: TypeAlias = "dict[TargetShard, NDArray[np.int64]]"
@@ -64,8 +57,7 @@ def find_targets(  # noqa: PLR0913 - those of `delete`
     ways = {"positions": positions, "where": where, "keys": keys}
     given = [name for name, value in ways.items() if value is not None]
     if len(given) != 1:
-        message = f"give one of positions=, where= and keys=, found {' and '.join(given) or 'none'}"
-        raise ValueError(message)
+        raise ValueError(f"give one of positions=, where= and keys=, found {' and '.join(given) or 'none'}")
     if feature is not None and keys is None:
         raise ValueError("feature= goes with keys= and names their feature; where= takes features=")
     names = [total.name for total in version.manifest.splits]
@@ -95,8 +87,7 @@ def find_targets(  # noqa: PLR0913 - those of `delete`
 def _with_keys(ds: DatasetReader, keys: Sequence[Any] | None, feature: str | None) -> NDArray[np.int64]:
     """Return the positions of all records that have one of some keys, ascending."""
     if keys is None or isinstance(keys, str | bytes | int):
-        message = f"keys= takes a list of keys, found {keys!r}"
-        raise TypeError(message)
+        raise TypeError(f"keys= takes a list of keys, found {keys!r}")
     found = find_each(ds, list(keys), feature=feature)
     for key, positions in zip(keys, found, strict=True):
         if not len(positions):
@@ -111,19 +102,16 @@ def _checked(positions: ArrayLike | Iterable[int], records: int, version: int) -
     # Compared as given: a huge unsigned number must not wrap round to a negative one.
     beyond = given[given >= records]
     if len(beyond):
-        message = f"record {beyond[0]} is out of range: version {version} has {records}"
-        raise IndexError(message)
+        raise IndexError(f"record {beyond[0]} is out of range: version {version} has {records}")
     if given.size and int(given.min()) < 0:
-        message = (
+        raise ValueError(
             f"position {given.min()} is negative: count from 0, since an append changes what a position "
             "from the end means"
         )
-        raise ValueError(message)
     ascending = np.sort(given.astype(np.int64))
     twice = ascending[:-1][ascending[:-1] == ascending[1:]]
     if len(twice):
-        message = f"position {twice[0]} is given twice ({len(twice)} repeats in all)"
-        raise ValueError(message)
+        raise ValueError(f"position {twice[0]} is given twice ({len(twice)} repeats in all)")
     return ascending
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from shardio.maintenance._fill import FillReport, fill_cache
-from shardio.maintenance._findings import UNREADABLE, Finding, Survey, VerifyProgress, VerifyReport
-from shardio.maintenance._indexed import check_indexed
-from shardio.maintenance._verify import check_keys, check_listed, verify
-
-__all__ = [
-    "UNREADABLE",
-    "FillReport",
-    "Finding",
-    "Survey",
-    "VerifyProgress",
-    "VerifyReport",
-    "check_indexed",
-    "check_keys",
-    "check_listed",
-    "fill_cache",
-    "verify",
-]
+from shardio.maintenance._fill import FillReport as FillReport, fill_cache as fill_cache
+from shardio.maintenance._findings import (
+    UNREADABLE as UNREADABLE,
+    Finding as Finding,
+    Survey as Survey,
+    VerifyProgress as VerifyProgress,
+    VerifyReport as VerifyReport,
+)
+from shardio.maintenance._indexed import check_indexed as check_indexed
+from shardio.maintenance._verify import (
+    check_keys as check_keys,
+    check_listed as check_listed,
+    verify as verify,
+)

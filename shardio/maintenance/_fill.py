@@ -7,26 +7,20 @@ machine that fill the same cache at once fetch each block once between them, and
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from shardio.arguments import checked_options, options_by_root
 from shardio.errors import StorageError
-from shardio.metadata import ShardTable
+from shardio.metadata import ShardEntry, ShardTable
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import CountProgress, displayed
-from shardio.reader import RecordSequence, ShardSource, open_split, root_stores
+from shardio.reader import ReadOptions, RecordSequence, ShardSource, open_split, root_stores
 from shardio.reports import Report
-from shardio.storage import BlockCache, connect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from concurrent.futures import Executor
-    from pathlib import Path
-
-    from shardio.metadata import ShardEntry
-    from shardio.reader import ReadOptions
-    from shardio.storage import CacheOptions
+from shardio.storage import BlockCache, CacheOptions, connect
 
 _ROWS = 4096
 
@@ -96,8 +90,7 @@ def fill_cache(  # noqa: PLR0913 - the options are the public contract
     )  # fmt: skip
     source = ds.source
     if source.is_local:
-        message = f"{source.url} is on a local disk: it is read without a cache"
-        raise ValueError(message)
+        raise ValueError(f"{source.url} is on a local disk: it is read without a cache")
     fits = source.table.stored_bytes.cumsum() <= cache.max_bytes * 7 // 8
     chosen = [source.table[number] for number in fits.nonzero()[0].tolist()]
     options = replace(source.options, allow_roots=options_by_root(allow_roots))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from shardio.errors import ShardioError
+from shardio.metadata import IndexHead
 from shardio.progress import BytesProgress
 from shardio.reports import Report, ReportItem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from shardio.metadata import IndexHead
 
 # The one kind that says nothing about the data: the environment failed, or this program is too old.
 UNREADABLE = "unreadable"

@@ -7,16 +7,27 @@ the whole object too.  Of parts that are all right, the checksums say that of th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, ShardioError
-from shardio.format import Compression, Framing, RecordCrc, check_block, decompress, parse_json
-from shardio.maintenance._findings import UNREADABLE, Finding
+from shardio.format import (
+    Buffer,
+    Compression,
+    Framing,
+    Limits,
+    RecordCrc,
+    check_block,
+    decompress,
+    parse_json,
+)
+from shardio.maintenance._findings import UNREADABLE, Finding, Survey
 from shardio.maintenance._stored_bytes import (
     FAILED,
     StoredBytes,
@@ -25,21 +36,12 @@ from shardio.maintenance._stored_bytes import (
     runs,
     size_error,
 )
-from shardio.metadata import INDEX_ADVICE, check_frames_part
+from shardio.metadata import INDEX_ADVICE, IndexHead, Schema, check_frames_part
 from shardio.ranges import runs_of
 from shardio.reader import check_index_file
+from shardio.storage import DataFile
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from shardio.format import Buffer, Limits
-    from shardio.maintenance._findings import Survey
-    from shardio.metadata import IndexHead, Schema
-    from shardio.storage import DataFile
-
-    Take = Callable[[int, Buffer, NDArray[np.int64], NDArray[np.bool_], bool], None]
+Take = Callable[[int, Buffer, NDArray[np.int64], NDArray[np.bool_], bool], None]
 
 # Adoption gives up so many decoded bytes at most in front of the place where a stream is damaged.
 _MOST_REST = 4 << 20

@@ -6,8 +6,8 @@ That is its size and checksum where a list names them, and its records in order.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from shardio import kernels
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, NotFoundError, StorageError
@@ -15,19 +15,14 @@ from shardio.format import (
     DAMAGE_ADVICE,
     Compression,
     Framing,
+    Limits,
     decode_stream,
     iterate_payloads,
     sniff_compression,
 )
-from shardio.maintenance._findings import UNREADABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from shardio.format import Limits
-    from shardio.maintenance._findings import Survey
-    from shardio.metadata import IndexHead, ShardEntry
-    from shardio.storage import DataFile
+from shardio.maintenance._findings import UNREADABLE, Survey
+from shardio.metadata import IndexHead, ShardEntry
+from shardio.storage import DataFile
 
 # What a read can end with that says nothing about the data.
 FAILED = (StorageError, NotFoundError)

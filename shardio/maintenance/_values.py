@@ -7,29 +7,22 @@ Images are decoded in threads, which their decoders allow; memory holds a block,
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shardio.codecs import decode_image
-from shardio.errors import CorruptRecordError, FormatError, SchemaError
-from shardio.format import Framing, payload_bounds
-from shardio.metadata import ValueMismatchError, pillow
+from shardio.codecs import RecordCodec, decode_image
+from shardio.errors import CorruptRecordError, FormatError, SchemaError, ShardioError
+from shardio.format import Buffer, Framing, payload_bounds
+from shardio.maintenance._findings import Survey
+from shardio.metadata import Feature, Schema, ShardEntry, ValueMismatchError, pillow
 from shardio.reader import value_codec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.codecs import RecordCodec
-    from shardio.errors import ShardioError
-    from shardio.format import Buffer
-    from shardio.maintenance._findings import Survey
-    from shardio.metadata import Feature, Schema, ShardEntry
 
 _ADVICE = 'readers with on_error="skip" leave such records out'
 
@@ -56,6 +49,7 @@ def value_check(
         yield ValueCheck(survey, schema, images, pool, partitions)
 
 
+@dataclass(eq=False, repr=False)
 class ValueCheck:
     """Decodes the records of one shard after another.
 
@@ -67,19 +61,11 @@ class ValueCheck:
         partitions: features of the schema that records of adopted shards do not hold.
     """
 
-    def __init__(
-        self,
-        survey: Survey,
-        schema: Schema | None,
-        images: list[dict[str, Feature]],
-        pool: ThreadPoolExecutor,
-        partitions: Sequence[str],
-    ) -> None:
-        self._survey = survey
-        self._schema = schema
-        self._images = images
-        self._pool = pool
-        self.partitions = partitions
+    survey: Survey
+    schema: Schema | None
+    images: list[dict[str, Feature]]
+    pool: ThreadPoolExecutor
+    partitions: Sequence[str]
 
     def of_shard(self, entry: ShardEntry, url: str, deleted: NDArray[np.int64] | None) -> _ShardValues:
         """Return what takes the blocks of a shard; deleted rows are left out."""
@@ -90,15 +76,15 @@ class ValueCheck:
         errors: dict[int, ShardioError] = {}
         values = _decoded(codec, payloads, errors)
         found = ((row, *item) for row, value in values for item in self._images_of(value))
-        for row, error in self._pool.map(_undecoded, found) if any(self._images) else ():
+        for row, error in self.pool.map(_undecoded, found) if any(self.images) else ():
             if error is not None:
                 errors.setdefault(row, error)
         yield from sorted(errors.items())
 
     def _images_of(self, value: Any) -> Iterator[tuple[str, Feature, Any]]:
-        nested = self._schema is not None and self._schema.encoding == "sequence_example"
+        nested = self.schema is not None and self.schema.encoding == "sequence_example"
         parts = (value["context"], value["feature_lists"]) if nested else (value,)
-        for part, images in zip(parts, self._images, strict=False):
+        for part, images in zip(parts, self.images, strict=False):
             for name, feature in images.items():
                 # A line that is read whole is the value of its one feature.
                 yield name, feature, part[name] if isinstance(part, dict) else part
@@ -112,7 +98,7 @@ class _ShardValues:
         self._entry = entry
         self._url = url
         self._deleted = np.empty(0, np.int64) if deleted is None else deleted
-        schema = check._schema  # noqa: SLF001 - of this file
+        schema = check.schema
         if schema is not None and entry.adopted:
             schema = schema.changed(dict.fromkeys(schema.called(check.partitions)))
         self._codec = value_codec([int(entry.framing)], schema)
@@ -145,9 +131,9 @@ class _ShardValues:
             of_run = [item for _, item in run]
             error = of_run[0][1]
             error.row, error.advice = None, _ADVICE
-            self._check._survey.undecodable_records += len(of_run)  # noqa: SLF001 - of this file
+            self._check.survey.undecodable_records += len(of_run)
             place = {"shard": self._entry.key, "row": of_run[0][0], "row_stop": of_run[-1][0] + 1}
-            self._check._survey.note("value", error, url=self._url, **place)  # noqa: SLF001 - of this file
+            self._check.survey.note("value", error, url=self._url, **place)
 
 
 def _decoded(

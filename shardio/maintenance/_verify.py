@@ -8,9 +8,12 @@ written.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,12 +27,20 @@ from shardio.errors import (
     UnsafeNameError,
     UnsupportedVersionError,
 )
-from shardio.format import DEFAULT_LIMITS
-from shardio.maintenance._findings import UNREADABLE, Survey, VerifyReport
+from shardio.format import DEFAULT_LIMITS, Limits
+from shardio.maintenance._findings import UNREADABLE, Survey, VerifyProgress, VerifyReport
 from shardio.maintenance._indexed import check_indexed
 from shardio.maintenance._stored_bytes import check_listed_bytes, check_records
 from shardio.maintenance._values import ValueCheck, value_check
-from shardio.metadata import COPY_ADVICE, ShardTable, manifest_key, parse_deletions, usual_index_key
+from shardio.metadata import (
+    COPY_ADVICE,
+    Schema,
+    ShardEntry,
+    ShardTable,
+    manifest_key,
+    parse_deletions,
+    usual_index_key,
+)
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import displayed
 from shardio.reader import (
@@ -42,17 +53,7 @@ from shardio.reader import (
     read_head,
     root_stores,
 )
-from shardio.storage import ShortReadError, connect, connect_folder, url_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from concurrent.futures import Executor
-    from pathlib import Path
-
-    from shardio.format import Limits
-    from shardio.maintenance._findings import VerifyProgress
-    from shardio.metadata import Schema, ShardEntry
-    from shardio.storage import DataFile, Store
+from shardio.storage import DataFile, ShortReadError, Store, connect, connect_folder, url_text
 
 # What is wrong with the data, as against what could not be read: a name that leads away is damage, too.
 _WRONG = (FormatError, StaleIndexError, UnsafeNameError)
@@ -153,8 +154,7 @@ class _Verification:
         if not alone:
             return self._dataset(connect(name, **reading))
         if (self.split, version, digest) != (None, None, None):
-            message = f"{name} is a single shard: it has no split, version or digest to choose"
-            raise ValueError(message)
+            raise ValueError(f"{name} is a single shard: it has no split, version or digest to choose")
         if self.decode:
             message = f"{name} is a single shard: the schema that decodes its records is that of a dataset"
             raise ValueError(message)

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import collections
 from array import array
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from google.protobuf.message import Message
-    from numpy.typing import NDArray
+from google.protobuf.message import Message
+from numpy.typing import NDArray
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _TEXT, _BLOB = FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES

@@ -108,8 +108,7 @@ class Feature:
     ) -> None:
         name, bracketed = parse_short(type)
         if shape is not None and bracketed:
-            message = f"{type!r} has a shape already; give it once, in brackets or as shape="
-            raise ValueError(message)
+            raise ValueError(f"{type!r} has a shape already; give it once, in brackets or as shape=")
         set_slot = object.__setattr__
         set_slot(self, "type", name)
         set_slot(self, "kind", kind_of(name, advise=True))
@@ -134,8 +133,7 @@ class Feature:
             set_slot(self, "_default", _frozen(stored))
 
     def __setattr__(self, name: str, value: object) -> None:
-        message = f"a Feature cannot be changed; make a new one with another {name}"
-        raise AttributeError(message)
+        raise AttributeError(f"a Feature cannot be changed; make a new one with another {name}")
 
     @property
     def short(self) -> str:
@@ -400,8 +398,7 @@ def restored(
             try:
                 feature.check_labels(stored, negative=True)
             except ValueMismatchError as error:
-                message = f"its default is {error.found}, not {error.expected}"
-                raise ValueError(message) from error
+                raise ValueError(f"its default is {error.found}, not {error.expected}") from error
         object.__setattr__(feature, "_default", _frozen(stored))
         object.__setattr__(feature, "optional", True)
     return feature
@@ -415,8 +412,7 @@ def _checked_sizes(shape: Sequence[object]) -> Shape:
         elif isinstance(size, int | np.integer) and not isinstance(size, bool) and size > 0:
             sizes.append(int(size))
         else:
-            message = f"shape {tuple(shape)!r}: a size is a positive int, or None for any"
-            raise ValueError(message)
+            raise ValueError(f"shape {tuple(shape)!r}: a size is a positive int, or None for any")
     return tuple(sizes)
 
 
@@ -424,54 +420,45 @@ def _checked_classes(type_name: str, classes: object) -> tuple[str, ...]:
     """Return the names of classes, or raise ValueError, TypeError where they cannot be those of a feature."""
     dtype = dtype_of(type_name) if kind_of(type_name) == "number" else None
     if dtype is None or dtype.kind not in "iu" or type_name == BFLOAT16:
-        message = f"classes= names what integers stand for, and {type_name} is not an integer type"
-        raise ValueError(message)
+        raise ValueError(f"classes= names what integers stand for, and {type_name} is not an integer type")
     if isinstance(classes, str) or not isinstance(classes, Sequence | np.ndarray):
-        message = f"classes= is a list of names, not {describe(classes)}"
-        raise TypeError(message)
+        raise TypeError(f"classes= is a list of names, not {describe(classes)}")
     if not len(classes):
         raise ValueError("classes=[] names no class; leave it out, or name the classes in their order")
     most = min(_MAX_CLASSES, int(np.iinfo(dtype).max) + 1)
     if len(classes) > most:
-        message = f"{len(classes)} classes; a feature of the type {type_name} has at most {most}"
-        raise ValueError(message)
+        raise ValueError(f"{len(classes)} classes; a feature of the type {type_name} has at most {most}")
     names = []
     seen: dict[str, int] = {}
     total = 0
     for number, name in enumerate(classes):
         if not isinstance(name, str):
-            message = f"class {number} is {describe(name)}; the name of a class is a str"
-            raise TypeError(message)
+            raise TypeError(f"class {number} is {describe(name)}; the name of a class is a str")
         size = _utf8_bytes(f"class {number}", name)
         if not 0 < size <= _MAX_CLASS_BYTES or _CONTROL.search(name):
-            message = (
+            raise ValueError(
                 f"class {number}, {short_form(name)!r}: the name of a class has 1 to {_MAX_CLASS_BYTES} "
                 "bytes and no control characters"
             )
-            raise ValueError(message)
         first = seen.setdefault(name, number)
         if first != number:
-            message = f"classes {first} and {number} are both called {short_form(name)!r}"
-            raise ValueError(message)
+            raise ValueError(f"classes {first} and {number} are both called {short_form(name)!r}")
         names.append(str(name))
         total += size
     if total > _MAX_CLASSES_BYTES:
-        message = (
+        raise ValueError(
             f"the names of the classes have {total} bytes; they are kept in every manifest and may have "
             f"{_MAX_CLASSES_BYTES}"
         )
-        raise ValueError(message)
     return tuple(names)
 
 
 def _checked_description(text: object) -> str:
     if not isinstance(text, str):
-        message = f"a description is a str, not {describe(text)}"
-        raise TypeError(message)
+        raise TypeError(f"a description is a str, not {describe(text)}")
     size = _utf8_bytes("the description", text)
     if size > _MAX_DESCRIPTION_BYTES:
-        message = f"a description of {size} bytes; it may have {_MAX_DESCRIPTION_BYTES}"
-        raise ValueError(message)
+        raise ValueError(f"a description of {size} bytes; it may have {_MAX_DESCRIPTION_BYTES}")
     return text
 
 
@@ -480,27 +467,23 @@ def _utf8_bytes(what: str, text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:
-        message = f"{what} has a lone surrogate and cannot be stored as UTF-8"
-        raise ValueError(message) from error
+        raise ValueError(f"{what} has a lone surrogate and cannot be stored as UTF-8") from error
 
 
 def _check_shape(name: str, kind: FeatureKind, shape: Shape) -> None:
     short = print_short(name, shape)
     if len(shape) > _MAX_DIMENSIONS:
-        message = f"{name} with {len(shape)} dimensions; at most {_MAX_DIMENSIONS} are possible"
-        raise ValueError(message)
+        raise ValueError(f"{name} with {len(shape)} dimensions; at most {_MAX_DIMENSIONS} are possible")
     if kind != "number" and len(shape) > (0 if kind in ("json", "tensor") else 1):
         advice = (
             "json holds lists by itself" if kind == "json" else "at most one dimension, a list, is possible"
         )
         if kind == "tensor":
             advice = 'write the shape of a tensor behind the type of its elements: "tensor:float32[?,3]"'
-        message = f"{short!r}: {advice}"
-        raise ValueError(message)
+        raise ValueError(f"{short!r}: {advice}")
     item = dtype_of(name).itemsize if kind == "number" else 1
     if math.prod(size or 1 for size in shape) * item > _MAX_FEATURE_BYTES:
-        message = f"{short!r} is larger than a record can be ({_MAX_FEATURE_BYTES} bytes)"
-        raise ValueError(message)
+        raise ValueError(f"{short!r} is larger than a record can be ({_MAX_FEATURE_BYTES} bytes)")
 
 
 def _frozen(stored: Stored) -> Stored:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import io
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shardio.arguments import integer, need
 from shardio.errors import SchemaError
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 # These hand the file to another program or library; data from a dataset must not choose a program to run.
 _NEVER = frozenset({"EPS", "WMF", "FITS", "BUFR", "GRIB", "HDF5"})
@@ -90,11 +88,9 @@ def encode_image(image: Any, format: str = "jpeg", *, quality: int = 95) -> byte
         ImportError: Pillow is not installed: `pip install "shardio[image]"`.
     """
     if format not in _MODES:
-        message = f"format={format!r} must be one of {', '.join(_MODES)}"
-        raise ValueError(message)
+        raise ValueError(f"format={format!r} must be one of {', '.join(_MODES)}")
     if not 1 <= integer("quality", quality) <= 100:
-        message = f"quality={quality} must be 1 to 100"
-        raise ValueError(message)
+        raise ValueError(f"quality={quality} must be 1 to 100")
     picture = image if hasattr(image, "save") else _picture(np.asarray(image))
     if picture.mode not in _MODES[format]:
         alpha = "A" in picture.getbands() or "transparency" in picture.info

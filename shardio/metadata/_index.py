@@ -13,23 +13,18 @@ from __future__ import annotations
 import hashlib
 import struct
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
+from shardio.format import DEFAULT_LIMITS, Buffer, Compression, Framing, Limits, RecordCrc
 from shardio.metadata._wire import check_version, parse
 from shardio.v1.index_pb2 import ShardIndex
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from shardio.format import Buffer
 
 MAGIC = b"SHRDIDX1"
 END = b"SHRDEND1"
@@ -178,25 +173,18 @@ def _aligned(offset: int) -> int:
     return -(-offset // ALIGN) * ALIGN
 
 
+def _broken(what: str, url: str | None, expected: object, found: object, **place: Any) -> FormatError:
+    """Return the error of an index that is not as it was written."""
+    return FormatError(what, url=url, expected=expected, found=found, advice=INDEX_ADVICE, **place)
+
+
 def read_head_bytes(prefix: Buffer, *, url: str | None = None) -> int:
     """Return how many bytes of an index hold its header (not its columns), from its first 16 bytes."""
     if len(prefix) < PREFIX.size:
-        raise FormatError(
-            "an index is cut short",
-            url=url,
-            expected=f"{PREFIX.size} bytes",
-            found=len(prefix),
-            advice=INDEX_ADVICE,
-        )
+        raise _broken("an index is cut short", url, f"{PREFIX.size} bytes", len(prefix))
     magic, length, _ = PREFIX.unpack_from(prefix)
     if magic != MAGIC:
-        raise FormatError(
-            "not a shardio index: wrong first bytes",
-            url=url,
-            expected=MAGIC,
-            found=magic,
-            advice=INDEX_ADVICE,
-        )
+        raise _broken("not a shardio index: wrong first bytes", url, MAGIC, magic)
     return PREFIX.size + int(length)
 
 
@@ -257,31 +245,20 @@ def _read_header(data: Buffer, url: str | None, limits: Limits) -> tuple[ShardIn
     """Return the header, checked against its CRC, and where it stops."""
     stop = read_head_bytes(data, url=url)
     if stop - PREFIX.size > limits.manifest:
-        raise FormatError(
+        raise _broken(
             "the header of an index is over the limit",
-            url=url,
-            expected=f"at most {limits.manifest} bytes",
-            found=f"{stop - PREFIX.size} bytes",
-            advice=INDEX_ADVICE,
+            url,
+            f"at most {limits.manifest} bytes",
+            f"{stop - PREFIX.size} bytes",
         )
     if stop > len(data):
-        raise FormatError(
-            "an index is cut short in its header",
-            url=url,
-            expected=f"{stop} bytes",
-            found=len(data),
-            advice=INDEX_ADVICE,
-        )
+        raise _broken("an index is cut short in its header", url, f"{stop} bytes", len(data))
     header_bytes = bytes(data[PREFIX.size : stop])
     expected = PREFIX.unpack_from(data)[2]
     found = kernels.crc32c(header_bytes)
     if expected != found:
-        raise FormatError(
-            "the header of an index does not match its checksum",
-            url=url,
-            expected=f"{expected:#010x}",
-            found=f"{found:#010x}",
-            advice=INDEX_ADVICE,
+        raise _broken(
+            "the header of an index does not match its checksum", url, f"{expected:#010x}", f"{found:#010x}"
         )
     return _parse_header(header_bytes, url=url, limits=limits), stop
 
@@ -292,8 +269,7 @@ def _read_columns(
     """Return the block columns, checked against their CRCs, and where `frame_stop` begins."""
 
     def broken(name: str, what: str, expected: object, found: object) -> FormatError:
-        what = f"column {name} of an index {what}"
-        return FormatError(what, url=url, expected=expected, found=found, advice=INDEX_ADVICE)
+        return _broken(f"column {name} of an index {what}", url, expected, found)
 
     names = [column.name for column in header.columns]
     wanted_names = RECORD_COLUMNS if RECORD_CHECKSUMS in header.critical_features else COLUMNS
@@ -361,13 +337,7 @@ def _check_head(index: IndexHead, header: ShardIndex, *, url: str | None, limits
         FormatError: names the rule, what was expected and what was found.
     """
     for rule, expected, found in _violations(index, header, limits):
-        raise FormatError(
-            f"an index breaks a rule of the format: {rule}",
-            url=url,
-            expected=expected,
-            found=found,
-            advice=INDEX_ADVICE,
-        )
+        raise _broken(f"an index breaks a rule of the format: {rule}", url, expected, found)
 
 
 def _violations(index: IndexHead, header: ShardIndex, limits: Limits) -> Iterator[Violation]:
@@ -385,7 +355,11 @@ def _violations(index: IndexHead, header: ShardIndex, limits: Limits) -> Iterato
             index.framing.name,
             index.record_crc.name,
         )
-    for feature, needed in _needed_features(index):
+    for feature, needed in [
+        ("gaps", bool(index.gaps)),
+        ("record_crc32", index.record_crc is RecordCrc.CRC32),
+        ("record_unchecked", index.record_crc is RecordCrc.UNCHECKED),
+    ]:
         if needed != (feature in index.features):
             yield f"critical feature {feature!r} is exactly where it is needed", needed, not needed
     checkable = (Framing.TFRECORD, RecordCrc.CRC32C, Compression.NONE)
@@ -398,14 +372,6 @@ def _violations(index: IndexHead, header: ShardIndex, limits: Limits) -> Iterato
     if index.compression is Compression.NONE and index.stream:
         yield "a stream is compressed", "a compression", index.compression.name
     yield from _block_violations(index, limits)
-
-
-def _needed_features(index: IndexHead) -> list[tuple[str, bool]]:
-    return [
-        ("gaps", bool(index.gaps)),
-        ("record_crc32", index.record_crc is RecordCrc.CRC32),
-        ("record_unchecked", index.record_crc is RecordCrc.UNCHECKED),
-    ]
 
 
 def _block_violations(index: IndexHead, limits: Limits) -> Iterator[Violation]:
@@ -477,26 +443,24 @@ def check_index_end(index: IndexHead, end: Buffer, *, url: str | None = None, re
     column, tail = found[first : first + size], bytes(found[:first]) + bytes(found[first + size :])
     wanted = bytes(index.index_bytes - len(END) - start - size) + END
     if tail != wanted:
-        raise FormatError(
+        raise _broken(
             "an index does not end as the format says",
-            url=url,
+            url,
+            f"{len(wanted) - len(END)} zeros and {END!r}",
+            tail[:96],
             start=start,
             stop=start + len(end),
-            expected=f"{len(wanted) - len(END)} zeros and {END!r}",
-            found=tail[:96],
-            advice=INDEX_ADVICE,
         )
     if size and records:
         crc = kernels.crc32c(column)
         if crc != index.records_crc32c:
-            raise FormatError(
+            raise _broken(
                 "column record_crc32c of an index does not match its checksum",
-                url=url,
+                url,
+                f"{index.records_crc32c:#010x}",
+                f"{crc:#010x}",
                 start=index.record_crc_offset,
                 stop=index.record_crc_offset + len(column),
-                expected=f"{index.records_crc32c:#010x}",
-                found=f"{crc:#010x}",
-                advice=INDEX_ADVICE,
             )
 
 
@@ -535,15 +499,7 @@ def check_frames_part(
     start, stop = index.frame_stop_bounds(block)
 
     def broken(what: str, expected: object, found: object) -> FormatError:
-        return FormatError(
-            f"the index of block {block} {what}",
-            url=url,
-            start=start,
-            stop=stop,
-            expected=expected,
-            found=found,
-            advice=INDEX_ADVICE,
-        )
+        return _broken(f"the index of block {block} {what}", url, expected, found, start=start, stop=stop)
 
     if 4 * len(part) != stop - start:
         raise broken("is cut short", f"{stop - start} bytes", f"{4 * len(part)} bytes")

@@ -6,15 +6,17 @@ Where the caller lends files for what is held of each row, memory does not grow 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import IO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
+from shardio.format import DEFAULT_LIMITS, Buffer, Compression, Framing, Limits, RecordCrc
 from shardio.metadata._index import (
     ALIGN,
     COLUMN_DTYPES,
@@ -29,15 +31,7 @@ from shardio.metadata._index import (
     parse_head,
 )
 from shardio.metadata._wire import FORMAT_VERSION, check_counts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import IO
-
-    from numpy.typing import NDArray
-
-    from shardio.format import Buffer
-    from shardio.v1.index_pb2 import ShardIndex
+from shardio.v1.index_pb2 import ShardIndex
 
 _COPY = 1 << 20
 
@@ -199,8 +193,7 @@ class IndexBuilder:
         frames = np.ascontiguousarray(frame_stop, dtype="<u4")
         records = np.ascontiguousarray([] if record_crc32c is None else record_crc32c, dtype="<u4")
         if self._records is not None and len(records) != len(frames):
-            message = f"expected a checksum for each of {len(frames)} records, found {len(records)}"
-            raise ValueError(message)
+            raise ValueError(f"expected a checksum for each of {len(frames)} records, found {len(records)}")
         stops = list(accumulate(stored_bytes, initial=self.stored_bytes))
         row_stops = list(accumulate(rows, initial=self.rows))
         self.stored_bytes, self.rows = stops[-1], row_stops[-1]

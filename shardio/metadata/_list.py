@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +22,6 @@ from shardio.metadata._table import COLUMNS, ListColumn, ShardTable, constant, p
 from shardio.metadata._texts import NumberedTexts, PackedTexts
 from shardio.metadata._wire import FORMAT_VERSION, check_version
 from shardio.v1.manifest_pb2 import ShardList
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 _WHAT = "list of shards"
 

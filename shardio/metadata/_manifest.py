@@ -7,8 +7,9 @@ Beside it: the lists of sessions that manifests name, and the free metadata of m
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits, check_json_keys
@@ -26,9 +27,6 @@ from shardio.metadata._sealed import COPY_ADVICE, reading, seal_message, unseal_
 from shardio.metadata._table import SplitTotals
 from shardio.metadata._wire import FORMAT_VERSION, MessageLayout, StoredField
 from shardio.v1 import manifest_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _WHAT = "manifest"
 _SESSIONS = "list of sessions"
@@ -459,11 +457,9 @@ def encode_metadata(metadata: Mapping[str, Any], *, limits: Limits = DEFAULT_LIM
         check_json_keys(dict(metadata))
         data = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, sort_keys=True).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        message = f"metadata must be a mapping that JSON can hold: {error}"
-        raise ValueError(message) from error
+        raise ValueError(f"metadata must be a mapping that JSON can hold: {error}") from error
     if len(data) > limits.metadata:
-        message = f"metadata has {len(data)} bytes as JSON, over the limit of {limits.metadata}"
-        raise ValueError(message)
+        raise ValueError(f"metadata has {len(data)} bytes as JSON, over the limit of {limits.metadata}")
     return data
 
 

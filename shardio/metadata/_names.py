@@ -188,8 +188,7 @@ def check_task(task: object) -> int:
     """Return the number of a task, or raise `TypeError` or `ValueError`."""
     number = integer("task", task)
     if not 0 <= number < _MAX_TASKS:
-        message = f"task={number} must be between 0 and {_MAX_TASKS - 1}"
-        raise ValueError(message)
+        raise ValueError(f"task={number} must be between 0 and {_MAX_TASKS - 1}")
     return number
 
 
@@ -197,8 +196,7 @@ def check_tasks(tasks: object) -> int:
     """Return how many tasks a session has, or raise `TypeError` or `ValueError`."""
     number = integer("tasks", tasks)
     if not 1 <= number <= _MAX_TASKS:
-        message = f"tasks={number} must be between 1 and {_MAX_TASKS}"
-        raise ValueError(message)
+        raise ValueError(f"tasks={number} must be between 1 and {_MAX_TASKS}")
     return number
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits
@@ -18,13 +19,9 @@ from shardio.metadata._manifest import METADATA, decode_metadata
 from shardio.metadata._names import check_session, check_split
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import reading, seal_message, unseal_message
+from shardio.metadata._table import ShardTable
 from shardio.metadata._wire import FORMAT_VERSION, MessageLayout, StoredField
 from shardio.v1 import manifest_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from shardio.metadata._table import ShardTable
 
 _WHAT = "receipt"
 

@@ -13,9 +13,9 @@ import base64
 import inspect
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,9 +33,6 @@ from shardio.metadata._types import (
 )
 from shardio.v1 import manifest_pb2 as pb
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
 ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
 _MAX_FEATURES = 10_000
 _MAX_NAME_BYTES = 1024
@@ -44,21 +41,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Columns that streams add to a batch.
 _RESERVED = frozenset({"_position", "_valid"})
 # What a caffe2 TensorProto has a data type for; bytes, text, images and json are its strings.
-_TENSOR_TYPES = frozenset(
-    {
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "float16",
-        "bfloat16",
-        "float32",
-        "float64",
-    }
-)
+_TENSOR_TYPES = frozenset({
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "float16", "bfloat16", "float32", "float64",
+})  # fmt: skip
 # Types whose stored bytes another type reads as they are.
 _WIDER = frozenset(
     {(image, wide) for image in IMAGE_TYPES for wide in ("image", "bytes")}
@@ -120,18 +105,16 @@ class Schema(Mapping[str, Feature]):
         """
         if isinstance(mapping, Schema):
             if encoding not in (None, mapping.encoding):
-                message = f"the schema has encoding {mapping.encoding!r} already, not {encoding!r}"
-                raise ValueError(message)
+                raise ValueError(f"the schema has encoding {mapping.encoding!r} already, not {encoding!r}")
             return mapping
         if encoding != "sequence_example":
             return cls(mapping, encoding=encoding or "example")
         extra = sorted(str(key) for key in mapping if key not in ("context", "feature_lists"))
         if extra or not mapping:
-            message = (
+            raise ValueError(
                 'the schema of a "sequence_example" is {"context": {...}, "feature_lists": {...}}'
                 f"; found the keys {', '.join(map(str, mapping)) or 'of an empty mapping'}"
             )
-            raise ValueError(message)
         return cls(
             mapping.get("context", {}),
             encoding=encoding,
@@ -279,19 +262,17 @@ class Schema(Mapping[str, Feature]):
         """Return 0 and the name for a feature, or 1 for a feature list, that a caller names."""
         found = [k for k, group in enumerate(self.groups) if name in group]
         if len(found) == 2:
-            message = (
+            raise ValueError(
                 f"the context and the feature lists both have {name!r}: "
                 f"write 'context/{name}' or 'feature_lists/{name}'"
             )
-            raise ValueError(message)
         if found:
             return found[0], name
         part, _, rest = name.partition("/")
         if self._sequence and part in _GROUPS and rest in self.groups[part != "context"]:
             return int(part != "context"), rest
         known = sorted({*self._features, *self._sequence})
-        message = f"there is no feature {name!r} to rename; there are {', '.join(known) or 'none'}"
-        raise ValueError(message)
+        raise ValueError(f"there is no feature {name!r} to rename; there are {', '.join(known) or 'none'}")
 
     def changed(self, features: Mapping[str, Any]) -> Schema:
         """Return a schema in which some features are others, or new; None in place of one takes it away.
@@ -308,8 +289,7 @@ class Schema(Mapping[str, Feature]):
             extra = sorted(str(key) for key in features if key not in _GROUPS)
             if extra:
                 wanted = '{"context": ..., "feature_lists": ...}'
-                message = f"features of sequence examples are {wanted}, found {extra}"
-                raise ValueError(message)
+                raise ValueError(f"features of sequence examples are {wanted}, found {extra}")
             given, lists = features.get("context", {}), features.get("feature_lists", {})
         return self.with_groups(map(_changed, self.groups, (given, lists)))
 
@@ -405,8 +385,7 @@ class Schema(Mapping[str, Feature]):
         except UnsupportedVersionError:
             raise
         except ValueError as error:
-            what = f"the stored schema is damaged: {error}"
-            raise FormatError(what) from error
+            raise FormatError(f"the stored schema is damaged: {error}") from error
 
     def __getitem__(self, name: str) -> Feature:
         return self._features[name]
@@ -460,8 +439,7 @@ def _remake(features: dict[str, Feature], encoding: str, sequence: dict[str, Fea
 
 def _parse_features(mapping: object) -> dict[str, Feature]:
     if not isinstance(mapping, Mapping):
-        message = f"a schema is a mapping of feature names to types, not {describe(mapping)}"
-        raise TypeError(message)
+        raise TypeError(f"a schema is a mapping of feature names to types, not {describe(mapping)}")
     features = {}
     for name, given in mapping.items():
         if isinstance(given, Feature):
@@ -470,8 +448,7 @@ def _parse_features(mapping: object) -> dict[str, Feature]:
         try:
             features[name] = Feature(given)
         except (ValueError, TypeError) as error:
-            message = f"feature {name!r}: {error}"
-            raise type(error)(message) from error
+            raise type(error)(f"feature {name!r}: {error}") from error
     return features
 
 
@@ -504,8 +481,7 @@ def _keeping_optional(features: Mapping[str, Feature], dataset: Mapping[str, Fea
 
 def _changed(known: Mapping[str, Feature], given: Any) -> dict[str, Feature]:
     if not isinstance(given, Mapping):
-        message = f"features= is a mapping of names to features, not {type(given).__name__}"
-        raise TypeError(message)
+        raise TypeError(f"features= is a mapping of names to features, not {type(given).__name__}")
     merged = dict(known)
     for name, feature in given.items():
         if feature is not None:
@@ -526,8 +502,7 @@ def _renamed(features: Mapping[str, Feature], names: Mapping[str, str]) -> dict[
     for name, feature in features.items():
         new = names.get(name, name)
         if new in out:
-            message = f"two features would be called {new!r}"
-            raise ValueError(message)
+            raise ValueError(f"two features would be called {new!r}")
         out[new] = feature if new == name else feature.replace(stored_name=feature.stored_name or name)
     return out
 
@@ -597,16 +572,13 @@ def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> F
 def _check_schema(schema: Schema) -> None:
     """Raise ValueError for a name or a combination of features that the encoding cannot hold."""
     if schema.encoding not in ENCODINGS:
-        message = f"unknown encoding {schema.encoding!r}; the encodings are {', '.join(ENCODINGS)}"
-        raise ValueError(message)
+        raise ValueError(f"unknown encoding {schema.encoding!r}; the encodings are {', '.join(ENCODINGS)}")
     if len(schema) + len(schema.sequence_features) > _MAX_FEATURES:
-        message = (
+        raise ValueError(
             f"a schema of {len(schema) + len(schema.sequence_features)} features; at most {_MAX_FEATURES}"
         )
-        raise ValueError(message)
     if schema.sequence_features and schema.encoding != "sequence_example":
-        message = f'feature lists need the encoding "sequence_example", not {schema.encoding!r}'
-        raise ValueError(message)
+        raise ValueError(f'feature lists need the encoding "sequence_example", not {schema.encoding!r}')
     for name, feature in schema.sequence_features.items():
         if feature.has_default:
             message = f"feature {name!r}: a feature list has no default; optional=True reads as no steps"
@@ -619,11 +591,10 @@ def _check_schema(schema: Schema) -> None:
                 check_name(feature.stored_name)
             other = stored.setdefault(feature.stored_name or name, name)
             if other != name:
-                message = (
+                raise ValueError(
                     f"features {other!r} and {name!r} would both be stored as "
                     f"{feature.stored_name or name!r}; give one of them another stored_name="
                 )
-                raise ValueError(message)
         for name, feature in group.items():
             shape = f"{feature.stored_name or name}/shape"
             if feature.unknown_dimensions > 1 and shape in stored:
@@ -636,33 +607,29 @@ def _check_encoding(schema: Schema) -> None:
     if schema.encoding == "tensors":
         for name, feature in schema.items():
             if feature.kind == "number" and feature.type not in _TENSOR_TYPES:
-                message = (
+                raise ValueError(
                     f"feature {name!r}: TensorProto has no type for {feature.type}; use another encoding"
                 )
-                raise ValueError(message)
     elif schema.encoding == "array":
         fixed = [
             f for f in schema.values() if f.kind == "number" and not f.unknown_dimensions and not f.optional
         ]
         if len(schema) != 1 or not fixed:
-            message = (
+            raise ValueError(
                 f'the encoding "array" holds one required feature of numbers and fixed shape, not {schema!r}'
             )
-            raise ValueError(message)
     elif schema.encoding == "bytes":
         plain = [f for f in schema.values() if f.kind != "number" and not f.shape and not f.optional]
         if len(schema) > 1 or len(plain) != len(schema):
-            message = (
+            raise ValueError(
                 f'the encoding "bytes" holds one required bytes, text, image or json feature, not {schema!r}'
             )
-            raise ValueError(message)
 
 
 def check_name(name: object) -> None:
     """Raise TypeError or ValueError, with the reason, for what cannot be the name of a feature."""
     if not isinstance(name, str):
-        message = f"a feature's name is a str, not {describe(name)}"
-        raise TypeError(message)
+        raise TypeError(f"a feature's name is a str, not {describe(name)}")
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
@@ -670,11 +637,9 @@ def check_name(name: object) -> None:
         raise ValueError(message) from error
     if not 0 < size <= _MAX_NAME_BYTES or _CONTROL.search(name):
         limits = f"1 to {_MAX_NAME_BYTES} bytes and no control characters"
-        message = f"feature name {short_form(name)!r} must have {limits}"
-        raise ValueError(message)
+        raise ValueError(f"feature name {short_form(name)!r} must have {limits}")
     if name in _RESERVED:
-        message = f"feature name {name!r} is taken: streams add a column of that name"
-        raise ValueError(message)
+        raise ValueError(f"feature name {name!r} is taken: streams add a column of that name")
 
 
 def _reason_against(new: Feature, old: Feature | None) -> str | None:
@@ -753,8 +718,7 @@ def _features_from(specs: Iterable[pb.FeatureSpec]) -> dict[str, Feature]:
     features: dict[str, Feature] = {}
     for spec in specs:
         if spec.name in features:
-            message = f"feature {spec.name!r} is there twice"
-            raise ValueError(message)
+            raise ValueError(f"feature {spec.name!r} is there twice")
         try:
             kind_of(spec.type)
         except ValueError as error:
@@ -768,8 +732,7 @@ def _features_from(specs: Iterable[pb.FeatureSpec]) -> dict[str, Feature]:
                 spec.stored_name or None,
             )  # fmt: skip
         except ValueError as error:
-            message = f"feature {spec.name!r}: {error}"
-            raise ValueError(message) from error
+            raise ValueError(f"feature {spec.name!r}: {error}") from error
         features[spec.name] = feature
     return features
 
@@ -788,8 +751,7 @@ def _stored_default(spec: pb.FeatureSpec, feature: Feature) -> Stored:
         right = len(items) == 1 and math.prod(sizes) * dtype.itemsize == len(items[0])
         stored = np.frombuffer(items[0], dtype).reshape(sizes) if right else items
     if not (right and shape_fits(feature.shape, sizes)):
-        message = f"its default does not fit {feature.short}"
-        raise ValueError(message)
+        raise ValueError(f"its default does not fit {feature.short}")
     feature.restore(stored)  # text must be UTF-8, and json JSON
     return stored
 
@@ -813,8 +775,7 @@ def parse_schema_json(text: str | bytes) -> dict[str, Any]:
     try:
         given = parse_json(text.encode() if isinstance(text, str) else text)
     except ValueError as error:
-        message = f"the schema is not JSON ({error}); try {_EXAMPLE}"
-        raise ValueError(message) from None
+        raise ValueError(f"the schema is not JSON ({error}); try {_EXAMPLE}") from None
     if not isinstance(given, dict):
         message = f"a schema is an object of features by name, not {describe(given)}; try {_EXAMPLE}"
         raise ValueError(message)  # noqa: TRY004 - what is wrong is the text
@@ -844,8 +805,7 @@ def _json_feature(name: str, given: Any) -> Feature | None:
             return Feature(given["type"], **arguments)
     except (TypeError, ValueError) as error:
         wrong = str(error)
-    message = f"feature {name!r} of the schema: {wrong}"
-    raise ValueError(message)
+    raise ValueError(f"feature {name!r} of the schema: {wrong}")
 
 
 def _json_problem(given: Any) -> str | None:

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from google.protobuf.message import Message
 
 from shardio import kernels
 from shardio.errors import FormatError, ShardioError
+from shardio.format import Limits
 from shardio.metadata._wire import M, check_counts, check_version, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from google.protobuf.message import Message
-
-    from shardio.format import Limits
 
 # Critical features of manifests that this version reads; other sealed objects have none.
 MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots", "partitions", "session_lists", "stored_names"})

@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits
-from shardio.metadata._manifest import TableColumn
+from shardio.metadata._feature import Feature
+from shardio.metadata._manifest import KeyIndex, TableColumn
 from shardio.metadata._names import check_key, key_part_key
+from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import reading, seal_message, unseal_message
 from shardio.metadata._wire import FORMAT_VERSION
 from shardio.v1 import manifest_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.metadata._feature import Feature
-    from shardio.metadata._manifest import KeyIndex
-    from shardio.metadata._schema import Schema
 
 _WHAT = "run of a key index"
 

@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.errors import FormatError
 from shardio.format import Compression, Framing
+from shardio.metadata._index import IndexHead
 from shardio.metadata._names import usual_index_key
 from shardio.metadata._sealed import COPY_ADVICE
 from shardio.metadata._texts import JoinedTexts, NumberedTexts, PackedTexts, hold_any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.metadata._index import IndexHead
 
 
 @dataclass(frozen=True)
@@ -267,8 +263,7 @@ class ShardTable:
         """Return a column of the whole, which is made once."""
         column = COLUMNS.get(name)
         if column is None:
-            message = f"a table of shards has no attribute {name!r}"
-            raise AttributeError(message)
+            raise AttributeError(f"a table of shards has no attribute {name!r}")
         values = [part[name] for part in self.parts]
         if column.dtype is None and not column.width:
             whole: Any = values[0] if len(values) == 1 else JoinedTexts(values)
@@ -296,8 +291,7 @@ class ShardTable:
         count = len(self)
         at = int(item) + count if item < 0 else int(item)
         if not 0 <= at < count:
-            message = f"shard {item} of {count}"
-            raise IndexError(message)
+            raise IndexError(f"shard {item} of {count}")
         number = int(np.searchsorted(self._stops, at, side="right"))
         part = self.parts[number]
         at -= int(self._stops[number - 1]) if number else 0

@@ -7,19 +7,15 @@ characters, so that runs of them compress to a few bytes each and are opened whe
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import zstandard
+from numpy.typing import NDArray
 
 from shardio.metadata._names import are_plain_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from numpy.typing import NDArray
 
 _RUN = 256  # texts that are compressed together: one costs what opening all of them does
 _FEW = 4096  # texts that stay a list
@@ -41,8 +37,7 @@ class Texts(Sequence[str]):
         count = len(self)
         at = int(item) + count if item < 0 else int(item)
         if not 0 <= at < count:
-            message = f"item {item} of {count} texts"
-            raise IndexError(message)
+            raise IndexError(f"item {item} of {count} texts")
         return self._text(at)
 
     @abc.abstractmethod

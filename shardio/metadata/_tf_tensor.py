@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shardio.errors import CorruptRecordError, SchemaError
 from shardio.metadata._types import (
@@ -25,8 +26,6 @@ from shardio.metadata._types import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from shardio.v1 import tf_tensor_pb2
 
 _STRING = 7

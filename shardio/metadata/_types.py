@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from shardio.arguments import closest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FeatureKind = Literal["number", "bytes", "text", "image", "json", "tensor"]
 Shape = tuple[int | None, ...]
@@ -100,8 +97,7 @@ def kind_of(type_name: str, *, advise: bool = False) -> FeatureKind:
     if kind is None:
         near = closest(type_name, _KINDS) if advise else None
         hint = f"; did you mean {near}?" if near else ""
-        message = f"unknown type {type_name!r}{hint}; the types are {', '.join(_KINDS)}"
-        raise ValueError(message)
+        raise ValueError(f"unknown type {type_name!r}{hint}; the types are {', '.join(_KINDS)}")
     return kind
 
 
@@ -128,10 +124,9 @@ def parse_short(text: object) -> tuple[str, Shape]:
         return _TENSOR_OF + print_short(*parse_short(text.removeprefix(_TENSOR_OF))), ()
     match = _SHORT.fullmatch(text) if len(text) <= _LONGEST_SHORT else None
     if match is None:
-        message = (
+        raise ValueError(
             f'{short_form(text)!r} is not a type; write one like "int64", "float32[16]" or "uint8[?,?,3]"'
         )
-        raise ValueError(message)
     name, inside = match.groups()
     name = _ALIASES.get(name, name)
     if inside is None:
@@ -308,7 +303,8 @@ def _fit_dtype(array: npt.NDArray[Any], type_name: str, expected: str) -> npt.ND
         )
     if array.size == 0:
         return np.empty(array.shape, target)  # whatever the dtype of nothing is, without NumPy's warnings
-    if np.can_cast(array.dtype, target, "safe") and not _int_to_float(array.dtype, target):
+    # NumPy calls int64 -> float64 safe, though 2**53 + 1 has no float64.
+    if np.can_cast(array.dtype, target, "safe") and not (array.dtype.kind in "iu" and target.kind in "fc"):
         return array.astype(target)
     if target.kind in "iu" and array.dtype.kind in "iu":
         low, high = int(array.min()), int(array.max())
@@ -329,11 +325,6 @@ def _fit_dtype(array: npt.NDArray[Any], type_name: str, expected: str) -> npt.ND
 
 def _found(array: npt.NDArray[Any]) -> str:
     return print_short(str(array.dtype), array.shape) if array.ndim else describe(array[()])
-
-
-def _int_to_float(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    # NumPy calls int64 -> float64 safe, though 2**53 + 1 has no float64.
-    return source.kind in "iu" and target.kind in "fc"
 
 
 def _holds_exactly(cast: npt.NDArray[Any], array: npt.NDArray[Any]) -> bool:

@@ -11,21 +11,17 @@ A `MessageLayout` is the one table by which a value becomes a message and a mess
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from shardio.errors import FormatError, UnsupportedVersionError
 from shardio.format import DEFAULT_LIMITS, Limits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from google.protobuf.descriptor import Descriptor
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")

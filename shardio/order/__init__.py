@@ -10,99 +10,53 @@ a step and `Schedule.group` those of several; `Order.state` and `Order.resume` l
 
 from __future__ import annotations
 
-from shardio.order._advice import advice, check_memory, mixing_warning, more_scratch
-from shardio.order._epoch import Epoch
-from shardio.order._interleave import InterleavedEpoch
-from shardio.order._keys import record_generator
-from shardio.order._mixing import Mixing
-from shardio.order._mixture import MixedEpoch, Mixture
-from shardio.order._order import Order, Source, audit, make_order
-from shardio.order._permutation import Permutation
+from shardio.order._advice import (
+    advice as advice,
+    check_memory as check_memory,
+    mixing_warning as mixing_warning,
+    more_scratch as more_scratch,
+)
+from shardio.order._epoch import Epoch as Epoch
+from shardio.order._interleave import InterleavedEpoch as InterleavedEpoch
+from shardio.order._keys import record_generator as record_generator
+from shardio.order._mixing import Mixing as Mixing
+from shardio.order._mixture import Mixture as Mixture
+from shardio.order._order import Order as Order, Source as Source, audit as audit, make_order as make_order
+from shardio.order._permutation import Permutation as Permutation
 from shardio.order._plan import (
-    RUN_BYTES,
-    SCRATCH_BYTES,
-    SHUFFLE_BYTES,
-    Budget,
-    Plan,
-    decoded_memory,
-    default_plan,
-    default_plans,
-    reads_whole,
-    windowed_plans,
+    RUN_BYTES as RUN_BYTES,
+    SCRATCH_BYTES as SCRATCH_BYTES,
+    Budget as Budget,
+    Plan as Plan,
+    decoded_memory as decoded_memory,
+    default_plan as default_plan,
+    default_plans as default_plans,
+    reads_whole as reads_whole,
+    windowed_plans as windowed_plans,
 )
 from shardio.order._report import (
-    NEAR,
-    PRICES,
-    PlanReport,
-    SourceReading,
-    process_memory,
-    reading_of,
-    reads_alone,
-    report,
+    NEAR as NEAR,
+    PRICES as PRICES,
+    PlanReport as PlanReport,
+    SourceReading as SourceReading,
+    process_memory as process_memory,
+    reading_of as reading_of,
+    reads_alone as reads_alone,
+    report as report,
 )
-from shardio.order._schedule import Change, Lanes, Schedule, StepGroup, StepShare, rank_slice
-from shardio.order._sizes import ShardSizes
-from shardio.order._state import Identity, seal_state
+from shardio.order._schedule import (
+    Lanes as Lanes,
+    Schedule as Schedule,
+    StepGroup as StepGroup,
+    rank_slice as rank_slice,
+)
+from shardio.order._sizes import ShardSizes as ShardSizes
+from shardio.order._state import Identity as Identity, seal_state as seal_state
 from shardio.order._windows import (
-    Pieces,
-    RowLocations,
-    Rows,
-    Window,
-    Windows,
-    join_pieces,
-    remaining_rows,
-    select_rows,
+    Pieces as Pieces,
+    Window as Window,
+    Windows as Windows,
+    join_pieces as join_pieces,
+    remaining_rows as remaining_rows,
+    select_rows as select_rows,
 )
-
-__all__ = [
-    "NEAR",
-    "PRICES",
-    "RUN_BYTES",
-    "SCRATCH_BYTES",
-    "SHUFFLE_BYTES",
-    "Budget",
-    "Change",
-    "Epoch",
-    "Identity",
-    "InterleavedEpoch",
-    "Lanes",
-    "MixedEpoch",
-    "Mixing",
-    "Mixture",
-    "Order",
-    "Permutation",
-    "Pieces",
-    "Plan",
-    "PlanReport",
-    "RowLocations",
-    "Rows",
-    "Schedule",
-    "ShardSizes",
-    "Source",
-    "SourceReading",
-    "StepGroup",
-    "StepShare",
-    "Window",
-    "Windows",
-    "advice",
-    "audit",
-    "check_memory",
-    "decoded_memory",
-    "default_plan",
-    "default_plans",
-    "join_pieces",
-    "make_order",
-    "mixing_warning",
-    "more_scratch",
-    "process_memory",
-    "rank_slice",
-    "reading_of",
-    "reads_alone",
-    "reads_whole",
-    "record_generator",
-    "remaining_rows",
-    "report",
-    "seal_state",
-    "select_rows",
-    "windowed_plans",
-]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from shardio.order._mixing import (
     LITTLE_BYTES,
@@ -14,16 +14,10 @@ from shardio.order._mixing import (
     smaller_chunks,
     weak_sources,
 )
-from shardio.order._plan import ROW_BYTES, default_plans, least_first_batch, nearest_multiples
-from shardio.order._report import before_a_batch, process_memory, with_ahead
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from shardio.order._order import Order
-    from shardio.order._plan import Budget, Plan
-    from shardio.order._report import SourceReading
-    from shardio.order._sizes import ShardSizes
+from shardio.order._order import Order
+from shardio.order._plan import ROW_BYTES, Budget, Plan, default_plans, least_first_batch, nearest_multiples
+from shardio.order._report import SourceReading, before_a_batch, process_memory, with_ahead
+from shardio.order._sizes import ShardSizes
 
 # GiB of scratch more that are told of, as long as each has labels come again so much less often.
 _MORE_GIB = (1, 2, 4, 12, 28)
@@ -56,12 +50,11 @@ def check_memory(
         sizes = [source.sizes for source in order.sources]
         needed, what = with_ahead(order, sizes, memory, step_bytes), ", and what is fetched ahead"
     if needed > memory_bytes:
-        msg = (
+        raise ValueError(
             f"the plan needs {needed} bytes in one process ({memory.open_windows} windows of "
             f"{memory.window_rows:.0f} rows{what}), but memory_bytes={memory_bytes}; use a plan with a "
             "smaller window, more ranks, or a larger memory_bytes="
         )
-        raise ValueError(msg)
 
 
 def _near_divisors(value: int, of: int) -> str:

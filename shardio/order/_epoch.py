@@ -8,12 +8,12 @@ costs O(log chunks), wherever in the epoch it is asked.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from shardio.order._keys import Array, permutation
+from shardio.order._plan import Plan
 from shardio.order._sizes import ShardSizes, chunk_counts, chunk_edges
 from shardio.order._windows import (
     GOLDEN,
@@ -24,9 +24,6 @@ from shardio.order._windows import (
     lane_edges,
     runs_of_positions,
 )
-
-if TYPE_CHECKING:
-    from shardio.order._plan import Plan
 
 
 def first_windows(lengths: Array, window: int) -> Array:

@@ -25,7 +25,6 @@ A batch of 6 is two rounds.  With `window=4` the rows of a chunk are shuffled, t
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,11 +32,9 @@ from shardio.kernels import Interleaved, Interleaving, InterleavingState, interl
 from shardio.order._epoch import BaseEpoch, same_number
 from shardio.order._keys import Array, key
 from shardio.order._permutation import Permutation
+from shardio.order._plan import Plan
+from shardio.order._sizes import ShardSizes
 from shardio.order._windows import GOLDEN, Pieces, RowLocations, Windows, runs_of_positions
-
-if TYPE_CHECKING:
-    from shardio.order._plan import Plan
-    from shardio.order._sizes import ShardSizes
 
 
 class InterleavedEpoch(BaseEpoch):
@@ -116,12 +113,11 @@ class InterleavedEpoch(BaseEpoch):
         try:
             return InterleavingState.of(self._shape)
         except MemoryError as error:
-            msg = (
+            raise ValueError(
                 f"the plan reads {self._shape.starts.size} windows of up to {self.plan.window} rows side by "
                 "side, and this process has no memory for their permutations, 4 bytes a row; use a plan with "
                 "a smaller window, or fewer chunks side by side (interleave)"
-            )
-            raise ValueError(msg) from error
+            ) from error
 
     def _find(self, parts: Array) -> Interleaved:
         # A thread that does not get what is held begins with nothing; none waits, so a fork does no harm.

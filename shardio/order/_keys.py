@@ -48,8 +48,7 @@ def seed_field(value: object, name: str) -> int:
     """Return `value` as an int in [0, 2**64), or raise a TypeError or ValueError that names it."""
     number = integer(name, value)
     if not 0 <= number < _U64:
-        msg = f"{name} must be in [0, 2**64), found {number}"
-        raise ValueError(msg)
+        raise ValueError(f"{name} must be in [0, 2**64), found {number}")
     return number
 
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardio.order._plan import ROW_BYTES
-from shardio.order._schedule import rank_slice
+from shardio.order._keys import Array
+from shardio.order._order import Order
+from shardio.order._plan import ROW_BYTES, Budget, Plan
+from shardio.order._schedule import Schedule, rank_slice
+from shardio.order._sizes import ShardSizes
 from shardio.reports import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from shardio.order._keys import Array
-    from shardio.order._order import Order
-    from shardio.order._plan import Budget, Plan
-    from shardio.order._schedule import Schedule
-    from shardio.order._sizes import ShardSizes
 
 _LABELS = 1000
 _LAGS = 64

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shardio.arguments import integer
 from shardio.kernels import argsort_words
+from shardio.order._epoch import Epoch
+from shardio.order._interleave import InterleavedEpoch
 from shardio.order._keys import Array, key, raw_words
 from shardio.order._windows import Pieces, RowLocations, Rows, Windows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from shardio.order._epoch import Epoch
-    from shardio.order._interleave import InterleavedEpoch
 
 _EXACT_PERIOD = 1000
 _SPAN = 1024  # places of a lane whose interleaving is made at a time
@@ -49,12 +45,10 @@ class Mixture:
             msg = f"a mixture needs a count of at least 1 for each source, found {list(self.counts)}"
             raise ValueError(msg)
         if sum(self.counts) > 1 << 20:
-            msg = f"a mixture's period holds at most 2**20 places, found {sum(self.counts)}"
-            raise ValueError(msg)
+            raise ValueError(f"a mixture's period holds at most 2**20 places, found {sum(self.counts)}")
         number = type(self.stop) is int and self.stop >= 1
         if self.stop not in ("first", "all") and not number:
-            msg = f'stop must be "first", "all" or a number of steps, found {self.stop!r}'
-            raise ValueError(msg)
+            raise ValueError(f'stop must be "first", "all" or a number of steps, found {self.stop!r}')
 
     @classmethod
     def from_weights(
@@ -149,12 +143,11 @@ class MixedEpoch:
             return whole
         if not self._lengths.all():
             source, lane = (int(i) for i in np.argwhere(self._lengths == 0)[0])
-            msg = (
+            raise ValueError(
                 f"source {source} has {int(self._lengths[source].sum())} rows for "
                 f"{self._lengths.shape[1]} lanes and none for lane {lane}, so it "
                 "cannot begin again there; use a plan with fewer ranks or workers"
             )
-            raise ValueError(msg)
         if self.mixture.stop == "all":
             cover: Array = (-(-self._lengths // counts)).max(axis=0) * self.mixture.period
             return cover

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardio.errors import ResumeError
 from shardio.order._epoch import Epoch
@@ -13,12 +14,8 @@ from shardio.order._keys import seed_field
 from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._plan import Budget, Plan, check_batch, default_plans, nearest_multiples
 from shardio.order._schedule import Lanes, Schedule, StepShare
+from shardio.order._sizes import ShardSizes
 from shardio.order._state import Identity, State, check_identities, parse_state, replay
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from shardio.order._sizes import ShardSizes
 
 
 @dataclass(frozen=True)
@@ -94,11 +91,10 @@ class Order:
         check_batch(global_batch, self.ranks)
         schedule = Schedule(self.lanes(epoch, global_batch), global_batch, remainder=self.remainder)
         if self.remainder == "drop" and schedule.rows < global_batch:
-            msg = (
+            raise ValueError(
                 f"global_batch {global_batch} is larger than the {schedule.rows} rows of the epoch, "
                 'so that remainder="drop" leaves nothing; use a smaller batch, or "pad" or "keep"'
             )
-            raise ValueError(msg)
         return schedule
 
     def state(self, schedule: Schedule, epoch: int, step: int) -> dict[str, Any]:
@@ -172,22 +168,19 @@ def make_order(
     """
     seed_field(seed, "seed")
     if remainder not in ("drop", "pad", "keep"):
-        msg = f'remainder must be "drop", "pad" or "keep", found {remainder!r}'
-        raise ValueError(msg)
+        raise ValueError(f'remainder must be "drop", "pad" or "keep", found {remainder!r}')
     count = 1 if mixture is None else len(mixture.counts)
     if len(sources) != count:
-        msg = (
+        raise ValueError(
             f"{len(sources)} sources given for a mixture of {count}"
             if mixture
             else "one source, or a mixture of them"
         )
-        raise ValueError(msg)
     asked: tuple[Plan, ...] = ()
     if plan is not None:
         asked = (plan,) * count if isinstance(plan, Plan) else tuple(plan)
         if len(asked) != count:
-            msg = f"{count} plans are needed, one for each source, found {len(asked)}"
-            raise ValueError(msg)
+            raise ValueError(f"{count} plans are needed, one for each source, found {len(asked)}")
     plans = default_plans(
         [source.sizes for source in sources],
         global_batch=global_batch,
@@ -209,8 +202,7 @@ def _restore(
     try:
         schedule = Schedule(order.lanes(state.epoch, first), first, remainder=state.remainder)
     except ValueError as error:
-        what = f"the state's plan or mixture does not fit its dataset: {error}"
-        raise ResumeError(what) from error
+        raise ResumeError(f"the state's plan or mixture does not fit its dataset: {error}") from error
     schedule = replay(schedule, state)
     if global_batch is not None and global_batch != schedule.global_batch:
         try:

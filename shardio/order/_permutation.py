@@ -6,7 +6,8 @@ Above 4,096 entries it is a Feistel network over a domain barely larger than n, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, overload
+from collections.abc import Iterator
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,6 @@ import numpy.typing as npt
 from shardio.arguments import integer
 from shardio.kernels import Network, permute
 from shardio.order._keys import Array, key, permutation, raw_words, seed_field
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TABLE = 4096
 _ROUNDS = 8
@@ -44,8 +42,7 @@ class Permutation:
     def __init__(self, n: int, seed: int = 0, *, epoch: int = 0) -> None:
         n = integer("n", n)
         if not 0 <= n <= 1 << 62:
-            msg = f"n must be in [0, 2**62], found {n}"
-            raise ValueError(msg)
+            raise ValueError(f"n must be in [0, 2**62], found {n}")
         self._n = n
         self._set_up(n, "permutation", seed_field(seed, "seed"), seed_field(epoch, "epoch"))
 
@@ -77,8 +74,7 @@ class Permutation:
         if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
             at = int(index) + (self._n if index < 0 else 0)
             if not 0 <= at < self._n:
-                msg = f"index {index} is out of range for a permutation of {self._n}"
-                raise IndexError(msg)
+                raise IndexError(f"index {index} is out of range for a permutation of {self._n}")
             return int(self._apply(np.array([at], np.int64), forward=True)[0])
         return self._apply(self._checked(index), forward=True)
 
@@ -93,8 +89,7 @@ class Permutation:
     def _checked(self, values: npt.ArrayLike) -> Array:
         given = np.asarray(values)
         if given.size and given.dtype.kind not in "iu":
-            msg = f"a permutation takes integers, found an array of {given.dtype}"
-            raise TypeError(msg)
+            raise TypeError(f"a permutation takes integers, found an array of {given.dtype}")
         if given.size and (int(given.min()) < 0 or int(given.max()) >= self._n):
             msg = f"numbers must be in [0, {self._n}), found {int(given.min())} to {int(given.max())}"
             raise IndexError(msg)

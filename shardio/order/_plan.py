@@ -7,15 +7,12 @@ docs/design/order-measured.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from shardio.arguments import integer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from shardio.order._sizes import ShardSizes
+from shardio.order._sizes import ShardSizes
 
 SHUFFLE_BYTES = 1 << 30
 # Of storage order, where windows mix nothing: all of one is there before its first row is delivered.
@@ -107,18 +104,15 @@ class Plan:
             value = integer(f"Plan.{name}", value)
             object.__setattr__(self, name, value)
             if not 1 <= value <= most:
-                msg = f"Plan.{name} must be in [1, {most}], found {value}"
-                raise ValueError(msg)
+                raise ValueError(f"Plan.{name} must be in [1, {most}], found {value}")
         lanes = (self.ranks or 1) * (self.workers or 1)
         if lanes > _MAX_LANES:
-            msg = f"Plan.ranks * Plan.workers is {lanes} lanes, at most {_MAX_LANES} can be kept"
-            raise ValueError(msg)
+            raise ValueError(f"Plan.ranks * Plan.workers is {lanes} lanes, at most {_MAX_LANES} can be kept")
         if lanes * (self.interleave or 1) > _MAX_STRANDS:
-            msg = (
+            raise ValueError(
                 f"Plan.interleave={self.interleave} in {lanes} lanes: at most {_MAX_STRANDS} chunks can be "
                 "read side by side"
             )
-            raise ValueError(msg)
         if self.interleaved and self.chunk_bytes is not None:
             msg = "a plan has chunk_bytes, or chunk_rows and interleave: give the size of a chunk once"
             raise ValueError(msg)
@@ -182,15 +176,13 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.mixing not in MIXINGS:
-            msg = f"mixing must be one of {', '.join(map(repr, MIXINGS))}, found {self.mixing!r}"
-            raise ValueError(msg)
+            raise ValueError(f"mixing must be one of {', '.join(map(repr, MIXINGS))}, found {self.mixing!r}")
         for name, least in (("memory_bytes", 1), ("first_batch_bytes", 1), ("scratch_bytes", 0)):
             value = getattr(self, name)
             if name == "first_batch_bytes" and value is None:
                 continue
             if integer(name, value) < least:
-                msg = f"{name} must be at least {least}, found {value}"
-                raise ValueError(msg)
+                raise ValueError(f"{name} must be at least {least}, found {value}")
 
     @property
     def window_bytes(self) -> int:
@@ -257,14 +249,12 @@ def nearest_multiples(value: int, unit: int) -> list[int]:
 def check_batch(global_batch: int, ranks: int) -> None:
     """Raise ValueError unless the global batch is a positive multiple of the plan's `ranks`."""
     if integer("global_batch", global_batch) < 1:
-        msg = f"global_batch must be at least 1, found {global_batch}"
-        raise ValueError(msg)
+        raise ValueError(f"global_batch must be at least 1, found {global_batch}")
     if global_batch % ranks:
         near = " or ".join(str(m) for m in nearest_multiples(global_batch, ranks))
-        msg = (
+        raise ValueError(
             f"global_batch must be a multiple of the plan's ranks, {ranks}: found {global_batch}; use {near}"
         )
-        raise ValueError(msg)
 
 
 def default_plan(
@@ -350,8 +340,7 @@ class _Asked(NamedTuple):
         found = {getattr(plan, name) for plan in self.fixed} - {None}
         if len(found) > 1:
             shown = " and ".join(str(value) for value in sorted(found))
-            msg = f"the plans of a mixture must share ranks and workers; found {name}={shown}"
-            raise ValueError(msg)
+            raise ValueError(f"the plans of a mixture must share ranks and workers; found {name}={shown}")
         return found.pop() if found else None
 
 
@@ -370,8 +359,7 @@ def windowed_plans(
     """
     asked = _Asked.of_call(sources, global_batch, shares, given)
     if shuffle_bytes < 1:
-        msg = f"shuffle_bytes must be at least 1, found {shuffle_bytes}"
-        raise ValueError(msg)
+        raise ValueError(f"shuffle_bytes must be at least 1, found {shuffle_bytes}")
     if not shuffle:
         shuffle_bytes = min(shuffle_bytes, _STORAGE_ORDER_BYTES)
     counts, most = asked.counts, 1

@@ -8,27 +8,21 @@ is measured: some batches are worked out and compared with what chance would giv
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from shardio.order._keys import Array
 from shardio.order._mixing import Mixing, measured_mixing
-from shardio.order._plan import ROW_BYTES, RUN_BYTES, UNREAD_ROW_BYTES, reads_whole
-from shardio.order._schedule import Schedule, rank_slice
-from shardio.order._windows import remaining_rows, select_rows
+from shardio.order._order import Order
+from shardio.order._plan import ROW_BYTES, RUN_BYTES, UNREAD_ROW_BYTES, Plan, reads_whole
+from shardio.order._schedule import Lanes, Schedule, rank_slice
+from shardio.order._sizes import ShardSizes
+from shardio.order._windows import Pieces, remaining_rows, select_rows
 from shardio.reports import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from shardio.order._keys import Array
-    from shardio.order._order import Order
-    from shardio.order._plan import Plan
-    from shardio.order._schedule import Lanes
-    from shardio.order._sizes import ShardSizes
-    from shardio.order._windows import Pieces
 
 _AHEAD = 4  # steps for which a process fetches before it needs them
 _SAMPLED_STEPS = 8

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from shardio.order._keys import Array
 from shardio.order._plan import check_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from shardio.order._keys import Array
-    from shardio.order._windows import Pieces, RowLocations, Rows, Windows
+from shardio.order._windows import Pieces, RowLocations, Rows, Windows
 
 
 class Lanes(Protocol):
@@ -129,8 +126,7 @@ class Schedule:
         self, lanes: Lanes, changes: int | list[Change], *, remainder: str = "drop", step: int = 0
     ) -> None:
         if remainder not in ("drop", "pad", "keep"):
-            msg = f'remainder must be "drop", "pad" or "keep", found {remainder!r}'
-            raise ValueError(msg)
+            raise ValueError(f'remainder must be "drop", "pad" or "keep", found {remainder!r}')
         if isinstance(changes, int):
             check_batch(changes, lanes.ranks)
             changes = [Change(0, changes, (0,) * lanes.workers, None)]
@@ -163,28 +159,23 @@ class Schedule:
         for segment in reversed(self._segments):
             if segment.step <= step:
                 return segment
-        msg = f"no batch holds at step {step}"
-        raise IndexError(msg)
+        raise IndexError(f"no batch holds at step {step}")
 
     def _check(self, step: int, rank: int, world_size: int) -> None:
         if not 0 <= step < self.stop:
-            msg = f"step must be in [0, {self.stop}), found {step}"
-            raise IndexError(msg)
+            raise IndexError(f"step must be in [0, {self.stop}), found {step}")
         if not 0 <= rank < world_size:
-            msg = f"rank must be in [0, {world_size}), found {rank}"
-            raise ValueError(msg)
+            raise ValueError(f"rank must be in [0, {world_size}), found {rank}")
         if world_size > self.global_batch:
-            msg = (
+            raise ValueError(
                 f"world_size {world_size} is larger than global_batch "
                 f"{self.global_batch}: a rank would get no row"
             )
-            raise ValueError(msg)
 
     def at(self, step: int) -> Schedule:
         """Return the same schedule for a caller that begins with another step of it."""
         if not 0 <= step <= self.stop:
-            msg = f"step must be in [0, {self.stop}], found {step}"
-            raise IndexError(msg)
+            raise IndexError(f"step must be in [0, {self.stop}], found {step}")
         other = copy.copy(self)
         other.step = step
         return other
@@ -204,10 +195,9 @@ class Schedule:
         """Return the schedule that continues from `step` with another batch, a multiple of the ranks."""
         check_batch(global_batch, self.lanes.ranks)
         if not 0 < step <= self.stop:
-            msg = (
+            raise IndexError(
                 f"step must be in [1, {self.stop}], found {step}; before its first step an epoch starts again"
             )
-            raise IndexError(msg)
         here = self.change_at(step)._replace(global_batch=global_batch)
         # An entry that was never used, or changes nothing, would only make states longer.
         changes = [change for change in self.changes if change.step < step]
@@ -219,8 +209,7 @@ class Schedule:
         """Return the steps of loader worker w of W: every W-th from the resumed step on (W = 0 is 1)."""
         count = max(1, workers)
         if not 0 <= worker < count:
-            msg = f"worker must be in [0, {count}), found {worker}"
-            raise ValueError(msg)
+            raise ValueError(f"worker must be in [0, {count}), found {worker}")
         return range(self.step + worker, self.stop, count)
 
     def batch_rows(self, step: int) -> int:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from shardio.order._keys import Array
+from shardio.order._keys import Array
 
 MAX_CHUNKS = 1 << 21
 _MAX_ROWS = 1 << 40  # keeps i * rows below 2**63 for every chunk number i
@@ -47,33 +45,28 @@ class ShardSizes:
         for name in names:
             given = np.asarray(getattr(self, name))
             if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-                msg = (
+                raise ValueError(
                     f"{name} must be a list of integers, one per shard, found "
                     f"{given.dtype} of shape {given.shape}"
                 )
-                raise ValueError(msg)
             column = given.astype(np.int64, copy=False)
             if column.size != np.size(self.rows):
-                msg = (
+                raise ValueError(
                     f"{name} has {column.size} entries, but rows has {np.size(self.rows)}; give one per shard"
                 )
-                raise ValueError(msg)
             if column.size and int(column.min()) < 0:
-                msg = (
+                raise ValueError(
                     f"{name} must not be negative, found {int(column.min())} at shard {int(column.argmin())}"
                 )
-                raise ValueError(msg)
             object.__setattr__(self, name, column)
         empty = np.flatnonzero((self._rows > 0) & (self._blocks == 0))
         if empty.size:
-            msg = (
+            raise ValueError(
                 f"shard {int(empty[0])} has {int(self._rows[empty[0]])} rows in no "
                 "block; is its manifest entry right?"
             )
-            raise ValueError(msg)
         if sum(self._rows.tolist()) > _MAX_ROWS:
-            msg = f"a split holds at most 2**40 rows, found {sum(self._rows.tolist())}"
-            raise ValueError(msg)
+            raise ValueError(f"a split holds at most 2**40 rows, found {sum(self._rows.tolist())}")
 
     def __len__(self) -> int:
         return int(self._rows.size)
@@ -136,11 +129,10 @@ def chunk_counts(sizes: ShardSizes, chunk_bytes: int) -> Array:
     """
     rows, blocks, stored = (np.asarray(a) for a in (sizes.rows, sizes.blocks, sizes.stored_bytes))
     if int(np.count_nonzero(rows)) > MAX_CHUNKS:
-        msg = (
+        raise ValueError(
             f"{int(np.count_nonzero(rows))} shards with rows, at most {MAX_CHUNKS} can "
             "be planned; write larger shards, with `shardio convert`"
         )
-        raise ValueError(msg)
     most = np.minimum(rows, blocks)
     while True:
         counts: Array = np.minimum(most, np.maximum(1, -(-stored // chunk_bytes)))

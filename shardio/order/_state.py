@@ -177,8 +177,7 @@ def _shapes(state: object) -> tuple[tuple[Plan, ...], Mixture | None]:
     except (ValueError, TypeError) as error:
         if isinstance(error, ResumeError):
             raise
-        what = f"the state's plan or mixture is damaged: {error}"
-        raise ResumeError(what) from error
+        raise ResumeError(f"the state's plan or mixture is damaged: {error}") from error
     return plans, mixture
 
 

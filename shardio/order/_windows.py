@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from shardio.order._keys import Array
-    from shardio.order._sizes import ShardSizes
+from shardio.order._keys import Array
+from shardio.order._sizes import ShardSizes
 
 GOLDEN = 2654435769  # 2**32 divided by the golden ratio: multiples of it spread evenly over any run of lanes
 

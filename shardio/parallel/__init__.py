@@ -6,29 +6,20 @@ commits once.  Works on any `concurrent.futures.Executor` (processes, Dask, MPI)
 
 from __future__ import annotations
 
-from shardio.parallel._driver import Progress
-from shardio.parallel._jobs import InlineExecutor, JobRunner, LostJob, check_workers
-from shardio.parallel._parent_watch import end_with_parent, worker_folder
-from shardio.parallel._ray import RayExecutor
-from shardio.parallel._session import RunOptions, WriteReport, merged_before, write_session
-from shardio.parallel._task import Encoded, Note
-from shardio.parallel._write import check_shuffle, write_dataset
-
-__all__ = [
-    "Encoded",
-    "InlineExecutor",
-    "JobRunner",
-    "LostJob",
-    "Note",
-    "Progress",
-    "RayExecutor",
-    "RunOptions",
-    "WriteReport",
-    "check_shuffle",
-    "check_workers",
-    "end_with_parent",
-    "merged_before",
-    "worker_folder",
-    "write_dataset",
-    "write_session",
-]
+from shardio.parallel._driver import Progress as Progress
+from shardio.parallel._jobs import (
+    InlineExecutor as InlineExecutor,
+    JobRunner as JobRunner,
+    LostJob as LostJob,
+    check_workers as check_workers,
+)
+from shardio.parallel._parent_watch import end_with_parent as end_with_parent, worker_folder as worker_folder
+from shardio.parallel._ray import RayExecutor as RayExecutor
+from shardio.parallel._session import (
+    RunOptions as RunOptions,
+    WriteReport as WriteReport,
+    merged_before as merged_before,
+    write_session as write_session,
+)
+from shardio.parallel._task import Encoded as Encoded, Note as Note
+from shardio.parallel._write import check_shuffle as check_shuffle, write_dataset as write_dataset

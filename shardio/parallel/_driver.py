@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardio.errors import StorageError
+from shardio.errors import BadRecord, StorageError
 from shardio.parallel._jobs import JobRunner, LostJob
 from shardio.parallel._pool import check_travels
-from shardio.parallel._task import TaskItems, TaskResult, TaskSpec, run_task
+from shardio.parallel._task import Note, TaskItems, TaskResult, TaskSpec, run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor
 
-    from shardio.errors import BadRecord
-    from shardio.parallel._task import Note
 
 _TASKS = 32
 _MAX_TASKS = 512

@@ -22,13 +22,12 @@ from shardio.errors import BadRecord
 from shardio.order import Permutation
 from shardio.parallel._session import RunOptions, WriteReport, catalog_of, merged_before, write_session
 from shardio.parallel._task import Encoded, Note, values_of
-from shardio.reader import open as open_dataset
+from shardio.reader import DatasetReader, open as open_dataset
 from shardio.writer import encoder, is_codec, resolve_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from shardio.reader import DatasetReader
 
 # A lookup of that much is enough to merge near reads, and few enough bytes to hold.
 _LOOKUP_RECORDS = 1024

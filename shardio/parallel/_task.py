@@ -7,15 +7,12 @@ only once its receipt is complete.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from shardio.errors import BadRecord, SchemaError, ShardioError
 from shardio.writer import DatasetWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class Encoded(bytes):

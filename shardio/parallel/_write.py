@@ -6,7 +6,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from shardio.arguments import integer
-from shardio.metadata import check_tasks
+from shardio.metadata import Schema, check_tasks
 from shardio.parallel._jobs import check_workers
 from shardio.parallel._session import RunOptions, WriteReport, write_session
 from shardio.parallel._shuffle import write_twice
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardio.codecs import RecordCodec
-    from shardio.metadata import Schema
     from shardio.parallel._driver import Progress
 
 

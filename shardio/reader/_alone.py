@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import StorageError
 from shardio.metadata import records_fit
-from shardio.reader._files import REFUSED
+from shardio.reader._blocks import BlockReader
+from shardio.reader._files import REFUSED, ShardFiles
 from shardio.reader._tuning import TUNING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from shardio.reader._blocks import BlockReader
-    from shardio.reader._files import ShardFiles
 
 
 class FramesAlone:

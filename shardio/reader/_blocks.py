@@ -9,33 +9,28 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
-from shardio.errors import CorruptBlockError, FormatError
+from shardio.errors import CorruptBlockError, FormatError, ShardioError
 from shardio.format import (
     TFRECORD_HEAD,
     TFRECORD_TAIL,
+    Buffer,
     Compression,
     Framing,
+    Limits,
     check_block,
     decompress,
 )
-from shardio.metadata import check_frames_part
+from shardio.metadata import IndexHead, check_frames_part
+from shardio.reader._files import BlockFetcher, Fetched, ShardFiles
 from shardio.reader._tuning import TUNING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.errors import ShardioError
-    from shardio.format import Buffer, Limits
-    from shardio.metadata import IndexHead
-    from shardio.reader._files import BlockFetcher, Fetched, ShardFiles
 
 # Bytes before and behind a payload, -1 for the end of its line; and the least size of a frame.
 _BOUNDS = {

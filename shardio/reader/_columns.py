@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shardio.arguments import closest
-from shardio.arguments import names as as_names
+from shardio.arguments import closest, names as as_names
 from shardio.callers import warn
 from shardio.codecs import arrow_array, arrow_type_of, need_pyarrow, value_lengths
 from shardio.errors import FormatError, NotFoundError, SchemaError, ShardioError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import (
     Feature,
+    Schema,
+    ShardEntry,
     ShardTable,
     TableColumn,
     check_sidecar,
@@ -34,13 +37,6 @@ from shardio.reader._source import DatasetSource, ShardSource
 from shardio.reader._subset import count_below, is_ascending, positions_between
 
 SourceT = TypeVar("SourceT", bound=ShardSource)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.metadata import Schema, ShardEntry
 
 LENGTH = "_length"
 _BATCH = 4096
@@ -104,14 +100,11 @@ def choose_columns(schema: Schema | None, names: Sequence[str], *, what: str) ->
     """
     names = as_names("features", names)
     if schema is None:
-        message = f"{what} needs a schema, and this dataset has none: its records are bytes"
-        raise ValueError(message)
+        raise ValueError(f"{what} needs a schema, and this dataset has none: its records are bytes")
     if schema.sequence_features:
-        message = f"{what} needs columns, and feature lists have none"
-        raise ValueError(message)
+        raise ValueError(f"{what} needs columns, and feature lists have none")
     if len(set(names)) != len(names):
-        message = f"features={list(names)} names a column twice"
-        raise ValueError(message)
+        raise ValueError(f"features={list(names)} names a column twice")
     return [_column(schema, name) for name in names]
 
 
@@ -119,8 +112,7 @@ def _column(schema: Schema, name: str) -> ChosenColumn:
     if name in schema:
         feature = schema[name]
         if feature.type.startswith("complex"):
-            message = f"feature {name!r}: Arrow has no type for {feature.type}"
-            raise ValueError(message)
+            raise ValueError(f"feature {name!r}: Arrow has no type for {feature.type}")
         return ChosenColumn(name, name, "", feature)
     base = name.removesuffix(LENGTH)
     if base != name and base in schema:
@@ -132,8 +124,7 @@ def _column(schema: Schema, name: str) -> ChosenColumn:
     known = [*schema, *(f"{each}{LENGTH}" for each in schema if _has_length(schema[each]))]
     near = closest(name, known)
     meant = f"; did you mean {near!r}? The" if near else "; the"
-    message = f"there is no feature {name!r}{meant} schema has {', '.join(schema)}"
-    raise ValueError(message)
+    raise ValueError(f"there is no feature {name!r}{meant} schema has {', '.join(schema)}")
 
 
 def _has_length(feature: Feature) -> bool:

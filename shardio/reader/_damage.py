@@ -12,11 +12,13 @@ import contextlib
 import json
 import os
 import threading
+from collections.abc import Callable, Iterator
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, Self, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.callers import warn
 from shardio.errors import (
@@ -30,16 +32,9 @@ from shardio.errors import (
 )
 from shardio.reader._iterate import in_lists, iterate_runs
 from shardio.reader._lookup import begin_lookup, lookup, physical_rows
+from shardio.reader._source import ShardSource
+from shardio.reader._subset import Selection
 from shardio.storage import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Self
-
-    from numpy.typing import NDArray
-
-    from shardio.reader._source import ShardSource
-    from shardio.reader._subset import Selection
 
 QUARANTINE_FILE = "shardio-quarantine.jsonl"
 _PATIENCE = 1.0  # seconds

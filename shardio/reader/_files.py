@@ -9,32 +9,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.callers import warn
 from shardio.errors import CorruptBlockError, FormatError, NotFoundError, ShardioError, StaleIndexError
-from shardio.format import decode_stream
-from shardio.metadata import COPY_ADVICE, INDEX_ADVICE, check_index_end
+from shardio.format import Compression, Limits, decode_stream
+from shardio.metadata import COPY_ADVICE, INDEX_ADVICE, IndexHead, check_index_end
+from shardio.reader._options import ReadStats
 from shardio.reader._tuning import TUNING
-from shardio.storage import (
-    ChangedObjectError,
-    DataFile,
-    ShortReadError,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.format import Compression, Limits
-    from shardio.metadata import IndexHead
-    from shardio.reader._options import ReadStats
-    from shardio.storage import BlockCache, CachedBlocks, NamedFile
+from shardio.storage import BlockCache, CachedBlocks, ChangedObjectError, DataFile, NamedFile, ShortReadError
 
 # What a store says of a file that was opened before and is cut, gone or another one now.
 RefusedError: TypeAlias = ShortReadError | NotFoundError | ChangedObjectError
@@ -237,6 +226,7 @@ class KnownEnd:
         return error.located().with_traceback(None)
 
 
+@dataclass(eq=False, repr=False)
 class BlockFetcher:
     """Reads one file block by block.
 
@@ -252,28 +242,16 @@ class BlockFetcher:
         known_end: remembers where the file was found to be cut; None to ask it each time.
     """
 
-    def __init__(  # noqa: PLR0913 - made in one place
-        self,
-        file: DataFile,
-        bounds: Callable[[int], tuple[int, int]],
-        name: Callable[[int], str],
-        cache: BlockCache | None,
-        stats: ReadStats,
-        refused: Callable[[RefusedError], ShardioError],
-        *,
-        checksummed: bool = True,
-        held: memoryview | None = None,
-        known_end: KnownEnd | None = None,
-    ) -> None:
-        self._held = held
-        self._known_end = known_end
-        self._file = file
-        self._bounds = bounds
-        self._name = name
-        self._cache = cache
-        self._stats = stats
-        self._refused = refused
-        self._checksummed = checksummed
+    file: DataFile
+    bounds: Callable[[int], tuple[int, int]]
+    name: Callable[[int], str]
+    cache: BlockCache | None
+    stats: ReadStats
+    refused: Callable[[RefusedError], ShardioError]
+    _: KW_ONLY
+    checksummed: bool = True
+    held: memoryview | None = None
+    known_end: KnownEnd | None = None
 
     def begin(self, runs: Sequence[tuple[int, int]], *, cached: bool = True) -> Callable[[], list[Fetched]]:
         """Send the requests for some runs `[first, stop)` of blocks and return what waits for the bytes.
@@ -288,10 +266,10 @@ class BlockFetcher:
                 waited for.
             StorageError: the environment failed; when waited for.
         """
-        whole = self._held
+        whole = self.held
         if whole is not None and cached:
-            base = self._bounds(0)[0]
-            parts = [(self._bounds(first)[0], self._bounds(stop - 1)[1]) for first, stop in runs]
+            base = self.bounds(0)[0]
+            parts = [(self.bounds(first)[0], self.bounds(stop - 1)[1]) for first, stop in runs]
             return lambda: [Fetched(whole[start - base : stop - base], []) for start, stop in parts]
         found = [self._look_up(run) if cached else [] for run in runs]
         missing = [self._missing(run, held) for run, held in zip(runs, found, strict=True)]
@@ -299,23 +277,23 @@ class BlockFetcher:
         refusal = self.refusal(flat)
         if refusal is not None:
             return partial(refuse, refusal)
-        starts = [self._bounds(first)[0] for first, _ in flat]
-        stops = [self._bounds(stop - 1)[1] for _, stop in flat]
-        checksummed = self._checksummed and cached
+        starts = [self.bounds(first)[0] for first, _ in flat]
+        stops = [self.bounds(stop - 1)[1] for _, stop in flat]
+        checksummed = self.checksummed and cached
         if not cached:
             # If the wrong bytes were another object's, so are its size and ETag.
-            self._file.invalidate()
-        wait = self._file.begin_read(starts, stops, checksummed=checksummed) if flat else list
+            self.file.invalidate()
+        wait = self.file.begin_read(starts, stops, checksummed=checksummed) if flat else list
 
         def finish() -> list[Fetched]:
             try:
                 replies = iter(wait())
             except REFUSED as error:
-                refused, end = self._refused(error), self._file.ends_at
-                if self._known_end is not None and end is not None:
-                    self._known_end.remember(end, refused)
+                refused, end = self.refused(error), self.file.ends_at
+                if self.known_end is not None and end is not None:
+                    self.known_end.remember(end, refused)
                 raise refused from error
-            self._stats.bytes_read += sum(stops) - sum(starts)
+            self.stats.bytes_read += sum(stops) - sum(starts)
             return [
                 Fetched(self._join(held, [(segment, next(replies)) for segment in segments]), segments)
                 for held, segments in zip(found, missing, strict=True)
@@ -325,35 +303,35 @@ class BlockFetcher:
 
     def refusal(self, runs: Sequence[tuple[int, int]]) -> ShardioError | None:
         """Return the error of runs of blocks that end behind a file that was found to be cut; else None."""
-        if self._known_end is None or not runs:
+        if self.known_end is None or not runs:
             return None
-        return self._known_end.refusal(max(self._bounds(stop - 1)[1] for _, stop in runs))
+        return self.known_end.refusal(max(self.bounds(stop - 1)[1] for _, stop in runs))
 
     def keep(self, run: tuple[int, int], fetched: Fetched) -> None:
         """Store blocks in the cache; they were compared with their checksums."""
-        if self._cache is None:
+        if self.cache is None:
             return
-        base = self._bounds(run[0])[0]
+        base = self.bounds(run[0])[0]
         for first, stop in fetched.fresh:
-            bounds = (self._bounds(block) for block in range(first, stop))
+            bounds = (self.bounds(block) for block in range(first, stop))
             blocks = [fetched.data[start - base : end - base] for start, end in bounds]
-            self._cache.keep(self._name, first, blocks)
+            self.cache.keep(self.name, first, blocks)
 
     def in_cache(self, run: tuple[int, int]) -> list[tuple[NamedFile, int]] | None:
         """Return the file of the cache that each block of a run is in, and where; None where not all are."""
-        if self._cache is None:
+        if self.cache is None:
             return None
         found: list[tuple[NamedFile, int]] = []
-        for piece in self._cache.find(self._name, *run, read=False):
-            base = piece.start - self._bounds(piece.first)[0]
-            found += [(piece.file, base + self._bounds(each)[0]) for each in range(piece.first, piece.stop)]
+        for piece in self.cache.find(self.name, *run, read=False):
+            base = piece.start - self.bounds(piece.first)[0]
+            found += [(piece.file, base + self.bounds(each)[0]) for each in range(piece.first, piece.stop)]
         return found if len(found) == run[1] - run[0] else None
 
     def _look_up(self, run: tuple[int, int]) -> list[CachedBlocks]:
-        if self._cache is None:
+        if self.cache is None:
             return []
-        found = self._cache.find(self._name, *run)
-        self._stats.cache_hits += sum(piece.stop - piece.first for piece in found)
+        found = self.cache.find(self.name, *run)
+        self.stats.cache_hits += sum(piece.stop - piece.first for piece in found)
         return found
 
     def _missing(self, run: tuple[int, int], held: list[CachedBlocks]) -> list[tuple[int, int]]:

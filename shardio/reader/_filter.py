@@ -6,11 +6,14 @@ import hashlib
 import itertools
 import os
 import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.arguments import integer
 from shardio.errors import SchemaError
@@ -25,17 +28,9 @@ from shardio.reader._columns import (
     with_features,
 )
 from shardio.reader._damage import Damage, SuppressCorruption
+from shardio.reader._source import ShardSource
 from shardio.reader._sql import Condition
-from shardio.reader._subset import positions_at, positions_between
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from fractions import Fraction
-
-    from numpy.typing import NDArray
-
-    from shardio.reader._source import ShardSource
-    from shardio.reader._subset import Selection
+from shardio.reader._subset import Selection, positions_at, positions_between
 
 # Batches that a thread takes at a time: enough that it reads in large runs.
 _BATCHES = 16
@@ -78,11 +73,10 @@ def check_mask(mask: Any, records: int) -> NDArray[np.bool_]:
     """
     given = np.asarray(mask)
     if given.dtype != np.bool_:
-        message = (
+        raise TypeError(
             f"a mask holds a bool for each record, found {given.dtype} of shape {given.shape}; positions go "
             "to ds.select(positions)"
         )
-        raise TypeError(message)
     if given.shape != (records,):
         message = f"a mask needs the shape ({records},), one bool for each record, found {given.shape}"
         raise ValueError(message)
@@ -103,8 +97,7 @@ class FilterOptions:
         for name in ("batch_size", "num_threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                message = f"{name}={value} must be 1 or more"
-                raise ValueError(message)
+                raise ValueError(f"{name}={value} must be 1 or more")
 
 
 def matching(
@@ -156,12 +149,9 @@ def parts(
 
 def _edges(fractions: Mapping[str, float]) -> list[Fraction]:
     """Return where the parts end, as exact fractions of the whole; the last end is left out."""
-    from fractions import Fraction
-
     given = [Fraction(value) for value in fractions.values()]
     if not given or min(given) < 0 or not 0.999 < sum(given) < 1.001:
-        message = f"fractions={dict(fractions)!r} must not be negative, and their sum must be 1"
-        raise ValueError(message)
+        raise ValueError(f"fractions={dict(fractions)!r} must not be negative, and their sum must be 1")
     ends = itertools.accumulate(given)
     return [end / sum(given) for end in ends][:-1]
 
@@ -218,8 +208,7 @@ def _hashes(values: Any, rows: int, seed: int, name: str) -> NDArray[np.uint64]:
         if item not in known:
             known[item] = _hash(data, seed)
     if len(numbers) != rows:
-        message = f"{name} gives {len(numbers)} values for {rows} records; one for each is needed"
-        raise TypeError(message)
+        raise TypeError(f"{name} gives {len(numbers)} values for {rows} records; one for each is needed")
     return np.array([known[item] for item in items], np.uint64)[numbers]
 
 
@@ -333,44 +322,32 @@ def matching_sql(records: BatchReader, text: str, options: FilterOptions) -> NDA
     warn_of_records(source, lacking, columns)
     with displayed(options.progress, "filter") as show:
         count = _Count(len(records), show)
-        return _matching_sql(records, condition, (touched, lacking), options, count)
+        held = _matching_tables(source, condition, touched & ~lacking, options, count)
+        mask = np.zeros(len(records), bool)
+        unread = np.zeros(len(records) if lacking.any() else 0, bool)
+        for low in range(0, len(records), _AT_ONCE):
+            stop = min(low + _AT_ONCE, len(records))
+            places = positions_between(selection, low, stop)
+            mask[low:stop] = held[places]
+            if lacking.any():
+                unread[low:stop] = lacking[np.searchsorted(source.stops, places, side="right")]
 
+        def read(some: BatchReader, positions: Any) -> Any:
+            return arrow_batch(some, positions, columns)
 
-def _matching_sql(
-    records: BatchReader,
-    condition: Condition,
-    shards: tuple[NDArray[np.bool_], NDArray[np.bool_]],
-    options: FilterOptions,
-    count: _Count,
-) -> NDArray[np.bool_]:
-    source, selection, columns = records.source, records.selection, condition.columns
-    touched, lacking = shards
-    held = _matching_tables(source, condition, touched & ~lacking, options, count)
-    mask = np.zeros(len(records), bool)
-    unread = np.zeros(len(records) if lacking.any() else 0, bool)
-    for low in range(0, len(records), _AT_ONCE):
-        stop = min(low + _AT_ONCE, len(records))
-        places = positions_between(selection, low, stop)
-        mask[low:stop] = held[places]
-        if lacking.any():
-            unread[low:stop] = lacking[np.searchsorted(source.stops, places, side="right")]
+        def look(table: Any, _rows: int) -> NDArray[np.bool_]:
+            return condition.evaluate(table, count.wait)
 
-    def read(some: BatchReader, positions: Any) -> Any:
-        return arrow_batch(some, positions, columns)
-
-    def look(table: Any, _rows: int) -> NDArray[np.bool_]:
-        return condition.evaluate(table, count.wait)
-
-    count.add(mask[~unread] if lacking.any() else mask)
-    if unread.any():
-        decoding = with_features(source, sources_of(columns), values=True)
-        rest = records
-        if not unread.all():
-            rest = type(records)(source, positions_at(selection, np.flatnonzero(unread)))
-        found = np.zeros(len(rest), bool)
-        _look_at(rest, decoding, found, look, read, options, count)
-        mask[unread] = found
-    return mask
+        count.add(mask[~unread] if lacking.any() else mask)
+        if unread.any():
+            decoding = with_features(source, sources_of(columns), values=True)
+            rest = records
+            if not unread.all():
+                rest = type(records)(source, positions_at(selection, np.flatnonzero(unread)))
+            found = np.zeros(len(rest), bool)
+            _look_at(rest, decoding, found, look, read, options, count)
+            mask[unread] = found
+        return mask
 
 
 def _matching_tables(
@@ -466,10 +443,9 @@ def _called(function: Callable[[dict[str, Any]], Any], columns: Any, records: Ba
 def _checked(result: Any, rows: int) -> NDArray[np.bool_]:
     given = np.asarray(result)
     if given.dtype != np.bool_ or given.shape != (rows,):
-        message = (
+        raise TypeError(
             f"the function of a filter must return a bool for each record, shape ({rows},), found "
             f"{given.dtype} of shape {given.shape}; columns of text and bytes are lists: write "
             '[text == "x" for text in columns["name"]]'
         )
-        raise TypeError(message)
     return given

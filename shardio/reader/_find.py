@@ -11,9 +11,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.arguments import integers
 from shardio.callers import warn
@@ -22,26 +24,24 @@ from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import (
     ENTRY,
     KEY_TYPES,
+    Feature,
+    KeyIndex,
+    KeyPart,
+    KeyRun,
+    Manifest,
+    PartHead,
+    Schema,
+    ShardTable,
     hash_keys,
     parse_key_run,
     parse_page,
     parse_part_head,
     physical_to_live,
 )
-from shardio.reader._columns import choose_columns, iterate_rows, with_features
-from shardio.reader._source import DatasetSource
+from shardio.reader._columns import ChosenColumn, choose_columns, iterate_rows, with_features
+from shardio.reader._source import DatasetSource, ShardSource
 from shardio.reader._subset import to_number_array
-from shardio.storage import ShortReadError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.metadata import Feature, KeyIndex, KeyPart, KeyRun, Manifest, PartHead, Schema, ShardTable
-    from shardio.reader._columns import ChosenColumn
-    from shardio.reader._source import ShardSource
-    from shardio.storage import DataFile
+from shardio.storage import DataFile, ShortReadError
 
 KEYS_ADVICE = "restore it from a copy, or make the index again: shardio keys URL --rebuild"
 _PAGES = 64  # that are read together where all are
@@ -59,8 +59,7 @@ def check_key_feature(column: ChosenColumn) -> None:
     """
     feature = column.feature
     if column.derived or feature.shape or feature.type not in KEY_TYPES:
-        message = f"feature {column.name!r} is {feature.short}; keys are {', '.join(KEY_TYPES)}"
-        raise ValueError(message)
+        raise ValueError(f"feature {column.name!r} is {feature.short}; keys are {', '.join(KEY_TYPES)}")
 
 
 def extract_keys(
@@ -350,12 +349,10 @@ def _lookup(records: Any, feature: str | None) -> KeyLookup:
             advice="make one: shardio keys URL --feature NAME",
         )
     if feature is None and len(by_name) > 1:
-        message = f"there are indexes of several keys, choose one with feature=: {', '.join(by_name)}"
-        raise ValueError(message)
+        raise ValueError(f"there are indexes of several keys, choose one with feature=: {', '.join(by_name)}")
     name = feature if feature is not None else next(iter(by_name))
     if name not in by_name:
-        message = f"there is no index of keys {name!r}; there is one of {', '.join(by_name)}"
-        raise ValueError(message)
+        raise ValueError(f"there is no index of keys {name!r}; there is one of {', '.join(by_name)}")
     column = choose_columns(source.schema, [name], what="an index of keys")[0]
     if column.feature.type != by_name[name].type:
         raise NotFoundError(
@@ -379,10 +376,9 @@ def _checked(keys: Any, feature: Feature, name: str) -> list[Any]:
     given = [int(key) if wanted is int and isinstance(key, np.integer) else key for key in keys]
     for key in given:
         if not isinstance(key, wanted) or isinstance(key, bool):
-            message = (
+            raise TypeError(
                 f"the keys {name!r} are {feature.type}, found {key!r:.100} of the type {type(key).__name__}"
             )
-            raise TypeError(message)
     return given
 
 
@@ -396,11 +392,10 @@ def find(records: Any, keys: Any, *, feature: str | None, default: int | None) -
     for number, positions in enumerate(found):
         if len(positions) > 1:
             shown = ", ".join(map(str, positions[:_SHOWN])) + (" ..." if len(positions) > _SHOWN else "")
-            message = (
+            raise ValueError(
                 f"{len(positions)} records have the key {given[number]!r:.200} (positions {shown}); "
                 "ds.find_all(key) returns all of them"
             )
-            raise ValueError(message)
         if not positions and default is None:
             raise KeyNotFoundError(
                 f"no record has the key {given[number]!r:.200}",
@@ -417,8 +412,7 @@ def find(records: Any, keys: Any, *, feature: str | None, default: int | None) -
 def find_all(records: Any, key: Any, *, feature: str | None) -> NDArray[np.int64]:
     """Return the positions of all records with one key, ascending; see `Records.find_all`."""
     if not _is_one(key):
-        message = f"find_all takes one key, found {type(key).__name__}"
-        raise TypeError(message)
+        raise TypeError(f"find_all takes one key, found {type(key).__name__}")
     return find_each(records, [key], feature=feature)[0]
 
 

@@ -11,19 +11,15 @@ from __future__ import annotations
 import io
 import json
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from shardio.codecs import RecordCodec, as_list, collate, record_codec, with_images
+from shardio.codecs import ImageOptions, RecordCodec, as_list, collate, record_codec, with_images
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.format import Framing, parse_json, read_sample, restored_object
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from shardio.codecs import ImageOptions
-    from shardio.metadata import Feature, Schema
+from shardio.metadata import Feature, Schema
 
 _FOREIGN = {int(Framing.LINES), int(Framing.TAR_SAMPLE)}
 

@@ -8,16 +8,13 @@ JSON in the dataset's metadata; names of classes stay in the schema alone.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from shardio.arguments import need
 from shardio.codecs import need_pyarrow
+from shardio.metadata import Feature, Schema
 from shardio.reader._columns import choose_columns, read_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from shardio.metadata import Feature, Schema
 
 HF_METADATA = "huggingface"  # key of the dataset's metadata
 _MOST_SIZES = 5  # of `Array5D`, the last of its kind

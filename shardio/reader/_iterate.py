@@ -15,7 +15,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import ShardioError
 from shardio.format import Compression
-from shardio.reader._lookup import lookup
+from shardio.reader._lookup import Placed, lookup
 from shardio.reader._tuning import TUNING
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.reader._lookup import Placed
     from shardio.reader._mapped import MappedRows
     from shardio.reader._shard import OpenShard
     from shardio.reader._source import ShardSource

@@ -8,28 +8,21 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.arguments import checked_options
 from shardio.errors import SchemaError
-from shardio.metadata import Schema
+from shardio.metadata import Feature, Schema
 from shardio.reader._columns import with_features
 from shardio.reader._records import DatasetReader
 from shardio.reader._source import DatasetSource
-from shardio.reader._subset import count_below, is_ascending, selection_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Self
-
-    from numpy.typing import NDArray
-
-    from shardio.metadata import Feature
-    from shardio.reader._subset import Selection
+from shardio.reader._subset import Selection, count_below, is_ascending, selection_digest
 
 _TOGETHER = 4096
 _PART = 1 << 20  # keys that are compared at a time
@@ -82,8 +75,7 @@ def join(
         {'birds': ['robin', 'wren'], 'legs': array([3, 2])}
     """
     if how not in ("all", "inner") or (how == "inner" and on is None):
-        message = f'how={how!r} must be "all", or with on= "inner"'
-        raise ValueError(message)
+        raise ValueError(f'how={how!r} must be "all", or with on= "inner"')
     for side, reader in (("left", left), ("right", right)):
         _check_side(side, reader)
     if not is_ascending(left.selection):
@@ -130,22 +122,18 @@ def _check_side(side: str, reader: object) -> None:
         raise TypeError(message)
     options, schema = reader.source.options, reader.schema
     if schema is None or not isinstance(options.decode, bool | str) or options.decode is False:
-        message = f"{reader.source.url}: the {side} side of a join needs a schema and decode=True"
-        raise ValueError(message)
+        raise ValueError(f"{reader.source.url}: the {side} side of a join needs a schema and decode=True")
     if schema.encoding not in _ENCODINGS:
-        message = f"{reader.source.url}: records of the encoding {schema.encoding!r} cannot be joined"
-        raise ValueError(message)
+        raise ValueError(f"{reader.source.url}: records of the encoding {schema.encoding!r} cannot be joined")
     if options.on_error != "raise":
-        message = (
+        raise ValueError(
             f"{reader.source.url}: a join must know of every record of the {side} side, and "
             f'on_error={options.on_error!r} may leave some out: open it with on_error="raise"'
         )
-        raise ValueError(message)
     if side == "right" and getattr(reader.source.codec, "random", False):
-        message = (
+        raise ValueError(
             f"{reader.source.url}: images of the right side cannot be cropped at random; join them as left"
         )
-        raise ValueError(message)
 
 
 def _delivered(reader: DatasetReader) -> dict[str, Feature]:
@@ -162,10 +150,9 @@ def _names(
     ours, theirs = _delivered(left), _delivered(right)
     for name in rename:
         if name not in theirs:
-            message = (
+            raise ValueError(
                 f"rename= names {name!r}, which the right side does not have; it has {', '.join(theirs)}"
             )
-            raise ValueError(message)
     names = {name: rename.get(name, name) for name in theirs if name != on or name in rename}
     taken = [new for new in names.values() if new in ours]
     twice = [new for new in names.values() if list(names.values()).count(new) > 1]
@@ -361,11 +348,10 @@ class JoinedReader(DatasetReader):
         own = self.parts
         if all(one.digest == other.digest for one, other in zip(own, parts, strict=True)):
             return self
-        message = (
+        raise ValueError(
             f"{self.source.url}: this process reads other versions than another one: open both sides of a "
             "join with the same version= everywhere"
         )
-        raise ValueError(message)
 
     def filter(self, condition: Any, **options: Any) -> Self:
         """Return a reader of the records that meet a condition: a function or a mask; as `Records.filter`."""
@@ -440,14 +426,12 @@ def _kind_of_key(left: DatasetReader, right: DatasetReader, on: str) -> str:
         schema: Mapping[str, Feature] = reader.schema or {}
         feature = schema.get(on)
         if feature is None:
-            message = f"there is no feature {on!r} on the {side} side; it has {', '.join(schema)}"
-            raise ValueError(message)
+            raise ValueError(f"there is no feature {on!r} on the {side} side; it has {', '.join(schema)}")
         integer = feature.dtype is not None and feature.dtype.kind in "iu" and feature.type != "bfloat16"
         if feature.shape or not (integer or feature.kind in ("text", "bytes")):
-            message = (
+            raise ValueError(
                 f"on={on!r}: a key is an integer, text or bytes, and on the {side} it is {feature.short}"
             )
-            raise ValueError(message)
         kinds.append("integer" if integer else feature.kind)
         classes.append(feature.classes or ())
     for number, (ours, theirs) in enumerate(zip(*classes, strict=False)):

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.errors import FormatError, NotFoundError, StaleIndexError
 from shardio.metadata import live_to_physical
 from shardio.reader._files import refuse
+from shardio.reader._pool import ShardPool
+from shardio.reader._shard import OpenShard
 from shardio.reader._tuning import TUNING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from shardio.reader._pool import ShardPool
-    from shardio.reader._shard import OpenShard
 
 # Where payloads are: a buffer, and int64 starts and stops in it.
 Placed: TypeAlias = "tuple[Any, NDArray[np.int64], NDArray[np.int64]]"

@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.metadata import INDEX_ADVICE, records_fit
+from shardio.reader._blocks import BlockReader
+from shardio.reader._files import ShardFiles
 from shardio.reader._tuning import TUNING
-from shardio.storage import OpenFiles, ShortReadError, descriptor_limit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.reader._blocks import BlockReader
-    from shardio.reader._files import ShardFiles
-    from shardio.storage import NamedFile
+from shardio.storage import NamedFile, OpenFiles, ShortReadError, descriptor_limit
 
 
 class MappedRows:

@@ -7,11 +7,14 @@ start, and says so: every record's own checksums are compared then.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 from shardio.arguments import checked_options, integer, names, options_by_root
 from shardio.callers import warn
 from shardio.catalog import Catalog
+from shardio.codecs import CenterCrop, ImageOptions, RandomResizedCrop, RecordCodec
 from shardio.display import plural
 from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
 from shardio.format import (
@@ -27,14 +30,15 @@ from shardio.reader._options import ReadOptions
 from shardio.reader._pool import read_head
 from shardio.reader._records import DatasetDict, DatasetReader, RecordSequence
 from shardio.reader._source import DatasetSource, ShardSource, several_splits
-from shardio.storage import CannotListError, DeniedError, Store, connect, connect_folder, url_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from shardio.codecs import CenterCrop, ImageOptions, RandomResizedCrop, RecordCodec
-    from shardio.storage import CacheOptions
+from shardio.storage import (
+    CacheOptions,
+    CannotListError,
+    DeniedError,
+    Store,
+    connect,
+    connect_folder,
+    url_text,
+)
 
 _PIECE = 1 << 20  # stored bytes of one read, of a file without an index
 
@@ -115,7 +119,6 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
     if image_size is not None or image_crop is not None:
         if decode != "image":
             raise ValueError('image_size= and image_crop= need decode="image"')
-        from shardio.codecs import ImageOptions
 
         decode = ImageOptions(size=image_size, crop=image_crop)
     options = ReadOptions(

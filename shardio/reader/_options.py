@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shardio.codecs import ImageOptions, RecordCodec
+from shardio.format import Limits
 from shardio.reports import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from shardio.codecs import ImageOptions, RecordCodec
-    from shardio.format import Limits
-    from shardio.storage import CacheOptions
+from shardio.storage import CacheOptions
 
 _ON_ERROR = ("raise", "skip", "quarantine")
 
@@ -54,14 +51,11 @@ class ReadOptions:
     def __post_init__(self) -> None:
         """Refuse what makes no sense, by name."""
         if isinstance(self.decode, str) and self.decode != "image":
-            message = f'decode={self.decode!r} must be True, False or "image"'
-            raise ValueError(message)
+            raise ValueError(f'decode={self.decode!r} must be True, False or "image"')
         if self.on_error not in _ON_ERROR:
-            message = f"on_error={self.on_error!r} must be one of {', '.join(_ON_ERROR)}"
-            raise ValueError(message)
+            raise ValueError(f"on_error={self.on_error!r} must be one of {', '.join(_ON_ERROR)}")
         if self.decoded_bytes < 0:
-            message = f"decoded_bytes={self.decoded_bytes} must not be negative; 0 keeps nothing"
-            raise ValueError(message)
+            raise ValueError(f"decoded_bytes={self.decoded_bytes} must not be negative; 0 keeps nothing")
         if self.features is not None and self.decode is False:
             raise ValueError("features= names what is decoded, and decode=False decodes nothing")
 
@@ -70,7 +64,6 @@ class ReadOptions:
         """How images are decoded; None: they stay the files' bytes."""
         if isinstance(self.decode, bool):
             return None
-        from shardio.codecs import ImageOptions
 
         if isinstance(self.decode, str):
             return ImageOptions()

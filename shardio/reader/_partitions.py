@@ -6,24 +6,18 @@ shards have one value a shard, whatever else they hold under that name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import copy
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
+from typing import Any, NoReturn, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.codecs import RecordCodec, as_list, collate, record_codec
 from shardio.errors import SchemaError
-from shardio.metadata import Schema
+from shardio.metadata import Feature, Schema, ShardTable
 from shardio.sources import FolderKey, key_value, keys_of_shard
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.metadata import Feature, ShardTable
-
 
 # By the names of features, for each shard the value that folders tell, None where none does, or HELD.
 Told: TypeAlias = "dict[str, NDArray[np.object_]]"

@@ -10,29 +10,22 @@ import contextlib
 import functools
 import os
 import threading
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, NoReturn
 
-from shardio.catalog import Catalog
+import numpy as np
+from numpy.typing import NDArray
+
+from shardio.catalog import Catalog, Version
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError
-from shardio.format import DEFAULT_LIMITS
-from shardio.metadata import INDEX_ADVICE, parse_deletions, parse_head
+from shardio.format import DEFAULT_LIMITS, Limits
+from shardio.metadata import INDEX_ADVICE, IndexHead, ShardEntry, ShardTable, parse_deletions, parse_head
 from shardio.reader._blocks import DecodedBlocks
 from shardio.reader._files import KnownEnd, ShardFiles, check_index_file, cut_short, missing_shard_error
+from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._shard import OpenShard
 from shardio.reader._tuning import TUNING
-from shardio.storage import BlockCache, ShortReadError, descriptor_limit, descriptor_users
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from shardio.catalog import Version
-    from shardio.format import Limits
-    from shardio.metadata import IndexHead, ShardEntry, ShardTable
-    from shardio.reader._options import ReadOptions, ReadStats
-    from shardio.storage import DataFile, Store
+from shardio.storage import BlockCache, DataFile, ShortReadError, Store, descriptor_limit, descriptor_users
 
 
 class _OpenIndex(NamedTuple):
@@ -47,76 +40,6 @@ class _OpenIndex(NamedTuple):
     file: DataFile
     head: IndexHead
     frames: memoryview | None = None
-
-
-def _begin_head(
-    store: Store,
-    entry: ShardEntry,
-    cache: BlockCache | None,
-    limits: Limits,
-    stats: ReadStats,
-    *,
-    frames: int,
-    mapped: bool = True,
-) -> Callable[[], _OpenIndex]:
-    """Send the one request for the head of an index; return what waits for it and checks it.
-
-    The list of shards knows the head's length and SHA-256, so one request is enough, and the cache may hold
-    it.  What does not match was perhaps hurt on its way, and is fetched again, twice at most.
-
-    The index of a shard of our own is under a name that is never written again, and may be mapped.  Beside
-    an adopted shard others may write; a map of a file that is cut ends the process.
-
-    Raises:
-        NotFoundError, FormatError, StaleIndexError, StorageError: with the address of the index.
-    """
-    stable = mapped and not entry.adopted
-    try:
-        index = store.open(entry.usual_index_key, stable=stable)
-    except NotFoundError as error:
-        return functools.partial(_refuse_missing, store, entry, error)
-    view = index.map()
-    if view is not None:
-        return lambda: _OpenIndex(index, _checked_head(view, entry, index.url, limits))
-    name = f"head-{entry.index_head_sha256.hex()}"
-    cached = cache.get(name) if cache is not None else None
-    if cached is not None:
-        return lambda: _opened_index(index, cached, entry, limits)
-    frames_bytes = 4 * entry.rows
-    length = entry.index_head_bytes + (frames_bytes if frames_bytes <= frames else 0)
-    wait = index.begin_read([0], [length])
-
-    def received() -> memoryview:
-        try:
-            return wait()[0]
-        except ShortReadError as error:
-            raise cut_short(index, length, entry.key, error) from error
-        except NotFoundError as error:
-            _refuse_missing(store, entry, error)
-
-    def finish() -> _OpenIndex:
-        nonlocal index, wait
-        left, data = TUNING.refetches, received()
-        opened: _OpenIndex | None = None
-        while opened is None:
-            try:
-                opened = _opened_index(index, data, entry, limits)
-            except (FormatError, StaleIndexError):
-                if not left:
-                    raise
-                left -= 1
-                stats.refetched += 1
-                # Opened again: the wrong reply may have told the size and ETag of something else.
-                index = store.open(entry.usual_index_key, stable=stable)
-                wait = index.begin_read([0], [length])
-                data = received()
-        if store.is_local:
-            check_index_file(index, opened.head)
-        if cache is not None:
-            cache.put(name, data)
-        return opened
-
-    return finish
 
 
 def read_head(index: DataFile, limits: Limits) -> IndexHead:
@@ -462,16 +385,66 @@ class ShardPool:
         return opening
 
     def begin_index(self, number: int, *, streamed: bool = False) -> Callable[[], _OpenIndex]:
-        """Send the request for the head of a shard's index; return what waits for it and checks it."""
-        return _begin_head(
-            self._stores[0],
-            self._table[number],
-            self._cache_of(0),
-            self._limits,
-            self._stats,
-            frames=TUNING.frames_bytes * (TUNING.frames_times if streamed and self._few_frames else 1),
-            mapped=self._options.mmap,
-        )
+        """Send the one request for the head of an index; return what waits for it and checks it.
+
+        The list of shards knows the head's length and SHA-256, so one request is enough, and the cache may
+        hold it.  What does not match was perhaps hurt on its way, and is fetched again, twice at most.
+
+        The index of a shard of our own is under a name that is never written again, and may be mapped.
+        Beside an adopted shard others may write; a map of a file that is cut ends the process.
+
+        Raises:
+            NotFoundError, FormatError, StaleIndexError, StorageError: with the address of the index.
+        """
+        store, entry, cache, limits = self._stores[0], self._table[number], self._cache_of(0), self._limits
+        stable = self._options.mmap and not entry.adopted
+        try:
+            index = store.open(entry.usual_index_key, stable=stable)
+        except NotFoundError as error:
+            return functools.partial(_refuse_missing, store, entry, error)
+        view = index.map()
+        if view is not None:
+            return lambda: _OpenIndex(index, _checked_head(view, entry, index.url, limits))
+        name = f"head-{entry.index_head_sha256.hex()}"
+        cached = cache.get(name) if cache is not None else None
+        if cached is not None:
+            return lambda: _opened_index(index, cached, entry, limits)
+        frames_bytes = 4 * entry.rows
+        most = TUNING.frames_bytes * (TUNING.frames_times if streamed and self._few_frames else 1)
+        length = entry.index_head_bytes + (frames_bytes if frames_bytes <= most else 0)
+        wait = index.begin_read([0], [length])
+
+        def received() -> memoryview:
+            try:
+                return wait()[0]
+            except ShortReadError as error:
+                raise cut_short(index, length, entry.key, error) from error
+            except NotFoundError as error:
+                _refuse_missing(store, entry, error)
+
+        def finish() -> _OpenIndex:
+            nonlocal index, wait
+            left, data = TUNING.refetches, received()
+            opened: _OpenIndex | None = None
+            while opened is None:
+                try:
+                    opened = _opened_index(index, data, entry, limits)
+                except (FormatError, StaleIndexError):
+                    if not left:
+                        raise
+                    left -= 1
+                    self._stats.refetched += 1
+                    # Opened again: the wrong reply may have told the size and ETag of something else.
+                    index = store.open(entry.usual_index_key, stable=stable)
+                    wait = index.begin_read([0], [length])
+                    data = received()
+            if store.is_local:
+                check_index_file(index, opened.head)
+            if cache is not None:
+                cache.put(name, data)
+            return opened
+
+        return finish
 
     def add(self, number: int, index_of: Callable[[], _OpenIndex] | None) -> OpenShard:
         """Open a shard and keep it, given what waits for its index if that was asked for; for `_Opening`."""

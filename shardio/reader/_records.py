@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import itertools
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import Any, NoReturn, Self, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from shardio.arguments import integer, integers, names, need, no_attribute
 from shardio.display import html_cell, html_table, plural, size
 from shardio.errors import ShardioError
+from shardio.metadata import Feature, Schema
 from shardio.order import Permutation
 from shardio.reader._columns import (
     check_table_columns,
@@ -28,18 +30,8 @@ from shardio.reader._find import find, find_all, key_indexes, positions_of
 from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
 from shardio.reader._iterate import in_lists, iterate_payloads, iterate_placed
 from shardio.reader._lookup import lookup, place_together
-from shardio.reader._source import reopen
-from shardio.reader._subset import ascending, chosen, positions_at
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Self
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from shardio.metadata import Feature, Schema
-    from shardio.reader._source import DatasetSource, Location, ShardSource
-    from shardio.reader._subset import Selection
+from shardio.reader._source import DatasetSource, Location, ShardSource, reopen
+from shardio.reader._subset import Selection, ascending, chosen, positions_at
 
 
 class RecordSequence(Sequence[Any]):
@@ -129,8 +121,7 @@ class RecordSequence(Sequence[Any]):
         """
         size = integer("batch_size", batch_size)
         if size < 1:
-            message = f"batch_size={size} must be 1 or more"
-            raise ValueError(message)
+            raise ValueError(f"batch_size={size} must be 1 or more")
         source, selection = self.source, self.selection
         if source.codec is None:
             if source.options.on_error == "raise":
@@ -422,8 +413,7 @@ class RecordSequence(Sequence[Any]):
             (9, {'square': array([1, 4])})
         """
         if not callable(function):
-            message = f"map takes a function of one value, found {function!r:.80}"
-            raise TypeError(message)
+            raise TypeError(f"map takes a function of one value, found {function!r:.80}")
         return self._decoded_otherwise(functions=(*self.source.options.functions, function))
 
     def select_columns(self, features: str | Sequence[str]) -> Self:
@@ -440,10 +430,9 @@ class RecordSequence(Sequence[Any]):
         self._refuse_mapped("select_columns")
         unknown = [name for name in chosen if name not in self.column_names]
         if unknown or self.schema is None:
-            message = (
+            raise ValueError(
                 f"there is no feature {(*unknown, *chosen)[0]!r}; there are {', '.join(self.column_names)}"
             )
-            raise ValueError(message)
         return self._decoded_otherwise(features=chosen)
 
     def find(self, keys: Any, *, feature: str | None = None, default: int | None = None) -> Any:
@@ -552,8 +541,7 @@ class RecordSequence(Sequence[Any]):
     def _refuse_mapped(self, what: str) -> None:
         """Refuse what reads features as they are stored, after `map`."""
         if self.source.options.functions:
-            message = f"{what} reads features as they are stored: call it before map()"
-            raise ValueError(message)
+            raise ValueError(f"{what} reads features as they are stored: call it before map()")
 
     def _columns(self, size: int) -> Iterator[dict[str, Any]]:
         """Yield the columns of each batch of `size` records."""
@@ -628,7 +616,11 @@ class RecordSequence(Sequence[Any]):
         try:
             position = self._position(item)
         except TypeError:
-            raise _not_an_index(item) from None
+            raise TypeError(
+                f"a record is looked up by an integer or a slice, not by {type(item).__name__}; "
+                "ds.read(positions) returns a list, ds.read_batch(positions) columns, ds.select(positions) a "
+                "reader"
+            ) from None
         number, row = self.source.shard_of(position)
         return self._shard(number).record(row)
 
@@ -637,33 +629,23 @@ class RecordSequence(Sequence[Any]):
         try:
             return int(self.selection[integer("a position", item)])
         except IndexError:
-            message = f"record {item} is out of range: there are {len(self)}"
-            raise IndexError(message) from None
+            raise IndexError(f"record {item} is out of range: there are {len(self)}") from None
 
     def _positions(self, items: ArrayLike) -> NDArray[np.int64]:
         given = integers("positions", items, mask="ds.filter(mask)")
         # Compared as given: a huge unsigned number must not wrap round to a negative one.
         wrong = given[(given < -len(self)) | (given >= len(self))]
         if len(wrong):
-            message = f"record {wrong[0]} is out of range: there are {len(self)}"
-            raise IndexError(message)
+            raise IndexError(f"record {wrong[0]} is out of range: there are {len(self)}")
         places: NDArray[np.int64] = given.astype(np.int64)
         places[places < 0] += len(self)
         return positions_at(self.selection, places)
 
 
-def _not_an_index(item: object) -> TypeError:
-    return TypeError(
-        f"a record is looked up by an integer or a slice, not by {type(item).__name__}; "
-        "ds.read(positions) returns a list, ds.read_batch(positions) columns, ds.select(positions) a reader"
-    )
-
-
 def _count(name: str, value: int) -> int:
     found = integer(name, value)
     if found < 0:
-        message = f"{name}={found} must not be negative"
-        raise ValueError(message)
+        raise ValueError(f"{name}={found} must not be negative")
     return found
 
 
@@ -734,8 +716,7 @@ class Batches(Sequence[Any]):
     def __init__(self, records: RecordSequence, batch_size: int, *, drop_last: bool = False) -> None:
         self._size = integer("batch_size", batch_size)
         if self._size < 1:
-            message = f"batch_size={batch_size} must be 1 or more"
-            raise ValueError(message)
+            raise ValueError(f"batch_size={batch_size} must be 1 or more")
         self._records = records[: len(records) // self._size * self._size] if drop_last else records
 
     def __len__(self) -> int:
@@ -884,11 +865,10 @@ class DatasetReader(RecordSequence):
             self.source.pinned = True
             return self
         if self.source.pinned or not self._whole:
-            message = (
+            raise ValueError(
                 f"{self.source.url}: this process reads version {self.version} and another one version "
                 f"{version}; open the same version= everywhere"
             )
-            raise ValueError(message)
         return DatasetReader(reopen(self.source, version, digest))
 
     def __repr__(self) -> str:
@@ -949,11 +929,9 @@ class DatasetDict(dict[str, DatasetReader]):
 
     def __missing__(self, name: object) -> NoReturn:
         if isinstance(name, str):
-            message = f"there is no split {name!r}; the splits are {', '.join(self)}"
-            raise KeyError(message)
+            raise KeyError(f"there is no split {name!r}; the splits are {', '.join(self)}")
         first = next(iter(self), "train")
-        message = f"choose a split first: ds[{first!r}][{name!r}]; the splits are {', '.join(self)}"
-        raise TypeError(message)
+        raise TypeError(f"choose a split first: ds[{first!r}][{name!r}]; the splits are {', '.join(self)}")
 
     def __getattr__(self, name: str) -> NoReturn:
         hint = None

@@ -9,27 +9,24 @@ read; what is decoded for lookups is kept within a bound.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shardio.format import Compression, Framing
+from shardio.metadata import IndexHead
 from shardio.reader._alone import FramesAlone
-from shardio.reader._blocks import BlockReader, shard_index
+from shardio.reader._blocks import BlockReader, DecodedBlocks, shard_index
 from shardio.reader._files import (
     BlockFetcher,
+    KnownEnd,
+    ShardFiles,
     decoded_file,
     map_data,
     map_frames,
     map_records,
 )
 from shardio.reader._mapped import MappedRows
-
-if TYPE_CHECKING:
-    from shardio.metadata import IndexHead
-    from shardio.reader._blocks import DecodedBlocks
-    from shardio.reader._files import KnownEnd, ShardFiles
-    from shardio.storage import BlockCache
+from shardio.storage import BlockCache
 
 
 class OpenShard:

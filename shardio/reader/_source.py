@@ -8,27 +8,23 @@ is passed on, never looked up again.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.catalog import Catalog, Version
 from shardio.errors import ShardioError, StorageError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing
 from shardio.metadata import Schema, ShardTable, live_to_physical
-from shardio.reader._options import ReadStats
+from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._pool import ShardPool
-from shardio.storage import connect
+from shardio.storage import Store, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.reader._options import ReadOptions
     from shardio.reader._partitions import Told
-    from shardio.storage import Store
 
 
 class Location(NamedTuple):
@@ -389,8 +385,7 @@ def choose_split(names: list[str], wanted: str | None, url: str) -> str:
             raise several_splits(url, names)
         return names[0] if names else "all"
     if wanted != "all" and wanted not in names:
-        message = f"{url} has no split {wanted!r}; it has {', '.join(map(repr, names)) or 'none'}"
-        raise ValueError(message)
+        raise ValueError(f"{url} has no split {wanted!r}; it has {', '.join(map(repr, names)) or 'none'}")
     return wanted
 
 

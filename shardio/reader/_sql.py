@@ -21,22 +21,17 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.arguments import accepts, closest, need
+from shardio.metadata import Schema
 from shardio.reader import _sql_child as child
-from shardio.reader._columns import choose_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from shardio.metadata import Schema
-    from shardio.reader._columns import ChosenColumn
+from shardio.reader._columns import ChosenColumn, choose_columns
 
 _MOST_CHARACTERS = 1 << 16
 _PLACE = "SELECT "
@@ -247,8 +242,7 @@ class Condition:
         if not text.strip():
             raise ValueError("a condition in SQL is empty")
         if len(text) > _MOST_CHARACTERS or "\0" in text:
-            message = f"a condition in SQL has at most {_MOST_CHARACTERS} characters, and no NUL"
-            raise ValueError(message)
+            raise ValueError(f"a condition in SQL has at most {_MOST_CHARACTERS} characters, and no NUL")
         expression = self._expression()
         found: list[tuple[str, int | None]] = []
         self._walk(expression, found)

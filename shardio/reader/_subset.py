@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 _BITS = 4096  # of a block of the bitmap, the unit that is unpacked
 _FEW = 64  # where fewer than one position of so many is held, an int64 each takes less memory
@@ -68,8 +66,7 @@ class Subset:
             return self._places(item + self._first)
         number = operator.index(item)
         if not -len(self) <= number < len(self):
-            message = f"{number} is out of range: there are {len(self)}"
-            raise IndexError(message)
+            raise IndexError(f"{number} is out of range: there are {len(self)}")
         return int(self._places(np.array([number % len(self) + self._first]))[0])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001 - NumPy's

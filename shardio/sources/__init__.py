@@ -5,51 +5,44 @@ Adoption and conversion both begin here, so that both find the same files.
 
 from __future__ import annotations
 
-from shardio.sources._find import FoundFile, Listing, explain_listing, find_files, find_governed, is_clutter
-from shardio.sources._hive import (
-    SPLIT_KEY,
-    FolderKey,
-    check_partitions,
-    folder_key,
-    folder_keys,
-    key_value,
-    keys_of_shard,
-    type_of_key,
+from shardio.sources._find import (
+    FoundFile as FoundFile,
+    Listing as Listing,
+    explain_listing as explain_listing,
+    find_files as find_files,
+    find_governed as find_governed,
+    is_clutter as is_clutter,
 )
-from shardio.sources._others import MEGATRON_MAGIC, OtherKind, find_other, other_kind
-from shardio.sources._splits import Division, SplitRules, folder_of, folders_are_splits
-from shardio.sources._tfds import TfdsFeature, TfdsFolder, TfdsSplitFile, find_tfds, tfds_feature
-from shardio.sources._urls import SplitUrl, common_folder, expand_braces
-
-__all__ = [
-    "MEGATRON_MAGIC",
-    "SPLIT_KEY",
-    "Division",
-    "FolderKey",
-    "FoundFile",
-    "Listing",
-    "OtherKind",
-    "SplitRules",
-    "SplitUrl",
-    "TfdsFeature",
-    "TfdsFolder",
-    "TfdsSplitFile",
-    "check_partitions",
-    "common_folder",
-    "expand_braces",
-    "explain_listing",
-    "find_files",
-    "find_governed",
-    "find_other",
-    "find_tfds",
-    "folder_key",
-    "folder_keys",
-    "folder_of",
-    "folders_are_splits",
-    "is_clutter",
-    "key_value",
-    "keys_of_shard",
-    "other_kind",
-    "tfds_feature",
-    "type_of_key",
-]
+from shardio.sources._hive import (
+    SPLIT_KEY as SPLIT_KEY,
+    FolderKey as FolderKey,
+    check_partitions as check_partitions,
+    folder_key as folder_key,
+    folder_keys as folder_keys,
+    key_value as key_value,
+    keys_of_shard as keys_of_shard,
+    type_of_key as type_of_key,
+)
+from shardio.sources._others import (
+    MEGATRON_MAGIC as MEGATRON_MAGIC,
+    find_other as find_other,
+    other_kind as other_kind,
+)
+from shardio.sources._splits import (
+    Division as Division,
+    SplitRules as SplitRules,
+    folder_of as folder_of,
+    folders_are_splits as folders_are_splits,
+)
+from shardio.sources._tfds import (
+    TfdsFeature as TfdsFeature,
+    TfdsFolder as TfdsFolder,
+    TfdsSplitFile as TfdsSplitFile,
+    find_tfds as find_tfds,
+    tfds_feature as tfds_feature,
+)
+from shardio.sources._urls import (
+    SplitUrl as SplitUrl,
+    common_folder as common_folder,
+    expand_braces as expand_braces,
+)

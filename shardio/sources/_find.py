@@ -9,18 +9,14 @@ from __future__ import annotations
 import os
 import re
 import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from shardio.errors import NotFoundError, ShardioError, StorageError, UnsafeNameError
 from shardio.metadata import DATA, parse_data_key, unsafe_part
 from shardio.sources._urls import SplitUrl, expand_braces, glob_expression, has_pattern, literal_prefix
-from shardio.storage import DeniedError, connect, url_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from shardio.storage import ObjectInfo, Store
+from shardio.storage import DeniedError, ObjectInfo, Store, connect, url_text
 
 _MOST_HEADS = 8
 _LIST_BYTES = 256 << 20
@@ -247,12 +243,10 @@ def _list_folder(listing: Listing, folder: SplitUrl, storage_options: Mapping[st
 
 def _matching(url: str, place: SplitUrl, magic: int, storage_options: Mapping[str, Any] | None) -> Listing:
     if place.is_web:
-        message = f"{url}: a web server cannot be listed; give the URLs in a file, as @list.txt"
-        raise ValueError(message)
+        raise ValueError(f"{url}: a web server cannot be listed; give the URLs in a file, as @list.txt")
     folder = SplitUrl(place.scheme, place.parts[:magic])
     if place.scheme and not folder.parts:
-        message = f"{url}: a pattern must begin below a bucket"
-        raise ValueError(message)
+        raise ValueError(f"{url}: a pattern must begin below a bucket")
     pattern = "/".join(place.parts[magic:])
     matches = re.compile(glob_expression(pattern), re.DOTALL).fullmatch
     listing = Listing(url, "pattern", folder, matches=matches)

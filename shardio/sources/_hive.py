@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from shardio.errors import FormatError, SchemaError
 from shardio.metadata import Feature
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 SPLIT_KEY = "split"
 
@@ -121,8 +119,7 @@ def key_value(text: str | None, name: str, feature: Feature) -> Any:
 def check_partitions(partitions: object) -> None:
     """Raise ValueError for what no caller may say of names of folders."""
     if partitions not in ("hive", None):
-        message = f'partitions={partitions!r} must be "hive" or None'
-        raise ValueError(message)
+        raise ValueError(f'partitions={partitions!r} must be "hive" or None')
 
 
 def type_of_key(texts: Sequence[str | None], *, optional: bool) -> Feature:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+from shardio.sources._find import FoundFile, Listing
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from shardio.sources._find import FoundFile, Listing
 
 MEGATRON_MAGIC = b"MMIDIDX\0\0"
 # How a file of Riegeli begins, which ArrayRecord is: doc/riegeli_records_file_format.md of

@@ -18,19 +18,16 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from shardio.arguments import accepts
 from shardio.display import plural
 from shardio.metadata import check_split
+from shardio.sources._find import Listing
 from shardio.sources._hive import folder_key, split_of
 from shardio.sources._urls import common_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from shardio.sources._find import Listing
 
 DEFAULT_SPLIT = "train"
 # A split keeps the word that its files have; where two words for one thing meet, it is the last of them.

@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardio.errors import FormatError, SchemaError
 from shardio.metadata import Feature
+from shardio.sources._find import FoundFile, Listing
 from shardio.storage import connect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from shardio.sources._find import FoundFile, Listing
 
 _INFO, _FEATURES, _LABELS = "dataset_info.json", "features.json", ".labels.txt"
 _MOST_BYTES = 64 << 20
@@ -142,8 +138,7 @@ def find_tfds(listing: Listing, storage_options: Mapping[str, Any] | None) -> Tf
     found = [folder for folder in folders if folder is not None]
     if len(found) > 1:
         urls = ", ".join(info.url for info, _ in found)
-        message = f"{listing.url} holds several datasets or versions of TFDS: name one of {urls}"
-        raise ValueError(message)
+        raise ValueError(f"{listing.url} holds several datasets or versions of TFDS: name one of {urls}")
     return _opened(*found[0], listing.files, storage_options) if found else None
 
 

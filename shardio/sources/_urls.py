@@ -9,12 +9,10 @@ import itertools
 import pathlib
 import re
 import urllib.parse
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from shardio.storage import local_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _SCHEME = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+://)(.*)", re.DOTALL)
 # Filesystems of fsspec within a file of another one; elsewhere keys may hold "::".
@@ -49,21 +47,18 @@ class SplitUrl(NamedTuple):
             return cls("", pathlib.PurePath(local_path(text)).parts[1:])
         within = scheme in _WITHIN_A_FILE and "::" in match[2]
         if within or _ANOTHER_URL.search(match[2]) or scheme.endswith(("::file://", "::local://")):
-            message = (
+            raise ValueError(
                 f"{text!r}: files are not listed within a file of another filesystem, nor behind a cache of "
                 "local ones; unpack it and name the folder. A dataset of shardio's is opened by such an "
                 "address: shardio.open(url)"
             )
-            raise ValueError(message)
         if scheme in ("http://", "https://") and ("?" in match[2] or "#" in match[2]):
-            message = (
+            raise ValueError(
                 f"{text!r}: a URL with a query cannot be read by ranges from a dataset; use plain addresses"
             )
-            raise ValueError(message)
         parts = [part for part in match[2].split("/") if part]
         if not parts:
-            message = f"{text!r} names no bucket"
-            raise ValueError(message)
+            raise ValueError(f"{text!r} names no bucket")
         return cls(scheme, tuple(parts))
 
     @property

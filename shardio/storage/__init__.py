@@ -6,83 +6,53 @@ imports fsspec and obstore, and it knows nothing of shards or manifests: keys in
 
 from __future__ import annotations
 
-from shardio.storage._cache import BlockCache, CachedBlocks, CacheOptions, CacheUsage
-from shardio.storage._connect import connect, connect_folder
-from shardio.storage._create import begin_write_back, make_folders
-from shardio.storage._keys import TEMPORARY, followed, local_path, public_url, url_text
+from shardio.storage._cache import (
+    BlockCache as BlockCache,
+    CachedBlocks as CachedBlocks,
+    CacheOptions as CacheOptions,
+)
+from shardio.storage._connect import connect as connect, connect_folder as connect_folder
+from shardio.storage._create import begin_write_back as begin_write_back, make_folders as make_folders
+from shardio.storage._keys import (
+    TEMPORARY as TEMPORARY,
+    followed as followed,
+    local_path as local_path,
+    public_url as public_url,
+    url_text as url_text,
+)
 from shardio.storage._local import (
-    READS_COMPILED,
-    LocalStore,
-    OpenFiles,
-    advise_need,
-    descriptor_limit,
-    descriptor_users,
-    files_of_callers,
-    locked,
-    temporary_files,
+    READS_COMPILED as READS_COMPILED,
+    LocalStore as LocalStore,
+    OpenFiles as OpenFiles,
+    advise_need as advise_need,
+    descriptor_limit as descriptor_limit,
+    descriptor_users as descriptor_users,
+    files_of_callers as files_of_callers,
+    locked as locked,
+    temporary_files as temporary_files,
 )
-from shardio.storage._memory import MemoryStore
-from shardio.storage._obstore import fork_is_meant
-from shardio.storage._remote import RemoteStore, Upload, begin_together, unlisted, upload_of
-from shardio.storage._requests import on_io_thread
+from shardio.storage._memory import MemoryStore as MemoryStore
+from shardio.storage._obstore import fork_is_meant as fork_is_meant
+from shardio.storage._remote import (
+    RemoteStore as RemoteStore,
+    Upload as Upload,
+    begin_together as begin_together,
+    unlisted as unlisted,
+    upload_of as upload_of,
+)
+from shardio.storage._requests import on_io_thread as on_io_thread
 from shardio.storage._store import (
-    CannotListError,
-    ChangedObjectError,
-    DataFile,
-    DeniedError,
-    MissingBucketError,
-    NamedFile,
-    NotDurableError,
-    ObjectInfo,
-    ShortReadError,
-    Store,
-    UnknownOutcomeError,
+    CannotListError as CannotListError,
+    ChangedObjectError as ChangedObjectError,
+    DataFile as DataFile,
+    DeniedError as DeniedError,
+    MissingBucketError as MissingBucketError,
+    NamedFile as NamedFile,
+    NotDurableError as NotDurableError,
+    ObjectInfo as ObjectInfo,
+    ShortReadError as ShortReadError,
+    Store as Store,
+    UnknownOutcomeError as UnknownOutcomeError,
 )
-from shardio.storage._tuning import Tuning
-from shardio.storage._uploads import Uploads
-
-__all__ = [
-    "READS_COMPILED",
-    "TEMPORARY",
-    "BlockCache",
-    "CacheOptions",
-    "CacheUsage",
-    "CachedBlocks",
-    "CannotListError",
-    "ChangedObjectError",
-    "DataFile",
-    "DeniedError",
-    "LocalStore",
-    "MemoryStore",
-    "MissingBucketError",
-    "NamedFile",
-    "NotDurableError",
-    "ObjectInfo",
-    "OpenFiles",
-    "RemoteStore",
-    "ShortReadError",
-    "Store",
-    "Tuning",
-    "UnknownOutcomeError",
-    "Upload",
-    "Uploads",
-    "advise_need",
-    "begin_together",
-    "begin_write_back",
-    "connect",
-    "connect_folder",
-    "descriptor_limit",
-    "descriptor_users",
-    "files_of_callers",
-    "followed",
-    "fork_is_meant",
-    "local_path",
-    "locked",
-    "make_folders",
-    "on_io_thread",
-    "public_url",
-    "temporary_files",
-    "unlisted",
-    "upload_of",
-    "url_text",
-]
+from shardio.storage._tuning import Tuning as Tuning
+from shardio.storage._uploads import Uploads as Uploads

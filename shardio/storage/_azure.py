@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from shardio.storage._client import TOKEN, Client, Response, check_content_range
 from shardio.storage._errors import ErrorKind, StatusError, classify
 from shardio.storage._store import ObjectInfo
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from shardio.storage._tuning import Tuning
+from shardio.storage._tuning import Tuning
 
 _TOKEN = TOKEN.replace("-", "_")
 # Per request, which the retry policy of the SDK obeys.

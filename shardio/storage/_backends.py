@@ -8,22 +8,19 @@ with none.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import os
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from shardio.arguments import need
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Mapping
-
-    from shardio.storage._client import Client
-    from shardio.storage._keys import Root
-    from shardio.storage._tuning import Tuning
+from shardio.storage._client import Client
+from shardio.storage._keys import Root
+from shardio.storage._tuning import Tuning
 
 _MOST = 8
 # What the libraries below look for; changed variables mean another client.
@@ -250,11 +247,10 @@ def _check_known(root: Root) -> None:
         protocol, separator, _ = link.partition("://")
         known = protocol in known_implementations or protocol in registry
         if not known and separator:
-            msg = (
+            raise ValueError(
                 f"{protocol}:// is not a kind of storage that fsspec knows; "
                 "fsspec.available_protocols() lists them"
             )
-            raise ValueError(msg)
         if known:
             try:
                 get_filesystem_class(protocol)

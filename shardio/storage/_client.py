@@ -7,18 +7,15 @@ listings or split requests behind our back, because the layers above count on on
 from __future__ import annotations
 
 import abc
+import pathlib
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from shardio.storage._errors import BadResponseError, StatusError
+from shardio.storage._store import Buffer, ObjectInfo
 
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-
-    from shardio.storage._store import Buffer, ObjectInfo
-
-    FetchMany = Callable[[str, list[int], list[int]], Awaitable[Sequence[Any]]]
+FetchMany = Callable[[str, list[int], list[int]], Awaitable[Sequence[Any]]]
 
 # The name of the token among an object's metadata.
 TOKEN = "shardio-put"  # noqa: S105 - a name, no secret

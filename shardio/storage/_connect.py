@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Mapping
+from typing import Any
 
 from shardio.storage._keys import split_url, url_text
 from shardio.storage._local import LocalStore
 from shardio.storage._memory import MemoryStore
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
-
-    from shardio.storage._store import Store
-    from shardio.storage._tuning import Tuning
+from shardio.storage._store import Store
+from shardio.storage._tuning import Tuning
 
 _ENGINES = (None, "fsspec", "obstore")
 
@@ -41,8 +38,7 @@ def connect(
         ValueError: the URL is empty or names no bucket, or the engine is unknown or cannot serve it.
     """
     if engine not in _ENGINES:
-        msg = f"engine must be None, 'fsspec' or 'obstore', found {engine!r}"
-        raise ValueError(msg)
+        raise ValueError(f"engine must be None, 'fsspec' or 'obstore', found {engine!r}")
     root = split_url(url)
     if root.protocol == "file":
         return LocalStore(root.path, single_writer=single_writer)

@@ -19,21 +19,17 @@ import ctypes
 import errno
 import functools
 import os
+import pathlib
 import secrets
 import shutil
 import sys
 import threading
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 from shardio.errors import StorageError
 from shardio.storage._keys import TEMPORARY
-from shardio.storage._store import NotDurableError, UnknownOutcomeError
-
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from shardio.storage._store import Buffer
+from shardio.storage._store import Buffer, NotDurableError, UnknownOutcomeError
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1

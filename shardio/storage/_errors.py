@@ -12,17 +12,19 @@ import email.utils
 import enum
 import re
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from shardio.errors import NotFoundError, StorageError
-from shardio.storage._store import ChangedObjectError, DeniedError, MissingBucketError, ShortReadError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from shardio.storage._store import Offsets
+from shardio.storage._store import (
+    ChangedObjectError,
+    DeniedError,
+    MissingBucketError,
+    Offsets,
+    ShortReadError,
+)
 
 
 class ErrorKind(enum.Enum):

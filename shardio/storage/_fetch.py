@@ -13,19 +13,15 @@ an outage does not get every request twice.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from shardio.ranges import Coalesced, coalesce, scatter
+from shardio.storage._client import FetchMany, Response
 from shardio.storage._errors import BadResponseError, ChangedError, PastEndError, RetryError
-from shardio.storage._requests import Pending, Request
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
-
-    from shardio.storage._client import FetchMany, Response
-    from shardio.storage._requests import Sender
-    from shardio.storage._store import Buffer, Offsets
+from shardio.storage._requests import Pending, Request, Sender
+from shardio.storage._store import Buffer, Offsets
 
 # Requests of one call. obstore sends ten of them side by side, so that more wait for each other: that costs
 # less than a call does only where answers are near.

@@ -7,18 +7,15 @@ import functools
 import io
 import json
 import os
+import pathlib
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from shardio.storage._client import Client, Response, check_content_range, disable_retries
 from shardio.storage._errors import StatusError
 from shardio.storage._store import ObjectInfo
-
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import AsyncIterator, Mapping
-
-    from shardio.storage._tuning import Tuning
+from shardio.storage._tuning import Tuning
 
 _OCTETS = "application/octet-stream"
 _STEP = 256 << 10  # parts of a resumable upload are multiples of this

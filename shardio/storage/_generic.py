@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import pathlib
 import secrets
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from shardio.storage._client import Client, Response
 from shardio.storage._keys import TEMPORARY
 from shardio.storage._store import ObjectInfo
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from shardio.storage._tuning import Tuning
+from shardio.storage._tuning import Tuning
 
 
 def connect_generic(url: str, options: Mapping[str, Any], tuning: Tuning) -> tuple[Any, str]:
@@ -37,9 +34,6 @@ class GenericClient(Client):
     def _path(self, path: str) -> str:
         """Return the filesystem's own name for what the store calls by the root's URL and a key."""
         return self._root + path[len(self._url) :]
-
-    def _url_path(self, path: str) -> str:
-        return self._url + path[len(self._root) :]
 
     async def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
         if getattr(self._fs, "async_impl", False):
@@ -69,7 +63,7 @@ class GenericClient(Client):
             path = name if name.startswith(folder) else "/" + name.lstrip("/")
             path = path if folder.startswith("/") else path.lstrip("/")
             if path.startswith(wanted):
-                yield _describe(self._url_path(path), info)
+                yield _describe((self._url + path[len(self._root) :]), info)
 
     async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> bool:
         del token

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from shardio.storage._client import Client, Response, check_content_range, disable_retries
 from shardio.storage._errors import StatusError
 from shardio.storage._store import ObjectInfo
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from shardio.storage._tuning import Tuning
+from shardio.storage._tuning import Tuning
 
 # A compressed response has other lengths than the object.
 _PLAIN = {"Accept-Encoding": "identity"}

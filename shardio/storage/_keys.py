@@ -42,8 +42,7 @@ def check_key(key: str) -> None:
     if unsafe is None and TEMPORARY in key:
         unsafe = next((f"the component {p!r}" for p in key.split("/") if p.startswith(TEMPORARY)), None)
     if unsafe is not None:
-        what = f"a key may not hold {unsafe}"
-        raise UnsafeNameError(what, found=repr(key))
+        raise UnsafeNameError(f"a key may not hold {unsafe}", found=repr(key))
 
 
 def check_prefix(prefix: str) -> None:
@@ -86,21 +85,17 @@ def url_text(url: object) -> str:
     """
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str):
-        msg = f"a URL is text or a pathlib.Path, not {type(url).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"a URL is text or a pathlib.Path, not {type(url).__name__}")
     if not text:
-        msg = "a URL must not be empty; '.' is the current folder"
-        raise ValueError(msg)
+        raise ValueError("a URL must not be empty; '.' is the current folder")
     if "\0" in text:
-        msg = f"{text!r} holds a character NUL, which no name of a file or an object has"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} holds a character NUL, which no name of a file or an object has")
     collapsed = _COLLAPSED.match(text)
     if collapsed is not None:
-        msg = (
+        raise ValueError(
             f"{text!r} has one slash after {collapsed[1]}: where a URL has two; pathlib.Path takes one away, "
             f"so give URLs as text; a local path that begins so is written './{text}'"
         )
-        raise ValueError(msg)
     return text
 
 

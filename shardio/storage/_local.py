@@ -19,9 +19,12 @@ import sys
 import tempfile
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from collections.abc import Iterator, Sequence
+from io import FileIO
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
@@ -29,23 +32,16 @@ from shardio.ranges import coalesce, scatter
 from shardio.storage._create import Flush, create, make_folders, replace, written
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._store import (
+    Buffer,
     DataFile,
     NamedFile,
     NotDurableError,
     ObjectInfo,
+    Offsets,
     ShortReadError,
     Store,
     UnknownOutcomeError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from io import FileIO
-    from typing import Self
-
-    from numpy.typing import NDArray
-
-    from shardio.storage._store import Buffer, Offsets
 
 _DONT_NEED = 4  # MADV_DONTNEED
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14, which Python 3.11 has no name for
@@ -196,8 +192,7 @@ class LocalFile(DataFile):
             _explain(error, path)
         if not stat.S_ISREG(info.st_mode):
             self._close_number()
-            what = "this is not a file"
-            raise NotFoundError(what, url=path)
+            raise NotFoundError("this is not a file", url=path)
         self._size = info.st_size
         self._named = NamedFile(path, info.st_dev, info.st_ino)
         self._view = self._mapped() if stable else None
@@ -221,8 +216,7 @@ class LocalFile(DataFile):
 
     def read(self, start: int, stop: int) -> memoryview:
         if not 0 <= start <= stop:
-            msg = f"a byte range needs 0 <= start <= stop, found [{start}, {stop})"
-            raise ValueError(msg)
+            raise ValueError(f"a byte range needs 0 <= start <= stop, found [{start}, {stop})")
         # The file may have shrunk since, so no length from outside sizes a buffer before the file is known
         # to be that long.
         if stop > self._size:
@@ -246,8 +240,7 @@ class LocalFile(DataFile):
                 data += more
         except OSError as error:
             if self._number < 0:
-                msg = f"{self.url} was read after it was closed"
-                raise ValueError(msg) from None
+                raise ValueError(f"{self.url} was read after it was closed") from None
             _explain(error, self.url)
         return data
 
@@ -416,7 +409,7 @@ class LocalStore(Store):
         self._flushes: dict[str, Flush] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (self.url, self._single_writer)
+        return functools.partial(LocalStore, single_writer=self._single_writer), (self.url,)
 
     def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> LocalFile:
         del size, etag
@@ -510,9 +503,8 @@ class LocalStore(Store):
 
     def delete_temporary(self, temporary: ObjectInfo) -> bool:
         if not is_temporary(temporary.key):
-            msg = f"{temporary.key!r} is not a temporary; delete() removes objects"
-            raise ValueError(msg)
-        return self._unlink(temporary.key)
+            raise ValueError(f"{temporary.key!r} is not a temporary; delete() removes objects")
+        return self._delete(temporary.key)
 
     def linked_folders(self, prefix: str) -> tuple[str, ...]:
         folder = self.url
@@ -577,9 +569,6 @@ class LocalStore(Store):
                     yield _describe(name, info)
 
     def _delete(self, key: str) -> bool:
-        return self._unlink(key)
-
-    def _unlink(self, key: str) -> bool:
         """Remove a file below the root; links on the way are not followed, so nothing outside is removed."""
         *folders, name = key.split("/")
         path = self._path(key)
@@ -594,10 +583,6 @@ class LocalStore(Store):
         except OSError as error:
             _explain(error, path)
         return True
-
-
-def _rebuild(url: str, single_writer: bool) -> LocalStore:  # noqa: FBT001 - pickle passes by position
-    return LocalStore(url, single_writer=single_writer)
 
 
 def _describe(key: str, info: os.stat_result) -> ObjectInfo:
@@ -690,8 +675,7 @@ def _explain(error: OSError, path: str) -> NoReturn:
     if isinstance(error, StorageError):
         raise error
     if isinstance(error, _ABSENT):
-        what = "there is no such file"
-        raise NotFoundError(what, url=path) from None
+        raise NotFoundError("there is no such file", url=path) from None
     advice = {
         errno.ENOSPC: "free some space",
         errno.EDQUOT: "free some of your quota",

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from shardio.errors import FormatError, NotFoundError
 from shardio.storage._keys import check_key
-from shardio.storage._store import DataFile, ObjectInfo, ShortReadError, Store
+from shardio.storage._store import Buffer, DataFile, ObjectInfo, Offsets, ShortReadError, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fsspec.implementations.memory import MemoryFile
 
-    from shardio.storage._store import Buffer, Offsets
 
 _lock = threading.Lock()
 
@@ -42,8 +41,7 @@ class _MemoryFile(DataFile):
 
     def read(self, start: int, stop: int) -> memoryview:
         if not 0 <= start <= stop:
-            msg = f"a byte range needs 0 <= start <= stop, found [{start}, {stop})"
-            raise ValueError(msg)
+            raise ValueError(f"a byte range needs 0 <= start <= stop, found [{start}, {stop})")
         view = self._data[start:stop]
         if len(view) != stop - start:
             what = "the object ends before the bytes asked for"
@@ -79,8 +77,7 @@ class MemoryStore(Store):
         with _lock:
             file = _files().get(self._base + key)
             if file is None:
-                what = "there is no such object in this process's memory"
-                raise NotFoundError(what, url=self.url_of(key))
+                raise NotFoundError("there is no such object in this process's memory", url=self.url_of(key))
             return bytes(file.getbuffer())
 
     def _put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:

@@ -17,17 +17,13 @@ import importlib.util
 import logging
 import os
 import re
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, cast
 
-from shardio.storage._client import Response
+from shardio.storage._backends import Backend
+from shardio.storage._client import Client, Reader, Response
 from shardio.storage._errors import EngineError, ErrorKind, classify
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
-
-    from shardio.storage._backends import Backend
-    from shardio.storage._client import Client, Reader
-    from shardio.storage._tuning import Tuning
+from shardio.storage._tuning import Tuning
 
 _log = logging.getLogger("shardio")
 # Paths that obstore does not take: with control characters or empty components.
@@ -205,13 +201,8 @@ async def _s3(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
     _refuse_unknown(fs.config_kwargs.get("s3") or {}, {"addressing_style"}, "config_kwargs['s3']")
     # Encryption by the service's own keys needs nothing when reading.
     write_only = {
-        "ServerSideEncryption",
-        "SSEKMSKeyId",
-        "BucketKeyEnabled",
-        "StorageClass",
-        "ACL",
-        "ContentType",
-    }
+        "ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled", "StorageClass", "ACL", "ContentType",
+    }  # fmt: skip
     _refuse_unknown(fs.s3_additional_kwargs, write_only, "s3_additional_kwargs")
     await fs.set_session()
     meta = fs._s3.meta  # noqa: SLF001 - what botocore made of options, environment and profile

@@ -14,10 +14,12 @@ import os
 import pathlib
 import secrets
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
-from shardio.storage._backends import fingerprint
+from shardio.storage._backends import Backend, fingerprint
+from shardio.storage._client import Client
 from shardio.storage._errors import (
     ErrorKind,
     PastEndError,
@@ -30,15 +32,16 @@ from shardio.storage._errors import (
 from shardio.storage._fetch import ObjectIdentity, RangeOf, RangeReader, begin_scattered
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._requests import PerProcess
-from shardio.storage._store import CannotListError, DataFile, Store, UnknownOutcomeError
+from shardio.storage._store import (
+    Buffer,
+    CannotListError,
+    DataFile,
+    ObjectInfo,
+    Offsets,
+    Store,
+    UnknownOutcomeError,
+)
 from shardio.storage._tuning import Clock, Tuning
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable, Iterator, Sequence
-
-    from shardio.storage._backends import Backend
-    from shardio.storage._client import Client
-    from shardio.storage._store import Buffer, ObjectInfo, Offsets
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -279,7 +282,7 @@ class RemoteStore(Store):
         self._sender = PerProcess(backend, self._tuning, clock or Clock())
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (self._backend, self._tuning)
+        return functools.partial(RemoteStore, tuning=self._tuning), (self._backend,)
 
     @property
     def read_only_reason(self) -> str | None:
@@ -440,8 +443,7 @@ class RemoteStore(Store):
         if identity.size is None:
             info = self._head(key)
             if info is None:
-                what = "there is no such object"
-                raise NotFoundError(what, url=self.url_of(key))
+                raise NotFoundError("there is no such object", url=self.url_of(key))
             identity.size = info.size
             identity.etag = identity.etag or info.etag
         return identity.size
@@ -641,10 +643,5 @@ class RemoteStore(Store):
                 return False
             return True
         if not (is_temporary(key) or key.startswith(PROBES)):
-            msg = f"{key!r} is not a temporary; delete() removes objects"
-            raise ValueError(msg)
+            raise ValueError(f"{key!r} is not a temporary; delete() removes objects")
         return self._delete(key)
-
-
-def _rebuild(backend: Any, tuning: Tuning) -> RemoteStore:
-    return RemoteStore(backend, tuning=tuning)

@@ -20,18 +20,16 @@ import functools
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, TypeAlias, TypeVar
 
+from shardio.storage._backends import Backend
+from shardio.storage._client import Client, Response
 from shardio.storage._errors import ErrorKind, NoAnswerError, RetryError, classify
 from shardio.storage._obstore import Engine
 from shardio.storage._retry import Hedge, Retrier, Tries
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
-
-    from shardio.storage._backends import Backend
-    from shardio.storage._client import Client, Response
-    from shardio.storage._tuning import Clock, Tuning
+from shardio.storage._tuning import Clock, Tuning
 
 T = TypeVar("T")
 Kind: TypeAlias = Literal["small", "data", "upload", "probe"]
@@ -59,6 +57,7 @@ def on_io_thread() -> bool:
     return running is _current_loop()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Request:
     """What one or several requests of one call ask for.
 
@@ -72,24 +71,13 @@ class Request:
         once: a failure is final: the thread that waits asks in another way.
     """
 
-    __slots__ = ("begin", "check", "count", "kind", "once", "size")
-
-    def __init__(
-        self,
-        begin: Callable[[Sender, int], Awaitable[Any]],
-        *,
-        kind: Kind = "small",
-        size: int = 0,
-        count: int = 1,
-        check: Callable[[Any], Any] | None = None,
-        once: bool = False,
-    ) -> None:
-        self.begin = begin
-        self.kind = kind
-        self.size = size
-        self.count = count
-        self.check = check
-        self.once = once
+    begin: Callable[[Sender, int], Awaitable[Any]]
+    _: KW_ONLY
+    kind: Kind = "small"
+    size: int = 0
+    count: int = 1
+    check: Callable[[Any], Any] | None = None
+    once: bool = False
 
 
 class Attempt:
@@ -421,8 +409,7 @@ class Pending:
             RuntimeError: called from the I/O thread, which would wait for itself.
         """
         if on_io_thread():
-            msg = "a store was called from fsspec's own I/O thread; call it from another thread"
-            raise RuntimeError(msg)
+            raise RuntimeError("a store was called from fsspec's own I/O thread; call it from another thread")
         try:
             for call in list(self._calls):
                 call.send()

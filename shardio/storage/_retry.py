@@ -10,14 +10,10 @@ from __future__ import annotations
 import collections
 import random
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from shardio.storage._errors import ErrorKind, RequestFailure, RetryError, classify
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from shardio.storage._tuning import Clock, Tuning
+from shardio.storage._tuning import Clock, Tuning
 
 # A wrong response that comes again is the server's habit, not an accident.
 _BAD_RESPONSES = 4

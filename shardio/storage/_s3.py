@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import pathlib
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardio.storage._client import TOKEN, Client, Response, check_content_range, disable_retries
 from shardio.storage._errors import ErrorKind, UnprovenError, classify
 from shardio.storage._store import ObjectInfo
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from shardio.storage._tuning import Tuning
+from shardio.storage._tuning import Tuning
 
 
 def connect_s3(options: Mapping[str, Any], tuning: Tuning) -> Any:

@@ -15,17 +15,15 @@ import abc
 import contextlib
 import functools
 import os
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypeVar
+import pathlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import NamedTuple, Self, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.storage._keys import check_key, check_prefix
-
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Callable, Generator, Iterator, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 _MAX_PUTS = 5
 

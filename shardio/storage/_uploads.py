@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 
 class Uploads:
@@ -24,8 +21,7 @@ class Uploads:
 
     def __init__(self, at_once: int = 3) -> None:
         if at_once < 1:
-            message = f"at_once={at_once} must be at least 1"
-            raise ValueError(message)
+            raise ValueError(f"at_once={at_once} must be at least 1")
         self._at_once = at_once
         self._under_way: collections.deque[_UploadThread] = collections.deque()
         self._last: _UploadThread | None = None

@@ -7,38 +7,29 @@ memory, no lock file.
 
 from __future__ import annotations
 
-from shardio.order import Permutation, Plan
-from shardio.streaming._agreement import check_same, differences, in_all, terms_of
-from shardio.streaming._bench import BenchReport, BenchStage, bench
-from shardio.streaming._components import Mix, mix, of_parts, parts_of, prepare
-from shardio.streaming._options import StreamOptions, method_with_stream_options
-from shardio.streaming._reports import AuditedRecord, audit, plan_report
-from shardio.streaming._stats import LoaderStats, StreamStats
-from shardio.streaming._stream import Stream, StreamLoader, stream
-
-__all__ = [
-    "AuditedRecord",
-    "BenchReport",
-    "BenchStage",
-    "LoaderStats",
-    "Mix",
-    "Permutation",
-    "Plan",
-    "Stream",
-    "StreamLoader",
-    "StreamOptions",
-    "StreamStats",
-    "audit",
-    "bench",
-    "check_same",
-    "differences",
-    "in_all",
-    "method_with_stream_options",
-    "mix",
-    "of_parts",
-    "parts_of",
-    "plan_report",
-    "prepare",
-    "stream",
-    "terms_of",
-]
+from shardio.order import Plan as Plan
+from shardio.streaming._agreement import (
+    check_same as check_same,
+    differences as differences,
+    in_all as in_all,
+    terms_of as terms_of,
+)
+from shardio.streaming._bench import BenchReport as BenchReport, BenchStage as BenchStage, bench as bench
+from shardio.streaming._components import (
+    Mix as Mix,
+    mix as mix,
+    of_parts as of_parts,
+    parts_of as parts_of,
+    prepare as prepare,
+)
+from shardio.streaming._options import (
+    StreamOptions as StreamOptions,
+    method_with_stream_options as method_with_stream_options,
+)
+from shardio.streaming._reports import (
+    AuditedRecord as AuditedRecord,
+    audit as audit,
+    plan_report as plan_report,
+)
+from shardio.streaming._stats import LoaderStats as LoaderStats, StreamStats as StreamStats
+from shardio.streaming._stream import Stream as Stream, StreamLoader as StreamLoader, stream as stream

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from shardio.streaming._stream import Stream
+from shardio.streaming._stream import Stream
 
 T = TypeVar("T")
 
@@ -41,8 +38,7 @@ def in_all(make: Callable[[], T], gather: Callable[[str], list[str]], *, what: s
         raise failure
     wrong = [f"{unit} {number}: {text}" for number, text in enumerate(outcomes) if text]
     if wrong:
-        message = f"{what}: {'; '.join(wrong)}"
-        raise ValueError(message)
+        raise ValueError(f"{what}: {'; '.join(wrong)}")
     return made[0]
 
 
@@ -81,22 +77,20 @@ def check_same(stream: Stream, gather: Callable[[str], list[str]], *, unit: str)
     told = [json.loads(text) for text in gather(json.dumps([stream.rank, terms_of(stream)]))]
     differing = differences({number: terms for number, (_, terms) in enumerate(told)}, unit=unit)
     if differing:
-        message = (
+        raise ValueError(
             f"these streams would not share the same batches: {differing}; give the same data and options "
             "everywhere (the default plan depends on memory_bytes=, first_batch_bytes=, mixing= and on where "
             "the data is), or one plan="
         )
-        raise ValueError(message)
     ranks = [rank for rank, _ in told]
     missing = sorted({*range(stream.world_size)} - {*ranks})
     # Fewer processes than ranks: those of other jobs may have the others.
     if missing and len(ranks) >= stream.world_size:
-        message = (
+        raise ValueError(
             f"no process has rank={missing[0]} of world_size={stream.world_size}, so its records would not "
             f"be seen: the {len(ranks)} processes have rank={ranks}; give each its own place among "
             "those that read different records"
         )
-        raise ValueError(message)
 
 
 def _leaves(name: str, value: Any) -> dict[str, Any]:

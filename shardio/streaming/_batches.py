@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from shardio import kernels
 from shardio.codecs import ImageCodec, are_alike, stack
 from shardio.order import StepGroup, record_generator
-from shardio.reader import JoinedSource, SuppressCorruption, codec_over
+from shardio.reader import Damage, DatasetSource, JoinedSource, SuppressCorruption, codec_over
 from shardio.streaming._windows import (
     Memory,
     WindowData,
@@ -29,12 +29,10 @@ from shardio.streaming._windows import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Protocol
 
     from numpy.typing import NDArray
 
     from shardio.errors import ShardioError
-    from shardio.reader import Damage, DatasetSource
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._stats import Counters
@@ -358,11 +356,10 @@ class BatchBuilder:
         if not (self._options.positions or self._options.valid):
             return columns
         if not isinstance(columns, dict):
-            message = (
+            raise TypeError(
                 "positions= and valid= add columns to a dict, but the transform or collate_fn makes a "
                 f"{type(columns).__name__} of a batch: let it return dicts"
             )
-            raise TypeError(message)
         columns = dict(columns)
         if planned.identities is not None and self._options.positions:
             columns["_position"] = planned.identities.positions[rows]
@@ -472,7 +469,13 @@ class BatchBuilder:
         tables = [each.whole for each in rows.windows]
         whole = [table for table in tables if table is not None]
         if len(whole) == len(rows.windows):
-            return self._decode_whole(planned, data, whole, rows)
+            # No window lacks a row, and each is in one buffer of its own.
+            found = [each.buffers[0] for each in rows.windows], whole, rows.which, rows.row
+            if self._codec is None:
+                # What records stay is made at once, without a copy of all of them between.
+                return self._decode_records(planned, data, kernels.slice_rows(*found))
+            values, offsets = kernels.gather_rows(*found)
+            return self._decode_payloads(planned, data, np.arange(len(rows.row)), values, offsets, None)
         buffers, table = locate_rows(rows.which, rows.row, rows.windows)
         kept = None
         if not (table[0] >= 0).all():
@@ -481,23 +484,6 @@ class BatchBuilder:
         values, offsets = kernels.gather_from(buffers, *table)
         numbers = np.arange(table.shape[1]) if kept is None else kept
         return self._decode_payloads(planned, data, numbers, values, offsets, kept)
-
-    def _decode_whole(
-        self,
-        planned: PlannedSteps,
-        data: list[WindowData],
-        tables: list[NDArray[np.uint32]],
-        rows: _Gathered,
-    ) -> _Decoded:
-        """Do what `_decode_windows` does with windows that lack no row, each in one buffer of its own."""
-        buffers = [each.buffers[0] for each in rows.windows]
-        if self._codec is None:
-            # What records stay is made at once, without a copy of all of them between.
-            return self._decode_records(
-                planned, data, kernels.slice_rows(buffers, tables, rows.which, rows.row)
-            )
-        values, offsets = kernels.gather_rows(buffers, tables, rows.which, rows.row)
-        return self._decode_payloads(planned, data, np.arange(len(rows.row)), values, offsets, None)
 
     def _decode_records(
         self, planned: PlannedSteps, data: list[WindowData], records: list[bytes]
@@ -522,17 +508,7 @@ class BatchBuilder:
         if skipped.error is not None and not self._damage.skips:
             found = _located(skipped.error, planned, data, rows)
             raise found from found.__cause__
-        return self._skip_corrupt(planned, data, rows, values, offsets)
-
-    def _skip_corrupt(
-        self,
-        planned: PlannedSteps,
-        data: list[WindowData],
-        rows: NDArray[np.int64],
-        values: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-    ) -> _Decoded:
-        """Find, one by one, the records that cannot be decoded, and leave them out."""
+        # Those that cannot be decoded are found one by one, and left out.
         good = np.ones(len(rows), bool)
         for k in range(len(rows)):
             with SuppressCorruption() as skipped:
@@ -630,11 +606,10 @@ class BatchBuilder:
             if values[0] is not None:
                 return cut(self._collate(values), 0, 0)
         if self._options.drop_none:
-            message = (
+            raise TypeError(
                 f"a batch is empty and its columns are unknown, because the transform also dropped the first "
                 f"{decoded.rows} records of the epoch: leave such records out with ds.filter"
             )
-            raise TypeError(message)
         return None
 
 

@@ -10,20 +10,16 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shardio.arguments import checked_options
+from shardio.reader import DatasetReader
 from shardio.reports import Report
-from shardio.streaming._stream import stream
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
-
-    from shardio.reader import DatasetReader
-    from shardio.streaming._stream import Stream
+from shardio.streaming._stream import Stream, stream
 
 _ROWS = 1024
 # Of records that are read at once, as far as their average tells: pixels are ten times as many.
@@ -148,11 +144,9 @@ def bench(
         (1000, ['first', 'read', 'verify', 'decode', 'batch', 'stream', 'lookup'])
     """
     if not seconds > 0:
-        message = f"seconds={seconds!r} must be greater than 0"
-        raise ValueError(message)
+        raise ValueError(f"seconds={seconds!r} must be greater than 0")
     if not len(ds):
-        message = f"{ds.source.url} has no records in split {ds.split!r}: there is nothing to measure"
-        raise ValueError(message)
+        raise ValueError(f"{ds.source.url} has no records in split {ds.split!r}: there is nothing to measure")
     share = seconds / 7
     payloads, unchecked = _variant(ds, verify=True), _variant(ds, verify=False)
     batch = min(global_batch, len(ds))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.arguments import checked_options, integer
-from shardio.order import Identity, Mixture, ShardSizes
-from shardio.order import Source as OrderSource
+from shardio.metadata import Schema
+from shardio.order import Identity, Mixture, ShardSizes, Source as OrderSource
 from shardio.reader import (
     DatasetDict,
     DatasetReader,
+    DatasetSource,
     JoinedSource,
     count_below,
     is_ascending,
@@ -25,15 +28,7 @@ from shardio.reader import (
     selection_digest,
 )
 from shardio.storage import public_url
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from shardio.metadata import Schema
-    from shardio.reader import DatasetSource
-    from shardio.streaming._options import StreamOptions
+from shardio.streaming._options import StreamOptions
 
 
 class Component:
@@ -227,12 +222,10 @@ def mix(
         raise ValueError("give stop= or steps=, not both")
     for source in sources:
         if not isinstance(source, tuple | list) or len(source) != 2:
-            message = f"mix takes (reader, weight) pairs, found {source!r}"
-            raise TypeError(message)
+            raise TypeError(f"mix takes (reader, weight) pairs, found {source!r}")
         reader = source[0]
         if not isinstance(reader, DatasetReader):
-            message = f"mix takes (reader, weight) pairs; found {type(reader).__name__}"
-            raise TypeError(message)
+            raise TypeError(f"mix takes (reader, weight) pairs; found {type(reader).__name__}")
     schemas = [reader.schema for reader, _ in sources]
     if not all(_alike(schemas[0], schema) for schema in schemas[1:]):
         raise ValueError(
@@ -256,8 +249,7 @@ def mix(
     for name in ("decode", "features", "on_error"):
         given = [getattr(reader.source.options, name) for reader, _ in sources]
         if any(each != given[0] for each in given):
-            message = f"the datasets of a mixture must be opened with one {name}=, found {given}"
-            raise ValueError(message)
+            raise ValueError(f"the datasets of a mixture must be opened with one {name}=, found {given}")
     end = (stop or "first") if steps is None else integer("steps", steps)
     mixture = Mixture.from_weights([weight for _, weight in sources], stop=end)
     return Mix([reader for reader, _ in sources], mixture)
@@ -277,11 +269,10 @@ def _readers_of(data: DatasetReader | Mix) -> Sequence[DatasetReader]:
         message = f"choose the split to stream, ds[{next(iter(data))!r}]; the splits are {', '.join(data)}"
         raise TypeError(message)
     if not isinstance(data, DatasetReader):
-        message = (
+        raise TypeError(
             f"a stream takes what `shardio.open(url)` or `shardio.mix(...)` returned, found {data!r:.200} "
             f"({type(data).__name__})"
         )
-        raise TypeError(message)
     return (data,)
 
 

@@ -6,20 +6,18 @@ neighbours of a window, which other strands come to soon, come with it by the sa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from shardio.order import Windows, join_pieces, remaining_rows, select_rows
+from shardio.order import Lanes, Pieces, StepGroup, Windows, join_pieces, remaining_rows, select_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
-    from typing import TypeAlias
 
     from numpy.typing import NDArray
 
-    from shardio.order import Lanes, Pieces, StepGroup
     from shardio.streaming._batches import PendingWindow
     from shardio.streaming._windows import WindowData
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
 
 from shardio.arguments import integer, no_option
+from shardio.order import Plan
 from shardio.reader import open as open_dataset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Concatenate
-
-    import numpy as np
-
-    from shardio.order import Plan
 
 # By option, the least that it may be; None where that is said elsewhere, beside what it depends on.
 _INTEGERS = {
@@ -121,8 +117,7 @@ class StreamOptions:
         for name in ("transform", "random_transform", "batch_transform"):
             given = getattr(self, name)
             if given is not None and not callable(given):
-                message = f"{name}= must be a function, found {type(given).__name__}"
-                raise TypeError(message)
+                raise TypeError(f"{name}= must be a function, found {type(given).__name__}")
         self._check_integers()
         self._check_scratch()
         if self.transform is not None and self.random_transform is not None:
@@ -144,8 +139,7 @@ class StreamOptions:
                 continue
             number = integer(name, value)
             if least is not None and number < least:
-                message = f"{name}={number} must be an integer of at least {least}"
-                raise ValueError(message)
+                raise ValueError(f"{name}={number} must be an integer of at least {least}")
             object.__setattr__(self, name, number)
 
     def _check_scratch(self) -> None:
@@ -184,8 +178,7 @@ class StreamOptions:
         """
         rank, world_size = self.rank or 0, 1 if self.world_size is None else self.world_size
         if not 0 <= rank < world_size:
-            message = f"rank={rank} must be in [0, world_size={world_size})"
-            raise ValueError(message)
+            raise ValueError(f"rank={rank} must be in [0, world_size={world_size})")
         return rank, world_size
 
     @property

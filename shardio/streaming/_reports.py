@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardio.arguments import checked_options
-from shardio.order import NEAR, PlanReport, SourceReading, advice, more_scratch, report
-from shardio.order import audit as audit_order
-from shardio.streaming._components import components_of
+from shardio.order import NEAR, PlanReport, SourceReading, advice, audit as audit_order, more_scratch, report
+from shardio.reader import DatasetReader
+from shardio.streaming._components import Component, Mix, components_of
 from shardio.streaming._pipeline import budget_of, reads_by_block
 from shardio.streaming._stream import stream
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from shardio.reader import DatasetReader
-    from shardio.streaming._components import Component, Mix
 
 # Of a large selection, so many runs of so many rows are looked at.
 _RUNS, _RUN = 64, 4096

@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardio.callers import warn
 from shardio.display import size as shown
-from shardio.order import SCRATCH_BYTES, SourceReading, process_memory
-from shardio.storage import BlockCache, NamedFile
+from shardio.order import SCRATCH_BYTES, Budget, Order, SourceReading, process_memory
+from shardio.storage import BlockCache, CacheOptions, NamedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardio.order import Budget, Order
-    from shardio.storage import CacheOptions
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from shardio.reports import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from shardio.streaming._components import Component
+from shardio.streaming._components import Component
 
 _KEEPS_UP = 0.05  # share of waiting below which there is nothing to be won
 _BUSY = ("fetch_seconds", "decode_seconds", "transform_seconds")
@@ -227,8 +224,7 @@ class StreamStats:
             ValueError: `steps` is below 1.
         """
         if steps < 1:
-            message = f"steps={steps} must be 1 or more"
-            raise ValueError(message)
+            raise ValueError(f"steps={steps} must be 1 or more")
         self._callbacks.append((steps, function, [LoaderStats()]))
 
     def begin(self) -> None:

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shardio.arguments import integer
 from shardio.callers import warn
 from shardio.errors import ResumeError
-from shardio.order import SourceReading, advice, make_order, mixing_warning, seal_state
+from shardio.metadata import ShardTable
+from shardio.order import (
+    Order,
+    Pieces,
+    Schedule,
+    SourceReading,
+    advice,
+    make_order,
+    mixing_warning,
+    seal_state,
+)
 from shardio.progress import displayed
-from shardio.reader import Damage
-from shardio.streaming._batches import BatchBuilder
+from shardio.reader import Damage, DatasetReader
+from shardio.streaming._batches import Batch, BatchBuilder
 from shardio.streaming._components import Mix, components_of, prepare
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline, PipelineOptions, budget_of, check_bound, plan_template
-from shardio.streaming._scratch import ScratchSpace, scratch_place
+from shardio.streaming._scratch import ScratchPlace, ScratchSpace, scratch_place
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
 from shardio.streaming._windows import Memory, load_parts, load_window
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
-    from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from shardio.metadata import ShardTable
-    from shardio.order import Order, Pieces, Schedule
-    from shardio.reader import DatasetReader
-    from shardio.streaming._batches import Batch
-    from shardio.streaming._scratch import ScratchPlace
 
 # Mean bytes of a record from which on reading each, when it is delivered, costs no more than windows do.
 _UNREAD_BYTES = 4096
@@ -103,11 +105,10 @@ class Stream:
             reader = component.reader
             if not len(reader):
                 what = "this selection of " if len(reader.source) else ""
-                message = (
+                raise ValueError(
                     f"{reader.source.url} has no records in {what}split {reader.split!r}, so none can be "
                     "streamed"
                 )
-                raise ValueError(message)
         self.order = make_order(
             [component.order for component in self.components],
             global_batch=global_batch,

@@ -5,29 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from shardio.callers import warn
 from shardio.parallel import end_with_parent
-from shardio.streaming import StreamLoader, StreamOptions, method_with_stream_options, prepare
+from shardio.reader import DatasetReader
+from shardio.streaming import Mix, StreamLoader, StreamOptions, method_with_stream_options, prepare
 from shardio.torch._ranks import agreed_stream, check_rank, resolve_rank
 from shardio.torch._seeded import Watched
 from shardio.torch._tensors import collate, tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from types import FrameType
-    from typing import Self
-
-    from shardio.reader import DatasetReader
-    from shardio.streaming import Mix
 
 # Modules of Lightning's training loop, under its two names.
 FIT_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")

@@ -10,7 +10,9 @@ import contextlib
 import inspect
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterator
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
@@ -18,19 +20,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 from shardio.arguments import checked_options_beside, integer
 from shardio.callers import warn
 from shardio.errors import ShardioError
+from shardio.order import Order
 from shardio.parallel import end_with_parent, worker_folder
-from shardio.streaming import StreamLoader, StreamOptions
+from shardio.streaming import Stream, StreamLoader, StreamOptions
 from shardio.torch._dataset import FIT_LOOPS, StreamingDataset
 from shardio.torch._devices import Mover
 from shardio.torch._tensors import pin, tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-    from types import FrameType, TracebackType
-    from typing import Self
-
-    from shardio.order import Order
-    from shardio.streaming import Stream
 
 
 class StreamingDataLoader(StreamLoader):
@@ -83,19 +78,17 @@ class StreamingDataLoader(StreamLoader):
         multiprocessing_context: Any = None,
     ) -> None:
         if not isinstance(dataset, StreamingDataset):
-            message = (
+            raise TypeError(
                 f"StreamingDataLoader loads a StreamingDataset, found {type(dataset).__name__}; make one, "
                 "StreamingDataset(ds, global_batch=...); MapDataset goes to torch.utils.data.DataLoader"
             )
-            raise TypeError(message)
         for name, value, least in (
             ("num_threads", num_threads, 0),
             ("num_workers", num_workers, 0),
             ("prefetch_factor", prefetch_factor, 1),
         ):
             if integer(name, value) < least:
-                message = f"{name}={value!r} must be an integer of at least {least}"
-                raise ValueError(message)
+                raise ValueError(f"{name}={value!r} must be an integer of at least {least}")
         if persistent_workers and not num_workers:
             raise ValueError("persistent_workers=True needs num_workers of at least 1")
         self._data = dataset if collate_fn is None else dataset.with_collate(collate_fn)
@@ -269,8 +262,7 @@ class StepDataset(Dataset[Any]):
             IndexError: the epoch has no such step.
         """
         if not 0 <= step < len(self):
-            message = f"step {step} must be in [0, {len(self)})"
-            raise IndexError(message)
+            raise IndexError(f"step {step} must be in [0, {len(self)})")
         stream, info = self.stream, get_worker_info()
         workers = 1 if info is None else info.num_workers
         # A pass that is over, or that the parent of this process began, cannot continue.

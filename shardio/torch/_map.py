@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sized
+from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset, Sampler
 
 from shardio.errors import ResumeError
 from shardio.order import Permutation
+from shardio.reader import RecordSequence
 from shardio.torch._ranks import check_rank, compare_with_first, resolve_rank
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sized
-
-    from shardio.reader import RecordSequence
 
 _BLOCK = 4096
 
@@ -111,8 +107,7 @@ class FullShuffle(Sampler[int]):
         self._rank, self._world_size = resolve_rank(rank, world_size)
         self._found = (self._rank, self._world_size) if rank is None else None
         if not 0 <= self._rank < self._world_size:
-            message = f"rank={self._rank} must be in [0, world_size={self._world_size})"
-            raise ValueError(message)
+            raise ValueError(f"rank={self._rank} must be in [0, world_size={self._world_size})")
         self._drop_last = drop_last
         self.epoch = epoch
         Permutation(self._rows, seed, epoch=epoch)  # refuses what makes no sense

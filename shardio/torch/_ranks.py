@@ -10,18 +10,24 @@ import hashlib
 import json
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch.distributed as dist
 
 from shardio.callers import warn
-from shardio.streaming import Stream, check_same, differences, in_all, of_parts, parts_of, terms_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from shardio.reader import DatasetReader
-    from shardio.streaming import Mix, StreamOptions
+from shardio.reader import DatasetReader
+from shardio.streaming import (
+    Mix,
+    Stream,
+    StreamOptions,
+    check_same,
+    differences,
+    in_all,
+    of_parts,
+    parts_of,
+    terms_of,
+)
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -39,16 +45,14 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     # What torchrun and its like set.
     given = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE") if name in os.environ}
     if len(given) == 1 and given != {"WORLD_SIZE": "1"}:
-        message = (
+        raise ValueError(
             f"the environment has {given} but not both of RANK and WORLD_SIZE: give rank= and world_size=, "
             "or make the dataset once torch.distributed is initialised (for Lightning in train_dataloader)"
         )
-        raise ValueError(message)
     try:
         return int(given.get("RANK", "0")), int(given.get("WORLD_SIZE", "1"))
     except ValueError as error:
-        message = f"RANK and WORLD_SIZE in the environment must be integers: {error}"
-        raise ValueError(message) from error
+        raise ValueError(f"RANK and WORLD_SIZE in the environment must be integers: {error}") from error
 
 
 def check_rank(found: tuple[int, int] | None) -> None:
@@ -62,13 +66,12 @@ def check_rank(found: tuple[int, int] | None) -> None:
     """
     if found is None or not _running() or (now := (dist.get_rank(), dist.get_world_size())) == found:
         return
-    message = (
+    raise ValueError(
         f"the dataset was made as rank {found[0]} of {found[1]}, before torch.distributed was initialised as "
         f"it is now, and this is rank {now[0]} of {now[1]}: ranks would read the same records. Make it "
         "afterwards (for Lightning in train_dataloader, not before fit), or give rank= and world_size= (0 "
         "and 1 where this process is to read everything)"
     )
-    raise ValueError(message)
 
 
 def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:
@@ -88,11 +91,10 @@ def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:
         return _agree_with_all(data, readers)
     loose = [reader.source.url for reader in readers if not reader.source.pinned]
     if loose and "WORLD_SIZE" in os.environ:
-        message = (
+        raise ValueError(
             f"{world_size} ranks would each look up the latest version of {loose[0]} and may find different "
             "ones: open it with version= or digest=, or initialise torch.distributed first"
         )
-        raise ValueError(message)
     return data
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,22 +18,12 @@ from torch.overrides import TorchFunctionMode
 
 from shardio.callers import warn
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 _LIBRARIES = ("torch", "numpy", "random")
 # Functions and methods of torch that draw random numbers and take a generator.
 _NAMES = ("bernoulli", "multinomial", "normal", "poisson", "rand", "randint", "randn", "randperm")
 _IN_PLACE = (
-    "bernoulli_",
-    "cauchy_",
-    "exponential_",
-    "geometric_",
-    "log_normal_",
-    "normal_",
-    "random_",
-    "uniform_",
-)
+    "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_",
+)  # fmt: skip
 # What torch.distributions and AugMix of torchvision draw from; private names of public behaviour.
 _BEHIND_DISTRIBUTIONS = ("_sample_dirichlet", "_standard_gamma")
 _TAKES_GENERATOR = frozenset(
@@ -73,8 +64,7 @@ def seeded(
     """
     unknown = set(generators) - set(_LIBRARIES)
     if unknown:
-        message = f"generators= takes {', '.join(map(repr, _LIBRARIES))}; found {sorted(unknown)}"
-        raise ValueError(message)
+        raise ValueError(f"generators= takes {', '.join(map(repr, _LIBRARIES))}; found {sorted(unknown)}")
     return _Seeded(transform, tuple(generators))
 
 

@@ -60,8 +60,7 @@ def unpack(values: torch.Tensor, segment_ids: torch.Tensor) -> RaggedTensor:
     """
     if segment_ids.ndim != 2 or values.shape[:2] != segment_ids.shape:
         found = f"segment_ids {list(segment_ids.shape)} and values {list(values.shape)}"
-        message = f"{found} must begin with the same two sizes"
-        raise ValueError(message)
+        raise ValueError(f"{found} must begin with the same two sizes")
     first = torch.ones_like(segment_ids, dtype=torch.bool)
     first[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
     kept = segment_ids > 0

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 
 from shardio.codecs import RaggedColumn, common_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Self
 
 # What torch has; NumPy's long doubles and structures stay arrays.
 _KNOWN = frozenset("?bBhHiIlLqQefdFD")
@@ -90,8 +87,7 @@ class RaggedTensor(RaggedColumn):
         except (RuntimeError, TypeError, OverflowError):
             kept = False
         if not kept:
-            message = f"value={value!r} does not fit {dtype}: write column.to(torch.int64) first"
-            raise ValueError(message)
+            raise ValueError(f"value={value!r} does not fit {dtype}: write column.to(torch.int64) first")
         return torch.full(shape, value, dtype=dtype, device=self.device)
 
     @classmethod
@@ -108,10 +104,9 @@ class RaggedTensor(RaggedColumn):
         dtype = dtype or (made[0].dtype if made else torch.int64)
         wrong = next((number for number, row in enumerate(made) if row.dtype != dtype or not row.ndim), None)
         if wrong is not None:
-            message = (
+            raise TypeError(
                 f"row {wrong} is {made[wrong].dtype} {list(made[wrong].shape)}, expected {dtype} [n, ...]"
             )
-            raise TypeError(message)
         lengths = torch.tensor([0, *map(len, made)], dtype=torch.int64)
         values = torch.cat(made) if made else torch.empty((0, *inner), dtype=dtype)
         return cls(values, torch.cumsum(lengths, 0).to(values.device))

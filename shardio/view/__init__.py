@@ -10,39 +10,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from shardio.view._facts import feature_facts, seen_facts, shard_list_facts, version_facts
-from shardio.view._values import guess_value
+from shardio.view._facts import (
+    feature_facts as feature_facts,
+    seen_facts as seen_facts,
+    shard_list_facts as shard_list_facts,
+    version_facts as version_facts,
+)
+from shardio.view._values import guess_value as guess_value
 
 if TYPE_CHECKING:
-    from shardio.view._pages import Media, Pages
-    from shardio.view._web import ViewServer, make_app, make_server
+    from shardio.view._pages import Pages as Pages
+    from shardio.view._web import ViewServer as ViewServer, make_server as make_server
 
-__all__ = [
-    "Media",
-    "Pages",
-    "ViewServer",
-    "feature_facts",
-    "guess_value",
-    "make_app",
-    "make_server",
-    "seen_facts",
-    "shard_list_facts",
-    "version_facts",
-]
-
-_PLACES = {
-    "Media": "_pages",
-    "Pages": "_pages",
-    "ViewServer": "_web",
-    "make_app": "_web",
-    "make_server": "_web",
-}
+_PLACES = {"Pages": "_pages", "ViewServer": "_web", "make_server": "_web"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
-        message = f"module 'shardio.view' has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module 'shardio.view' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"shardio.view.{_PLACES[name]}"), name)
     globals()[name] = value
     return value

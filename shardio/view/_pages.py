@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio.arguments import options_by_root
-from shardio.catalog import Catalog
+from shardio.catalog import Catalog, Version
 from shardio.codecs import decode_image
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.format import Compression, Framing
@@ -31,7 +31,7 @@ from shardio.storage import connect, public_url, url_text
 from shardio.view._facts import seen_facts, shard_list_facts, version_facts
 from shardio.view._search import Search, is_column, python, search
 from shardio.view._statistics import histogram, summarize
-from shardio.view._values import audio_type, cell, flatten, follow, guess_value, is_picture
+from shardio.view._values import FlatValue, audio_type, cell, flatten, follow, guess_value, is_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.catalog import Version
     from shardio.maintenance import VerifyProgress
     from shardio.metadata import ShardTable
-    from shardio.view._values import FlatValue
 
 _MOST_RECORDS = 1000  # of one page
 _PAGE_BYTES = 64 << 20  # of the records of one page, as far as their average tells
@@ -268,8 +266,7 @@ class Pages:
             return known
         # Requests are answered by a few threads, and most of them must stay free for other pages.
         if not self._searching.acquire(blocking=False):
-            message = f"{_SEARCHES} searches are under way; try again when one has ended"
-            raise ValueError(message)
+            raise ValueError(f"{_SEARCHES} searches are under way; try again when one has ended")
         try:
             found = search(reading.decoding, asked, look)
         finally:
@@ -313,8 +310,7 @@ class Pages:
             except _Stopped:
                 return {"stopped": True}
             if start < 0 or (start >= len(found) > 0):
-                message = f"record {start} is out of range: there are {len(found)}"
-                raise IndexError(message)
+                raise IndexError(f"record {start} is out of range: there are {len(found)}")
             chosen = positions_at(found, np.arange(start, min(start + count, len(found))))
         else:
             found = [_place(position, len(reader)) for position in positions]
@@ -389,8 +385,7 @@ class Pages:
             return _encoded(decode_image(bytes(value)), edge)
         if is_picture(value):
             return _encoded(value, edge)
-        message = f"there is no image and no audio at {list(path)!r} of record {position}"
-        raise ValueError(message)
+        raise ValueError(f"there is no image and no audio at {list(path)!r} of record {position}")
 
     def content(
         self,
@@ -481,11 +476,10 @@ class Pages:
         entries = named if isinstance(named, list) else []
         entry = entries[0] if entries and isinstance(entries[0], dict) else {}
         if len(entries) > 1:
-            message = (
+            raise ValueError(
                 "the state is of a mixture of several datasets; its steps are listed by "
                 "`shardio audit URL... --state FILE --step K`"
             )
-            raise ValueError(message)
         version, split = entry.get("version"), entry.get("split")
         reading = self._reading(version if isinstance(version, int) else None, split)
         found = audit(reading.decoding, state, step, rank=rank, world_size=world_size)
@@ -685,10 +679,9 @@ class Pages:
         names = _in_order(total.name for total in version.manifest.splits)
         wanted = split or self._split or (names[0] if names else "")
         if names and wanted not in names:
-            message = (
+            raise ValueError(
                 f"version {version.number} has no split {wanted!r}; it has {', '.join(map(repr, names))}"
             )
-            raise ValueError(message)
         return wanted
 
     def _reading(self, version: int | str | None, split: str | None) -> _Reading:
@@ -739,8 +732,7 @@ def _place(position: int, total: int) -> int:
         IndexError: there is no such record.
     """
     if not -total <= position < total:
-        message = f"record {position} is out of range: there are {total}"
-        raise IndexError(message)
+        raise IndexError(f"record {position} is out of range: there are {total}")
     return position % total
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.codecs import need_pyarrow
-from shardio.reader import choose_columns, positions_at, table_refusal
+from shardio.reader import DatasetReader, choose_columns, positions_at, table_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.metadata import Feature, Schema
-    from shardio.reader import DatasetReader
 
     Selection = Any
 
@@ -92,11 +91,10 @@ def search(reader: DatasetReader, asked: Search, look: Callable[[Any], None]) ->
 def _check_size(reader: DatasetReader) -> None:
     without = reader.num_shards - len(reader.table_files())
     if without and reader.num_bytes > _SCANNED:
-        message = (
+        raise ValueError(
             f"{without:,} of {reader.num_shards:,} shards have no table of small features, and this search "
             "would read all of their records; make tables first: shardio table URL --features NAME"
         )
-        raise ValueError(message)
 
 
 def _with_key(reader: DatasetReader, asked: Search) -> NDArray[np.int64]:
@@ -109,8 +107,7 @@ def _with_key(reader: DatasetReader, asked: Search) -> NDArray[np.int64]:
         try:
             typed = int(asked.key)
         except ValueError:
-            message = f"the keys {name!r} are integers ({kinds[name]}), found {asked.key!r}"
-            raise ValueError(message) from None
+            raise ValueError(f"the keys {name!r} are integers ({kinds[name]}), found {asked.key!r}") from None
     return reader.find_all(typed, feature=asked.feature or None)
 
 
@@ -124,8 +121,7 @@ def _sorted(reader: DatasetReader, asked: Search) -> NDArray[np.int64]:
         message = f"{asked.sort!r} is {column.feature.short}, which has no order: sort by a number or a text"
         raise ValueError(message)
     if len(reader) > _SORTED:
-        message = f"{len(reader):,} records are too many to sort; filter to {_SORTED:,} first"
-        raise ValueError(message)
+        raise ValueError(f"{len(reader):,} records are too many to sort; filter to {_SORTED:,} first")
     values = reader.to_arrow([asked.sort])[asked.sort]
     values = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
     way = "descending" if asked.descending else "ascending"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from shardio.metadata import image_type
+from shardio.metadata import Feature, Schema, image_type
 from shardio.view._search import literal
 from shardio.view._values import as_numbers, audio_type, flatten, image_size, readable, unwrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from shardio.metadata import Feature, Schema
 
 _BINS = 32
 _TOP = 20

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardio.codecs import decode_example, decode_sequence_example
 from shardio.errors import ShardioError
-from shardio.metadata import image_type
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from shardio.metadata import Feature, Schema
+from shardio.metadata import Feature, Schema, image_type
 
 Path = tuple[str | int, ...]
 
@@ -113,8 +108,7 @@ def follow(value: Any, path: Sequence[str | int]) -> Any:
         try:
             value = value[step]
         except (LookupError, TypeError):
-            message = f"the record has nothing at {step!r} of {list(path)!r}"
-            raise ValueError(message) from None
+            raise ValueError(f"the record has nothing at {step!r} of {list(path)!r}") from None
     return value
 
 

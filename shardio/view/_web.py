@@ -15,18 +15,14 @@ import logging
 import secrets
 import socket
 import urllib.parse
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardio.arguments import need
 from shardio.errors import NotFoundError, ShardioError, StorageError
-from shardio.view._pages import Media
+from shardio.view._pages import Media, Pages
 from shardio.view._search import Search
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from shardio.view._pages import Pages
 
 # Nothing may be loaded or run but the files of this server; images and audio come as blobs of its pages.
 _POLICY = (
@@ -302,8 +298,7 @@ def _whole(given: Mapping[str, Any], name: str, default: int | None = None) -> i
             raise ValueError  # noqa: TRY301 - one message for all
         return int(value)
     except (TypeError, ValueError):
-        message = f"{name}={value!r} must be a whole number"
-        raise ValueError(message) from None
+        raise ValueError(f"{name}={value!r} must be a whole number") from None
 
 
 def _path(given: Mapping[str, Any]) -> list[str | int]:
@@ -369,8 +364,7 @@ def _get(  # noqa: PLR0911 - a case a page
             return pages.statistics(version, split, sample=sample, asked=_search(given), is_gone=is_gone)
         case "damage":
             return pages.damage()
-    message = f"there is no page {name!r}"
-    raise ValueError(message)
+    raise ValueError(f"there is no page {name!r}")
 
 
 def _post(pages: Pages, name: str, given: Mapping[str, Any]) -> Any:
@@ -389,5 +383,4 @@ def _post(pages: Pages, name: str, given: Mapping[str, Any]) -> Any:
             return pages.verify(version, split)
         case "stop":
             return pages.stop_verifying()
-    message = f"there is no page {name!r}"
-    raise ValueError(message)
+    raise ValueError(f"there is no page {name!r}")

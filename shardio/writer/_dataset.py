@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,8 +24,8 @@ from shardio.errors import (
     ShardioError,
     StorageError,
 )
-from shardio.format import DEFAULT_BLOCK_BYTES, BlockBuilder, Compression
-from shardio.metadata import check_split, check_task, is_random_session, random_session
+from shardio.format import DEFAULT_BLOCK_BYTES, Block, BlockBuilder, Compression
+from shardio.metadata import Schema, check_split, check_task, is_random_session, random_session
 from shardio.storage import on_io_thread, url_text
 from shardio.writer._settings import (
     DEFAULT_SHARD_BYTES,
@@ -44,12 +44,9 @@ from shardio.writer._task import Task
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from shardio.codecs import RecordCodec
-    from shardio.format import Block
-    from shardio.metadata import Schema
 
 _MANY = 1024  # records of an iterable that are taken from it at once
 
@@ -439,8 +436,7 @@ class DatasetWriter(AtomicWriter):
             if self._forked
             else "the writer is closed, and nothing can be added; open another one"
         )
-        message = f"{self.url}: {what}"
-        raise ValueError(message)
+        raise ValueError(f"{self.url}: {what}")
 
     def _take_block(self, split: str, part: OpenSplit, block: Block) -> None:
         """Spool a block; store the shard once it is large enough.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from shardio.arguments import closest, integer, no_option
-from shardio.catalog import MODES, Catalog, check_place
+from shardio.catalog import MODES, Catalog, Version, check_place
 from shardio.errors import CommitConflictError
 from shardio.metadata import (
     METADATA,
@@ -20,9 +20,6 @@ from shardio.metadata import (
 from shardio.storage import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from shardio.catalog import Version
     from shardio.codecs import RecordCodec
 
 DEFAULT_SHARD_BYTES = 256 << 20
@@ -62,8 +59,7 @@ def check_writer_options(given: Mapping[str, Any], function: str, own: Iterable[
     known = (*WriterOptions.__annotations__, *own)
     for name in given:
         if name in ("task", "commit"):
-            message = f"{name}= is what {function} gives each task itself; leave it out"
-            raise TypeError(message)
+            raise TypeError(f"{name}= is what {function} gives each task itself; leave it out")
         if name not in known:
             raise no_option(function, name, known)
 
@@ -79,8 +75,7 @@ def split_names(splits: Iterable[str] | None) -> frozenset[str] | None:
     if splits is None:
         return None
     if isinstance(splits, str):
-        message = f"splits={splits!r} must be several names, as [{splits!r}]"
-        raise TypeError(message)
+        raise TypeError(f"splits={splits!r} must be several names, as [{splits!r}]")
     names = frozenset(map(check_split, splits))
     if not names:
         raise ValueError("splits=[] allows no split at all; leave it out, or name the splits")
@@ -99,24 +94,21 @@ def check_new_split(split: str, declared: frozenset[str] | None, others: Iterabl
         if split not in declared:
             near = closest(split, sorted(declared))
             meant = f"; did you mean {near!r}?" if near else ""
-            message = f"split {split!r} is not one of splits={sorted(declared)}{meant}"
-            raise ValueError(message)
+            raise ValueError(f"split {split!r} is not one of splits={sorted(declared)}{meant}")
         return
     alike = sorted(other for other in others if look_alike(split, other))
     if alike:
-        message = (
+        raise ValueError(
             f"split {split!r} would be a new one and may be {alike[0]!r}, mistyped; "
             f"if both are meant, declare them: splits={sorted({split, *others})}"
         )
-        raise ValueError(message)
 
 
 def check_options(mode: str, session: str | None, task: int, *, commit: bool, shard_bytes: int) -> None:
     """Refuse options that make no sense, by name."""
     check_task(task)
     if mode not in MODES:
-        message = f"mode={mode!r} must be one of {', '.join(MODES)}"
-        raise ValueError(message)
+        raise ValueError(f"mode={mode!r} must be one of {', '.join(MODES)}")
     if session is not None:
         check_session(session)
         if is_random_session(session):
@@ -125,8 +117,7 @@ def check_options(mode: str, session: str | None, task: int, *, commit: bool, sh
     elif task != 0 or not commit:
         raise ValueError("task= and commit=False need a session= that all tasks share")
     if shard_bytes < 1:
-        message = f"shard_bytes={shard_bytes} must be at least 1"
-        raise ValueError(message)
+        raise ValueError(f"shard_bytes={shard_bytes} must be at least 1")
 
 
 def check_shards(shards: int | None, shard_bytes: int, session: str | None = None) -> None:
@@ -134,17 +125,14 @@ def check_shards(shards: int | None, shard_bytes: int, session: str | None = Non
     if shards is None:
         return
     if not 1 <= integer("shards", shards) <= MAX_SHARDS:
-        message = f"shards={shards!r} must be a whole number between 1 and {MAX_SHARDS}"
-        raise ValueError(message)
+        raise ValueError(f"shards={shards!r} must be a whole number between 1 and {MAX_SHARDS}")
     if shard_bytes != DEFAULT_SHARD_BYTES:
-        message = f"shards={shards} and shard_bytes={shard_bytes} both end a shard: give one of them"
-        raise ValueError(message)
+        raise ValueError(f"shards={shards} and shard_bytes={shard_bytes} both end a shard: give one of them")
     if session is not None:
-        message = (
+        raise ValueError(
             f"shards={shards} is the number of all shards of a write, and one task of session {session!r} "
             "cannot know what the others write: use write_dataset(shards=), or shard_bytes="
         )
-        raise ValueError(message)
 
 
 def is_codec(schema: object) -> bool:
@@ -224,8 +212,7 @@ def resolve_schema(
         if base is not None and base.manifest.schema is not None and encoding is None:
             return base.manifest.schema
         if encoding not in (None, "bytes"):
-            message = f"encoding={encoding!r} needs a schema"
-            raise ValueError(message)
+            raise ValueError(f"encoding={encoding!r} needs a schema")
         return None
     known = base.manifest.schema if base is not None else None
     if known is not None and encoding is None and not isinstance(given, Schema):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from shardio.arguments import checked_options
 from shardio.catalog import writer_name
@@ -20,10 +22,6 @@ from shardio.writer._spool import (
     open_writers,
     spool_folder,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _ENDED = "the shard is closed, and nothing can be added to it"
 _NOT_HERE = "a writer is used and closed by the process that opened it, not by a forked child"
@@ -94,15 +92,13 @@ class ShardWriter(AtomicWriter):
             StorageError: the spool failed.
         """
         if self._spool is None:
-            message = f"{self.url}: {_NOT_HERE if self._forked else _ENDED}"
-            raise ValueError(message)
+            raise ValueError(f"{self.url}: {_NOT_HERE if self._forked else _ENDED}")
         self._spool.add(payload)
 
     def close(self) -> None:
         """Store the shard, then its index."""
         if self._forked:
-            message = f"{self.url}: {_NOT_HERE}"
-            raise ValueError(message)
+            raise ValueError(f"{self.url}: {_NOT_HERE}")
         if self._spool is None:
             return
         spool, self._spool = self._spool, None

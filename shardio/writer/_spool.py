@@ -12,10 +12,12 @@ import secrets
 import tempfile
 import uuid
 import weakref
+import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 from shardio import kernels
 from shardio.errors import StorageError
@@ -24,20 +26,13 @@ from shardio.format import (
     DEFAULT_LIMITS,
     Block,
     BlockBuilder,
+    Buffer,
     Compression,
     Limits,
-    StreamCompressor,
     iterate_payloads,
 )
-from shardio.metadata import IndexBuilder
+from shardio.metadata import FinishedIndex, IndexBuilder
 from shardio.storage import TEMPORARY, Store, begin_write_back, make_folders
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from shardio.format import Buffer
-    from shardio.metadata import FinishedIndex
-
 
 _PIECE = 1 << 20
 _WRITTEN = 512 << 10  # bytes that are written by one call
@@ -164,7 +159,8 @@ class ShardSpool:
 
     def __init__(self, options: ShardOptions, *, frames_crc32c: int = 0) -> None:
         self.frames_crc32c = frames_crc32c
-        self._stream = StreamCompressor(options.level) if options.compression is Compression.ZLIB else None
+        level = 6 if options.level is None else options.level
+        self._stream = zlib.compressobj(level) if options.compression is Compression.ZLIB else None
         self._stream_bytes = self._stream_crc32c = 0
         self.blocks = BlockBuilder(
             compression=options.compression,
@@ -232,7 +228,7 @@ class ShardSpool:
             self.store(block)
         index = self._index
         if self._stream is not None:
-            self._write_stream(self._stream.finish())
+            self._write_stream(self._stream.flush())
             index.mark_stream(stored_bytes=self._stream_bytes, crc32c=self._stream_crc32c)
         try:
             self._write_waiting()

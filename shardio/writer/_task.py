@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from shardio.catalog import Catalog, SafeWork
 from shardio.errors import CommitConflictError, FormatError, StorageError
 from shardio.metadata import (
     DataKey,
     Receipt,
+    Schema,
     ShardEntry,
     ShardTable,
     SplitReceipt,
@@ -28,14 +32,7 @@ from shardio.metadata import (
     usual_index_key,
 )
 from shardio.storage import Uploads
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from shardio.catalog import Catalog, SafeWork
-    from shardio.metadata import Schema
-    from shardio.writer._spool import FinishedShard, ShardSpool
+from shardio.writer._spool import FinishedShard, ShardSpool
 
 
 class Task:

@@ -16,13 +16,18 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from shardio import codecs
-from shardio.codecs import CenterCrop, ImageOptions, RandomResizedCrop, decode_image, record_codec
-from shardio.codecs import _images as images
+from shardio.codecs import (
+    CenterCrop,
+    ImageOptions,
+    RandomResizedCrop,
+    _images as images,
+    decode_image,
+    record_codec,
+)
 from shardio.codecs._images import Box, sized_image
 from shardio.errors import CorruptRecordError, FormatError
 

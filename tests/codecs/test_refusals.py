@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from shardio.codecs import encode_example, encode_tensors, record_codec
 from shardio.errors import CorruptRecordError, FormatError, SchemaError, ShardioError

@@ -6,8 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from shardio.codecs import ImageOptions, RaggedColumn, record_codec
 from tests.codecs._values import NUMBERS, SHAPES, TENSOR_NUMBERS, arrays, features, rows_of, same, values

@@ -7,8 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from shardio.codecs import decode_tensors, encode_tensors, read_tensors, record_codec
 from shardio.errors import CorruptRecordError, FormatError, SchemaError, ShardioError

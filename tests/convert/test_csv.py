@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import shardio
 from shardio.cli import main

@@ -13,8 +13,7 @@ import pytest
 from torchdata.nodes import Loader, Mapper, Prefetcher
 
 import shardio
-from shardio.engines import dask as shardio_dask
-from shardio.engines import polars as shardio_polars
+from shardio.engines import dask as shardio_dask, polars as shardio_polars
 from shardio.engines._spans import ShardSpan
 from shardio.engines.torchdata import ShardioNode
 from tests.engines.conftest import RECORDS, write_numbers

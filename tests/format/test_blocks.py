@@ -10,8 +10,7 @@ import zlib
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shardio import kernels
 from shardio.errors import CorruptBlockError

@@ -7,8 +7,7 @@ import math
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shardio import Feature
 from shardio.errors import SchemaError

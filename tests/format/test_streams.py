@@ -11,8 +11,7 @@ import zlib
 
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import Compression, Limits, decode_stream, iterate_payloads, sniff_compression

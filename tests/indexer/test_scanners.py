@@ -8,8 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
 from shardio.metadata import IndexBuilder, parse_head

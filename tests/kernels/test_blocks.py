@@ -8,8 +8,7 @@ from typing import Any
 import crc32c
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shardio.errors import CorruptBlockError
 from tests.format.plain import frame

@@ -7,8 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shardio.kernels import Column, FeatureRequest, encode_sequence_example, make_column
 from shardio.v1 import example_pb2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+from pathlib import Path
 
 import pytest
 
@@ -11,13 +12,13 @@ import shardio.lifecycle
 from shardio.catalog import Catalog
 from shardio.errors import NotFoundError
 from shardio.storage import connect
-from tests.promises.places import PLACES, fresh
+from tests.promises.places import PLACES, copied
 
 
-@pytest.fixture(params=PLACES)
-def url(request, tmp_path) -> str:
+@pytest.fixture(scope="module")
+def thirty_days(tmp_path_factory) -> Path:
     """Thirty days of two splits, with a schema that grew, and some deleted records."""
-    url = fresh(request.param, tmp_path)
+    url = tmp_path_factory.mktemp("made") / "ds"
     for day in range(30):
         schema = {"n": "int64", "text": "text"}
         if day >= 10:
@@ -28,6 +29,11 @@ def url(request, tmp_path) -> str:
                 out.write({**value, "more": k} if day >= 10 else value, "train" if k % 3 else "val")
     shardio.delete(url, [1, 2, 50], split="train")
     return url
+
+
+@pytest.fixture(params=PLACES)
+def url(request, thirty_days, tmp_path) -> str:
+    return copied(thirty_days, request.param, tmp_path)
 
 
 def content(url: str, **options) -> dict[str, list[tuple[object, ...]]]:

@@ -7,8 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shardio.errors import FormatError, UnsafeNameError
 from shardio.metadata import ShardEntry, ShardTable, parse_list, seal_list

@@ -7,8 +7,7 @@ import io
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shardio.errors import FormatError, UnsupportedVersionError
 from shardio.format import Compression, Framing, Limits, RecordCrc

@@ -6,8 +6,7 @@ import hashlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from shardio.errors import FormatError, ShardioError, UnsafeNameError, UnsupportedVersionError
 from shardio.format import Compression, Framing, Limits

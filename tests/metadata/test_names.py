@@ -8,8 +8,7 @@ import posixpath
 import re
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from shardio.errors import UnsafeNameError
 from shardio.metadata import (

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.message import DecodeError, Message
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shardio.errors import FormatError
 from shardio.format import Limits

@@ -6,13 +6,11 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from shardio import codecs
 from tests.codecs._forms import FILE, RECORDS, answer
-from tests.oracle.golden import answer as theirs
-from tests.oracle.golden import answers
+from tests.oracle.golden import answer as theirs, answers
 
 pytestmark = pytest.mark.oracle
 

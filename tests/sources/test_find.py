@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from shardio.errors import NotFoundError
 from shardio.sources import SplitUrl, common_folder, expand_braces, find_files

@@ -21,9 +21,16 @@ import pytest
 from crc32c import crc32c
 
 from shardio.errors import NotFoundError, StorageError
-from shardio.storage import LocalStore, ShortReadError, Store, UnknownOutcomeError, advise_need, connect
-from shardio.storage import _create as creation
-from shardio.storage import _local as local
+from shardio.storage import (
+    LocalStore,
+    ShortReadError,
+    Store,
+    UnknownOutcomeError,
+    _create as creation,
+    _local as local,
+    advise_need,
+    connect,
+)
 from tests.independent_reader import masked
 from tests.suites.store import CONTENT, StoreLaws, put_from_process
 

@@ -21,8 +21,7 @@ from shardio.errors import CorruptBlockError
 from shardio.order import Plan
 from shardio.reader._mapped import MappedRows
 from shardio.reader._tuning import TUNING
-from shardio.storage import _local as local
-from shardio.storage import _memory
+from shardio.storage import _local as local, _memory
 from shardio.streaming import _stream, _windows
 from shardio.streaming._pipeline import PipelineOptions
 from shardio.streaming._windows import Memory

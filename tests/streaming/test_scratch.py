@@ -26,8 +26,7 @@ from shardio.order import SCRATCH_BYTES
 from shardio.reader import FetchedFrames
 from shardio.storage import BlockCache
 from shardio.storage._local import LocalStore
-from shardio.streaming import _scratch as scratch_module
-from shardio.streaming import _windows as windows_module
+from shardio.streaming import _scratch as scratch_module, _windows as windows_module
 from shardio.streaming._scratch import ScratchSpace
 from shardio.torch import StreamingDataLoader, StreamingDataset
 from tests.streaming.datasets import memory_url

@@ -9,8 +9,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import shardio
 from shardio.errors import ResumeError, SchemaError

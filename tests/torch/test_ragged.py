@@ -7,8 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.utils.data import DataLoader, default_convert
 from torchdata.stateful_dataloader import StatefulDataLoader
 

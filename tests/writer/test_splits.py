@@ -7,8 +7,7 @@ import warnings
 from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import shardio
 from shardio.errors import NotFoundError, UnsafeNameError

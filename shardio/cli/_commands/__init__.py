@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from shardio.cli._command import Command
+from shardio.cli._command import Command
 
 __all__ = ["all_commands"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardio.cli._command import Command, Option, flag
-from shardio.cli._console import CLEAN, DAMAGE
+from shardio.cli._console import CLEAN, DAMAGE, Console
 from shardio.cli._describe import DRY_RUN, feature_lines
 from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
@@ -18,7 +18,6 @@ from shardio.display import count, plural, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardio.cli._console import Console
     from shardio.cli._given import Given
     from shardio_indexer import AdoptReport
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import WHOLE, Command, Option, PlaceParam, Value
-from shardio.cli._console import CLEAN
-from shardio.cli._given import DATASETS
+from shardio.cli._console import CLEAN, Console
+from shardio.cli._given import DATASETS, Given
 from shardio.cli._values import rank_of
 from shardio.display import count, plural
 
 if TYPE_CHECKING:
-    from shardio.cli._console import Console
-    from shardio.cli._given import Given
     from shardio.reader import DatasetReader
     from shardio.streaming import AuditedRecord, Mix
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import Command, flag
-from shardio.cli._console import CLEAN
-from shardio.cli._given import READING
+from shardio.cli._console import CLEAN, Console
+from shardio.cli._given import READING, Given
 from shardio.cli._plots import bars, check_plot, plot_bench, plot_option
 from shardio.cli._signature import Takes
 from shardio.display import count, size
 
 if TYPE_CHECKING:
-    from shardio.cli._console import Console
-    from shardio.cli._given import Given
     from shardio.streaming import BenchReport
 
 _SHORT = 0.1  # seconds, within which the clock and the machine say more than the dataset

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import WHOLE, Argument, Command, Option, PlaceParam
-from shardio.cli._console import CLEAN
+from shardio.cli._console import CLEAN, Console
 from shardio.cli._signature import Takes
 from shardio.display import plural, size
 
 if TYPE_CHECKING:
-    from shardio.cli._console import Console
     from shardio.cli._given import Given
 
 

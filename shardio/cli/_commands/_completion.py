@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from shardio.cli._command import COMPLETION_VARIABLE, Argument, Command
-from shardio.cli._console import CLEAN
-
-if TYPE_CHECKING:
-    from shardio.cli._console import Console
-    from shardio.cli._given import Given
+from shardio.cli._console import CLEAN, Console
+from shardio.cli._given import Given
 
 _SHELLS = ("bash", "zsh", "fish")
 

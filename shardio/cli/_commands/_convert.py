@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardio.cli._command import Command, Option, Value
-from shardio.cli._console import CLEAN, DAMAGE
+from shardio.cli._console import CLEAN, DAMAGE, Console
 from shardio.cli._describe import DRY_RUN, feature_lines
+from shardio.cli._given import Given
 from shardio.cli._signature import Takes
 from shardio.cli._values import function_of
 from shardio.display import plural, size
-
-if TYPE_CHECKING:
-    from shardio.cli._console import Console
-    from shardio.cli._given import Given
 
 
 def _run(given: Given, console: Console) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import WHOLE, Argument, Command, Option, Value, options
-from shardio.cli._console import CLEAN
+from shardio.cli._console import CLEAN, Console
 from shardio.cli._describe import DRY_RUN, print_version
 from shardio.cli._signature import Takes, typed
 from shardio.cli._values import parse_key
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from shardio.cli._console import Console
     from shardio.cli._given import Given
     from shardio.lifecycle import DeleteReport, EraseReport
     from shardio.storage import CacheOptions

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardio.cli._command import Command
-from shardio.cli._console import CLEAN, DAMAGE
+from shardio.cli._console import CLEAN, DAMAGE, Console
 from shardio.cli._describe import DRY_RUN
+from shardio.cli._given import Given
 from shardio.cli._signature import Takes
 from shardio.display import plural
-
-if TYPE_CHECKING:
-    from shardio.cli._console import Console
-    from shardio.cli._given import Given
 
 
 def _run(given: Given, console: Console) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import Argument, Command, Value, flag
-from shardio.cli._console import CLEAN
-from shardio.cli._given import READING
-from shardio.cli._records import DECODING, open_parts, reader_of
+from shardio.cli._console import CLEAN, Console
+from shardio.cli._given import READING, Given
+from shardio.cli._records import DECODING, RecordGroup, open_parts, reader_of
 from shardio.cli._signature import Takes
 from shardio.cli._values import whole_number
 from shardio.display import count, describe, plain, plural
@@ -15,9 +15,6 @@ from shardio.display import count, describe, plain, plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardio.cli._console import Console
-    from shardio.cli._given import Given
-    from shardio.cli._records import RecordGroup
     from shardio.reader import Location
 
 _FIRST_BYTES = 512
@@ -27,8 +24,7 @@ def _run(given: Given, console: Console) -> int:
     parts = open_parts(given, decode=not given.raw)
     if len(parts) > 1:
         names = ", ".join(part.name for part in parts)
-        message = f"{given.url} has several splits, choose one with --split: {names}"
-        raise ValueError(message)
+        raise ValueError(f"{given.url} has several splits, choose one with --split: {names}")
     part = parts[0]
     read = reader_of("bytes" if given.raw else given.read_as)
     shown = []
@@ -96,8 +92,7 @@ def _position(text: str) -> int:
     try:
         return whole_number(text)
     except ValueError:
-        message = f"expected a number of a record, found {text!r}"
-        raise ValueError(message) from None
+        raise ValueError(f"expected a number of a record, found {text!r}") from None
 
 
 COMMAND = Command(

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardio.cli._command import WHOLE, Command, Option
-from shardio.cli._console import CLEAN
-from shardio.cli._given import READING
+from shardio.cli._console import CLEAN, Console
+from shardio.cli._given import READING, Given
 from shardio.cli._records import DECODING, open_parts, reader_of
 from shardio.cli._signature import Takes
 from shardio.display import describe, plain, plural
 
-if TYPE_CHECKING:
-    from shardio.cli._console import Console
-    from shardio.cli._given import Given
-
 
 def _run(given: Given, console: Console) -> int:
     if given.n < 0:
-        message = f"-n {given.n} must be at least 0"
-        raise ValueError(message)
+        raise ValueError(f"-n {given.n} must be at least 0")
     read = reader_of(given.read_as)
     parts = open_parts(given, decode=True)
     shown = []

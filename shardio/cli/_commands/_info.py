@@ -6,17 +6,14 @@ Records are read only where no schema describes them, and then the first ones.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardio.cli._command import Argument, Command, Option, PlaceParam, flag
-from shardio.cli._console import CLEAN
+from shardio.cli._console import CLEAN, Console
 from shardio.cli._describe import dataset_facts, feature_notes, seen_facts, shard_facts
+from shardio.cli._given import Given
 from shardio.cli._signature import Takes
 from shardio.display import count, plain, plural, size
-
-if TYPE_CHECKING:
-    from shardio.cli._console import Console
-    from shardio.cli._given import Given
 
 
 def _run(given: Given, console: Console) -> int:
@@ -35,8 +32,7 @@ def _run(given: Given, console: Console) -> int:
     number = given.version
     if is_shard(given.url, version=number, storage_options=options, engine=given.engine):
         if number is not None:
-            message = f"{given.url} is a single shard: it has no versions"
-            raise ValueError(message)
+            raise ValueError(f"{given.url} is a single shard: it has no versions")
         facts = shard_facts(given.url, options, given.engine)
         seen = seen_facts(given.url, options, given.engine, shard=True)
         if console.json:

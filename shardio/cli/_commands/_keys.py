@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import Argument, Command, Option
-from shardio.cli._console import CLEAN
+from shardio.cli._console import CLEAN, Console
 from shardio.cli._signature import Takes
 from shardio.cli._values import parse_key
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from shardio.cli._console import Console
     from shardio.cli._given import Given
     from shardio.lifecycle import KeysReport
 

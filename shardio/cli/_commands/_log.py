@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardio.cli._command import WHOLE, Command, Option
-from shardio.cli._console import CLEAN
+from shardio.cli._console import CLEAN, Console
 from shardio.cli._describe import moment
+from shardio.cli._given import Given
 from shardio.cli._signature import Takes
 from shardio.display import count, size
-
-if TYPE_CHECKING:
-    from shardio.cli._console import Console
-    from shardio.cli._given import Given
 
 _WIDTH = 60  # of the metadata; `--json` has all of it
 

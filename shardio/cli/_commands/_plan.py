@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardio.cli._command import WHOLE, Command, Option, Value
-from shardio.cli._console import CLEAN
-from shardio.cli._given import DATASETS
+from shardio.cli._console import CLEAN, Console
+from shardio.cli._given import DATASETS, Given
 from shardio.cli._plots import check_plot, plot_option, plot_order
 from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
@@ -16,8 +16,6 @@ from shardio.display import count, plural, size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardio.cli._console import Console
-    from shardio.cli._given import Given
     from shardio.order import Mixing, Plan, PlanReport
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix
@@ -77,8 +75,7 @@ def _data(given: Given) -> DatasetReader | Mix:
     readers = [given.open(url) for url in given.urls]
     weights = given.weights or ([1.0] * len(readers) if len(readers) > 1 else [])
     if len(weights) != len(readers) and (weights or len(readers) > 1):
-        message = f"{len(weights)} --weights for {len(readers)} datasets: give one for each"
-        raise ValueError(message)
+        raise ValueError(f"{len(weights)} --weights for {len(readers)} datasets: give one for each")
     if not weights:
         return readers[0]
     return given.call(shardio.mix, list(zip(readers, weights, strict=True)))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import Command, Option
-from shardio.cli._console import CLEAN, DAMAGE
+from shardio.cli._console import CLEAN, DAMAGE, Console
 from shardio.cli._given import reported
 from shardio.cli._signature import Takes
 from shardio.display import plural
 
 if TYPE_CHECKING:
-    from shardio.cli._console import Console
     from shardio.lifecycle import RepairReport
 
 _SHOWN = 20

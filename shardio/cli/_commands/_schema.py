@@ -6,13 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import Argument, Command, Option, PlaceParam
-from shardio.cli._console import CLEAN
+from shardio.cli._console import CLEAN, Console
 from shardio.cli._describe import feature_facts, feature_notes, print_version
 from shardio.cli._signature import Takes, pairs
 from shardio.cli._values import text_pair
 
 if TYPE_CHECKING:
-    from shardio.cli._console import Console
     from shardio.cli._given import Given
     from shardio.lifecycle import SchemaReport
     from shardio.metadata import Schema
@@ -28,8 +27,7 @@ def _run(given: Given, console: Console) -> int:
     features = _features(given)
     if not change:
         if features or given.rename or given.dry_run:
-            message = f"to change the schema write: shardio schema set {words[0]} ..."
-            raise ValueError(message)
+            raise ValueError(f"to change the schema write: shardio schema set {words[0]} ...")
         reader = given.at(words[0]).call(shardio.open, split="all", decode=False)
         schema = reader.schema
         if console.json:

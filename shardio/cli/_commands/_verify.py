@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import Command
-from shardio.cli._console import CLEAN, DAMAGE, FAILED
+from shardio.cli._console import CLEAN, DAMAGE, FAILED, Console
 from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from shardio.cli._console import Console
     from shardio.cli._given import Given
     from shardio.maintenance import Finding, VerifyProgress, VerifyReport
 

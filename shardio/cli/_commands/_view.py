@@ -5,15 +5,12 @@ from __future__ import annotations
 import ipaddress
 import signal
 import webbrowser
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardio.cli._command import WHOLE, Command, Option, PlaceParam, flag
-from shardio.cli._console import CLEAN
+from shardio.cli._console import CLEAN, Console
+from shardio.cli._given import Given
 from shardio.cli._signature import Takes
-
-if TYPE_CHECKING:
-    from shardio.cli._console import Console
-    from shardio.cli._given import Given
 
 _REPORT = "what `shardio verify URL --json` printed"
 
@@ -69,8 +66,7 @@ def _is_loopback(host: str) -> bool:
 def _read_report(given: Given) -> dict[str, Any]:
     report = given.read_json(given.report, _REPORT)
     if not isinstance(report, dict) or "findings" not in report:
-        message = f"{given.report} holds no report: expected {_REPORT}"
-        raise ValueError(message)
+        raise ValueError(f"{given.report} holds no report: expected {_REPORT}")
     return report
 
 

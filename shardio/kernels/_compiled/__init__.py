@@ -20,8 +20,7 @@ def _is_built(name: str) -> bool:
 # Without this question a development environment, where Cython is installed, would run the sources as Python:
 # right and a thousand times slower than the reference.
 if not all(map(_is_built, _MODULES)):
-    message = "the kernels were not compiled here"
-    raise ImportError(message)
+    raise ImportError("the kernels were not compiled here")
 
 from shardio.kernels._compiled._blocks import (  # noqa: E402 (after the question whether they are there)
     MappedRecords,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from shardio.kernels._arguments import (
     FoundFrames,
@@ -19,11 +21,6 @@ from shardio.kernels._arguments import (
 )
 from shardio.kernels._checksums import crc32c
 from shardio.kernels._reference._frames import check_frames
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
 
 
 class ShardIndex:

@@ -7,9 +7,11 @@ parts.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.kernels._arguments import as_bytes
 from shardio.kernels._features import KINDS, Column, Records
@@ -22,11 +24,6 @@ from shardio.kernels._values import (
     wrong_name,
     wrong_value,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 # Values from these on take one byte more; negative ones, as unsigned numbers, take ten.
 _STEPS = np.array([1 << shift for shift in range(7, 64, 7)], np.uint64)
@@ -177,8 +174,7 @@ def _feature(value: Any) -> bytes:
         return _field(b"\x0a", _field(b"\x0a", value))
     if isinstance(value, int):
         if not -(1 << 63) <= value < 1 << 63:
-            message = f"expected an int of 64 bits, found {value}"
-            raise OverflowError(message)
+            raise OverflowError(f"expected an int of 64 bits, found {value}")
         return _field(b"\x1a", _field(b"\x0a", _few([value])))
     if isinstance(value, float):
         with np.errstate(over="ignore"):

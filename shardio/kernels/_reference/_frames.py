@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import crc32c as _library
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from shardio.kernels._arguments import (
     MAX_BLOCK,
@@ -27,11 +29,6 @@ from shardio.kernels._arguments import (
     too_long,
 )
 from shardio.kernels._checksums import crc32c
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
 
 HEAD, TAIL = 12, 4  # bytes before and after the payload
 _MASK = 0xA282EAD8

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.kernels._arguments import as_box, as_images
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def resize_image(

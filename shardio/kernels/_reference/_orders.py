@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from shardio.kernels._arguments import as_ranges
-from shardio.kernels._interleaving import Interleaved, as_parts
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from shardio.kernels._interleaving import Interleaving, InterleavingState, Network
+from shardio.kernels._interleaving import Interleaved, Interleaving, InterleavingState, Network, as_parts
 
 _BLOCK = 8192  # numbers that go through the network at once: their arrays stay in the second-level cache
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd

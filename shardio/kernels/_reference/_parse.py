@@ -7,7 +7,8 @@ and keeps every bit: a signalling NaN would not survive the way through a Python
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +25,6 @@ from shardio.kernels._features import (
     fill_missing,
 )
 from shardio.kernels._reference._slices import gather, slice_records
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _LISTS = (None, "bytes_list", "float_list", "int64_list")  # by number of the kind
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from shardio.kernels._arguments import (
     as_blocks,
@@ -21,11 +23,6 @@ from shardio.kernels._arguments import (
     row_outside,
 )
 from shardio.kernels._checksums import crc32c
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
 
 _HEAD, _TAIL = 12, 4  # bytes of a TFRECORD frame before and behind its payload
 
