@@ -20,8 +20,8 @@ from typing import Any, Literal
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog, Version
 from shardio.display import plural
-from shardio.errors import BadRecord, NotFoundError, StorageError
-from shardio.metadata import Schema, ShardEntry
+from shardio.errors import BadRecord, NotFoundError, StorageError, UnsafeNameError
+from shardio.metadata import Schema, ShardEntry, is_own_key
 from shardio.progress import displayed
 from shardio.sources import SplitRules, SplitUrl, check_partitions, explain_listing, find_governed
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
@@ -232,6 +232,15 @@ class _Adoption:
                 found, unusable_keys=doomed.intersection(found.index_keys(found.uuid(self._options)))
             )
             entry = self._known.get((shard.root, shard.key))
+            if entry is None and not shard.root and is_own_key(shard.key):
+                # When its version has expired, garbage collection could not tell it from what writers left.
+                error = UnsafeNameError(
+                    "a file has a name as this dataset's own shards have",
+                    url=shard.url,
+                    advice="rename it, or make a dataset of it elsewhere, with into=",
+                )
+                self._refused.append(Refusal(shard.url, error))
+                continue
             there = shard.uuid(self._options) in rewritten or (shard.root, shard.key) in gone
             if entry is None and there:
                 within.append(shard.url)

@@ -49,6 +49,8 @@ CUT = b"\x89PNG\r\n\x1a\n, no more"  # begins as an image, and is none
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
 # Followed where the situation is at home: the test does what the advice says, and it helps.
 ELSEWHERE = {
+    "rename it, or make a dataset of it elsewhere, with into=":
+        "tests/indexer/test_adopt.py::test_a_shard_of_others_has_no_name_of_ours",
     "open that dataset, commit its sessions (`shardio commit`) or `shardio convert` it":
         "tests/indexer/test_adopt.py::test_a_first_session_is_not_adopted_before_it_is_committed",
     "choose a place outside of it":

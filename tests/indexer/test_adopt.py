@@ -17,7 +17,14 @@ import shardio
 import shardio_indexer
 from shardio import codecs
 from shardio.catalog import Catalog
-from shardio.errors import CommitConflictError, FormatError, NotFoundError, SchemaError, StaleIndexError
+from shardio.errors import (
+    CommitConflictError,
+    FormatError,
+    NotFoundError,
+    SchemaError,
+    StaleIndexError,
+    UnsafeNameError,
+)
 from shardio.metadata import DataKey, data_key
 from shardio_indexer import ScanOptions, _adopt
 from shardio_indexer._shard import FoundShard
@@ -641,14 +648,18 @@ def test_an_index_that_is_doomed_meanwhile_stops_the_adoption(tmp_path, monkeypa
     assert list(shardio.open(into, allow_roots={str(theirs): {}})) == [b"mine", payload]
 
 
-def test_a_shard_of_others_is_never_garbage_whatever_its_name(tmp_path) -> None:
-    """Adopted in place, under a name such as lost attempts of a session have."""
+def test_a_shard_of_others_has_no_name_of_ours(tmp_path) -> None:
+    """Once its version has expired, it could not be told from what lost attempts of a session left."""
     name = data_key(DataKey("train", "mine", 0, "0123456789abcdef", 0))
-    with shardio.DatasetWriter(tmp_path, session="mine") as out:
+    with shardio.DatasetWriter(tmp_path / "ds", session="mine") as out:
         out.write(b"mine", "train")
-    (tmp_path / name).write_bytes(tfrecord([b"theirs"]))
-    assert shardio_indexer.adopt(tmp_path / name, into=tmp_path).version == 2
-    with shardio.DatasetWriter(tmp_path, mode="overwrite") as out:
-        out.write(b"new", "train")
-    shardio.gc(tmp_path, keep=1, dry_run=False)
-    assert (tmp_path / name).exists()
+    theirs = tmp_path / "ds" / name
+    theirs.write_bytes(tfrecord([b"theirs"]))
+    report = shardio_indexer.adopt(theirs, into=tmp_path / "ds")
+    assert (report.ok, report.adopted, report.version) == (False, 0, 1)
+    (refusal,) = report.refused
+    assert isinstance(refusal.error, UnsafeNameError)
+    assert shardio_indexer.adopt(theirs, into=tmp_path / "elsewhere").adopted == 1
+    theirs.rename(tmp_path / "ds" / "theirs.tfrecord")
+    assert shardio_indexer.adopt(tmp_path / "ds" / "theirs.tfrecord", into=tmp_path / "ds").adopted == 1
+    assert list(shardio.open(tmp_path / "ds")) == [b"mine", b"theirs"]
