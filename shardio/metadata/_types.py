@@ -359,11 +359,13 @@ def _fit_bfloat16(array: npt.NDArray[Any], expected: str) -> npt.NDArray[Any]:
     if array.dtype.kind != "f":
         raise ValueMismatchError(expected, _found(array), "give floats, or the bits as uint16")
     bits = np.asarray(_round(array, np.dtype("<f4"), expected), order="C").view("<u4").astype(np.uint64)
+    # NumPy 1 makes a signed number of a Python number and a single unsigned one, unless that has an axis.
+    bits = np.atleast_1d(bits)
     # Round to nearest, ties to even, on the 16 bits that go; a NaN keeps its sign and becomes quiet.
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     quiet = (bits >> 16) | _QUIET
     is_nan = (bits & 0x7FFFFFFF) > _INFINITY << 16
-    result = np.where(is_nan, quiet, rounded).astype("<u2")
+    result = np.where(is_nan, quiet, rounded).astype("<u2").reshape(array.shape)
     overflow = ((result & 0x7FFF) == _INFINITY) & np.isfinite(array)
     if bool(overflow.any()):
         raise ValueMismatchError(
