@@ -197,7 +197,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
             kind, output.staging, schema, settings, encoded=encoded, skip=skip or on_error == "skip"
         )
         found: dict[_SplitPart, _PartFiles] = {}
-        for part, written in _results(job, parts, executor, show, len(whole)):
+        for part, written in _results(job, parts, executor, show, len(whole), output):
             output.take(written.names)
             found[part] = written
         for part in parts:
@@ -310,8 +310,11 @@ def _results(
     executor: Executor | None,
     show: Callable[[CountProgress], None] | None,
     total: int,
+    output: AtomicOutput,
 ) -> Iterator[tuple[_SplitPart, _PartFiles]]:
     """Yield each part with what became of it, in the order in which they end.
+
+    Where one fails, `output` is told of what others had made by then, which goes.
 
     Raises:
         StorageError: a worker was lost again and again.
@@ -329,7 +332,8 @@ def _results(
             yield part, written
     else:
         runner: JobRunner[_SplitPart, _PartFiles] = JobRunner(job, executor=executor)
-        with contextlib.closing(runner.run(parts)) as jobs:
+        with contextlib.ExitStack() as failed, contextlib.closing(runner.run(parts)) as jobs:
+            failed.callback(lambda: output.discard(name for each in runner.left() for name in each.names))
             for part, result in jobs:
                 if isinstance(result, LostJob):
                     lost = f"a worker was lost {result.tries} times while it exported split {part.split!r}"
@@ -338,6 +342,7 @@ def _results(
                 done += result.records
                 tell(0)
                 yield part, result
+            failed.pop_all()
     tell(0)
 
 

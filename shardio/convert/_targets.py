@@ -38,7 +38,7 @@ import tarfile
 import tempfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, ClassVar, Self, cast
@@ -154,13 +154,19 @@ class AtomicOutput:
                 )
             self.names[name] = None
 
+    def discard(self, names: Iterable[str]) -> None:
+        """Remove what was uploaded for an export that failed."""
+        if self._held is None:
+            for name in names:
+                self._store.delete(name)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._held is None:
-            for name in self.names if kind is not None else ():
-                self._store.delete(name)
+            if kind is not None:
+                self.discard(self.names)
             return
         try:
             if kind is None:

@@ -39,6 +39,7 @@ from shardio.order._report import (
     PRICES as PRICES,
     PlanReport as PlanReport,
     SourceReading as SourceReading,
+    needs_no_blocks as needs_no_blocks,
     process_memory as process_memory,
     reading_of as reading_of,
     reads_alone as reads_alone,

@@ -29,6 +29,7 @@ _SAMPLED_STEPS = 8
 _SAMPLED_ROWS = 256
 # Bytes between two runs of a file that are read, because a call costs more; as the reader does.
 NEAR = 4096
+_CHECKSUM_BYTES = 4
 
 
 class PriceList(NamedTuple):
@@ -252,6 +253,8 @@ class SourceReading(NamedTuple):
         breaks: the share of neighbouring rows that are too far apart for one request.
         unread: records stay in their files until they are delivered; what windows hold is where they are.
         scratch: records are kept on a local disk until they are delivered.
+        record: the shards as they are, and the stored bytes of a record, where records can be read without
+            their blocks; else None.
     """
 
     sizes: ShardSizes
@@ -259,6 +262,7 @@ class SourceReading(NamedTuple):
     breaks: float = 0.0
     unread: bool = False
     scratch: bool = False
+    record: tuple[ShardSizes, float] | None = None
 
     @property
     def held_row_bytes(self) -> float:
@@ -287,13 +291,15 @@ def reading_of(
         may_be_alone: records may be read without their windows.
     """
     windows, window, row = lanes.locate(parts)
-    bytes_, requests, records, blocks = 0.0, 0, 0, 0.0
-    for source, (sizes, exact, breaks, *_) in enumerate(sources):
+    bytes_, requests, records, blocks, alone = 0.0, 0, 0, 0.0, 0.0
+    for source, (sizes, exact, breaks, *_, record) in enumerate(sources):
         stored, block = sizes.row_stored_bytes, sizes.block_stored_bytes
         own = np.flatnonzero(windows.source == source)
         rows = int(np.count_nonzero(windows.source[window] == source))
         records += rows
         blocks += rows * max(block, stored)
+        no_blocks = record is not None and needs_no_blocks(record[0], rows)
+        alone += rows * (record[1] if record is not None and no_blocks else max(block, stored))
         for cycle in np.unique(windows.cycle[own]).tolist():
             some = own[windows.cycle[own] == cycle]
             chosen = windows.take(some)
@@ -312,8 +318,15 @@ def reading_of(
             between = _between(pieces, stored) if by_block or exact else 0
             bytes_ += (wanted + between) * stored + edges
     if may_be_alone and not mapped and blocks < bytes_:
-        return BatchReading(round(blocks), records, alone=True)
+        return BatchReading(round(alone), records, alone=True)
     return BatchReading(round(bytes_), requests, alone=False)
+
+
+def needs_no_blocks(sizes: ShardSizes, rows: int) -> bool:
+    """Tell whether the checksums of all records are little beside blocks of so many rows of the dataset."""
+    blocks = rows * (sizes.block_stored_bytes - sizes.row_stored_bytes)
+    shards = int(np.count_nonzero(sizes.rows))
+    return rows >= 4 * shards and blocks > 2 * _CHECKSUM_BYTES * sizes.total_rows
 
 
 def _between(pieces: Pieces, stored: float) -> int:

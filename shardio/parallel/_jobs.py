@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 _TRIES = 3
 # Jobs under way on an executor that does not say how many workers it has.
 _MOST_AHEAD = 1024
+# So long the jobs that are under way on a caller's executor are waited for when another failed.
+_ENDING_SECONDS = 60.0
 _REDRAW = 1.0
 # What engines call a worker that is gone, by their package; none of them is imported for it. Functions raise
 # errors of the same names: `torch.OutOfMemoryError` is one of a function that failed.
@@ -250,6 +252,13 @@ class JobRunner(Generic[Job, Result]):
         else:
             for future in self._waiting:
                 future.cancel()
+
+    def left(self) -> Iterator[Result]:
+        """Yield results that `run` did not, when it was left early; what is under way is waited for."""
+        yield from (result for _, result in self._finished if not isinstance(result, LostJob))
+        begun = [future for future in self._waiting if not future.cancelled()]
+        ended, _ = wait(begun, timeout=_ENDING_SECONDS)
+        yield from (future.result() for future in ended if future.exception() is None)
 
 
 def check_workers(workers: int | None, executor: Executor | None = None) -> None:

@@ -39,6 +39,7 @@ from shardio.order import (
     StepGroup,
     check_memory,
     decoded_memory,
+    needs_no_blocks,
     process_memory,
     rank_slice,
     reading_of,
@@ -101,7 +102,6 @@ _EARLY_SCRATCH_SHARE = 1 / 16
 _LARGE_STEP_BYTES = 128 << 20
 # Records of the first batch that one call fetches from a bucket, all at once.
 _FIRST_ROWS = 64
-_CHECKSUM_BYTES = 4
 # Threads that fetch from a network, where most of the time is waiting: each has a group under way.
 _IO_THREADS = 4
 _MOST_IO_THREADS = 16
@@ -520,7 +520,7 @@ class _Planner:
         futures: list[PendingWindow] = []
         for source in range(len(lanes.readers)):
             own = np.flatnonzero(rows.sources == source)
-            alone = _needs_no_blocks(self._options.sizes[source], own.size)
+            alone = needs_no_blocks(self._options.sizes[source], own.size)
             most = own.size if alone else _FIRST_ROWS
             for low in range(0, own.size, most):
                 some = own[low : low + most]
@@ -531,13 +531,6 @@ class _Planner:
         if self._options.identities:
             identities = RowIdentities(*(column[group.order] for column in rows))
         return PlannedSteps(group, futures, window, row, identities)
-
-
-def _needs_no_blocks(sizes: ShardSizes, rows: int) -> bool:
-    """Tell whether the checksums of all records are little beside blocks of so many rows of the dataset."""
-    blocks = rows * (sizes.block_stored_bytes - sizes.row_stored_bytes)
-    shards = int(np.count_nonzero(sizes.rows))
-    return rows >= 4 * shards and blocks > 2 * _CHECKSUM_BYTES * sizes.total_rows
 
 
 class _PassThreads:

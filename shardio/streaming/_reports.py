@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardio.arguments import checked_options
-from shardio.order import NEAR, PlanReport, SourceReading, advice, audit as audit_order, more_scratch, report
+from shardio.order import (
+    NEAR,
+    PlanReport,
+    ShardSizes,
+    SourceReading,
+    advice,
+    audit as audit_order,
+    more_scratch,
+    report,
+)
 from shardio.reader import DatasetReader
 from shardio.streaming._components import Component, Mix, components_of
 from shardio.streaming._pipeline import budget_of, reads_by_block
@@ -94,7 +103,7 @@ def plan_report(
         by_block=by_block,
         read=[
             _reading_of(component, by_block=by_block, alone=plan.interleaved)._replace(
-                unread=own.unread, scratch=own.scratch
+                unread=own.unread, scratch=own.scratch, record=_record_of(component)
             )
             for component, plan, own in zip(made.components, made.order.plans, made.reads, strict=True)
         ],
@@ -109,6 +118,15 @@ def plan_report(
         budget=budget,
         shuffled=[component.is_shuffled for component in made.components],
     )
+
+
+def _record_of(component: Component) -> tuple[ShardSizes, float] | None:
+    """Return shards and the bytes of a record, where records can be read without their blocks."""
+    source, sizes = component.source, component.order.sizes
+    options = source.options
+    if not (source.has_record_checksums and options.verify and options.on_error == "raise" and len(source)):
+        return None
+    return sizes, sizes.total_stored_bytes / len(source)
 
 
 def _reading_of(component: Component, *, by_block: bool, alone: bool) -> SourceReading:

@@ -113,7 +113,7 @@ def test_adopted_shards(tmp_path):
     shards = sorted((tmp_path / "own" / "data").glob("train*.tfrecord"))
     before = {path: path.read_bytes() for path in shards}
     into = tmp_path / "into"
-    shardio_indexer.adopt(f"{tmp_path}/own/data/train*.tfrecord", into=into)
+    shardio_indexer.adopt(shards, into=into)
     root = {str(tmp_path / "own" / "data"): {}, str(tmp_path / "own"): {}, f"{tmp_path}/own/data/": {}}
     # Their place need not be allowed, since they are not read.
     report = shardio.delete(into, [0, 50])
