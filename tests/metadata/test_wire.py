@@ -205,7 +205,7 @@ def messages_in(message: Message) -> int:
         if descriptor.message_type.GetOptions().map_entry:
             found += len(value)
         else:
-            children = value if descriptor.is_repeated else [value]
+            children = [value] if isinstance(value, Message) else value
             found += sum(1 + messages_in(child) for child in children)
     return found
 
