@@ -59,12 +59,13 @@ def test_a_task_that_gets_term_is_requeued_and_continues(tmp_path) -> None:
     _command(tmp_path / "bin" / "srun", 'exec "$@"')
     _command(tmp_path / "bin" / "scontrol", f'echo "$@" >> {tmp_path}/queue')
     _command(tmp_path / "bin" / "python", f'exec {sys.executable} "$@"')
-    # The task waits half-way in its first run, until it is told to end.
+    # The task waits half-way in its first run, until it is told to end: in short sleeps, because one that begins
+    # when a signal has just come is not ended by it.
     job = SCRIPT.read_text(encoding="utf-8").replace(
         "            out.write(record)",
         "            out.write(record)\n"
         f"            if record['id'] == 700 and not pathlib.Path({str(began)!r}).exists():\n"
-        f"                pathlib.Path({str(began)!r}).touch(); time.sleep(100)",
+        f"                pathlib.Path({str(began)!r}).touch(); [time.sleep(0.1) for _ in range(1000)]",
     )
     job = job.replace("import shardio\n", "import pathlib, time\nimport shardio\n", 1)
     job = job.replace("commit=False)", "commit=False, shard_bytes=4000, block_bytes=1000)")
