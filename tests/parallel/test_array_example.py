@@ -59,8 +59,8 @@ def test_a_task_that_gets_term_is_requeued_and_continues(tmp_path) -> None:
     _command(tmp_path / "bin" / "srun", 'exec "$@"')
     _command(tmp_path / "bin" / "scontrol", f'echo "$@" >> {tmp_path}/queue')
     _command(tmp_path / "bin" / "python", f'exec {sys.executable} "$@"')
-    # The task waits half-way in its first run, until it is told to end: in short sleeps, because one that begins
-    # when a signal has just come is not ended by it.
+    # The task waits half-way in its first run, until it is told to end: in short sleeps, because one that
+    # begins when a signal has just come is not ended by it.
     job = SCRIPT.read_text(encoding="utf-8").replace(
         "            out.write(record)",
         "            out.write(record)\n"
