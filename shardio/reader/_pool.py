@@ -215,9 +215,10 @@ class ShardPool:
         shard = self._open.get(number)
         if shard is None:
             self._raise_remembered(number)
+            opening = self._opening_of(number)
             # Before it is opened: its handles come on top of those that are open.
-            self._make_room(1)
-            shard = self._opening_of(number).finish()
+            self._make_room()
+            shard = opening.finish()
         return shard
 
     def remember(self, number: int, error: ShardioError) -> None:
@@ -311,9 +312,9 @@ class ShardPool:
             self.check_expired()
             raise
 
-    def _make_room(self, shards: int) -> None:
-        # What other threads are opening comes on top, too.
-        while self._open and len(self._open) + len(self._opening) + shards > self.capacity:
+    def _make_room(self) -> None:
+        # What is being opened counts: for this thread, and for others.
+        while self._open and len(self._open) + len(self._opening) > self.capacity:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
@@ -355,8 +356,8 @@ class ShardPool:
         missing = [number for number in wanted if number not in self._open and not self._is_refused(number)]
         if len(missing) < (1 if streamed else 2):
             return
-        self._make_room(len(missing))
         waiting = [self._opening_of(number, streamed=streamed) for number in missing]
+        self._make_room()
         for opening in waiting:
             opening.begin()
         failed: ShardioError | None = None

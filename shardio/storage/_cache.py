@@ -311,8 +311,9 @@ class BlockCache:
                         view = view[os.write(number, view) :]
             finally:
                 os.close(number)
-            # What is under our name and is not ours stays; then there is no room for the entry.
-            if _is_ours(path) or not os.path.lexists(path):
+            # Another thread may have stored a longer run while this was written.  What is under our name and
+            # is not ours stays; then there is no room for the entry.
+            if _size(path) < os.stat(half).st_size and (_is_ours(path) or not os.path.lexists(path)):
                 os.replace(half, path)
         finally:
             with contextlib.suppress(OSError):

@@ -18,6 +18,7 @@ import resource
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -206,8 +207,14 @@ def main(url: str, limit: int, most: int, ways: list[str]) -> None:
         held.look()
         found = held.most
         del ds
-        left = {name: count - before[name] for name, count in others().items()}
-        print(json.dumps({"way": way, "records": records, "most": found, "after": held.now(), "left": left}))
+        after = held.now()
+        # What queues of torch end with, a thread of each, may take a moment on a busy machine.
+        for _ in range(500):
+            left = {name: count - before[name] for name, count in others().items()}
+            if not left["threads"] and not left["processes"]:
+                break
+            time.sleep(0.02)
+        print(json.dumps({"way": way, "records": records, "most": found, "after": after, "left": left}))
 
 
 if __name__ == "__main__":
