@@ -44,6 +44,7 @@ class BaseEpoch(ABC):
     Args:
         sizes: the shards.
         plan: its shape.
+        seed, epoch: any integers in [0, 2**64).
         shuffle: False makes all permutations the identity.
         source, cycle: which source of a mixture this is, and how often it had ended before.
 
@@ -53,15 +54,31 @@ class BaseEpoch(ABC):
         readers: number of lanes, or of their strands, each of which has one window in use; of the one source.
     """
 
-    def __init__(self, sizes: ShardSizes, plan: Plan, *, shuffle: bool, source: int, cycle: int) -> None:
+    def __init__(
+        self,
+        sizes: ShardSizes,
+        plan: Plan,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        shuffle: bool = True,
+        source: int = 0,
+        cycle: int = 0,
+    ) -> None:
         self.sizes = sizes
         self.plan = plan
         self.ranks, self.workers = plan.ranks, plan.workers
         self.readers: tuple[int, ...] = (plan.lanes,)
         self._shuffle = shuffle
         self._source, self._cycle = source, cycle
+        self._fields = (seed, epoch, source, cycle)
         self._edges = lane_edges(sizes.total_rows, plan.lanes)
         self.lane_lengths: Array = np.diff(self._edges)
+        self._arrange()
+
+    @abstractmethod
+    def _arrange(self) -> None:
+        """Find where chunks and windows are."""
 
     def record_pieces(self, source: int, positions: Array) -> Pieces:  # noqa: ARG002 - there is one source
         """Return which rows of which shards records are, one piece each."""
@@ -102,28 +119,13 @@ def same_number(number: int, count: int) -> Array:
 class Epoch(BaseEpoch):
     """Hold the order of one dataset in one epoch under a windowed plan.
 
-    Args:
-        sizes, plan, shuffle, source, cycle: as of `BaseEpoch`.
-        seed, epoch: any integers in [0, 2**64).
-
-    Threads may share one: a race costs a permutation made twice, never another order.
+    Arguments are those of `BaseEpoch`.  Threads may share one: a race costs a permutation made twice, never
+    another order.
     """
 
-    def __init__(
-        self,
-        sizes: ShardSizes,
-        plan: Plan,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        shuffle: bool = True,
-        source: int = 0,
-        cycle: int = 0,
-    ) -> None:
-        super().__init__(sizes, plan, shuffle=shuffle, source=source, cycle=cycle)
-        self.window = plan.window
-        self._fields = (seed, epoch, source, cycle)
-        self._first = first_windows(self.lane_lengths, plan.window)
+    def _arrange(self) -> None:
+        self.window = self.plan.window
+        self._first = first_windows(self.lane_lengths, self.window)
         # The same as lists: one number at a time is what the loop over the lanes of a step wants.
         self._starts, self._lengths, self._firsts = (
             each.tolist() for each in (self._edges, self.lane_lengths, self._first)

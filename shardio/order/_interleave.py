@@ -32,8 +32,6 @@ from shardio.kernels import Interleaved, Interleaving, InterleavingState, interl
 from shardio.order._epoch import BaseEpoch, same_number
 from shardio.order._keys import Array, key
 from shardio.order._permutation import Permutation
-from shardio.order._plan import Plan
-from shardio.order._sizes import ShardSizes
 from shardio.order._windows import GOLDEN, Pieces, RowLocations, Windows, runs_of_positions
 
 
@@ -44,20 +42,9 @@ class InterleavedEpoch(BaseEpoch):
     the window in use of each.  Arguments and attributes are those of `BaseEpoch`; threads may share one.
     """
 
-    def __init__(
-        self,
-        sizes: ShardSizes,
-        plan: Plan,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        shuffle: bool = True,
-        source: int = 0,
-        cycle: int = 0,
-    ) -> None:
-        super().__init__(sizes, plan, shuffle=shuffle, source=source, cycle=cycle)
-        fields = (seed, epoch, source, cycle)
-        rows, m, strands = sizes.total_rows, plan.chunk_rows, plan.interleave
+    def _arrange(self) -> None:
+        plan, shuffle, fields = self.plan, self._shuffle, self._fields
+        rows, m, strands = self.sizes.total_rows, plan.chunk_rows, plan.interleave
         self.readers = (plan.lanes * strands,)
         self.chunks = -(-rows // m)
         order = Permutation.of_key(self.chunks, "sequence", *fields)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import Any, Literal, NamedTuple, NoReturn, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -326,6 +326,23 @@ def _with_features(source: DatasetSource, features: tuple[str, ...]) -> DatasetS
     return other
 
 
+def _of_left_alone(reader: DatasetReader, what: str) -> ValueError:
+    return ValueError(
+        f"{reader.source.url}: {what} works on one dataset, and this is a join of several: use it on a "
+        "side before joining; ds.filter(function) and ds.read_batch see the features of both"
+    )
+
+
+def _refusal(name: str, why: str) -> Callable[..., NoReturn]:
+    """Return a method that raises ValueError, and says why in its docstring."""
+
+    def refuse(self: DatasetReader, *_args: Any, **_options: Any) -> NoReturn:
+        raise _of_left_alone(self, name)
+
+    refuse.__name__, refuse.__doc__ = name, f"Raise ValueError: {why}."
+    return refuse
+
+
 class JoinedReader(DatasetReader):
     """The records of the left side of a join, with the features of both; made by `shardio.join`."""
 
@@ -356,38 +373,15 @@ class JoinedReader(DatasetReader):
     def filter(self, condition: Any, **options: Any) -> Self:
         """Return a reader of the records that meet a condition: a function or a mask; as `Records.filter`."""
         if isinstance(condition, str):
-            raise self._of_left_alone("a condition as text")
+            raise _of_left_alone(self, "a condition as text")
         return super().filter(condition, **options)
 
-    def split_by(self, *_args: Any, **_options: Any) -> Any:
-        """Raise ValueError: parts are made before joining."""
-        raise self._of_left_alone("split_by")
-
-    def map(self, *_args: Any, **_options: Any) -> Any:
-        """Raise ValueError: `transform=` of a stream or loader sees the features of both sides."""
-        raise self._of_left_alone("map")
-
-    def find(self, *_args: Any, **_options: Any) -> Any:
-        """Raise ValueError: keys are looked up in the left side; its positions are those of the join."""
-        raise self._of_left_alone("find")
-
-    def find_all(self, *_args: Any, **_options: Any) -> Any:
-        """Raise ValueError: as `find`."""
-        raise self._of_left_alone("find_all")
-
-    def to_arrow(self, *_args: Any, **_options: Any) -> Any:
-        """Raise ValueError: tables are of one dataset; `read_batch` returns columns of both sides."""
-        raise self._of_left_alone("to_arrow")
-
-    def to_pandas(self, *_args: Any, **_options: Any) -> Any:
-        """Raise ValueError: as `to_arrow`."""
-        raise self._of_left_alone("to_pandas")
-
-    def _of_left_alone(self, what: str) -> ValueError:
-        return ValueError(
-            f"{self.source.url}: {what} works on one dataset, and this is a join of several: use it on a "
-            "side before joining; ds.filter(function) and ds.read_batch see the features of both"
-        )
+    split_by: Any = _refusal("split_by", "parts are made before joining")
+    map: Any = _refusal("map", "`transform=` of a stream or loader sees the features of both sides")
+    find: Any = _refusal("find", "keys are looked up in the left side; its positions are those of the join")
+    find_all: Any = _refusal("find_all", "as `find`")
+    to_arrow: Any = _refusal("to_arrow", "tables are of one dataset; `read_batch` has columns of both sides")
+    to_pandas: Any = _refusal("to_pandas", "as `to_arrow`")
 
     @overload
     def __getitem__(self, item: int) -> Any: ...
