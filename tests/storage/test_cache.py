@@ -129,6 +129,23 @@ def test_a_run_is_few_files(cache: BlockCache, tmp_path: pathlib.Path) -> None:
     assert [piece[:2] for piece in small.find(name_of, 0, 16)] == [(0, 4), (4, 8), (8, 12), (12, 16)]
 
 
+def test_a_longer_run_that_came_meanwhile_stays(cache: BlockCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads keep runs that begin with the same block; the shorter one is written when the longer is."""
+    blocks = [memoryview(block(name_of(number))) for number in range(4)]
+    write, done = BlockCache._write, []
+
+    def overtaken(self: BlockCache, path: str, parts: list[bytes | memoryview]) -> None:
+        if not done:
+            done.append(path)
+            cache.keep(name_of, 0, blocks)
+        write(self, path, parts)
+
+    monkeypatch.setattr(BlockCache, "_write", overtaken)
+    cache.keep(name_of, 0, blocks[:1])
+    assert done
+    assert [piece[:2] for piece in cache.find(name_of, 0, 4)] == [(0, 4)]
+
+
 def test_a_place_is_looked_at_once(cache: BlockCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one before the blocks that are wanted, where a piece that holds them could begin."""
     cache.keep(name_of, 96, [block(name_of(96))])
