@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from shardio.arguments import checked_options, names
+from shardio.callers import warn
 from shardio.codecs import record_codec
 from shardio.convert._mds_target import MdsWriter
 from shardio.convert._registry import Registry
@@ -333,7 +334,7 @@ def _results(
     else:
         runner: JobRunner[_SplitPart, _PartFiles] = JobRunner(job, executor=executor)
         with contextlib.ExitStack() as failed, contextlib.closing(runner.run(parts)) as jobs:
-            failed.callback(lambda: output.discard(name for each in runner.left() for name in each.names))
+            failed.callback(_discard_left, runner, output)
             for part, result in jobs:
                 if isinstance(result, LostJob):
                     lost = f"a worker was lost {result.tries} times while it exported split {part.split!r}"
@@ -344,6 +345,19 @@ def _results(
                 yield part, result
             failed.pop_all()
     tell(0)
+
+
+def _discard_left(runner: JobRunner[_SplitPart, _PartFiles], output: AtomicOutput) -> None:
+    """Remove what jobs had uploaded when another one failed; say where some are still at work."""
+    if output.staging.folder is not None:  # it goes as a whole
+        return
+    results, running = runner.left()
+    output.discard(name for each in results for name in each.names)
+    if running:
+        warn(
+            f"the export failed, and {running} of its jobs still run on the executor: what they upload to "
+            f"{output.staging.url} stays; remove it when they have ended, or export to another place"
+        )
 
 
 def _pieces(part: _SplitPart, size: int) -> list[_SplitPart]:

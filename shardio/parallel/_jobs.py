@@ -253,12 +253,12 @@ class JobRunner(Generic[Job, Result]):
             for future in self._waiting:
                 future.cancel()
 
-    def left(self) -> Iterator[Result]:
-        """Yield results that `run` did not, when it was left early; what is under way is waited for."""
-        yield from (result for _, result in self._finished if not isinstance(result, LostJob))
+    def left(self) -> tuple[list[Result], int]:
+        """Return what `run`, left early, did not yield, and how many jobs a minute more did not end."""
+        found = [result for _, result in self._finished if not isinstance(result, LostJob)]
         begun = [future for future in self._waiting if not future.cancelled()]
-        ended, _ = wait(begun, timeout=_ENDING_SECONDS)
-        yield from (future.result() for future in ended if future.exception() is None)
+        ended, running = wait(begun, timeout=_ENDING_SECONDS)
+        return found + [future.result() for future in ended if future.exception() is None], len(running)
 
 
 def check_workers(workers: int | None, executor: Executor | None = None) -> None:

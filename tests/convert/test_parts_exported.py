@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +259,33 @@ def test_jobs_that_want_the_same_name_leave_nothing(tmp_path) -> None:
                 )
     assert list(connect(bucket).list()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["ds"]
+
+
+class Slow(Executor):
+    """Does the first job, fails in the second, and never ends the others."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self.jobs += 1
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        if self.jobs == 1:
+            future.set_result(fn(*args, **kwargs))
+        elif self.jobs == 2:
+            future.set_exception(FormatError("damage"))
+        return future
+
+
+def test_jobs_that_outlive_a_failed_export_are_told(url, tmp_path, monkeypatch, recwarn) -> None:
+    monkeypatch.setattr("shardio.parallel._jobs._ENDING_SECONDS", 0.0)
+    bucket = f"memory://{tmp_path.name}-slow"
+    for target in (tmp_path / "out", bucket):
+        executor = Slow()
+        with pytest.raises(FormatError, match="damage"):
+            shardio.export_dataset(url, target, kind="jsonl", shard_bytes=2000, executor=executor)
+    assert list(connect(bucket).list()) == []
+    (told,) = recwarn
+    assert f"{executor.jobs - 2} of its jobs still run on the executor" in str(told.message)
+    assert bucket in str(told.message)
