@@ -96,10 +96,11 @@ torchvision: env $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvisi
 	PYTHONPATH=$(BUILD)/torchvision $(PY) -m pytest tests/torch/test_torchvision.py -m torchvision $(PYTEST_ARGS)
 
 # Ray and Spark run each test in processes of their own, on both processors: one test at a time.
-test-engines: $(BUILD)/engines/.stamp $(BUILD)/beam/.stamp  ## read and write with Ray, Spark and Beam, kills too
+test-engines: $(BUILD)/engines/.stamp $(BUILD)/beam/.stamp  ## read and write with Ray, Spark, Beam and Daft, kills too
 	PYSPARK_PYTHON=$(CURDIR)/$(BUILD)/engines/bin/python $(BUILD)/engines/bin/python -m pytest tests/engines/test_page.py \
-	    tests/engines/test_ray.py tests/engines/test_spark.py -m engines --show-capture=no $(PYTEST_ARGS)
-	$(BUILD)/beam/bin/python -m pytest tests/engines/test_beam.py -m engines --show-capture=no $(PYTEST_ARGS)
+	    tests/engines/test_ray.py tests/engines/test_spark.py -m engines -k 'ray or spark' --show-capture=no $(PYTEST_ARGS)
+	$(BUILD)/beam/bin/python -m pytest tests/engines/test_page.py tests/engines/test_beam.py -m engines -k 'beam or daft' \
+	    --show-capture=no $(PYTEST_ARGS)
 
 # Of what shardio needs, in an environment of its own, the versions that pyproject.toml names; of pytest the usual ones.
 # Left out is what old versions of others do: protobuf 5.27 makes a signalling NaN quiet and takes a size of six bytes, and
@@ -170,10 +171,10 @@ $(BUILD)/engines/.stamp: $(SOURCES)
 	@.ci/install $(BUILD)/engines -c constraints.txt -e '.[ray,spark,dask,table]' hypothesis psutil pytest pytest-timeout
 	@touch $@
 
-# Beam chooses an older protobuf, and other versions than the pins.
+# Beam chooses an older protobuf than the pins, and Daft an older tqdm.
 $(BUILD)/beam/.stamp: $(SOURCES)
-	@echo "installing Beam into $(BUILD)/beam"
-	@.ci/install $(BUILD)/beam -e '.[beam,table]' hypothesis pytest pytest-timeout
+	@echo "installing Beam and Daft into $(BUILD)/beam"
+	@.ci/install $(BUILD)/beam -e '.[beam,table]' daft hypothesis pytest pytest-timeout
 	@touch $@
 
 # Beside the environment and not in it: that of PyPI is built for CUDA, and beside the CPU build of torch its compiled

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 import shardio
-from tests.engines.conftest import write_birds, write_numbers
+from tests.engines.conftest import write_numbers
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
-PAGE = Path(__file__).parents[2] / "docs" / "engines.md"
 SCHEMA = {"n": "int64", "image": "bytes"}
 
 
@@ -69,12 +65,3 @@ def test_bundles_that_fail_and_run_again_double_nothing(tmp_path) -> None:
             _ = rows | WriteToShardio(tmp_path / "ds", schema={"n": "int64"}, session="run-1")
     ds = shardio.open(tmp_path / "ds")
     assert (ds.version, sorted(int(value["n"]) for value in ds)) == (1, list(range(1000)))
-
-
-def test_code_of_the_page(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_birds("birds")
-    section = PAGE.read_text(encoding="utf-8").partition("## Beam")[2].partition("\n## ")[0]
-    (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    exec(compile(code, "Beam", "exec"), {"__name__": "page"})
-    assert len(shardio.open("labels")) == 600

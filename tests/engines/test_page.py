@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import shardio
 from tests.engines.conftest import write_birds
 
 PAGE = Path(__file__).parents[2] / "docs" / "engines.md"
@@ -26,7 +27,7 @@ def _run(name: str) -> None:
 
 def test_each_section_with_code_is_run_somewhere() -> None:
     assert {name for name, code in CODE.items() if code} == {
-        "Ray Data", "Spark", "Dask", "Beam", "Polars", "torchdata", "DuckDB and datasets",
+        "Ray Data", "Spark", "Dask", "Beam", "Polars", "torchdata", "DuckDB and datasets", "Daft",
     }  # fmt: skip
 
 
@@ -41,8 +42,8 @@ def test_code_of_the_page(name, tmp_path, monkeypatch, capsys) -> None:
 
 @pytest.mark.engines
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["Ray Data", "Spark"])
-def test_code_of_the_page_with_ray_and_spark(name, tmp_path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("name", ["Ray Data", "Spark", "Beam", "Daft"])
+def test_code_of_the_page_in_other_environments(name, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     write_birds(str(tmp_path / "birds"))
     # Ray's workers and Spark's have folders of their own.
@@ -52,4 +53,4 @@ def test_code_of_the_page_with_ray_and_spark(name, tmp_path, monkeypatch, capsys
     finally:
         if name == "Ray Data":
             importlib.import_module("ray").shutdown()  # the page's code began it; other tests begin their own
-    assert capsys.readouterr().out
+    assert len(shardio.open(tmp_path / "labels")) == 600 if name == "Beam" else capsys.readouterr().out
