@@ -339,7 +339,7 @@ class Catalog:
         if number is None:
             known = ", ".join(sorted(latest.manifest.tags)[:20]) or "none"
             raise NotFoundError(
-                f"there is no tag {name!r}", url=self.store.url, found=f"the tags are: {known}"
+                f"there is no tag {name!r}", url=self.store.url, advice=f"the tags are: {known}"
             )
         return number
 

@@ -58,15 +58,15 @@ class SessionSink:
 
     @classmethod
     def begin(
-        cls, url: str | Path, split: str, mode: str, schema: Any, session: str | None, options: dict[str, Any]
-    ) -> SessionSink:
+        cls, url: str | Path, *, split: str = "train", mode: str = "create", schema: Any = None,
+        session: str | None = None, storage_options: Any = None, **options: Any,
+    ) -> SessionSink:  # fmt: skip
         """Return where to write, after what the commit would refuse was refused.
 
         Raises:
             CommitConflictError: mode "create", and there is a dataset.
             TypeError, ValueError: an option that makes no sense.
         """
-        storage_options = options.pop("storage_options", None)
         check_writer_options(options, "write")
         check_split(split)
         name = session if session is not None else f"write.{random_id()}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shardio.arguments import names as as_names
 from shardio.codecs import need_pyarrow
 from shardio.reader import (
     DatasetReader,
@@ -175,11 +176,14 @@ def plan(reader: DatasetReader, columns: Sequence[str] | None = None, *, wanted:
         raise ValueError("an engine reads records as they are stored: leave out map() and joins")
     if not is_ascending(reader.selection):
         raise ValueError("an engine reads records in storage order: leave out shuffle(), and select in order")
-    names: tuple[str, ...] = ("payload",)
+    usual = ("payload",) if source.codec is None else reader.column_names
+    names = as_names("features", usual if columns is None else columns)
     if source.codec is None:
-        schema = pa.schema([("payload", pa.binary())])
+        if unknown := set(names) - set(usual):
+            message = f"there is no column {min(unknown)!r}: records without a schema have one, 'payload'"
+            raise ValueError(message)
+        schema = pa.schema([(name, pa.binary()) for name in names])
     else:
-        names = tuple(reader.column_names if columns is None else columns)
         # Records as a whole may hold what no column does, such as feature lists.
         schema = columns_schema(choose_columns(source.schema, names, what="an engine") if names else [])
     table, address = source.table, pickle.dumps(source)

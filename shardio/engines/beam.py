@@ -71,7 +71,7 @@ class WriteToShardio(beam.PTransform):
         **options: Any,
     ) -> None:
         super().__init__()
-        self._sink = SessionSink.begin(url, split, mode, schema, session, options)
+        self._sink = SessionSink.begin(url, split=split, mode=mode, schema=schema, session=session, **options)
         self._tasks = tasks
 
     def expand(self, records: Any) -> Any:

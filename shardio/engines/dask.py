@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardio.arguments import need
+from shardio.arguments import integer, names, need
 from shardio.engines._spans import ShardSpan, open_for, plan
 
 need("shardio.engines.dask", "shardio[dask]", "dask", "pandas", "pyarrow")
@@ -42,7 +42,9 @@ def read_dataframe(
         ValueError: no such split or feature, several splits, or no records.
         NotFoundError, FormatError, StorageError: as `shardio.open`.
     """
-    spans, schema = plan(open_for(url, split, where, options), columns, wanted=npartitions)
+    chosen = None if columns is None else names("columns", columns)
+    reader, wanted = open_for(url, split, where, options), integer("npartitions", npartitions)
+    spans, schema = plan(reader, chosen, wanted=wanted)
     empty = _frame(schema.empty_table())
     if not spans:
         return dask.dataframe.from_pandas(empty, npartitions=1)
@@ -58,7 +60,8 @@ def read_bag(
     **options: Any,
 ) -> dask.bag.Bag:
     """Return the records as a `dask.bag.Bag`, as iterating over a reader gives them; see `read_dataframe`."""
-    spans = plan(open_for(url, split, where, options), (), wanted=npartitions).spans
+    reader, wanted = open_for(url, split, where, options), integer("npartitions", npartitions)
+    spans = plan(reader, (), wanted=wanted).spans
     if not spans:
         return dask.bag.from_sequence([], npartitions=1)
     return dask.bag.from_sequence(spans, npartitions=len(spans)).map_partitions(_records)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
-from shardio.arguments import need
+from shardio.arguments import names, need
 from shardio.engines._sessions import SessionSink, Written
-from shardio.engines._spans import open_for, plan
+from shardio.engines._spans import comparison, open_for, plan
 
 need("shardio.engines.ray", "shardio[ray]", "Ray", "pyarrow")
 
 import ray.data  # noqa: E402 - after the line that says how it is installed
 from ray.data.block import BlockAccessor, BlockMetadata  # noqa: E402
 from ray.data.datasource import Datasink, Datasource, ReadTask  # noqa: E402
+from ray.data.expressions import BinaryExpr, ColumnExpr, Expr, LiteralExpr, UnaryExpr  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
 
 _BLOCK_BYTES = 64 << 20  # of the shard of one task of a write, at least where there is as much
+_OPERATORS = {
+    "eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "in": "IN", "is_null": "IS NULL",
+    "is_not_null": "IS NOT NULL",
+}  # fmt: skip
 
 
 def read(
@@ -98,23 +104,38 @@ class ShardioDatasource(Datasource):
 
     def __init__(self, reader: DatasetReader, features: Sequence[str] | None = None) -> None:
         super().__init__()
-        self._reader = reader
-        self._projection_map = None if features is None else {name: name for name in features}
+        self.reader = reader
+        self._projection_map = (
+            None if features is None else {each: each for each in names("features", features)}
+        )
 
     def supports_projection_pushdown(self) -> bool:
         """Tell Ray that columns which it does not need are not decoded."""
         return True
 
+    def supports_predicate_pushdown(self) -> bool:
+        """Tell Ray that `apply_predicate` looks at filters."""
+        return True
+
+    def apply_predicate(self, predicate_expr: Expr) -> Datasource:
+        """Take a filter that the table of small features answers; any other one is left to Ray."""
+        condition = _condition(self.reader, predicate_expr)
+        if condition is None:
+            return self
+        found = copy.copy(self)
+        found.reader = self.reader.filter(condition)
+        return found
+
     def estimate_inmemory_data_size(self) -> int | None:
         """Return about how many bytes the records take."""
-        return sum(span.num_bytes for span in plan(self._reader, self._get_data_columns()).spans)
+        return sum(span.num_bytes for span in plan(self.reader, self._get_data_columns()).spans)
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         """Return a task for each span."""
         del data_context
-        spans, schema = plan(self._reader, self._get_data_columns(), wanted=parallelism)
+        spans, schema = plan(self.reader, self._get_data_columns(), wanted=parallelism)
         return [
             ReadTask(
                 span.batches,
@@ -126,6 +147,23 @@ class ShardioDatasource(Datasource):
         ]
 
 
+def _condition(reader: DatasetReader, given: Expr) -> str | None:
+    """Return a filter in SQL; None where Ray has to look at the records."""
+    operator = getattr(given, "op", None)
+    if isinstance(given, BinaryExpr) and operator == "and":
+        both = [_condition(reader, given.left), _condition(reader, given.right)]
+        return None if None in both else " AND ".join(filter(None, both))
+    column, values = None, []
+    if isinstance(given, BinaryExpr) and isinstance(given.right, LiteralExpr):
+        column, value = given.left, given.right.value
+        values = value if operator == "in" else [value]
+    elif isinstance(given, UnaryExpr):
+        column = given.operand
+    if not isinstance(column, ColumnExpr):
+        return None
+    return comparison(reader, column.name, _OPERATORS.get(operator, ""), values)
+
+
 class ShardioDatasink(Datasink[Written]):
     """Where `ray.data.Dataset.write_datasink` writes; arguments are those of `write`.
 
@@ -133,17 +171,8 @@ class ShardioDatasink(Datasink[Written]):
         report: what was written, once Ray has ended.
     """
 
-    def __init__(
-        self,
-        url: str | Path,
-        *,
-        split: str = "train",
-        schema: Any = None,
-        mode: str = "create",
-        session: str | None = None,
-        **options: Any,
-    ) -> None:
-        self.sink = SessionSink.begin(url, split, mode, schema, session, options)
+    def __init__(self, url: str | Path, **options: Any) -> None:
+        self.sink = SessionSink.begin(url, **options)
         self.report: WriteReport | None = None
 
     @property

@@ -99,7 +99,11 @@ class ShardioDataSource(datasource.DataSource):
             if name not in known:
                 message = f"there is no option {name!r}; there are {', '.join(known)}"
                 raise ValueError(message)
-            found[name] = known[name](text)
+            try:
+                found[name] = known[name](text)
+            except ValueError as error:
+                message = f"option {name!r} cannot be {text!r}: {error}"
+                raise ValueError(message) from error
         if "path" not in found:
             raise ValueError("name the dataset: load(url) or save(url)")
         return found
@@ -178,10 +182,7 @@ def _condition(reader: DatasetReader, given: Any) -> str | None:
 class _SessionWriter(datasource.DataSourceArrowWriter):
     def __init__(self, options: dict[str, Any], arrow: Any, *, overwrite: bool) -> None:
         mode = "overwrite" if overwrite else "append"
-        split, session = options.pop("split", "train"), options.pop("session", None)
-        sink = SessionSink.begin(
-            options.pop("path"), split, mode, options.pop("schema", None), session, options
-        )
+        sink = SessionSink.begin(options.pop("path"), mode=mode, **options)
         self._merged = sink.before is not None
         self._sink = sink.for_schema(arrow)
 

@@ -666,7 +666,7 @@ class Pages:
             if wanted not in latest.manifest.tags:
                 known = ", ".join(sorted(latest.manifest.tags)[:20]) or "none"
                 what = f"there is no tag {wanted!r}"
-                raise NotFoundError(what, url=self._catalog.store.url, found=f"the tags are: {known}")
+                raise NotFoundError(what, url=self._catalog.store.url, advice=f"the tags are: {known}")
             wanted = latest.manifest.tags[wanted]
         found: Version = self._keep(("version", wanted), lambda: self._catalog.load(wanted))
         return found

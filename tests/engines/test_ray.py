@@ -56,6 +56,32 @@ def test_ray_decodes_the_columns_that_it_needs(shardio_ray, numbers) -> None:
     assert table.column_names == ["n"]
 
 
+def test_filters_keep_what_they_keep_by_records(shardio_ray, tmp_path, monkeypatch) -> None:
+    from ray.data.expressions import col
+
+    write_numbers(tmp_path / "ds", records=500)
+    shardio.build_table(tmp_path / "ds", features=["n", "name"], workers=1)
+    source = shardio_ray.ShardioDatasource(shardio.open(tmp_path / "ds"))
+    named = (col("name") == "name 3") & (col("n") > 400)
+    for condition, count in [
+        (col("n") < 7, 7), (col("n").is_in([3, 499, 1000]), 2), (named, 14), (col("name").is_null(), 0),
+        (col("name").is_not_null() & (col("n") >= 490), 10),
+    ]:  # fmt: skip
+        tables = [table for task in source.apply_predicate(condition).get_read_tasks(1) for table in task()]
+        assert sum(len(table) for table in tables) == count, condition
+    for condition in (col("n") != 3, (col("n") < 7) | (col("n") > 9), (col("n") < 7) & (col("image") == b"")):
+        assert source.apply_predicate(condition) is source
+    asked, comparison = [], shardio_ray.comparison
+    monkeypatch.setattr(
+        shardio_ray, "comparison", lambda *given: asked.append(given[1]) or comparison(*given)
+    )
+    found = shardio_ray.read(tmp_path / "ds")
+    assert _sorted(found.filter(expr=named).select_columns(["n"])) == list(range(402, 500, 7))
+    assert _sorted(found.filter(expr="n < 5").filter(expr="n != 3")) == [0, 1, 2, 4]
+    assert found.filter(expr=col("n") > 1000).count() == 0
+    assert {"n", "name"} <= set(asked), "Ray asks the source"
+
+
 def test_a_version_stays_pinned(shardio_ray, tmp_path) -> None:
     write_numbers(tmp_path / "ds", records=100)
     found = shardio_ray.read(tmp_path / "ds")

@@ -74,6 +74,8 @@ def test_columns_are_chosen_and_others_not_decoded(numbers, monkeypatch) -> None
     assert _read(spans, []).num_columns == 0
     with pytest.raises(ValueError, match="no feature 'nam'; did you mean 'name'"):
         plan(ds, ["nam"])
+    with pytest.raises(TypeError, match=r"features=\['name'\]"):
+        plan(ds, "name")
 
 
 def test_a_plan_asks_for_nothing_and_a_table_for_no_record(tmp_path, monkeypatch) -> None:
@@ -104,6 +106,10 @@ def test_records_without_a_schema_are_one_column_of_payloads(tmp_path) -> None:
         out.write_many([b"one", b"two", b""])
     table = _read(plan(shardio.open(tmp_path / "ds")).spans)
     assert table.to_pydict() == {"payload": [b"one", b"two", b""]}
+    counted = plan(shardio.open(tmp_path / "ds"), [])
+    assert (counted.schema.names, [len(table) for table in counted.spans[0].batches()]) == ([], [3])
+    with pytest.raises(ValueError, match="no column 'n': records without a schema have one, 'payload'"):
+        plan(shardio.open(tmp_path / "ds"), ["payload", "n"])
 
 
 def test_what_is_no_storage_order_is_refused(numbers) -> None:
