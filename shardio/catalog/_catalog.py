@@ -337,9 +337,11 @@ class Catalog:
             raise self._missing(None, None)
         number = latest.manifest.tags.get(name)
         if number is None:
-            known = ", ".join(sorted(latest.manifest.tags)[:20]) or "none"
+            known = ", ".join(sorted(latest.manifest.tags)[:20])
             raise NotFoundError(
-                f"there is no tag {name!r}", url=self.store.url, advice=f"the tags are: {known}"
+                f"there is no tag {name!r}",
+                url=self.store.url,
+                found=f"the tags {known}" if known else "no tags",
             )
         return number
 

@@ -432,7 +432,7 @@ class _Removals:
         The latest versions are read first: once everything that was listed is known to be live, older lists
         have nothing to add.  Adopted shards belong to others, whatever their folder and names; they go
         to `_adopted`.  `adopt` takes no file that is called as shardio's own are, but other programs write
-        lists too, and a file of somebody's is lost for good.
+        lists too, and a file of theirs that is deleted is lost.
         """
         self._adopted: set[str] = set()
         newest = self._versions[::-1]

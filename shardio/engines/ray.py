@@ -149,16 +149,17 @@ class ShardioDatasource(Datasource):
 
 def _condition(reader: DatasetReader, given: Expr) -> str | None:
     """Return a filter in SQL; None where Ray has to look at the records."""
-    operator = getattr(given, "op", None)
+    operator: Any = getattr(given, "op", None)
     if isinstance(given, BinaryExpr) and operator == "and":
         both = [_condition(reader, given.left), _condition(reader, given.right)]
         return None if None in both else " AND ".join(filter(None, both))
-    column, values = None, []
     if isinstance(given, BinaryExpr) and isinstance(given.right, LiteralExpr):
         column, value = given.left, given.right.value
         values = value if operator == "in" else [value]
     elif isinstance(given, UnaryExpr):
-        column = given.operand
+        column, values = given.operand, []
+    else:
+        return None
     if not isinstance(column, ColumnExpr):
         return None
     return comparison(reader, column.name, _OPERATORS.get(operator, ""), values)

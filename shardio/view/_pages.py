@@ -664,9 +664,11 @@ class Pages:
             return latest
         if isinstance(wanted, str):
             if wanted not in latest.manifest.tags:
-                known = ", ".join(sorted(latest.manifest.tags)[:20]) or "none"
+                known = ", ".join(sorted(latest.manifest.tags)[:20])
                 what = f"there is no tag {wanted!r}"
-                raise NotFoundError(what, url=self._catalog.store.url, advice=f"the tags are: {known}")
+                raise NotFoundError(
+                    what, url=self._catalog.store.url, found=f"the tags {known}" if known else "no tags"
+                )
             wanted = latest.manifest.tags[wanted]
         found: Version = self._keep(("version", wanted), lambda: self._catalog.load(wanted))
         return found
