@@ -82,8 +82,6 @@ def test_filters_keep_what_they_keep_by_records(shardio_ray, tmp_path, monkeypat
     monkeypatch.setattr(type(source), "apply_predicate", noted)
     found = shardio_ray.read(tmp_path / "ds")
     assert _sorted(found.filter(expr=named).select_columns(["n"])) == list(range(402, 500, 7))
-    assert _sorted(found.filter(expr="n < 5").filter(expr="n != 3")) == [0, 1, 2, 4]
-    assert found.filter(expr=col("n") > 1000).count() == 0
     assert [len(each.reader) for each in applied[:1]] == [14], "Ray gives its filters to the source"
 
 
