@@ -37,9 +37,9 @@ from shardio.order._plan import (
 from shardio.order._report import (
     NEAR as NEAR,
     PRICES as PRICES,
+    BatchReading as BatchReading,
     PlanReport as PlanReport,
     SourceReading as SourceReading,
-    needs_no_blocks as needs_no_blocks,
     process_memory as process_memory,
     reading_of as reading_of,
     reads_alone as reads_alone,

@@ -235,12 +235,15 @@ class BatchReading(NamedTuple):
 
     Attributes:
         bytes, requests: stored bytes, and requests for them.
-        alone: whether the records are read alone, each with its block, because their windows have more bytes.
+        alone: whether the records are read alone, without their windows, because those have more bytes.
+        without_blocks: of each source, whether its records then come without their blocks, too, where they
+            can be.
     """
 
     bytes: int
     requests: int
     alone: bool
+    without_blocks: tuple[bool, ...] = ()
 
 
 class SourceReading(NamedTuple):
@@ -292,14 +295,15 @@ def reading_of(
     """
     windows, window, row = lanes.locate(parts)
     bytes_, requests, records, blocks, alone = 0.0, 0, 0, 0.0, 0.0
+    without = []
     for source, (sizes, exact, breaks, *_, record) in enumerate(sources):
         stored, block = sizes.row_stored_bytes, sizes.block_stored_bytes
         own = np.flatnonzero(windows.source == source)
         rows = int(np.count_nonzero(windows.source[window] == source))
         records += rows
         blocks += rows * max(block, stored)
-        no_blocks = record is not None and needs_no_blocks(record[0], rows)
-        alone += rows * (record[1] if record is not None and no_blocks else max(block, stored))
+        without.append(record is not None and _needs_no_blocks(record[0], rows))
+        alone += rows * (record[1] if record is not None and without[-1] else max(block, stored))
         for cycle in np.unique(windows.cycle[own]).tolist():
             some = own[windows.cycle[own] == cycle]
             chosen = windows.take(some)
@@ -318,11 +322,11 @@ def reading_of(
             between = _between(pieces, stored) if by_block or exact else 0
             bytes_ += (wanted + between) * stored + edges
     if may_be_alone and not mapped and blocks < bytes_:
-        return BatchReading(round(alone), records, alone=True)
+        return BatchReading(round(alone), records, alone=True, without_blocks=tuple(without))
     return BatchReading(round(bytes_), requests, alone=False)
 
 
-def needs_no_blocks(sizes: ShardSizes, rows: int) -> bool:
+def _needs_no_blocks(sizes: ShardSizes, rows: int) -> bool:
     """Tell whether the checksums of all records are little beside blocks of so many rows of the dataset."""
     blocks = rows * (sizes.block_stored_bytes - sizes.row_stored_bytes)
     shards = int(np.count_nonzero(sizes.rows))
@@ -374,17 +378,18 @@ def _left_of(plan: Plan, rows: int, stored: float, source: SourceReading) -> flo
     """Return the rows of a window that are read again where it is open, on average over its turns."""
     if not plan.interleaved:
         return rows
-    left = np.unique(np.linspace(1, rows, min(rows, _SAMPLED_ROWS)).round()) if rows else np.zeros(1)
+    # One of which no row was delivered is not open yet.
+    left = np.unique(np.linspace(0, max(0, rows - 1), min(max(1, rows), _SAMPLED_ROWS)).round())
     if not source.exact:
         # From the first to the last of n rows that are left of w: (n - 1) (w + 1) / (n + 1) + 1 on average.
-        between = (left - 1) * (rows + 1) / (left + 1) + 1 - left if rows else np.zeros(1)
+        between = (left > 0) * ((left - 1) * (rows + 1) / (left + 1) + 1 - left)
         return float(np.mean(left + (1 - source.breaks) * between))
     # The chance that d rows on from one that is left the next one is: C(w - d, n - 1) / C(w, n).
     chance, between = left / max(1, rows), np.zeros(left.size)
     for distance in range(1, min(int(NEAR // max(1.0, stored)) + 1, rows)):
         chance = chance * np.maximum(rows - distance - left + 1, 0) / (rows - distance)
         between += chance * distance
-    return float(np.mean(left + (left - 1) * between))
+    return float(np.mean(left + np.maximum(left - 1, 0) * between))
 
 
 class ProcessMemory(NamedTuple):
@@ -508,6 +513,9 @@ def report(
         for plan, load, source in zip(order.plans, loads, read, strict=True)
     )
     step_rows = min(global_batch, schedule.rows)
+    if again.alone:
+        # What came by itself does not come again with its windows.
+        resume += again.bytes - stored / max(1, schedule.rows) * step_rows / world_size
     step_bytes = sum(load.decoded for load in loads) / max(1, schedule.rows) * step_rows / world_size
     chunks_per_batch, shards_per_batch = _sample(order, schedule)
     tail_start = schedule.tail_start

@@ -39,7 +39,6 @@ from shardio.order import (
     StepGroup,
     check_memory,
     decoded_memory,
-    needs_no_blocks,
     process_memory,
     rank_slice,
     reading_of,
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from typing import TypeAlias
 
-    from shardio.order import Lanes, Order, Plan, Schedule, ShardSizes
+    from shardio.order import BatchReading, Lanes, Order, Plan, Schedule, ShardSizes
     from shardio.streaming._batches import Batch, BatchBuilder, PendingWindow
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
@@ -486,8 +485,9 @@ class _Planner:
             self._windows.let_go_before(int(group.parts[0, 0]))
         if self._records_first:
             self._records_first = False
-            if self._reads_alone(group):
-                return [self._plan_records(group, submit)]
+            reading = self._first_reading(group)
+            if reading.alone:
+                return [self._plan_records(group, submit, reading.without_blocks)]
         planned = _plan(
             self._schedule.lanes,
             group,
@@ -499,28 +499,32 @@ class _Planner:
         )
         return planned.split(self._built_steps)
 
-    def _reads_alone(self, group: StepGroup) -> bool:
-        begun = self._schedule.step > 0
-        sources = [SourceReading(sizes, exact=False) for sizes in self._options.sizes]
+    def _first_reading(self, group: StepGroup) -> BatchReading:
+        # Whether a shard has what compares records without their blocks is found when it is opened.
+        sources = [
+            SourceReading(sizes, exact=False, record=(sizes, sizes.row_stored_bytes))
+            for sizes in self._options.sizes
+        ]
         return reading_of(
             self._schedule.lanes,
             group.parts,
             sources,
-            begun=begun,
+            begun=self._schedule.step > 0,
             mapped=False,
             by_block=True,
             may_be_alone=True,
-        ).alone
+        )
 
-    def _plan_records(self, group: StepGroup, submit: Callable[..., Future[WindowData]]) -> PlannedSteps:
+    def _plan_records(
+        self, group: StepGroup, submit: Callable[..., Future[WindowData]], without_blocks: tuple[bool, ...]
+    ) -> PlannedSteps:
         """Submit what fetches the records of a group alone, without the windows that they are in."""
         lanes = self._schedule.lanes
         rows = lanes.rows(group.parts)
         window, row = np.empty_like(rows.positions), np.empty_like(rows.positions)
         futures: list[PendingWindow] = []
-        for source in range(len(lanes.readers)):
+        for source, alone in enumerate(without_blocks):
             own = np.flatnonzero(rows.sources == source)
-            alone = needs_no_blocks(self._options.sizes[source], own.size)
             most = own.size if alone else _FIRST_ROWS
             for low in range(0, own.size, most):
                 some = own[low : low + most]
