@@ -68,6 +68,7 @@ def epoch(url: str, plan: str, rank: int, world: int, cache: str) -> None:
     import shardio
 
     __import__("obstore")
+    __import__("s3fs")
     there = shardio.CacheOptions(cache, 100 << 30) if cache else None
     before, begin, first, requests, size = processor(), time.perf_counter(), 0.0, 0, 0
     ds = open_dataset(url, cache=there)

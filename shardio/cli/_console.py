@@ -163,6 +163,7 @@ def _metadata(match: re.Match[str]) -> str:
 _OTHERS: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("--skip", r'\bon_error="skip"', "--skip"),
     ("--no-check-images", r"\bcheck_images=False", "--no-check-images"),
+    ("--scratch", r"\bscratch=False", "--scratch no"),
     ("--partitions", r"\bpartitions=None", "--partitions none"),
     ("--type", _SCHEMA, _type),
     ("--class", _CLASSES, _classes),

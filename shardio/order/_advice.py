@@ -103,14 +103,19 @@ def more_scratch(order: Order, budget: Budget, global_batch: int) -> tuple[tuple
     if budget.local or budget.decoded or not order.shuffle:
         return ()
     found: list[tuple[int, float]] = []
+    latest = _recurrence(order, order.plans)
     for more in _MORE_GIB:
         given = replace(budget, scratch_bytes=budget.scratch_bytes + (more << 30))
-        plans = _other_plans(order, given, global_batch)
-        often = max(recurrence(plan, one.sizes) for plan, one in zip(plans, order.sources, strict=True))
-        if found and found[-1][1] - often < _WORTH_SAYING:
+        often = _recurrence(order, _other_plans(order, given, global_batch))
+        if latest - often < _WORTH_SAYING:
             break
         found.append((given.scratch_bytes, often))
+        latest = often
     return tuple(found)
+
+
+def _recurrence(order: Order, plans: Sequence[Plan]) -> float:
+    return max(recurrence(plan, one.sizes) for plan, one in zip(plans, order.sources, strict=True))
 
 
 def _weak_mixing(

@@ -150,7 +150,10 @@ class StreamOptions:
             wrong = given is True or not hasattr(given, "__index__")
             number = 0 if wrong else integer("scratch", given)
             if number < 1:
-                message = f'scratch= must be "auto", a folder, bytes of at least 1, or False, found {given!r}'
+                message = (
+                    'scratch= must be "auto", a folder or bytes of at least 1 (scratch=False for none), '
+                    f"found {given!r}"
+                )
                 raise (TypeError if wrong else ValueError)(message)
             object.__setattr__(self, "scratch", number)
         elif not os.fspath(given):

@@ -165,6 +165,7 @@ def test_what_may_be_chosen_is_what_the_library_takes() -> None:
             "write larger shards (--block-bytes), or --salvage",
         ),
         ("plan", "world_size=5 is larger", "--ranks 5 is larger"),
+        ("plan", "may give scratch=False, in all", "may give --scratch no, in all"),
         ("gc", "keep=0 must be at least 1", "--keep 0 must be at least 1"),
     ],
 )
