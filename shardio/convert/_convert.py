@@ -335,7 +335,8 @@ class ArrowEncoder:
         """Return the encoder of tables of an Arrow schema.
 
         Args:
-            arrow: the `pyarrow.Schema`; fields that may be null become optional features.
+            arrow: the `pyarrow.Schema`; fields that may be null become optional features, but for those that
+                all records of the dataset have and `schema` says nothing of.
             schema: types of features, as for `convert_dataset`; None for those that follow from Arrow's.
             dataset: schema of the dataset that is added to, or None.
 
@@ -344,8 +345,17 @@ class ArrowEncoder:
         """
         source = ArrowTable(arrow, SourceOptions())
         found = resolve_schema(source, source.pieces(), schema, None, lenient=False, dataset=dataset)
-        assert found.schema is not None  # noqa: S101 - a table has columns
-        return cls(found.schema, _dropped(schema), found.names)
+        made = found.schema
+        assert made is not None  # noqa: S101 - a table has columns
+        if dataset is not None and made.encoding == dataset.encoding:
+            # Columns of engines may always be null: that changes nothing for readers of the dataset.
+            said = set(schema or ())
+            made = made.with_groups(
+                {**ours, **{name: ours[name].replace(optional=theirs[name].optional) for name in kept}}
+                for ours, theirs in zip(made.groups, dataset.groups, strict=True)
+                for kept in [[name for name in ours if name in theirs and name not in said]]
+            )
+        return cls(made, _dropped(schema), found.names)
 
     def payloads(self, table: Any) -> Iterator[Encoded]:
         """Yield the payload of each row of a `pyarrow.Table` or `RecordBatch`.
@@ -355,8 +365,13 @@ class ArrowEncoder:
         """
         source = ArrowTable(table, SourceOptions())
         worker = _ConvertWorker(source, self.schema, _Splitter(), "raise", self._dropped, self._names)
-        for piece in source.pieces():
-            yield from (made for _, made in worker(piece) if isinstance(made, Encoded))
+        try:
+            for piece in source.pieces():
+                yield from (made for _, made in worker(piece) if isinstance(made, Encoded))
+        except ShardioError as error:
+            # Nothing is left out here.
+            error.advice = (error.advice or "").removesuffix(SKIP).removesuffix(", or ") or None
+            raise
 
 
 def convert_dataset(  # noqa: PLR0913 - the options are the public contract

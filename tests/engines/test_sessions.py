@@ -1,0 +1,30 @@
+"""What engines write, without one of them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import shardio
+from shardio.engines._sessions import SessionSink
+from shardio.errors import SchemaError
+
+
+def _write(url, table: pa.Table, **options) -> None:
+    sink = SessionSink.begin(url, **options).for_schema(table.schema)
+    sink.commit([sink.write_tables(0, [table])])
+
+
+def test_an_append_keeps_the_features_of_the_dataset(tmp_path) -> None:
+    """Columns of engines may always be null."""
+    with shardio.DatasetWriter(tmp_path / "ds", schema={"n": "int64", "t": "text"}) as out:
+        out.write({"n": 1, "t": "x"})
+    schema = shardio.open(tmp_path / "ds").schema
+    _write(tmp_path / "ds", pa.table({"n": [2], "t": ["y"]}), mode="append")
+    assert shardio.open(tmp_path / "ds").schema == schema
+    nulls = pa.table({"n": pa.array([None], pa.int64()), "t": ["z"]})
+    with pytest.raises(SchemaError, match=r"'n'.*expected int64, found None") as caught:
+        _write(tmp_path / "ds", nulls, mode="append")
+    assert "on_error" not in str(caught.value)
+    _write(tmp_path / "ds", nulls, mode="append", schema={"n": shardio.Feature("int64", optional=True)})
+    assert [value["n"] for value in shardio.open(tmp_path / "ds")] == [1, 2, None]
