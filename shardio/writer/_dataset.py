@@ -500,12 +500,23 @@ class DatasetWriter(AtomicWriter):
 
 def _rows_of(name: str, column: Any) -> Sequence[Any]:
     """Return the values of a column, one a row."""
-    if isinstance(column, list | tuple) or (hasattr(column, "offsets") and hasattr(column, "values")):
-        rows: Sequence[Any] = column  # a `RaggedColumn` is a sequence of its rows, too
+    rows: Sequence[Any] | None = None
+    # NumPy would make NaN of what is missing in other libraries' columns, and drop a mask.
+    if hasattr(column, "to_pylist"):  # pyarrow
+        rows = column.to_pylist()
+    elif isinstance(column, list | tuple) or (hasattr(column, "offsets") and hasattr(column, "values")):
+        rows = column  # a `RaggedColumn` is a sequence of its rows, too
+    elif hasattr(column, "is_null") and hasattr(column, "to_list"):  # polars
+        rows = column.to_list()
+    elif hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):  # types of pandas' own
+        pairs = zip(column.tolist(), column.isna(), strict=True)
+        rows = [None if missing else value for value, missing in pairs]
+    if rows is not None:
         return rows
-    array = np.asarray(column)
+    array = column if isinstance(column, np.ndarray) else np.asarray(column)
     if array.ndim == 0:
         message = f"column {name!r} is a single value, {column!r:.80}; a column has a value for each row"
         raise TypeError(message)
     # Plain numbers are taken faster than NumPy's, and are the same.
-    return array.tolist() if array.ndim == 1 and array.dtype.kind in "biuf" else list(array)
+    plain = type(array) is np.ndarray and array.ndim == 1 and array.dtype.kind in "biuf"
+    return array.tolist() if plain else list(array)

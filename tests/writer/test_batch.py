@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+
 import numpy as np
 import pytest
 
@@ -69,6 +72,33 @@ def test_lists_arrays_and_payloads(tmp_path):
         with pytest.raises(SchemaError, match="'payload'"):
             out.write_batch({"n": [b"c"]})
     assert payloads(tmp_path / "bytes") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("made", ["pyarrow", "polars", "pandas", "numpy"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_what_is_missing_in_a_column_is_no_nan(tmp_path, made, missing):
+    """NumPy would make NaN of it, or show what is below a mask."""
+    numbers = [1.5, None if missing else 2.5]
+    if made == "numpy":
+        column = np.ma.masked_array([1.5, 2.5], [False, missing])
+    elif made == "pandas":
+        column = importlib.import_module(made).Series(numbers, dtype="Float64")
+    else:
+        module = importlib.import_module(made)
+        column = module.array(numbers) if made == "pyarrow" else module.Series(numbers)
+    with shardio.DatasetWriter(tmp_path / "ds", schema={"x": Feature("float32", optional=True)}) as out:
+        if missing and made == "numpy":
+            with pytest.raises(SchemaError, match=r"row 1\).*a masked array"):
+                out.write_batch({"x": column})
+            numbers = numbers[:1]
+        else:
+            out.write_batch({"x": column})
+    assert [value["x"] for value in shardio.open(tmp_path / "ds")] == numbers
+    with (
+        pytest.raises(SchemaError, match="'x'") if missing else contextlib.nullcontext(),
+        shardio.DatasetWriter(tmp_path / "required", schema={"x": "float32"}) as out,
+    ):
+        out.write_batch({"x": column})
 
 
 @pytest.mark.parametrize(
