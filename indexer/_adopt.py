@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +22,16 @@ from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError, UnsafeNameError
 from shardio.metadata import Schema, ShardEntry, is_own_key
 from shardio.progress import displayed
-from shardio.sources import SplitRules, SplitUrl, check_partitions, explain_listing, find_governed
-from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
+from shardio.sources import (
+    FoundFile,
+    SplitRules,
+    SplitUrl,
+    check_partitions,
+    explain_listing,
+    find_governed,
+    find_links,
+)
+from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, keeps_deletions, known_shards
 from shardio_indexer._layout import (
     AdoptTarget,
     ShardSearch,
@@ -227,7 +234,7 @@ class _Adoption:
         self._find_missing({(shard.root, shard.key) for shard in shards})
         doomed, (rewritten, gone) = self._doomed_keys(), self._rewritten()
         within = []
-        for found in shards:
+        for found in self._without_links(shards):
             shard = replace(
                 found, unusable_keys=doomed.intersection(found.index_keys(found.uuid(self._options)))
             )
@@ -241,7 +248,7 @@ class _Adoption:
                 )
                 self._refused.append(Refusal(shard.url, error))
                 continue
-            there = shard.uuid(self._options) in rewritten or (shard.root, shard.key) in gone
+            there = shard.uuid(self._options) in rewritten or SplitUrl.parse(shard.url) in gone
             if entry is None and there:
                 within.append(shard.url)
             elif entry is None:
@@ -272,7 +279,7 @@ class _Adoption:
         Raises:
             NotFoundError: nothing else was found.
         """
-        known = {SplitUrl.parse(root or self._target.place.url).join(key) for root, key in self._known}
+        known = {self._place_of(root, key) for root, key in self._known}
         governed = find_governed(self._search.listings, self._data_options).keys() - known
         if not governed:
             return
@@ -293,16 +300,49 @@ class _Adoption:
                 advice="open that dataset, commit its sessions (`shardio commit`) or `shardio convert` it",
             )
 
-    def _rewritten(self) -> tuple[set[bytes], set[tuple[str, str]]]:
-        """Return UUIDs, and roots and keys, of adopted shards whose records are in shards of our own by now.
+    def _without_links(self, shards: Sequence[FoundShard]) -> list[FoundShard]:
+        """Return each file of a split once, whatever names symbolic links give it; known ones keep theirs."""
+        home, again, taken = self._target.place.url, [], []
+        links: dict[tuple[str, str], FoundFile] = {}
+        for split in dict.fromkeys(shard.split for shard in shards):
+            found = (
+                FoundFile(shard.root or home, shard.key, shard.size, shard.etag)
+                for shard in shards
+                if shard.split == split and (shard.root, shard.key) not in self._known
+            )
+            known = (
+                FoundFile(root or home, key, entry.stored_bytes, entry.etag)
+                for (root, key), entry in self._known.items()
+                if entry.split == split
+            )
+            links.update(((split, url), file) for url, file in find_links(found, known).items())
+        for shard in shards:
+            same = links.get((shard.split, shard.url))
+            if same is None:
+                taken.append(shard)
+            else:
+                again.append((shard, same))
+        if again:
+            self._ignored += [shard.url for shard, _ in again]
+            self._notes.append(
+                f"{plural(len(again), 'shard')} such as {again[0][0].url}: a symbolic link makes it another "
+                f"name of {again[0][1].url}; each file is taken once"
+            )
+        return taken
 
-        The UUID tells them where the lists of their version have expired; the key where a file was touched or
-        is read in another way since.
+    def _place_of(self, root: str, key: str) -> SplitUrl:
+        return (SplitUrl.parse(root) if root else self._target.place).join_key(key)
+
+    def _rewritten(self) -> tuple[set[bytes], set[SplitUrl]]:
+        """Return UUIDs and places of adopted shards whose records are in shards of our own by now.
+
+        The UUID tells them where the lists of their version have expired; the place where a file was touched
+        or is read in another way since.
         """
         uuids: set[bytes] = set()
-        keys: set[tuple[str, str]] = set()
+        places: set[SplitUrl] = set()
         if self._base is None or all(entry.adopted for entry in self._known.values()):
-            return uuids, keys
+            return uuids, places
         alive = {entry.uuid for entry in self._known.values()}
         versions = [*self._catalog.between(1, self._base.number - 1), self._base]
         for before, version in reversed(list(itertools.pairwise(versions))):
@@ -314,8 +354,12 @@ class _Adoption:
             if old:
                 with contextlib.suppress(NotFoundError):
                     known = known_shards(self._catalog, before)
-                    keys |= {key for key, entry in known.items() if entry.uuid in old and entry.adopted}
-        return uuids, keys
+                    places |= {
+                        self._place_of(*shard)
+                        for shard, entry in known.items()
+                        if entry.uuid in old and entry.adopted
+                    }
+        return uuids, places
 
     def foretell(self) -> AdoptReport:
         """Return what is known before a shard is read."""
@@ -360,9 +404,7 @@ class _Adoption:
         explained: set[int] = set()  # listings that find nothing because shards are gone
         for (root, key), entry in self._known.items():
             if entry.adopted and (root, key) not in found:
-                folder = SplitUrl.parse(root) if root else self._target.place
-                path = urllib.parse.quote(key) if folder.is_web else key
-                place = SplitUrl(folder.scheme, (*folder.parts, *path.split("/")))
+                place = self._place_of(root, key)
                 if lacking := self._search.listings_without(place):
                     self.missing[place.url] = (root, key)
                     explained.update(map(id, lacking))
@@ -435,7 +477,7 @@ class _Adoption:
             partitions=self._partitions,
             split_is_key=self._split_is_key,
         )
-        self._notes += [*resolved.notes, *self._untold(good)]
+        self._notes += [*resolved.notes, *self._untold(good), *self._undeleted(good)]
         version = self._base
         if good or gone or resolved.replaces:
             change = Changeset(
@@ -464,6 +506,23 @@ class _Adoption:
             for url, count in rows.items()
             if told.get(url) not in (None, count)
         ]
+
+    def _undeleted(self, good: list[ShardOutcome]) -> list[str]:
+        """Return which shards' deletions are forgotten: of other bytes by now, or of files that are gone."""
+        found = {(outcome.shard.root, outcome.shard.key): outcome.entry for outcome in good}
+        gone = set(self.missing.values()) if self._drop_missing else set()
+        notes = []
+        for (root, key), old in self._known.items():
+            new = found.get((root, key))
+            if old.live_rows == old.rows or (new is None and (root, key) not in gone):
+                continue
+            if new is None or not keeps_deletions(old, new):
+                what = "it is gone" if new is None else "it is another file now"
+                notes.append(
+                    f"{self._place_of(root, key).url}: {what}, and so are the deletions of "
+                    f"{plural(old.rows - old.live_rows, 'record')}: where they come back, delete them again"
+                )
+        return notes
 
     def _report(
         self, good: list[ShardOutcome], resolved: ResolvedSchema, version: Version | None

@@ -7,7 +7,7 @@ second time.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 from shardio.catalog import Catalog, StoredLists, Version, publish
 from shardio.errors import SchemaError
 from shardio.metadata import Manifest, Schema, ShardEntry, ShardTable, is_random_session, usable_keys
+from shardio.sources import SplitUrl
 
 
 class RootedEntry(NamedTuple):
@@ -29,6 +30,23 @@ def known_shards(catalog: Catalog, base: Version) -> dict[tuple[str, str], Shard
     """Return the shards of a version by root URL and key."""
     roots = {0: "", **base.manifest.roots}
     return {(roots[entry.root], entry.key): entry for entry in catalog.table(base)}
+
+
+def known_as(
+    place: SplitUrl, roots: Mapping[str, SplitUrl], known: Container[tuple[str, str]]
+) -> tuple[str, str] | None:
+    """Return root and key by which a shard is known, whatever folder it was found below.
+
+    Args:
+        place: of the shard.
+        roots: by URL, "" for the dataset's own.
+        known: shards, by root URL and key.
+    """
+    for root, folder in roots.items():
+        key = place.below(folder)
+        if key is not None and (root, key) in known:
+            return root, key
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +89,16 @@ def commit_shards(catalog: Catalog, change: Changeset, *, seen: int = 0) -> Vers
     return publish(catalog, builder, seen=seen, keys=keys, lists=builder.lists)
 
 
+def keeps_deletions(old: ShardEntry, new: ShardEntry) -> bool:
+    """Tell whether the rows deleted of a shard are the same ones in what was indexed again."""
+    return (old.crc32c, old.stored_bytes, old.framing, old.rows) == (
+        new.crc32c,
+        new.stored_bytes,
+        new.framing,
+        new.rows,
+    )
+
+
 def _index_of(entry: ShardEntry) -> tuple[str, bytes]:
     return entry.usual_index_key, entry.index_head_sha256
 
@@ -94,16 +122,25 @@ class _Builder:
                 roots[numbers[addition.root]] = addition.root
         schemas, schema = self._schemas(old, table)
         replaced = old is not None and schemas != old.schemas
-        places = {place: i for i, place in enumerate(zip(table.root.tolist(), table.key, strict=True))}
+        urls = {number: url for url, number in numbers.items()}
+        places = {
+            (urls[number], key): i
+            for i, (number, key) in enumerate(zip(table.root.tolist(), table.key, strict=True))
+        }
+        folders = {url: SplitUrl.parse(url or self._catalog.store.url) for url in numbers}
         fresh, changed = [], {}
         for addition in self._change.additions:
             entry = replace(addition.entry, root=numbers[addition.root], schema=schema)
-            place = places.get((entry.root, entry.key))
+            same = known_as(folders[addition.root].join_key(entry.key), folders, places)
+            place = None if same is None else places[same]
             if place is None:
                 fresh.append(entry)
             elif self._change.update and _index_of(table[place]) != _index_of(entry):
-                changed[place] = replace(entry, split=table.split[place])
-        dropped = {places.get((numbers.get(root, -1), key)) for root, key in self._change.dropped} - {None}
+                entry = replace(entry, split=table.split[place])
+                changed[place] = (
+                    entry.with_deletions_of(table[place]) if keeps_deletions(table[place], entry) else entry
+                )
+        dropped = {places.get(shard) for shard in self._change.dropped} - {None}
         if base is not None and not (fresh or changed or dropped or replaced):
             return base
         lists = old.lists if old is not None else ()

@@ -32,6 +32,7 @@ from shardio.sources import (
     folder_of,
 )
 from shardio.storage import RemoteStore, Store, connect
+from shardio_indexer._commit import known_as
 from shardio_indexer._shard import FoundShard
 from shardio_indexer._sniff import format_of_name, may_be_shard
 
@@ -265,10 +266,12 @@ def assign_shards(
     """
     roots = _roots(search.folders)
     common = common_folder(search.folders)
+    own = {"": target.place}
+    known_roots = own | {root: SplitUrl.parse(root) for root in {root for root, _ in known} - {""}}
     places, names, existing = [], [], {}
     for place in search.shards:
-        key = place.below(target.place)
-        root = ""
+        # Whatever folder it was found below before, a shard keeps the root and key that it has.
+        root, key = known_as(place, known_roots, known) or ("", place.below(target.place))
         if key is None:
             folder = next(root for root in roots if place.below(root) is not None)
             root, key = folder.url, place.below(folder)

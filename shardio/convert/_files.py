@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from shardio.convert._source import ForeignSource, SourceOptions
+from shardio.display import plural
 from shardio.errors import BadRecord, FormatError
 from shardio.format import Compression, Limits, decode_stream, sniff_compression
 from shardio.metadata import Feature
@@ -27,6 +28,7 @@ from shardio.sources import (
     common_folder,
     find_files,
     find_governed,
+    find_links,
     folder_keys,
     folder_of,
     is_clutter,
@@ -166,7 +168,25 @@ class FileSource(ForeignSource):
 
     @cached_property
     def _division(self) -> Division:
-        return self.divided([file.name for file in self.heads])
+        division = self.divided([file.name for file in self.heads])
+        return division if self.file_is_record else self._without_links(division)
+
+    def _without_links(self, division: Division) -> Division:
+        """Return a division that has each file once in a split, whatever names symbolic links give it."""
+        found = {file.url: file for listing in self._listings for file in listing.files}
+        splits = dict(zip([file.url for file in self.heads], division.splits, strict=True))
+        links: dict[str, FoundFile] = {}
+        for split in dict.fromkeys(division.splits):
+            links |= find_links(found[url] for url, name in splits.items() if name == split and url in found)
+        if not links:
+            return division
+        url, file = next(iter(links.items()))
+        note = (
+            f"{plural(len(links), 'file')} such as {url}: a symbolic link makes it another name of "
+            f"{file.url}; each file is taken once"
+        )
+        kept = [None if url in links else split for url, split in splits.items()]
+        return Division(kept, [*division.notes, note], division.silent)
 
     def split_files(self) -> list[tuple[File, str]]:
         """Return the heads with their splits, without those that no pattern of a split matches."""

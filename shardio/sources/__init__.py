@@ -11,6 +11,7 @@ from shardio.sources._find import (
     explain_listing as explain_listing,
     find_files as find_files,
     find_governed as find_governed,
+    find_links as find_links,
     is_clutter as is_clutter,
 )
 from shardio.sources._hive import (

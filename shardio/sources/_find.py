@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from shardio.errors import NotFoundError, ShardioError, StorageError, UnsafeNameError
 from shardio.metadata import DATA, parse_data_key, unsafe_part
 from shardio.sources._urls import SplitUrl, expand_braces, glob_expression, has_pattern, literal_prefix
-from shardio.storage import DeniedError, ObjectInfo, Store, connect, url_text
+from shardio.storage import DeniedError, ObjectInfo, Store, connect, followed, url_text
 
 _MOST_HEADS = 8
 _LIST_BYTES = 256 << 20
@@ -48,8 +47,7 @@ class FoundFile(NamedTuple):
     @property
     def place(self) -> SplitUrl:
         """Its URL taken apart."""
-        folder = SplitUrl.parse(self.root)
-        return folder.join(urllib.parse.quote(self.key) if folder.is_web else self.key)
+        return SplitUrl.parse(self.root).join_key(self.key)
 
     @property
     def is_shardio(self) -> bool:
@@ -161,6 +159,30 @@ def find_governed(
             if datasets[folder]:
                 governed[file.place] = folder
     return governed
+
+
+def find_links(files: Iterable[FoundFile], known: Iterable[FoundFile] = ()) -> dict[str, FoundFile]:
+    """Return which URLs of local files are other names of one of the others, by symbolic links, and of which.
+
+    That is one of `known`, else the first that is not a link itself, else the first.
+    """
+    alike: dict[tuple[int, str], list[tuple[bool, FoundFile]]] = {}
+    for new, each in ((False, known), (True, files)):
+        for file in each:
+            if "://" not in file.root:
+                # A link has the size and time of its file, so that only such are looked at.
+                alike.setdefault((file.size, file.etag), []).append((new, file))
+    found: dict[str, FoundFile] = {}
+    for group in alike.values():
+        if len(group) > 1 and any(new for new, _ in group):
+            real = {file.url: followed(file.url) for _, file in group}
+            first: dict[str, FoundFile] = {}
+            for _, file in sorted(group, key=lambda pair: (pair[0], real[pair[1].url] != pair[1].url)):
+                first.setdefault(real[file.url], file)
+            for new, file in group:
+                if new and first[real[file.url]].url != file.url:
+                    found[file.url] = first[real[file.url]]
+    return found
 
 
 def _expanded(urls: Iterable[str], storage_options: Mapping[str, Any] | None) -> Iterator[str]:

@@ -18,6 +18,7 @@ _SCHEME = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+://
 # Filesystems of fsspec within a file of another one; elsewhere keys may hold "::".
 _WITHIN_A_FILE = ("zip://", "tar://", "libarchive://", "reference://")
 _ANOTHER_URL = re.compile(r"::[A-Za-z][A-Za-z0-9+.-]+:/")
+_SAME_STORES = {"s3a://": "s3://", "gcs://": "gs://", "abfs://": "az://"}
 _MAGIC = re.compile(r"[*?\[]")
 _INNERMOST = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
@@ -80,13 +81,17 @@ class SplitUrl(NamedTuple):
         """Return the place of a key below this one."""
         return SplitUrl(self.scheme, (*self.parts, *key.split("/")))
 
+    def join_key(self, key: str) -> SplitUrl:
+        """Return the place of a key below this one: web addresses are percent-encoded, keys are not."""
+        return self.join(urllib.parse.quote(key) if self.is_web else key)
+
     def below(self, folder: SplitUrl) -> str | None:
         """Return the key of this place under a folder, or None where it is elsewhere."""
         count = len(folder.parts)
-        if self.scheme != folder.scheme or self.parts[:count] != folder.parts or len(self.parts) <= count:
+        same = _SAME_STORES.get(self.scheme, self.scheme) == _SAME_STORES.get(folder.scheme, folder.scheme)
+        if not same or self.parts[:count] != folder.parts or len(self.parts) <= count:
             return None
         key = "/".join(self.parts[count:])
-        # Web addresses are percent-encoded, keys are not.
         return urllib.parse.unquote(key) if self.is_web else key
 
 

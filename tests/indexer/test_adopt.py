@@ -79,6 +79,35 @@ def test_new_shards_are_added_by_running_it_again(tmp_path) -> None:
     )
 
 
+def test_a_shard_is_known_whatever_folder_it_is_found_below(tmp_path, monkeypatch) -> None:
+    """The root that is noted is the folder that all shards of one call share: a shard may have several."""
+    into = tmp_path / "birds"
+    wanted = write(tmp_path / "data" / "old", range(2))
+    shardio_indexer.adopt(tmp_path / "data" / "old", into=into, split="train")
+    wanted += write(tmp_path / "data" / "new", range(2, 3))
+    folders = [tmp_path / "data" / "old", tmp_path / "data" / "new"]
+    roots = {str(folder): {} for folder in (tmp_path / "data", *folders)}
+    index = _adopt._Adoption.index
+
+    def overtaken(self, *options: object) -> None:
+        monkeypatch.undo()
+        shardio_indexer.adopt(folders[1], into=into, split="train")
+        index(self, *options)
+
+    monkeypatch.setattr(_adopt._Adoption, "index", overtaken)
+    report = shardio_indexer.adopt(folders, into=into, split="train")
+    assert (report.known, report.version) == (2, 2)
+    assert list(shardio.open(into, allow_roots=roots)) == wanted
+    os.utime(tmp_path / "data" / "old" / "part-00001.tfrecord", (1, 1))
+    assert len(shardio_indexer.adopt(tmp_path / "data", into=into, split="train").stale) == 1
+    assert shardio_indexer.adopt(tmp_path / "data", into=into, split="train", update=True).updated == 1
+    assert list(shardio.open(into, allow_roots=roots)) == wanted
+    shardio.compact(into, adopted=True, workers=1, allow_roots=roots)
+    os.utime(tmp_path / "data" / "old" / "part-00000.tfrecord", (2, 2))
+    assert shardio_indexer.adopt(tmp_path / "data" / "old" / "*", into=into, split="train").adopted == 0
+    assert list(shardio.open(into, allow_roots=roots)) == wanted
+
+
 def test_adopting_more_carries_on_what_every_version_does(tmp_path) -> None:
     """Tags and sessions that were rolled back are carried on by every later manifest."""
     write(tmp_path, range(2))
@@ -199,6 +228,28 @@ def test_changed_shards_are_reported_as_stale_and_updated_when_asked(tmp_path) -
     assert renewed.startswith("part-00001.tfrecord.")
     assert shardio.verify(tmp_path).ok
     assert shardio_indexer.adopt(tmp_path).ok
+
+
+def test_deleted_records_stay_deleted_where_a_shard_is_indexed_again(tmp_path) -> None:
+    """As long as its bytes are the same; what another file holds instead is told."""
+    wanted = write(tmp_path, range(2))
+    shardio_indexer.adopt(tmp_path)
+    shardio.delete(tmp_path, [1, 6])
+    left = [wanted[row] for row in (0, 2, 3, 4, 5, 7, 8, 9)]
+    shard = tmp_path / "part-00001.tfrecord"
+    os.utime(shard, (1, 1))
+    (tmp_path / "part-00000.tfrecord.shardidx").unlink()
+    report = shardio_indexer.adopt(tmp_path, update=True)
+    assert report.updated == 2
+    assert not [note for note in report.notes if "deleted" in note]
+    assert list(shardio.open(tmp_path)) == left
+    shard.write_bytes(tfrecord(wanted[5:9]))
+    report = shardio_indexer.adopt(tmp_path, update=True)
+    assert [note for note in report.notes if "part-00001" in note and "deletions of 1 record" in note]
+    assert list(shardio.open(tmp_path)) == [*left[:4], *wanted[5:9]]
+    (tmp_path / "part-00000.tfrecord").unlink()
+    report = shardio_indexer.adopt(tmp_path, drop_missing=True)
+    assert [note for note in report.notes if "part-00000" in note and "deletions of 1 record" in note]
 
 
 KILLED = """

@@ -161,3 +161,20 @@ def test_a_pattern_of_files_without_endings(tree, tmp_path) -> None:
     assert dict(report.records) == {"train": 2}
     report = shardio.convert_dataset(tree, tmp_path / "whole", kind="jsonl", split="train")
     assert "raw-0" in report.ignored
+
+
+def test_a_link_is_no_second_file(tree, tmp_path) -> None:
+    """`latest` beside the folder that it links to doubles no record; a link to another split is one of it."""
+    plain, _ = adopted([str(tree)], tree)
+    (tree / "latest").symlink_to(tree / "train")
+    (tree / "val" / "also.jsonl").symlink_to(tree / "train" / "x.jsonl")
+    mine, convert_report = converted(str(tree), tmp_path / "converted")
+    theirs, adopt_report = adopted([str(tree)], tree)
+    assert sorted(mine) == sorted(theirs) == sorted(plain)
+    for report in (convert_report, adopt_report):
+        assert any("symbolic link" in note for note in report.notes), report.notes
+        assert any("latest" in name for name in report.ignored)
+    elsewhere = tmp_path / "elsewhere"
+    shardio_indexer.adopt(tree / "latest", into=elsewhere, split="train")
+    assert shardio_indexer.adopt(tree / "train", into=elsewhere, split="train").adopted == 0
+    assert shardio_indexer.adopt(tree / "val" / "also.jsonl", into=elsewhere, split="val").adopted == 1
