@@ -405,10 +405,11 @@ def test_windows_in_parts_give_what_whole_ones_do(monkeypatch, large, remainder,
 def test_a_part_that_was_let_go_too_early_is_an_error(monkeypatch, large):
     """Rows are numbered by the parts of their group: one that is not there must not shift the others."""
     monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
+    from shardio.order import BatchReading
     from shardio.streaming._held import HeldWindows
     from shardio.streaming._pipeline import _Planner
 
-    monkeypatch.setattr(_Planner, "_reads_alone", lambda self, group: False)
+    monkeypatch.setattr(_Planner, "_first_reading", lambda self, group: BatchReading(0, 0, alone=False))
     # The padding of the last step is of parts that were freed, and this says which are to come again.
     monkeypatch.setattr(HeldWindows, "_lacking", lambda self, fetch, base, own, window, row: own < 0)
     shape = Plan(ranks=1, workers=1, chunk_rows=1000, interleave=4, window=1000)
