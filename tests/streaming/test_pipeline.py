@@ -16,7 +16,7 @@ import pytest
 
 import shardio
 from shardio.errors import CorruptBlockError
-from shardio.order import Plan, report
+from shardio.order import BatchReading, Plan, report
 from shardio.storage._local import LocalStore
 from shardio.streaming import _pipeline
 from shardio.streaming._windows import WindowData
@@ -405,7 +405,6 @@ def test_windows_in_parts_give_what_whole_ones_do(monkeypatch, large, remainder,
 def test_a_part_that_was_let_go_too_early_is_an_error(monkeypatch, large):
     """Rows are numbered by the parts of their group: one that is not there must not shift the others."""
     monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
-    from shardio.order import BatchReading
     from shardio.streaming._held import HeldWindows
     from shardio.streaming._pipeline import _Planner
 
@@ -643,7 +642,8 @@ def test_windows_of_one_fetch_are_of_like_length(monkeypatch, fetched_url):
         return _windows.load_parts(member, pieces, damage, part, memory)
 
     monkeypatch.setattr(_stream, "load_parts", noting)
-    monkeypatch.setattr("shardio.streaming._pipeline._Planner._reads_alone", lambda self, group: False)
+    reading = BatchReading(0, 0, alone=False)
+    monkeypatch.setattr("shardio.streaming._pipeline._Planner._first_reading", lambda self, group: reading)
     monkeypatch.setattr("shardio.streaming._pipeline._GROUP_BYTES", 300 << 10)
     monkeypatch.setattr("shardio.streaming._pipeline._neighbours", lambda *_, **__: None)
     ds = shardio.open(fetched_url, mmap=False)
