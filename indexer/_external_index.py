@@ -12,9 +12,11 @@ frames of TFRecord are compared with what the index says, so that an index of an
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +38,7 @@ from shardio.format import (
     sample_name,
 )
 from shardio.reader import ReadOptions, ShardSource, root_stores
-from shardio.storage import Store, connect
+from shardio.storage import Store, connect, holds, read_intact
 from shardio_indexer._blocks import Bytes, Check, FrameRun, SalvageOptions
 
 
@@ -75,17 +77,18 @@ def find_external_index(store: Store, key: str, framing: Framing, limits: Limits
     """
     names = external_index_names(key, framing)
     for name in names:
-        try:
-            data = store.get(name, max_bytes=limits.index)
-        except NotFoundError:
-            continue
-        url = store.url_of(name)
-        return _parse_offsets(data, url) if framing is Framing.TAR_SAMPLE else parse_text_index(data, url)
+        with contextlib.suppress(NotFoundError):
+            return read_intact(partial(_read_frames, store, name, framing, limits))
     raise NotFoundError(
         "the shard has no index beside it",
         url=store.url_of(key),
         expected=" or ".join(name.rpartition("/")[2] for name in names),
     )
+
+
+def _read_frames(store: Store, name: str, framing: Framing, limits: Limits) -> FrameBounds:
+    data, url = store.get(name, max_bytes=limits.index), store.url_of(name)
+    return _parse_offsets(data, url) if framing is Framing.TAR_SAMPLE else parse_text_index(data, url)
 
 
 def parse_text_index(data: bytes, url: str) -> FrameBounds:
@@ -405,7 +408,7 @@ def _frames(source: ShardSource, number: int) -> tuple[Any, Any]:
 
 def _put(store: Store, key: str, data: bytes) -> str:
     url = store.url_of(key)
-    if not store.put_if_absent(key, data) and store.get(key, max_bytes=len(data) + 1) != data:
+    if not store.put_if_absent(key, data) and not holds(store, key, data):
         raise StorageError(
             "another file is under the name of the index",
             url=url,

@@ -33,7 +33,7 @@ from shardio.metadata import (
     usual_index_key,
 )
 from shardio.parallel import JobRunner, LostJob, check_workers
-from shardio.storage import Store, connect
+from shardio.storage import Store, connect, read_intact
 from shardio_indexer._blocks import GapFound
 from shardio_indexer._scan import ScanOptions, SpooledIndex, scan_shard
 
@@ -148,16 +148,21 @@ def index_is_intact(target: Store, entry: ShardEntry, options: ScanOptions) -> b
         StorageError: it could not be read.
     """
     url = target.url_of(entry.usual_index_key)
-    try:
+
+    def check() -> None:
         data = target.get(entry.usual_index_key, max_bytes=options.limits.index)
         head = parse_head(data, url=url, limits=options.limits)
-        if head.head_sha256 != entry.index_head_sha256:
-            return False
         end = head.frame_stop_offset + 4 * head.rows
         check_index_end(head, data[end:], url=url)
-        return kernels.crc32c(data[head.frame_stop_offset : end]) == head.frames_crc32c
-    except (FormatError, NotFoundError):
+        found = head.head_sha256, kernels.crc32c(data[head.frame_stop_offset : end])
+        if found != (entry.index_head_sha256, head.frames_crc32c):
+            raise StaleIndexError("an index is not the one that was made", url=url)
+
+    try:
+        read_intact(check)
+    except (FormatError, StaleIndexError, NotFoundError):
         return False
+    return True
 
 
 def _index_shard(

@@ -46,7 +46,7 @@ from shardio.metadata import (
     parse_sessions,
     unseal,
 )
-from shardio.storage import CannotListError, DeniedError, Store
+from shardio.storage import REFETCHES, CannotListError, DeniedError, Store, read_intact
 
 T = TypeVar("T")
 
@@ -157,9 +157,14 @@ class Catalog:
             DeniedError: there is no hint that may be read, and nothing may be listed.
             StorageError: the environment failed.
         """
-        hinted = self._hinted()
-        version = self._highest(hinted)
-        found = version.number if version else 0
+        left = REFETCHES
+        while True:
+            hinted = self.hinted()
+            version = self._highest(hinted)
+            found = version.number if version else 0
+            if found >= hinted or not left:
+                break
+            left -= 1  # the hint may have been hurt on its way, and be another number
         if found < hinted:
             # The hint is written after a commit, and manifests are never deleted.
             raise FormatError(
@@ -351,7 +356,7 @@ class Catalog:
             return self.latest()
         try:
             # Where manifests are gone, those that are left can be read by their numbers.
-            return self._highest(self._hinted())
+            return self._highest(self.hinted())
         except (CannotListError, DeniedError):
             version = following = self._read(number)
         while following is not None:
@@ -400,29 +405,40 @@ class Catalog:
         self._check_table(version.manifest, table)
         return table
 
-    def _hinted(self) -> int:
+    def hinted(self) -> int:
         """Return the version that the hint names, or 0."""
-        try:
+
+        def read() -> int:
             text = self.store.get(HINT_KEY, max_bytes=64).strip()
+            # What is not the number of a manifest is not a hint.
+            if not (text.isdigit() and len(text) <= 20):
+                raise FormatError("this is not the number of a version", found=text)
+            return int(text)
+
+        try:
+            return read_intact(read)
         except (NotFoundError, DeniedError, FormatError):
-            # Absent, perhaps absent, or longer than a number.
+            # Absent, perhaps absent, or no number.
             return 0
-        # What is not the number of a manifest is not a hint.
-        return int(text) if text.isdigit() and len(text) <= 20 else 0
 
     def _read(self, number: int) -> Version | None:
         """Return a version by its number, or None if its manifest is absent."""
         if number >= 10**20:
             return None
-        key = manifest_key(number)
         try:
-            data = self.store.get(key, max_bytes=self.limits.manifest)
+            return read_intact(functools.partial(self.fetch, number))
         except NotFoundError:
             return None
-        manifest, sha256 = parse_manifest(
-            data, version=number, url=self.store.url_of(key), limits=self.limits
-        )
-        return Version(manifest, sha256)
+
+    def fetch(self, number: int) -> Version:
+        """Return a version by its number, by one request.
+
+        Raises:
+            NotFoundError, FormatError, StorageError: its manifest is absent, damaged, or out of reach.
+        """
+        key = manifest_key(number)
+        data = self.store.get(key, max_bytes=self.limits.manifest)
+        return Version(*parse_manifest(data, version=number, url=self.store.url_of(key), limits=self.limits))
 
     def shards_of(self, ref: ListRef) -> ShardTable:
         """Return the shards of one list, checked against its reference."""
@@ -438,14 +454,18 @@ class Catalog:
     def find_shards(self, ref: ListRef) -> ShardTable | None:
         """Return the shards of one list, checked against its reference, or None where the list is gone."""
         most = self.limits.manifest
-        try:
+
+        def read() -> ShardTable:
             try:
                 data = self.store.get(ref.key, max_bytes=min(ref.size, most))
             except FormatError:  # it is larger, and so another one
                 data = self.store.get(ref.key, max_bytes=most)
+            return self._parse_list(ref, data)
+
+        try:
+            return read_intact(read)
         except NotFoundError:
             return None
-        return self._parse_list(ref, data)
 
     def merged(self, version: Version, session: str) -> MergedSession | None:
         """Return a session that is part of a version, or None; lists of sessions are fetched where needed.
@@ -478,16 +498,20 @@ class Catalog:
 
     def _session_list(self, ref: ListRef) -> bytes:
         """Return the bytes of a list of sessions with the SHA-256 that its reference names."""
+        url = self.store.url_of(ref.key)
+
+        def read() -> bytes:
+            data = self.store.get(ref.key, max_bytes=self.limits.manifest)
+            _, sha256 = unseal(data, what="list of sessions", url=url)
+            self._check_ref(ref, "sessions", (sha256, len(data), ref.shards))
+            return data
+
         if ref.sha256 not in self._session_lists:
-            url = self.store.url_of(ref.key)
             try:
-                data = self.store.get(ref.key, max_bytes=self.limits.manifest)
+                self._session_lists[ref.sha256] = read_intact(read)
             except NotFoundError as error:
                 what = "the manifest names a list of sessions that is not there"
                 raise FormatError(what, url=url) from error
-            _, sha256 = unseal(data, what="list of sessions", url=url)
-            self._check_ref(ref, "sessions", (sha256, len(data), ref.shards))
-            self._session_lists[sha256] = data
         return self._session_lists[ref.sha256]
 
     def _parse_list(self, ref: ListRef, data: bytes) -> ShardTable:

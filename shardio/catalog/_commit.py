@@ -27,8 +27,8 @@ from shardio.errors import (
     ShardioError,
     StorageError,
 )
-from shardio.metadata import HINT_KEY, Manifest, manifest_key, parse_manifest, seal_manifest
-from shardio.storage import NotDurableError, UnknownOutcomeError
+from shardio.metadata import HINT_KEY, Manifest, manifest_key, seal_manifest
+from shardio.storage import NotDurableError, UnknownOutcomeError, read_intact
 
 # A lost race is another writer's success; so many in a row mean that something is wrong.
 _MAX_REBASES = 1000
@@ -152,10 +152,7 @@ def _create(catalog: Catalog, manifest: Manifest, data: bytes) -> bool:
         except StorageError as error:
             failed = error
         try:
-            there = store.get(key, max_bytes=catalog.limits.manifest)
-            found, _ = parse_manifest(
-                there, version=manifest.version, url=store.url_of(key), limits=catalog.limits
-            )
+            found = read_intact(functools.partial(catalog.fetch, manifest.version)).manifest
         except NotFoundError:
             if failed is None:
                 continue

@@ -39,6 +39,7 @@ from shardio.metadata import (
     parse_receipt_key,
     receipt_key,
 )
+from shardio.storage import read_intact
 
 
 @dataclass(frozen=True)
@@ -180,8 +181,9 @@ def _receipt_keys(catalog: Catalog, session: str) -> Iterator[ReceiptKey]:
 def _read(catalog: Catalog, key: ReceiptKey) -> Receipt:
     name = receipt_key(key.session, key.task, key.attempt, key.sequence)
     url = catalog.store.url_of(name)
-    receipt = parse_receipt(
-        catalog.store.get(name, max_bytes=catalog.limits.manifest), url=url, limits=catalog.limits
+    limits = catalog.limits
+    receipt = read_intact(
+        lambda: parse_receipt(catalog.store.get(name, max_bytes=limits.manifest), url=url, limits=limits)
     )
     facts = (receipt.session, receipt.task, receipt.attempt, receipt.complete)
     if facts != (key.session, key.task, key.attempt, key.sequence is None):

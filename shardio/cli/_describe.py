@@ -91,8 +91,9 @@ def shard_facts(url: str, options: Mapping[str, Any] | None, engine: str | None)
     Raises:
         FormatError, UnsupportedVersionError, StorageError: index or file cannot be read.
     """
-    from shardio.format import sniff_compression
-    from shardio.metadata import parse_head, usual_index_key
+    from shardio.format import DEFAULT_LIMITS, sniff_compression
+    from shardio.metadata import usual_index_key
+    from shardio.reader import read_head
     from shardio.storage import connect_folder
 
     store, key = connect_folder(url, storage_options=options, engine=engine)
@@ -100,7 +101,7 @@ def shard_facts(url: str, options: Mapping[str, Any] | None, engine: str | None)
         facts = {"kind": "shard", "url": data.url, "stored_bytes": data.size}
         try:
             with store.open(usual_index_key(key)) as index:
-                head = parse_head(index.read(0, index.size), url=index.url)
+                head = read_head(index, DEFAULT_LIMITS)
         except NotFoundError:
             compression = sniff_compression(bytes(data.read(0, min(12, data.size))))
             return {

@@ -49,11 +49,11 @@ from shardio import kernels
 from shardio.codecs import arrow_array
 from shardio.convert._images import IMAGE_ENDINGS
 from shardio.convert._parquet import arrow_field, arrow_schema
-from shardio.errors import CommitConflictError, FormatError, SchemaError, StorageError, UnsafeNameError
+from shardio.errors import CommitConflictError, SchemaError, StorageError, UnsafeNameError
 from shardio.format import MAX_JSON_DEPTH, sample_name
 from shardio.metadata import Feature, Schema, check_foreign_key, image_type
 from shardio.sources import is_clutter
-from shardio.storage import Store, connect
+from shardio.storage import Store, connect, holds
 from shardio.writer import AtomicWriter
 
 _TOGETHER = 256
@@ -247,18 +247,12 @@ class JobFiles:
             whole.parent.mkdir(parents=True, exist_ok=True)
             path.replace(whole)
             return
-        if not self._store.put_if_absent(name, path, move=True) and not self._is_there(name, path):
+        # It is there where this job has uploaded it before, and its worker was lost.
+        created = self._store.put_if_absent(name, path, move=True)
+        if not created and not holds(self._store, name, path.read_bytes()):
             del self.names[name]
             raise CommitConflictError("another writer wrote this file", url=f"{self.url}/{name}")
         path.unlink(missing_ok=True)
-
-    def _is_there(self, name: str, path: Path) -> bool:
-        """Tell whether a file was uploaded before: by this job, whose worker was lost."""
-        data = path.read_bytes()
-        try:
-            return self._store.get(name, max_bytes=len(data)) == data
-        except FormatError:  # it is larger
-            return False
 
     def __enter__(self) -> Self:
         return self

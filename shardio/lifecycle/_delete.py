@@ -22,8 +22,9 @@ from shardio.errors import CommitConflictError, FormatError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._erase import erase as erase_rows
 from shardio.lifecycle._report import DeleteReport, records_of
-from shardio.lifecycle._targets import Targets, deleted_rows, find_targets, shards_of
+from shardio.lifecycle._targets import Targets, find_targets, shards_of
 from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable
+from shardio.reader import deleted_rows
 from shardio.storage import CacheOptions, connect
 
 
@@ -217,7 +218,7 @@ class _Deletion:
         self, base: Version, entry: ShardEntry, rows: NDArray[np.int64]
     ) -> NDArray[np.int64] | None:
         """Return all deleted rows of a shard after this deletion, or None where it changes nothing."""
-        before = deleted_rows(self._catalog, entry)
+        before = deleted_rows(self._catalog.store, entry, self._catalog.limits)
         after = np.union1d(before, rows)
         again = len(before) + len(rows) - len(after)
         if again and self._strict:

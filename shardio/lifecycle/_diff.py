@@ -11,8 +11,9 @@ import numpy as np
 
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog, Version
-from shardio.lifecycle._targets import TargetShard, deleted_rows, shards_of
+from shardio.lifecycle._targets import TargetShard, shards_of
 from shardio.metadata import Schema, ShardEntry
+from shardio.reader import deleted_rows
 from shardio.reports import Report
 from shardio.storage import connect
 
@@ -169,7 +170,8 @@ def _split(
     changed = {}
     for shard in before.keys() & after.keys():
         if before[shard].deletion_sha256 != after[shard].deletion_sha256:
-            was, now = (deleted_rows(catalog, entry) for entry in (before[shard], after[shard]))
+            both = before[shard], after[shard]
+            was, now = (deleted_rows(catalog.store, entry, catalog.limits) for entry in both)
             changed[shard.key] = (len(np.setdiff1d(was, now)), len(np.setdiff1d(now, was)))
     return SplitDiff(
         before=None if one is None else sum(entry.live_rows for entry in one.values()),

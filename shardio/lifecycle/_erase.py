@@ -17,7 +17,7 @@ from shardio.format import Framing
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import DeleteReport, change_facts, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
-from shardio.lifecycle._targets import Targets, deleted_rows, shards_of
+from shardio.lifecycle._targets import Targets, shards_of
 from shardio.metadata import (
     DATA,
     INDEX_SUFFIX,
@@ -30,6 +30,7 @@ from shardio.metadata import (
     parse_data_key,
 )
 from shardio.progress import displayed
+from shardio.reader import deleted_rows
 from shardio.storage import BlockCache, CacheOptions
 
 # Rows of shards, int64, ascending, by UUID; None for all that may be.
@@ -174,7 +175,7 @@ def _groups(
     groups, counts = [], {}
     for shard, i in sorted(numbers.items(), key=lambda item: item[1]):
         entry = table[i]
-        gone = deleted_rows(catalog, entry)
+        gone = deleted_rows(catalog.store, entry, catalog.limits)
         live = np.setdiff1d(targets[shard], gone)
         # The rank of a live row among the live ones is its position in the shard.
         positions = starts[i] + live - np.searchsorted(gone, live)
@@ -334,7 +335,8 @@ class _Holders:
         )
         # Of the old ones the live rows count; in new ones no row was deleted when they were written.
         try:
-            gone = [deleted_rows(self._catalog, entry) for entry in (wanted if back else given)]
+            store, limits = self._catalog.store, self._catalog.limits
+            gone = [deleted_rows(store, entry, limits) for entry in (wanted if back else given)]
         except NotFoundError:
             return None
         sizes = [[entry.rows if back else entry.live_rows for entry in given]]

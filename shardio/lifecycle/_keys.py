@@ -43,7 +43,6 @@ from shardio.metadata import (
     key_part_key,
     key_run_key,
     pack_part_head,
-    parse_deletions,
     part_head_bytes,
     random_id,
     seal_key_run,
@@ -56,6 +55,7 @@ from shardio.reader import (
     ShardSource,
     check_key_feature,
     choose_columns,
+    deleted_rows,
     extract_keys,
     read_key_run,
     read_part,
@@ -299,8 +299,7 @@ class _KeysBuild(SidecarBuild[KeysReport]):
         for number in np.unique(entries["shard"]).tolist():
             entry = self._table[number]
             if entry.deletion_key:
-                data = self._store.get(entry.deletion_key, max_bytes=self._catalog.limits.manifest)
-                deleted = parse_deletions(data, entry, url=self._store.url_of(entry.deletion_key))
+                deleted = deleted_rows(self._store, entry, self._catalog.limits)
                 own = entries["shard"] == number
                 live[own] = ~np.isin(entries["row"][own], deleted)
         return live

@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from shardio.catalog import Catalog, StoredLists, Version, complete_tasks, find_safe_work, publish
 from shardio.errors import CommitConflictError, FormatError, SchemaError, ShardioError
@@ -36,6 +37,7 @@ from shardio.metadata import (
     session_digest,
     usable_keys,
 )
+from shardio.storage import read_intact
 
 
 @dataclass
@@ -163,6 +165,10 @@ def _known(catalog: Catalog, found: Metadata) -> tuple[set[str], set[str], set[s
     return keys, merged, abandoned
 
 
+def _listed(catalog: Catalog, key: str) -> ShardTable:
+    return parse_list(catalog.store.get(key, max_bytes=catalog.limits.manifest))[0]
+
+
 def _listed_entries(catalog: Catalog, found: Metadata) -> dict[str, ShardEntry]:
     """Return own shards of lists that no version names, by key: as the one with the most deleted rows."""
     named = {ref.key for version in found.versions.values() for ref in version.manifest.lists}
@@ -171,7 +177,7 @@ def _listed_entries(catalog: Catalog, found: Metadata) -> dict[str, ShardEntry]:
         if not is_list_key(info.key) or info.key in named:
             continue
         try:
-            table, _ = parse_list(catalog.store.get(info.key, max_bytes=catalog.limits.manifest))
+            table = read_intact(partial(_listed, catalog, info.key))
         except (ShardioError, ValueError):
             continue  # a list of sessions, or damaged
         for entry in table:
@@ -220,7 +226,7 @@ class _Unhinted(Catalog):
 
     def latest(self) -> Version | None:
         """Return the highest version there is."""
-        return self._highest(self._hinted())
+        return self._highest(self.hinted())
 
 
 def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version:

@@ -9,7 +9,7 @@ version can be committed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,12 +20,12 @@ from shardio.errors import (
     ShardioError,
     UnsupportedVersionError,
 )
+from shardio.format import DEFAULT_LIMITS
 from shardio.lifecycle._repair_report import Repaired
 from shardio.lifecycle._repair_shard import put_object
 from shardio.maintenance import Finding
 from shardio.metadata import (
     DATA,
-    HINT_KEY,
     INDEX_SUFFIX,
     MANIFESTS,
     ListRef,
@@ -34,7 +34,6 @@ from shardio.metadata import (
     manifest_key,
     manifest_version,
     parse_data_key,
-    parse_head,
     parse_list,
     parse_manifest,
     parse_sessions,
@@ -42,7 +41,8 @@ from shardio.metadata import (
     seal_sessions,
     usual_index_key,
 )
-from shardio.storage import CannotListError, Store
+from shardio.reader import read_head
+from shardio.storage import CannotListError, Store, read_intact
 
 _SEAL = b"SHRDEND1"
 _MIRROR = "name a copy of the dataset with mirror="
@@ -101,7 +101,7 @@ class _Work:
     def mend_manifests(self) -> None:
         """Read all manifests from the latest to the first; each names the one before by SHA-256."""
         out = self.out
-        hinted = _hinted(self.store)
+        hinted = self.catalog.hinted()
         listed = _listed(self.store)
         there = _listed(self.mirror.store) if self.mirror is not None else set()
         out.top = max({hinted, *listed}) or max(there, default=0)
@@ -229,13 +229,16 @@ class _Work:
     def _mirrored(self, number: int) -> tuple[Version, bytes] | None:
         if self.mirror is None:
             return None
-        key = manifest_key(number)
+        store, key = self.mirror.store, manifest_key(number)
+
+        def read() -> tuple[Version, bytes]:
+            data = store.get(key, max_bytes=self.catalog.limits.manifest)
+            return Version(*parse_manifest(data, version=number)), data
+
         try:
-            data = self.mirror.store.get(key, max_bytes=self.catalog.limits.manifest)
-            manifest, sha256 = parse_manifest(data, version=number)
+            return read_intact(read)
         except (FormatError, NotFoundError):
             return None
-        return Version(manifest, sha256), data
 
     # Lists.
 
@@ -292,12 +295,18 @@ class _Work:
 
     def _list_data(self, store: Store, ref: ListRef, *, sessions: bool) -> bytes | None:
         """Return the bytes of a list that a place has, where they are those that the manifest names."""
-        try:
+        parse: Callable[[bytes], tuple[object, bytes]] = parse_sessions if sessions else parse_list
+
+        def read() -> bytes:
             data = store.get(ref.key, max_bytes=self.catalog.limits.manifest)
-            sha256 = (parse_sessions(data) if sessions else parse_list(data))[1]
+            if parse(data)[1] != ref.sha256:
+                raise FormatError("a list is not the one that the manifest names", url=store.url_of(ref.key))
+            return data
+
+        try:
+            return read_intact(read)
         except (FormatError, NotFoundError):
             return None
-        return data if sha256 == ref.sha256 else None
 
     def _rebuilt(self, ref: ListRef, version: Version, *, sessions: bool) -> bytes | None:
         """Return a list made again from what is left, where its digest proves it."""
@@ -372,7 +381,8 @@ def entries_of(store: Store, keys: Iterable[str], schema: int) -> list[ShardEntr
         if name is None:
             continue
         try:
-            head = parse_head(store.get(usual_index_key(key), max_bytes=1 << 30))
+            with store.open(usual_index_key(key)) as index:
+                head = read_head(index, DEFAULT_LIMITS)
         except (FormatError, NotFoundError):
             continue
         entry = ShardEntry.of_index(head, split=name.split, key=key)
@@ -383,18 +393,10 @@ def entries_of(store: Store, keys: Iterable[str], schema: int) -> list[ShardEntr
     ]
 
 
-def _hinted(store: Store) -> int:
-    try:
-        text = store.get(HINT_KEY, max_bytes=64).strip()
-    except (NotFoundError, FormatError):
-        return 0
-    return int(text) if text.isdigit() and len(text) <= 20 else 0
-
-
 def _listed(store: Store) -> set[int]:
     try:
         found = {manifest_version(info.key) for info in store.list(MANIFESTS)}
     except CannotListError:
         # A web server: what the hint names, and all before it.
-        return set(range(1, _hinted(store) + 1))
+        return set(range(1, Catalog(store).hinted() + 1))
     return {number for number in found if number is not None}

@@ -50,8 +50,17 @@ from shardio.metadata import (
     usual_index_key,
 )
 from shardio.ranges import runs_of
-from shardio.reader import ReadOptions, ShardSource, root_stores
-from shardio.storage import DataFile, ShortReadError, Store, connect, connect_folder, temporary_files
+from shardio.reader import ReadOptions, ShardSource, deleted_rows, root_stores
+from shardio.storage import (
+    DataFile,
+    ShortReadError,
+    Store,
+    connect,
+    connect_folder,
+    holds,
+    read_intact,
+    temporary_files,
+)
 from shardio.writer import ShardOptions, ShardSpool, Task, spool_folder
 
 _PIECE = 8 << 20
@@ -327,13 +336,18 @@ class _ShardRepair:
     def _patched_index(self, data: DataFile) -> _Index | None:
         """Return the index from its own head, where that is whole, and what the shard says of its frames."""
         entry = self.entry
-        try:
+
+        def read() -> tuple[bytes, IndexHead]:
             with self.store.open(entry.usual_index_key) as file:
                 raw = bytes(file.read(0, min(file.size, DEFAULT_LIMITS.index)))
             head = parse_head(raw[: entry.index_head_bytes])
+            if head.head_sha256 != entry.index_head_sha256:
+                raise StaleIndexError("an index is another one", url=self.index_url)
+            return raw, head
+
+        try:
+            raw, head = read_intact(read)
         except _WRONG:
-            return None
-        if head.head_sha256 != entry.index_head_sha256:
             return None
         # What cannot be had is left as zeros, which no checksum takes for a part.
         whole = bytearray(head.index_bytes)
@@ -434,18 +448,21 @@ class _ShardRepair:
         """Fetch the shard from the mirror; None where that has not the same bytes."""
         if self.context.mirror is None:
             return None
-        entry, path = self.entry, folder / "shard"
-        for key in dict.fromkeys((entry.key, self._copy().key)):
-            with contextlib.suppress(*_WRONG), self.context.mirror.open(key) as data:
-                if data.size != entry.stored_bytes:
-                    continue
+        entry, path, mirror = self.entry, folder / "shard", self.context.mirror
+
+        def read(key: str) -> Path:
+            with mirror.open(key) as data, path.open("wb") as file:
                 crc = 0
-                with path.open("wb") as file:
-                    for piece in data.pieces(_PIECE):
-                        crc = kernels.crc32c(piece, crc)
-                        file.write(piece)
-                if crc == entry.crc32c and self._blocks_fit(path):
-                    return path
+                for piece in data.pieces(_PIECE) if data.size == entry.stored_bytes else ():
+                    crc = kernels.crc32c(piece, crc)
+                    file.write(piece)
+            if path.stat().st_size != entry.stored_bytes or crc != entry.crc32c or not self._blocks_fit(path):
+                raise FormatError("a shard of the mirror is another one", url=mirror.url_of(key))
+            return path
+
+        for key in dict.fromkeys((entry.key, self._copy().key)):
+            with contextlib.suppress(*_WRONG):
+                return read_intact(functools.partial(read, key))
         return None
 
     def _blocks_fit(self, path: Path) -> bool:
@@ -624,7 +641,7 @@ class _ShardRepair:
             data = self._from_mirror(self.out.old.deletion_key, self._parses)
         else:
             try:
-                data = self.store.get(entry.deletion_key, max_bytes=DEFAULT_LIMITS.manifest)
+                return deleted_rows(self.store, entry, DEFAULT_LIMITS)
             except NotFoundError:  # a dry run, in which it was not restored
                 data = self._from_mirror(entry.deletion_key, self._parses)
         if data is None:
@@ -639,10 +656,16 @@ class _ShardRepair:
         """Return an object of the mirror, where there is one and it is right."""
         if self.context.mirror is None:
             return None
+        mirror = self.context.mirror
+
+        def read() -> bytes:
+            data = mirror.get(key, max_bytes=DEFAULT_LIMITS.index)
+            if not fits(data):
+                raise FormatError("an object of the mirror is another one", url=mirror.url_of(key))
+            return data
+
         with contextlib.suppress(*_WRONG):
-            data = self.context.mirror.get(key, max_bytes=DEFAULT_LIMITS.index)
-            if fits(data):
-                return data
+            return read_intact(read)
         return None
 
     def _new_key(self) -> str:
@@ -774,7 +797,7 @@ def put_object(store: Store, key: str, data: bytes | Path) -> None:
         StorageError: it was not created, or that is not known.
     """
     created = store.put_idempotent(key, data)
-    if not created and (isinstance(data, Path) or store.get(key, max_bytes=len(data)) != data):
+    if not created and (isinstance(data, Path) or not holds(store, key, data)):
         raise CommitConflictError(
             "another object was stored under the name of one that was missing",
             url=store.url_of(key),

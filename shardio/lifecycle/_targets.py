@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from shardio.arguments import integers
 from shardio.catalog import Catalog, Version
 from shardio.errors import NotFoundError
-from shardio.metadata import ShardEntry, ShardTable, live_to_physical, parse_deletions
-from shardio.reader import DatasetReader, choose_split, find_each, open as open_dataset
+from shardio.metadata import ShardTable, live_to_physical
+from shardio.reader import DatasetReader, choose_split, deleted_rows, find_each, open as open_dataset
 
 # Records that are meant: int64 rows, ascending, of each shard.
 Targets: TypeAlias = "dict[TargetShard, NDArray[np.int64]]"
@@ -123,17 +123,5 @@ def _rows_of(catalog: Catalog, version: Version, table: ShardTable, positions: N
     found: Targets = {}
     for number, shard in zip(concerned.tolist(), shards_of(version, table.take(concerned)), strict=True):
         live = positions[edges[number] : edges[number + 1]] - (int(stops[number - 1]) if number else 0)
-        found[shard] = live_to_physical(live, deleted_rows(catalog, table[number]))
+        found[shard] = live_to_physical(live, deleted_rows(catalog.store, table[number], catalog.limits))
     return found
-
-
-def deleted_rows(catalog: Catalog, entry: ShardEntry) -> NDArray[np.int64]:
-    """Return the deleted rows of a shard, int64, ascending.
-
-    Raises:
-        FormatError, NotFoundError: its sidecar is damaged or gone.
-    """
-    if not entry.deletion_key:
-        return np.zeros(0, np.int64)
-    data = catalog.store.get(entry.deletion_key, max_bytes=catalog.limits.manifest)
-    return parse_deletions(data, entry, url=catalog.store.url_of(entry.deletion_key))

@@ -39,7 +39,7 @@ from shardio.maintenance._stored_bytes import (
 from shardio.metadata import INDEX_ADVICE, IndexHead, Schema, check_frames_part
 from shardio.ranges import runs_of
 from shardio.reader import check_index_file
-from shardio.storage import DataFile
+from shardio.storage import DataFile, read_intact
 
 Take = Callable[[int, Buffer, NDArray[np.int64], NDArray[np.bool_], bool], None]
 
@@ -250,8 +250,15 @@ class _BlockWalk:
         start, stop = head.block_bounds(block)
         places = {**self._rows(block, block + 1), "start": start, "stop": stop}
         sound = True
+        check = partial(check_block, crc32c=int(head.block_crc32c[block]))
         try:
-            check_block(stored, int(head.block_crc32c[block]))
+            if head.stream:
+                check(stored)
+            else:
+                stored = _intact(self.data, (start, stop), stored, check)
+        except FAILED as error:
+            self._note(UNREADABLE, error, **places)
+            return None, False
         except CorruptBlockError as error:
             sound = self._whole = False
             self._note("block", error, **places)
@@ -302,6 +309,24 @@ def _joined(crcs: NDArray[np.uint32], stops: NDArray[Any], size: int = 1) -> int
     return whole
 
 
+def _intact(
+    file: DataFile, bounds: tuple[int, int], first: Buffer, check: Callable[[Buffer], None]
+) -> Buffer:
+    """Return a range of a file that `check` takes: what came first, or what is fetched again.
+
+    Raises:
+        FormatError, StorageError, NotFoundError: by `check`, of the last; the environment failed.
+    """
+    replies = [first]
+
+    def read() -> Buffer:
+        data = replies.pop() if replies else file.read(*bounds)
+        check(data)
+        return data
+
+    return read_intact(read, file)
+
+
 def _frame_stops(
     head: IndexHead, index: DataFile, note: Callable[..., None]
 ) -> Iterator[NDArray[np.uint32] | None]:
@@ -326,12 +351,21 @@ def _frame_stops(
             if row_stop - base > len(column):
                 part = None  # noted where the column was read, or with the size of the file
             else:
+                bounds, check = head.frame_stop_bounds(block), partial(_check_part, head, block, index.url)
                 try:
-                    check_frames_part(head, block, column[row - base : row_stop - base], url=index.url)
+                    stored = _intact(index, bounds, memoryview(column[row - base : row_stop - base]), check)
+                    part = np.frombuffer(stored, "<u4").view(np.uint32)
                 except FormatError as error:
                     note("frames", error, row=row, row_stop=row_stop)
                     part = None
+                except FAILED as error:
+                    note(UNREADABLE, error, row=row, row_stop=row_stop)
+                    part = None
             yield part
+
+
+def _check_part(head: IndexHead, block: int, url: str, stored: Buffer) -> None:
+    check_frames_part(head, block, np.frombuffer(stored, "<u4").view(np.uint32), url=url)
 
 
 def _check_rest_of_index(head: IndexHead, index: DataFile, note: Callable[..., None]) -> None:
@@ -350,7 +384,7 @@ def _check_rest_of_index(head: IndexHead, index: DataFile, note: Callable[..., N
         covered = max(0, min(head.rows, (index.size - head.frame_stop_offset) // 4))
         if covered < head.rows:
             places = {"row": covered, "row_stop": head.rows}
-        check_index_file(index, head, records=True)
+        read_intact(partial(check_index_file, index, head, records=True), index)
     except FormatError as error:
         note("index", error, **places)
     except FAILED as error:

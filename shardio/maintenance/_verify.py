@@ -38,7 +38,6 @@ from shardio.metadata import (
     ShardEntry,
     ShardTable,
     manifest_key,
-    parse_deletions,
     usual_index_key,
 )
 from shardio.parallel import JobRunner, LostJob
@@ -48,9 +47,10 @@ from shardio.reader import (
     ReadOptions,
     ShardSource,
     check_key_index,
-    check_table_bytes,
+    deleted_rows,
     is_shard,
     read_head,
+    read_table_bytes,
     root_stores,
 )
 from shardio.storage import DataFile, ShortReadError, Store, connect, connect_folder, url_text
@@ -358,12 +358,11 @@ def check_listed(
         if entry.deletion_key:
             url = root.url_of(entry.deletion_key)
             with _noted(survey, "deletions", url=url, shard=entry.key):
-                rows = root.get(entry.deletion_key, max_bytes=limits.manifest)
-                deleted = parse_deletions(rows, entry, url=url)
+                deleted = deleted_rows(root, entry, limits)
         if entry.table_key:
             url = root.url_of(entry.table_key)
             with _noted(survey, "table", url=url, shard=entry.key, gone=TABLE_ADVICE):
-                check_table_bytes(root.get(entry.table_key, max_bytes=limits.index), entry, url=url)
+                read_table_bytes(root, entry, limits.index)
         data = _open_data(survey, files, source.pool.store_of(number), entry.key)
         if opened is not None:
             index, head = opened

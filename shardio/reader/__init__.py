@@ -8,7 +8,6 @@ from shardio.reader._columns import (
     ChosenColumn as ChosenColumn,
     arrow_batches as arrow_batches,
     batch_rows as batch_rows,
-    check_table_bytes as check_table_bytes,
     choose_columns as choose_columns,
     columns_now as columns_now,
     columns_schema as columns_schema,
@@ -16,6 +15,7 @@ from shardio.reader._columns import (
     iterate_rows as iterate_rows,
     live_rows as live_rows,
     load_table as load_table,
+    read_table_bytes as read_table_bytes,
     shards_without_table as shards_without_table,
     sources_of as sources_of,
     table_refusal as table_refusal,
@@ -66,7 +66,7 @@ from shardio.reader._open import (
     open_split as open_split,
 )
 from shardio.reader._options import ReadOptions as ReadOptions, ReadStats as ReadStats
-from shardio.reader._pool import ShardPool as ShardPool, read_head as read_head
+from shardio.reader._pool import ShardPool as ShardPool, deleted_rows as deleted_rows, read_head as read_head
 from shardio.reader._records import (
     DatasetDict as DatasetDict,
     DatasetReader as DatasetReader,

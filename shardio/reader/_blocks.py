@@ -30,7 +30,7 @@ from shardio.format import (
 )
 from shardio.metadata import IndexHead, check_frames_part
 from shardio.reader._files import BlockFetcher, Fetched, ShardFiles
-from shardio.reader._tuning import TUNING
+from shardio.storage import REFETCHES
 
 # Bytes before and behind a payload, -1 for the end of its line; and the least size of a frame.
 _BOUNDS = {
@@ -249,7 +249,7 @@ class BlockReader:
         if self.column is None and self.frames is not None:
             part = self.frames.begin([run])()[0].data
         wrong = self.wrong_frames(number, part)
-        for _ in range(TUNING.refetches):
+        for _ in range(REFETCHES):
             if wrong is not None and self.frames is not None:
                 part = self.again(self.frames, run).data
                 wrong = self.wrong_frames(number, part)
@@ -304,7 +304,7 @@ class FetchedRun:
     """Blocks of a shard that follow one another, whose bytes are here; each is opened when it is wanted.
 
     What is not right may have been hurt on its way: from the first such block on, it is fetched again,
-    `TUNING.refetches` times at most.
+    `REFETCHES` times at most.
 
     Args:
         blocks: of the shard.
@@ -333,7 +333,7 @@ class FetchedRun:
 
     def _open(self, number: int) -> kernels.OpenBlock:
         blocks, rest = self._blocks, (number, self._run[1])
-        for _ in range(TUNING.refetches):
+        for _ in range(REFETCHES):
             place = self._place(number)
             found = blocks.try_open(number, *place)
             if found is not None:

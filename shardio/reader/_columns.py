@@ -35,6 +35,7 @@ from shardio.metadata import (
 )
 from shardio.reader._source import DatasetSource, ShardSource
 from shardio.reader._subset import count_below, is_ascending, positions_between
+from shardio.storage import Store, read_intact
 
 SourceT = TypeVar("SourceT", bound=ShardSource)
 
@@ -311,26 +312,33 @@ def load_table(source: ShardSource, number: int, columns: Sequence[ChosenColumn]
     url = store.url_of(entry.table_key)
     limits = source.options.limits or DEFAULT_LIMITS
     try:
-        data = store.get(entry.table_key, max_bytes=min(entry.table_bytes, limits.index))
+        data = read_table_bytes(store, entry, min(entry.table_bytes, limits.index))
     except NotFoundError as error:
         source.pool.check_expired()
         what = "the list of shards names a table that is not there"
         raise NotFoundError(what, url=url, shard=entry.key, advice=TABLE_ADVICE) from error
     except FormatError as error:
         raise replace_advice(error, shard=entry.key) from error
-    check_table_bytes(data, entry, url=url)
     return _parse_table(data, entry.rows, columns, url=url, shard=entry.key, most=limits.index)
 
 
-def check_table_bytes(data: bytes, entry: ShardEntry, *, url: str) -> None:
-    """Compare the bytes of a table with the list of shards.
+def read_table_bytes(store: Store, entry: ShardEntry, most: int) -> bytes:
+    """Return the bytes of the table of a shard, `most` at most, compared with the list of shards.
 
     Raises:
-        FormatError: they are not those that it names.
+        FormatError, NotFoundError: they are not those that it names, or not there.
+        StorageError: the environment failed.
     """
-    check_sidecar(
-        data, entry.table_bytes, entry.table_sha256, what="a table", shard=entry, url=url, advice=TABLE_ADVICE
-    )
+
+    def read() -> bytes:
+        data = store.get(entry.table_key, max_bytes=most)
+        digest, url = entry.table_sha256, store.url_of(entry.table_key)
+        check_sidecar(
+            data, entry.table_bytes, digest, what="a table", shard=entry, url=url, advice=TABLE_ADVICE
+        )
+        return data
+
+    return read_intact(read)
 
 
 def replace_advice(error: ShardioError, **places: Any) -> ShardioError:

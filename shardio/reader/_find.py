@@ -41,7 +41,7 @@ from shardio.metadata import (
 from shardio.reader._columns import ChosenColumn, choose_columns, iterate_rows, with_features
 from shardio.reader._source import DatasetSource, ShardSource
 from shardio.reader._subset import to_number_array
-from shardio.storage import DataFile, ShortReadError
+from shardio.storage import DataFile, ShortReadError, read_intact
 
 KEYS_ADVICE = "restore it from a copy, or make the index again: shardio keys URL --rebuild"
 _PAGES = 64  # that are read together where all are
@@ -113,16 +113,18 @@ def read_key_run(store: Any, ref: Any, index: KeyIndex, limits: Any) -> KeyRun:
         StorageError: the environment failed.
     """
     url = store.url_of(ref.key)
-    with _advised(url, "the manifest names a run of a key index that is not there"):
+
+    def read() -> KeyRun:
         data = store.get(ref.key, max_bytes=limits.manifest)
         run, sha256 = parse_key_run(data, key=ref.key, url=url, limits=limits)
-    named = (ref.sha256, ref.size, ref.shards, ref.entries, index.feature, index.type)
-    entries = sum(part.entries for part in run.parts)
-    if named != (sha256, len(data), len(run.shards), entries, run.feature, run.type):
-        raise FormatError(
-            "a run of a key index is not the one that the manifest names", url=url, advice=KEYS_ADVICE
-        )
-    return run
+        named = (ref.sha256, ref.size, ref.shards, ref.entries, index.feature, index.type)
+        entries = sum(part.entries for part in run.parts)
+        if named != (sha256, len(data), len(run.shards), entries, run.feature, run.type):
+            raise FormatError("a run of a key index is not the one that the manifest names", url=url)
+        return run
+
+    with _advised(url, "the manifest names a run of a key index that is not there"):
+        return read_intact(read)
 
 
 @contextlib.contextmanager
@@ -174,29 +176,36 @@ def read_part(store: Any, part: KeyPart) -> Iterator[NDArray[Any]]:
     """
     url = store.url_of(part.key)
     with _advised(url), store.open(part.key) as file:
-        yield from _pages(file, part, url)
+        if file.size != part.size:
+            what = "a part of a key index has another size than its run says"
+            raise FormatError(what, url=url, expected=part.size, found=file.size)
+        head = _part_head(file, part, url)
+        last = 0
+        for low in range(0, len(head.first), _PAGES):
+            pages = range(low, min(low + _PAGES, len(head.first)))
+            for page, entries in zip(pages, _read_pages(file, head, pages, url), strict=True):
+                hashes = entries["hash"]
+                first = int(hashes[0])
+                if (hashes[1:] < hashes[:-1]).any() or first != int(head.first[page]) or first < last:
+                    what = "the entries of a part of a key index do not ascend"
+                    start, stop = head.bounds(page)
+                    raise FormatError(what, url=url, start=start, stop=stop)
+                last = int(hashes[-1])
+                yield entries
 
 
-def _pages(file: DataFile, part: KeyPart, url: str) -> Iterator[NDArray[Any]]:
-    if file.size != part.size:
-        what = "a part of a key index has another size than its run says"
-        raise FormatError(what, url=url, expected=part.size, found=file.size)
-    head = parse_part_head(bytes(file.read(0, part.head_bytes)), part, url=url)
-    last = 0
-    for low in range(0, len(head.first), _PAGES):
-        pages = range(low, min(low + _PAGES, len(head.first)))
-        start, stop = head.bounds(pages[0])[0], head.bounds(pages[-1])[1]
-        data = file.read(start, stop)
-        for page in pages:
-            one, two = head.bounds(page)
-            entries = parse_page(data[one - start : two - start], head, page, url=url)
-            hashes = entries["hash"]
-            first = int(hashes[0])
-            if (hashes[1:] < hashes[:-1]).any() or first != int(head.first[page]) or first < last:
-                what = "the entries of a part of a key index do not ascend"
-                raise FormatError(what, url=url, start=one, stop=two)
-            last = int(hashes[-1])
-            yield entries
+def _part_head(file: DataFile, part: KeyPart, url: str) -> PartHead:
+    return read_intact(lambda: parse_part_head(bytes(file.read(0, part.head_bytes)), part, url=url), file)
+
+
+def _read_pages(file: DataFile, head: PartHead, pages: Sequence[int], url: str) -> list[NDArray[Any]]:
+    bounds = [head.bounds(page) for page in pages]
+
+    def read() -> list[NDArray[Any]]:
+        found = file.read_many([start for start, _ in bounds], [stop for _, stop in bounds])
+        return [parse_page(data, head, page, url=url) for page, data in zip(pages, found, strict=True)]
+
+    return read_intact(read, file)
 
 
 class _Part:
@@ -212,13 +221,10 @@ class _Part:
         opened = self._store.open
         with _advised(url), opened(self._part.key, size=self._part.size, stable=True) as file:
             if self._head is None:
-                self._head = parse_part_head(bytes(file.read(0, self._part.head_bytes)), self._part, url=url)
-            head = self._head
-            spans = zip(*(each.tolist() for each in head.pages_of(hashes)), strict=True)
+                self._head = _part_head(file, self._part, url)
+            spans = zip(*(each.tolist() for each in self._head.pages_of(hashes)), strict=True)
             pages = sorted({page for one, two in spans for page in range(one, two)})
-            bounds = [head.bounds(page) for page in pages]
-            found = file.read_many([start for start, _ in bounds], [end for _, end in bounds])
-            rows = [parse_page(data, head, page, url=url) for page, data in zip(pages, found, strict=True)]
+            rows = _read_pages(file, self._head, pages, url)
         whole = np.concatenate(rows) if rows else np.zeros(0, ENTRY)
         return whole[np.isin(whole["hash"], hashes)]
 

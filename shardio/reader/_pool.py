@@ -25,7 +25,16 @@ from shardio.reader._files import KnownEnd, ShardFiles, check_index_file, cut_sh
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._shard import OpenShard
 from shardio.reader._tuning import TUNING
-from shardio.storage import BlockCache, DataFile, ShortReadError, Store, descriptor_limit, descriptor_users
+from shardio.storage import (
+    REFETCHES,
+    BlockCache,
+    DataFile,
+    ShortReadError,
+    Store,
+    descriptor_limit,
+    descriptor_users,
+    read_intact,
+)
 
 
 class _OpenIndex(NamedTuple):
@@ -42,6 +51,21 @@ class _OpenIndex(NamedTuple):
     frames: memoryview | None = None
 
 
+def deleted_rows(store: Store, entry: ShardEntry, limits: Limits) -> NDArray[np.int64]:
+    """Return the deleted rows of a shard, int64, ascending.
+
+    Raises:
+        FormatError, NotFoundError: its sidecar is damaged or gone.
+        StorageError: the environment failed.
+    """
+    if not entry.deletion_key:
+        return np.zeros(0, np.int64)
+    key = entry.deletion_key
+    return read_intact(
+        lambda: parse_deletions(store.get(key, max_bytes=limits.manifest), entry, url=store.url_of(key))
+    )
+
+
 def read_head(index: DataFile, limits: Limits) -> IndexHead:
     """Return the head of the index of a shard by itself, which no list names.
 
@@ -56,7 +80,7 @@ def read_head(index: DataFile, limits: Limits) -> IndexHead:
             expected=f"at most {limits.index} bytes",
             found=index.size,
         )
-    return parse_head(index.read(0, index.size), url=index.url, limits=limits)
+    return read_intact(lambda: parse_head(index.read(0, index.size), url=index.url, limits=limits), index)
 
 
 def _opened_index(index: DataFile, data: memoryview, entry: ShardEntry, limits: Limits) -> _OpenIndex:
@@ -289,14 +313,12 @@ class ShardPool:
         rows = self._deleted.get(number)
         if rows is None:
             entry = self._table[number]
-            store = self._stores[0]
-            url = store.url_of(entry.deletion_key)
             with self.explaining():
                 try:
-                    data = store.get(entry.deletion_key, max_bytes=self._limits.manifest)
+                    rows = deleted_rows(self._stores[0], entry, self._limits)
                 except NotFoundError as error:
                     raise missing_shard_error(error, entry.key, adopted=False) from error
-            rows = self._deleted[number] = parse_deletions(data, entry, url=url)
+            self._deleted[number] = rows
         return rows
 
     @contextlib.contextmanager
@@ -425,7 +447,7 @@ class ShardPool:
 
         def finish() -> _OpenIndex:
             nonlocal index, wait
-            left, data = TUNING.refetches, received()
+            left, data = REFETCHES, received()
             opened: _OpenIndex | None = None
             while opened is None:
                 try:

@@ -29,7 +29,6 @@ class ReadTuning:
         gap_share: beyond that, one byte may be fetched besides for so many that are wanted.
         checksum_tries: requests for the checksums of a shard's records: where they are damaged, blocks are
             read whole.
-        refetches: so many times what is damaged is fetched again: it may have been hurt on its way only.
         ask_again: so many times a reader that skips damage does without what a bucket does not have, and asks
             once more.
         copied_bytes: of a mapped shard that are read before they are compared and copied, within a core's
@@ -54,7 +53,6 @@ class ReadTuning:
     gap: int = 512
     gap_share: int = 5
     checksum_tries: int = 2
-    refetches: int = 2
     ask_again: int = 64
     copied_bytes: int = 1 << 20
     near: int = 4096

@@ -42,6 +42,7 @@ from shardio.storage._remote import (
 )
 from shardio.storage._requests import on_io_thread as on_io_thread
 from shardio.storage._store import (
+    REFETCHES as REFETCHES,
     CannotListError as CannotListError,
     ChangedObjectError as ChangedObjectError,
     DataFile as DataFile,
@@ -53,6 +54,8 @@ from shardio.storage._store import (
     ShortReadError as ShortReadError,
     Store as Store,
     UnknownOutcomeError as UnknownOutcomeError,
+    holds as holds,
+    read_intact as read_intact,
 )
 from shardio.storage._tuning import Tuning as Tuning
 from shardio.storage._uploads import Uploads as Uploads

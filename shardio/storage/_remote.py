@@ -40,6 +40,7 @@ from shardio.storage._store import (
     Offsets,
     Store,
     UnknownOutcomeError,
+    holds,
 )
 from shardio.storage._tuning import Clock, Tuning
 
@@ -134,7 +135,7 @@ def _twice(store: Store, create: Create, key: str) -> str | None:
         return f"it answers {last.text!r} to If-None-Match, the condition that an object is absent"
     if not first:
         return "it reports an object that was never created"
-    if create(key, b"second") or store.get(key, max_bytes=16) != b"first":
+    if create(key, b"second") or not holds(store, key, b"first"):
         return "it replaces objects although it was told to create them only if absent"
     return None
 
@@ -155,7 +156,7 @@ def _race(store: Store, create: Create, key: str) -> str | None:
     if len(winners) != 1:
         told = str(len(winners)) if winners else "none"
         return f"of {RACERS} writers that raced to create one object, {told} were told to have done it"
-    if store.get(key, max_bytes=16) != winners[0]:
+    if not holds(store, key, winners[0]):
         return f"of {RACERS} writers that raced to create one object, the winner's was replaced"
     return None
 

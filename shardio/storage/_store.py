@@ -22,10 +22,12 @@ from typing import NamedTuple, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.errors import NotFoundError, ShardioError, StorageError
+from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
 from shardio.storage._keys import check_key, check_prefix
 
 _MAX_PUTS = 5
+# So many times what does not match its checksum is fetched again: it may have been hurt on its way only.
+REFETCHES = 2
 
 Buffer: TypeAlias = "bytes | memoryview"
 Offsets: TypeAlias = "Sequence[int] | NDArray[np.int64]"
@@ -75,6 +77,42 @@ class ObjectInfo(NamedTuple):
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def read_intact(read: Callable[[], T], file: DataFile | None = None) -> T:
+    """Return what `read` fetches and compares with its checksums; what it refuses, it fetches again.
+
+    Args:
+        read: is called three times at most.
+        file: that it reads; it forgets then what the damaged reply told of the object.
+
+    Raises:
+        FormatError, StaleIndexError: the last reply was refused, too.
+    """
+    for _ in range(REFETCHES):
+        with contextlib.suppress(FormatError, StaleIndexError):
+            return read()
+        if file is not None:
+            file.invalidate()
+    return read()
+
+
+def holds(store: Store, key: str, data: bytes) -> bool:
+    """Tell whether an object is byte for byte this one.
+
+    Raises:
+        NotFoundError, StorageError: there is none; the environment failed.
+    """
+
+    def compare() -> None:
+        if store.get(key, max_bytes=len(data)) != data:
+            raise FormatError("an object holds other bytes", url=store.url_of(key))
+
+    try:
+        read_intact(compare)
+    except FormatError:
+        return False
+    return True
 
 
 class NamedFile(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import pathlib
 import re
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -211,6 +212,25 @@ def test_a_certificate_that_is_vouched_for_holds(
     else:
         monkeypatch.setenv(way, certificate)
     assert list(shardio.open(**given)) == [b"wren"] * 2
+
+
+@pytest.mark.parametrize("client", ["s3 fsspec", "http fsspec"])
+def test_a_resolver_that_fails_for_a_while_is_asked_again(
+    client: str, server: FaultServer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P16: of obstore, which asks the system by itself, the same is known by hand."""
+    resolve, failures = socket.getaddrinfo, [True] * 3
+
+    def fails_at_first(host: Any, *args: Any, **options: Any) -> Any:
+        if host == "bucket.test" and failures:
+            failures.pop()
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return resolve("127.0.0.1" if host == "bucket.test" else host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails_at_first)
+    ds = shardio.open(**place(client, server.url.replace("127.0.0.1", "bucket.test")))
+    assert (list(ds), failures) == ([b"wren", b"wren"], [])
+    assert len(clock.slept) >= 2
 
 
 def test_a_manifest_that_is_listed_and_forbidden_is_no_end(server: FaultServer, clock: FakeClock) -> None:
