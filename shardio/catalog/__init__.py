@@ -19,5 +19,6 @@ from shardio.catalog._sessions import (
     complete_tasks as complete_tasks,
     find_safe_work as find_safe_work,
     forget_session as forget_session,
+    items_of_tasks as items_of_tasks,
     session_shards as session_shards,
 )

@@ -84,6 +84,16 @@ def complete_tasks(catalog: Catalog, session: str) -> set[int]:
     return {key.task for key in _receipt_keys(catalog, session) if key.sequence is None}
 
 
+def items_of_tasks(catalog: Catalog, session: str) -> dict[int, frozenset[bytes]]:
+    """Return of each task that has ended what its attempts say they were made from; one request a receipt."""
+    keys = [key for key in _receipt_keys(catalog, session) if key.sequence is None]
+    found: dict[int, frozenset[bytes]] = {}
+    read = catalog.store.concurrently(lambda key: _read(catalog, key).items_sha256, keys)
+    for key, sha256 in zip(keys, read, strict=True):
+        found[key.task] = found.get(key.task, frozenset()) | {sha256}
+    return found
+
+
 def forget_session(catalog: Catalog, session: str, *, shards: bool) -> None:
     """Remove the receipts of a session that no other process knows, and its shards where it was not merged.
 

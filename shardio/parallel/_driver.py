@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardio.errors import BadRecord, StorageError
+from shardio.errors import BadRecord, CommitConflictError, StorageError
 from shardio.parallel._jobs import JobRunner, LostJob
 from shardio.parallel._pool import check_travels
-from shardio.parallel._task import Note, TaskItems, TaskResult, TaskSpec, run_task
+from shardio.parallel._task import Note, TaskItems, TaskResult, TaskSpec, items_digest, run_task
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -138,10 +138,15 @@ class Driver:
         self._progress = Progress(0, 0, 0, 0)
         self._all_seen = False
 
-    def run(self, cut: Cut, done: set[int]) -> None:
+    def run(self, cut: Cut, done: Mapping[int, Collection[bytes]]) -> None:
         """Run all tasks but those done to their end.
 
+        Args:
+            cut: the tasks.
+            done: of those that ended before, what their receipts say of their items.
+
         Raises:
+            CommitConflictError: a task was done with other items.
             StorageError: a task was lost too often, or the caller's executor is broken.
             Exception: what a task failed with; no other one runs any more in a pool of our own.
         """
@@ -157,14 +162,26 @@ class Driver:
                 self._note(result)
         self._tell()
 
-    def _skip(self, cut: Cut, done: set[int]) -> Iterator[TaskItems]:
+    def _skip(self, cut: Cut, done: Mapping[int, Collection[bytes]]) -> Iterator[TaskItems]:
         for part in cut.parts:
             self.tasks = max(self.tasks, part.task + 1)
             if part.task in done:
+                if not {b"", items_digest(part)}.issuperset(done[part.task]):
+                    raise self._other_items(part)
                 self._progress = self._progress._replace(done=self._progress.done + 1)
             else:
                 yield part
         self._all_seen = True
+
+    def _other_items(self, part: TaskItems) -> CommitConflictError:
+        return CommitConflictError(
+            f"session {self._spec.session!r} has written task {part.task} from other items",
+            url=self._spec.url,
+            expected="the items and tasks= of the run before",
+            found=f"others in items {part.first} to {part.first + len(part.items) - 1} of these",
+            advice="give the same items, in the same order, and the same tasks= to continue; or another "
+            "session= to write these from the start",
+        )
 
     def _note(self, result: TaskResult) -> None:
         self.skipped += result.skipped

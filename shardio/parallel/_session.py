@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardio.callers import warn
-from shardio.catalog import commit_session, complete_tasks, forget_session, session_shards
+from shardio.catalog import commit_session, forget_session, items_of_tasks, session_shards
 from shardio.errors import CommitConflictError, SchemaError, StorageError
 from shardio.metadata import look_alike, random_id
 from shardio.parallel._driver import Driver, Progress, cut_items
@@ -126,7 +126,7 @@ def write_session(
     before = catalog.latest()
     check_mode(catalog, before, writer["mode"], name, writer.get("storage_options"))
     cut = cut_items(items, run.tasks)
-    done = complete_tasks(catalog, name) if session is not None else set()
+    done = items_of_tasks(catalog, name) if session is not None else {}
     spec = TaskSpec(url, name, function, writer, run.on_error, encoded)
     with displayed(run.progress, "write") as show:
         driver = Driver(spec, run.executor, show, workers=run.workers)

@@ -6,9 +6,12 @@ only once its receipt is complete.
 
 from __future__ import annotations
 
+import hashlib
 import pickle
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from shardio.errors import BadRecord, SchemaError, ShardioError
@@ -39,6 +42,7 @@ class Note:
 
 _MOST_SKIPPED = 1000
 _MOST_SHOWN = 200
+_MOST_DEPTH = 16  # of lists within lists, as of records
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,39 @@ class TaskItems(NamedTuple):
     items: list[Any]
 
 
+def items_digest(part: TaskItems) -> bytes:
+    """Return what tells the items of a task from others: SHA-256 over their place, number and content.
+
+    Content counts where it is plain (text, bytes, numbers, paths, and lists, tuples and mappings of them): a
+    rerun in another process makes the same of it.  Of other objects only the type does.
+    """
+    digest = hashlib.sha256(struct.pack("<QQ", part.first, len(part.items)))
+    for item in part.items:
+        for told in _plain(item):
+            digest.update(told)
+    return digest.digest()
+
+
+def _plain(item: Any, depth: int = 0) -> Iterator[bytes]:
+    """Yield what is plain of an item, each part behind its kind and sizes."""
+    inner: list[Any] = []
+    if isinstance(item, str | PurePath):
+        kind, body = "text", str(item).encode("utf-8", "surrogatepass")
+    elif isinstance(item, bytes | bytearray):
+        kind, body = "bytes", bytes(item)
+    elif item is None or isinstance(item, bool | int | float):
+        kind, body = "value", repr(item).encode()
+    elif depth < _MOST_DEPTH and isinstance(item, tuple | list):
+        kind, body, inner = "items", b"", list(item)
+    elif depth < _MOST_DEPTH and isinstance(item, Mapping):
+        kind, body, inner = "mapping", b"", sorted(item.items(), key=lambda pair: str(pair[0]))
+    else:
+        kind, body = "object", f"{type(item).__module__}.{type(item).__qualname__}".encode()
+    yield struct.pack("<8sQQ", kind.encode(), len(body), len(inner)) + body
+    for each in inner:
+        yield from _plain(each, depth + 1)
+
+
 class TaskResult(NamedTuple):
     """What a task did: records written, bytes stored, what was left out, and notes."""
 
@@ -91,6 +128,7 @@ def run_task(spec: TaskSpec, part: TaskItems) -> TaskResult:
         with DatasetWriter(
             spec.url, session=spec.session, task=part.task, commit=False, **spec.writer
         ) as out:
+            out.note_items(items_digest(part))
             for number, item in enumerate(part.items, part.first):
                 try:
                     for mark in _write_item(spec, out, item):

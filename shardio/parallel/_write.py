@@ -66,7 +66,7 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
             `Client.get_executor()`, `mpi4py.futures.MPIPoolExecutor`, `shardio.parallel.RayExecutor`.
         workers: processes of the default pool; None for one per processor, 1 for this process itself.
         session: the caller's own id of this write, by which a rerun continues; items, `fn` and `tasks` must
-            be the same then.
+            be the same then. Other items are refused, as far as they are text, bytes, numbers or paths.
         ordered: promise that records stand in the order of their items; they do in any case, unless
             `shuffle` is given, which this refuses.
         mode: "create", "append" or "overwrite".
@@ -92,7 +92,8 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
             rerun with the same `session` continues.
         TypeError: `fn` cannot be sent to another process.
         ValueError: an option that makes no sense, by name.
-        CommitConflictError, CommitOutcomeUnknownError, StorageError: as `DatasetWriter`.
+        CommitConflictError: `session` was begun with other items; else, with CommitOutcomeUnknownError and
+            StorageError, as `DatasetWriter`.
 
     Examples:
         >>> import shardio, tempfile

@@ -201,6 +201,14 @@ class DatasetWriter(AtomicWriter):
         self._closed = False
         open_writers.add(self)
 
+    def note_items(self, sha256: bytes) -> None:
+        """Let the receipts of this task say from which items it is made: a rerun from others is refused.
+
+        Args:
+            sha256: what tells them from others, 32 bytes; `shardio.write_dataset` gives it.
+        """
+        self._task.note_items(sha256)
+
     @property
     def written(self) -> Counter[str]:
         """How many records of each split are safely stored; a split without any counts 0.

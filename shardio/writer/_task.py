@@ -100,6 +100,10 @@ class Task:
         """Bytes of all shards that are safely stored."""
         return int(self._taken_over.stored_bytes.sum()) + sum(entry.stored_bytes for entry in self._safe)
 
+    def note_items(self, sha256: bytes) -> None:
+        """Let its receipts say from which items the task is made."""
+        self._template = replace(self._template, items_sha256=sha256)
+
     def rows(self, split: str) -> int:
         """Records of a split in the shards so far, those on their way too."""
         part = self._splits.get(split)

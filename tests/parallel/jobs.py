@@ -33,6 +33,15 @@ def boom_at_77(item):
     return {"n": item}
 
 
+def boom_at_77_of_traced(item):
+    """Take the items of `log_task`."""
+    return boom_at_77(item[0])
+
+
+def number_of_traced(item):
+    return {"n": item[0]}
+
+
 def boom_half_way(item):
     yield {"n": item}
     if item % 10 == 7:

@@ -116,13 +116,13 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path, stream) -> Non
 
 def test_the_task_that_kills_its_worker_is_found(tmp_path) -> None:
     """It is named with its items, and not one of those that shared the pool with it."""
+    items = [(n, str(tmp_path)) for n in range(1000)]
     with pytest.raises(StorageError, match=r"task 10 was lost 3 times \(items 312 to 342\)"):
-        items = [(n, str(tmp_path)) for n in range(1000)]
         WRITE(tmp_path / "ds", items, jobs.kill_always, session="s")
     assert len(list(tmp_path.glob("death.*"))) == 4, "once in company, three times alone"
     with pytest.raises(NotFoundError):
         shardio.open(tmp_path / "ds")
-    report = WRITE(tmp_path / "ds", range(1000), jobs.number, session="s")
+    report = WRITE(tmp_path / "ds", items, jobs.number_of_traced, session="s")
     assert report.reused >= 8
     assert numbers(tmp_path / "ds") == list(range(1000))
 

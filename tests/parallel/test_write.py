@@ -252,12 +252,12 @@ def test_create_is_refused_before_any_work(url, threads) -> None:
 
 def test_a_rerun_runs_only_the_tasks_that_have_not_ended(url, tmp_path) -> None:
     """A killed or failed driver is rerun with the same session and continues."""
+    items = [(n, str(tmp_path)) for n in range(100)]
     with ThreadPoolExecutor(1) as executor:
         with pytest.raises(RuntimeError, match="boom"):
-            WRITE(url, range(100), jobs.boom_at_77, session="s", tasks=10, executor=executor)
+            WRITE(url, items, jobs.boom_at_77_of_traced, session="s", tasks=10, executor=executor)
         with pytest.raises(NotFoundError):
             shardio.open(url)
-        items = [(n, str(tmp_path)) for n in range(100)]
         report = WRITE(url, items, jobs.log_task, session="s", tasks=10, executor=executor)
     assert 7 <= report.reused < 10
     assert report.records == {"train": 100}, "those of earlier runs too"
@@ -360,3 +360,39 @@ def test_a_stream_tells_its_number_of_tasks_at_the_end(url, threads) -> None:
     WRITE(url, iter(range(600)), jobs.number, executor=threads, progress=seen.append)
     assert (3, 3, 600) in [each[:3] for each in seen]
     assert seen[-1][:3] == (1, 1, 600), "their shards, which are small, become one"
+
+
+def broken_at(number: int):
+    """Return a function that fails at one item."""
+
+    def records(item):
+        if item["n"] == number:
+            raise OSError("the network is down")
+        return {"n": item["n"]}
+
+    return records
+
+
+def plain(numbers):
+    return [{"n": n, "more": [n, "x", None, b"y", Path("a")]} for n in numbers]
+
+
+@pytest.mark.parametrize("kind", ["in front", "more tasks", "changed", "as a stream"])
+def test_a_rerun_with_other_items_is_refused(kind, url) -> None:
+    """Tasks that had ended are known by their number: with others a record would be lost, or come twice."""
+    as_given = iter if kind == "as a stream" else list
+    count = 300 if kind == "as a stream" else 12
+    items, how = plain(range(count)), {"session": "run", "workers": 1, "schema": {"n": "int64"}}
+    if kind != "as a stream":
+        how["tasks"] = 4
+    other = {"in front": plain([99, *range(12)]), "more tasks": items}.get(kind, [*plain([99]), *items[1:]])
+    with pytest.raises(OSError, match="network"):
+        shardio.write_dataset(url, as_given(items), broken_at(count - 2), **how)
+    more = {"tasks": 6} if kind == "more tasks" else {}
+    with pytest.raises(CommitConflictError, match=r"from other items.*another session="):
+        shardio.write_dataset(url, as_given(other), broken_at(-1), **how | more)
+    report = shardio.write_dataset(url, as_given(plain(range(count))), broken_at(-1), **how)
+    assert report.reused
+    assert numbers(url) == list(range(count))
+    with pytest.raises(CommitConflictError, match="from other items"):
+        shardio.write_dataset(url, as_given(other), broken_at(-1), **how | more)
