@@ -48,7 +48,7 @@ class Receipt:
         base_version: the latest version when the task began; 0 for none.
         sequence, previous: of an incomplete receipt, the number of its one shard and the attempt that stored
             the shard before; its `splits` count all shards up to this one.
-        items_sha256: what tells the items of this task from others, 32 bytes; empty where nobody says.
+        items_sha256: what tells the items of this task from others, 32 bytes; empty where it is not said.
     """
 
     session: str
