@@ -248,7 +248,7 @@ class _Adoption:
                 )
                 self._refused.append(Refusal(shard.url, error))
                 continue
-            there = shard.uuid(self._options) in rewritten or SplitUrl.parse(shard.url) in gone
+            there = shard.uuid(self._options) in rewritten or self._place_of(shard.root, shard.key) in gone
             if entry is None and there:
                 within.append(shard.url)
             elif entry is None:
