@@ -37,7 +37,7 @@ RECORD = int(os.environ.get("BENCH_RECORD", "8192"))
 SHARD = 64 << 20
 PIECE = 2 << 20  # of the raw clients, and of shardio's stream where its plan is told to
 IN_FLIGHT = 24
-BATCH = max(16, (2 << 20) // RECORD)
+BATCH = max(16, (2 << 20) // RECORD // 16 * 16)  # of any number of lanes
 KEYS = {
     "AWS_ACCESS_KEY_ID": "x",
     "AWS_SECRET_ACCESS_KEY": "y",
