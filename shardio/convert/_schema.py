@@ -542,7 +542,7 @@ def infer_from_values(
         SchemaError: values of one feature contradict each other, and the caller did not say which are meant.
         ValueError: `given` names a feature that the source does not have.
     """
-    if isinstance(given, Schema):
+    if isinstance(given, Schema) or not isinstance(given, Mapping | None):  # which it refuses in its words
         return Schema.parse(given, encoding=encoding)
     overrides = dict(given or {})
     known, keys = source.known(), source.key_types()

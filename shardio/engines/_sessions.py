@@ -7,6 +7,7 @@ attempt it was; the driver commits the attempts that the engine accepted, whatev
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,12 +95,17 @@ class SessionSink:
         return merged_before(self.url, self.session if self.named else None, options)
 
     def write_tables(self, task: int, tables: Iterable[Any]) -> Written:
-        """Store the rows of Arrow tables as one task."""
-        assert self.encoder is not None  # noqa: S101 - see `for_schema`
-        encode = self.encoder.payloads
+        """Store the rows of Arrow tables as one task; an engine may know no columns before there are rows."""
+        some = (table for table in tables if table.num_rows)
+        first = next(some, None)
+        if first is None:
+            return self.write_values(task, ())
+        all_of_them = itertools.chain([first], some)
+        if self.encoder is None:
+            return self.for_schema(first.schema).write_tables(task, all_of_them)
         with self._writer(task) as out:
-            for table in tables:
-                for payload in encode(table):
+            for table in all_of_them:
+                for payload in self.encoder.payloads(table):
                     out.write_encoded(payload, self.split)
         return Written(task, out.attempt, sum(out.written.values()))
 

@@ -285,7 +285,12 @@ class LocalFile(DataFile):
             os.closerange(number, number + 1)
 
     def __del__(self) -> None:
-        self.close()
+        try:
+            self.close()
+        except BaseException:
+            # Ctrl-C came before the descriptor was given back, and nobody asks for that again.
+            self._close_number()
+            raise
 
 
 class OpenFiles:

@@ -28,3 +28,18 @@ def test_an_append_keeps_the_features_of_the_dataset(tmp_path) -> None:
     assert "on_error" not in str(caught.value)
     _write(tmp_path / "ds", nulls, mode="append", schema={"n": shardio.Feature("int64", optional=True)})
     assert [value["n"] for value in shardio.open(tmp_path / "ds")] == [1, 2, None]
+
+
+def test_columns_may_be_known_only_when_there_are_rows(tmp_path) -> None:
+    """An engine that filters tells of no columns where its first block is empty, or all of them are."""
+    rows = pa.table({"n": [1, 2]})
+    for name, tables in (("none", [pa.table({})]), ("some", [pa.table({}), rows[:0], rows])):
+        sink = SessionSink.begin(tmp_path / name)
+        report = sink.commit([sink.write_tables(0, tables)])
+        assert sum(report.records.values()) == sum(table.num_rows for table in tables)
+        assert len(shardio.open(tmp_path / name)) == sum(table.num_rows for table in tables)
+
+
+def test_a_schema_that_is_none_is_refused_in_words(tmp_path) -> None:
+    with pytest.raises(TypeError, match="a schema is a mapping of feature names to types, not str"):
+        SessionSink.begin(tmp_path / "ds", schema="n").for_schema(pa.schema({"n": pa.int64()}))

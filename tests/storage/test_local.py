@@ -13,6 +13,7 @@ import pickle
 import resource
 import stat
 import struct
+import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -585,6 +586,32 @@ def test_a_file_that_was_cut_says_which_bytes_are_missing(store: LocalStore) -> 
             file.read_into(starts, stops, out)
     found = caught.value
     assert (found.start, found.stop, found.expected, found.found) == (len(BYTES) - 5, len(BYTES), 5, 3)
+
+
+def test_ctrl_c_while_a_file_is_destroyed_leaves_no_descriptor(
+    store: LocalStore, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put_if_absent("k", CONTENT)
+    file = store.open("k")
+    [number] = [each for each in map(int, os.listdir("/proc/self/fd")) if is_open_on(each, tmp_path)]
+
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: told.append(args.exc_type))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(file), "close", interrupted)
+        del file
+    assert told == [KeyboardInterrupt]
+    assert not is_open_on(number, tmp_path)
+
+
+def is_open_on(number: int, folder: pathlib.Path) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{number}").startswith(str(folder))
+    except OSError:
+        return False
 
 
 def test_reading_after_close_is_the_callers_mistake(store: LocalStore) -> None:
