@@ -288,7 +288,7 @@ class LocalFile(DataFile):
         try:
             self.close()
         except BaseException:
-            # Ctrl-C came before the descriptor was given back, and nobody asks for that again.
+            # Ctrl-C came before the descriptor was given back, and this is not called again.
             self._close_number()
             raise
 
