@@ -71,7 +71,7 @@ def accuracy(budget: Budget | None, records: int, size: int, classes: int, seed:
         found = net(torch.from_numpy(points[positions]))
         loss = torch.nn.functional.cross_entropy(found, torch.from_numpy(labels[positions]))
         steps.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call] # torch gives it no types
         steps.step()
     asked = rng.integers(0, classes, 20_000)
     unseen = centres[asked] + SPREAD * rng.standard_normal((len(asked), WIDTH), np.float32)

@@ -11,8 +11,11 @@ import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Number
 from pathlib import PurePath
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from shardio.errors import BadRecord, SchemaError, ShardioError
 from shardio.writer import DatasetWriter
@@ -93,8 +96,9 @@ def _plain(item: Any, depth: int = 0) -> Iterator[bytes]:
         kind, body = "text", str(item).encode("utf-8", "surrogatepass")
     elif isinstance(item, bytes | bytearray):
         kind, body = "bytes", bytes(item)
-    elif item is None or isinstance(item, bool | int | float):
-        kind, body = "value", repr(item).encode()
+    elif item is None or isinstance(item, Number | np.generic):
+        # As text NumPy's numbers are the same as Python's; their `repr` follows its version.
+        kind, body = "value", str(item).encode()
     elif depth < _MOST_DEPTH and isinstance(item, tuple | list):
         kind, body, inner = "items", b"", list(item)
     elif depth < _MOST_DEPTH and isinstance(item, Mapping):

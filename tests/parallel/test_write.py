@@ -10,6 +10,7 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shardio
@@ -377,15 +378,18 @@ def plain(numbers):
     return [{"n": n, "more": [n, "x", None, b"y", Path("a")]} for n in numbers]
 
 
-@pytest.mark.parametrize("kind", ["in front", "more tasks", "changed", "as a stream"])
+@pytest.mark.parametrize("kind", ["in front", "more tasks", "changed", "NumPy", "as a stream"])
 def test_a_rerun_with_other_items_is_refused(kind, url) -> None:
     """Tasks that had ended are known by their number: with others a record would be lost, or come twice."""
     as_given = iter if kind == "as a stream" else list
     count = 300 if kind == "as a stream" else 12
-    items, how = plain(range(count)), {"session": "run", "workers": 1, "schema": {"n": "int64"}}
+    made = np.arange if kind == "NumPy" else range
+    items, how = plain(made(count)), {"session": "run", "workers": 1, "schema": {"n": "int64"}}
     if kind != "as a stream":
         how["tasks"] = 4
-    other = {"in front": plain([99, *range(12)]), "more tasks": items}.get(kind, [*plain([99]), *items[1:]])
+    other = {"in front": plain([99, *range(12)]), "more tasks": items}.get(
+        kind, [*plain(made(99, 100)), *items[1:]]
+    )
     with pytest.raises(OSError, match="network"):
         shardio.write_dataset(url, as_given(items), broken_at(count - 2), **how)
     more = {"tasks": 6} if kind == "more tasks" else {}
