@@ -4,26 +4,22 @@
 
 A step "on a GPU" leaves the processor alone for as long as it takes; one "in Python" holds the interpreter's
 lock all the while. The ways of loading take turns, so that other work on the machine falls on all of them.
-"Planned in next()" does in the consumer's thread what a planner thread does otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import statistics
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any
-from unittest import mock
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import shardio
-from shardio.streaming import _pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 ROWS, BATCH = 60_000, 256
 
@@ -38,44 +34,6 @@ def in_python(seconds: float) -> None:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         sum(range(200))
-
-
-class PlannedInNext(_pipeline._PassThreads):  # noqa: SLF001 - what it is compared with
-    """Threads that build, as ever, and no planner: groups are planned when the consumer asks."""
-
-    def __init__(self, planner: Any, builder: Any, options: Any) -> None:
-        self._groups = planner.groups()
-        self._waiting: Any = None
-        with mock.patch.object(_pipeline.threading.Thread, "start"):
-            super().__init__(planner, builder, options)
-        for pool in {self._builders, self._fetchers}:
-            for thread in pool._threads:  # noqa: SLF001
-                thread.start()
-        # In place of the thread that was not started.
-        self._planning = mock.Mock()
-
-    def _next(self) -> Any:
-        while not self._finished:
-            self._waiting = self._waiting or next(self._groups, None)
-            if self._waiting is None:
-                self._finished = True
-            elif self._has_room(self._waiting):
-                self._begun = True
-                planned = self._planner.plan(self._waiting, self._fetchers.submit)
-                self._waiting = None
-                with self._changed:
-                    self._planned.append(planned)
-                    self._start_builds()
-            else:
-                break
-        return super()._next()
-
-
-@contextlib.contextmanager
-def planned_in_next() -> Iterator[None]:
-    """Plan in the consumer's thread."""
-    with mock.patch.object(_pipeline, "_PassThreads", PlannedInNext):
-        yield
 
 
 def waits(url: str, threads: int, step: Callable[[float], None], seconds: float, steps: int) -> list[float]:
@@ -99,13 +57,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    ways: dict[str, tuple[int, Any]] = {
-        "no threads": (0, contextlib.nullcontext),
-        "1 thread": (1, contextlib.nullcontext),
-        "2 threads": (2, contextlib.nullcontext),
-        "4 threads": (4, contextlib.nullcontext),
-        "2 threads, planned in next()": (2, planned_in_next),
-    }
+    ways = {"no threads": 0, "1 thread": 1, "2 threads": 2, "4 threads": 4}
     with tempfile.TemporaryDirectory() as folder:
         url = f"{folder}/d"
         rng = np.random.default_rng(0)
@@ -122,9 +74,8 @@ def main() -> None:
         for name, step in (("on a GPU", on_gpu), ("in Python", in_python)):
             found: dict[str, list[float]] = {way: [] for way in ways}
             for _ in range(given.rounds):
-                for way, (threads, context) in ways.items():
-                    with context():
-                        found[way] += waits(url, threads, step, given.step_ms / 1e3, given.steps)
+                for way, threads in ways.items():
+                    found[way] += waits(url, threads, step, given.step_ms / 1e3, given.steps)
             for way, took in found.items():
                 tenth = statistics.quantiles(took, n=10)[-1]
                 print(
