@@ -80,7 +80,17 @@ class RecordCodec(ABC):
         """
 
     def decode(self, payload: bytes | memoryview, *, features: Sequence[str] | None = None) -> Any:
-        """Return the value of one record; errors as of `decode_many`, without a row."""
+        """Return the value of one record.
+
+        Args:
+            payload: of the record.
+            features: the only ones to decode; None means those of the codec.
+
+        Raises:
+            SchemaError: it does not fit the schema; names the feature.
+            CorruptRecordError: bytes are not what they should be.
+            ValueError: no such feature.
+        """
         try:
             return self._decode_one(bytes(payload), features)
         except ShardioError as error:

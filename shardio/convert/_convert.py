@@ -337,7 +337,7 @@ class ArrowEncoder:
         Args:
             arrow: the `pyarrow.Schema`; fields that may be null become optional features, but for those that
                 all records of the dataset have and `schema` says nothing of.
-            schema: types of features, as for `convert_dataset`; None for those that follow from Arrow's.
+            schema: types of features by name; None for those that follow from Arrow's.
             dataset: schema of the dataset that is added to, or None.
 
         Raises:

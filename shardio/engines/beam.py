@@ -23,7 +23,8 @@ class ReadFromShardio(beam.PTransform):
     Args:
         url: of the dataset; its latest version is found when the pipeline is made.
         split: its name; None for the only one.
-        where: a condition in SQL, as for `DatasetReader.filter`, looked up when the pipeline is made.
+        where: a condition in SQL over features and `<feature>_length`, such as "label = 3"; what meets it is
+            found when the pipeline is made.
         options: those of `shardio.open`, such as `version=`, `features=` and `storage_options=`.
     """
 
@@ -47,7 +48,7 @@ class WriteToShardio(beam.PTransform):
 
     Args:
         url: of the dataset.
-        schema: of the records, as for `DatasetWriter`; None: records are bytes.
+        schema: types of features by name, or a `Schema`; None: records are bytes.
         split: of all records.
         mode: "create", "append" or "overwrite".
         session: the caller's own id of this write: a pipeline that died is run again with the same one, and

@@ -34,7 +34,8 @@ def read_dataframe(
         columns: features, or `<feature>_length`; None for all. Others are not decoded, nor those that the
             computation does not use.
         split: its name; None for the only one.
-        where: a condition in SQL, as for `DatasetReader.filter`, looked up here and now.
+        where: a condition in SQL over features and `<feature>_length`, such as "label = 3"; what meets it is
+            found here and now.
         npartitions: how many partitions at least.
         options: those of `shardio.open`, such as `version=` and `storage_options=`.
 

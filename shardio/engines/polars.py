@@ -34,7 +34,8 @@ def scan(
         url: of the dataset.
         features: names of features, or `<feature>_length`; None for all.
         split: its name; None for the only one.
-        where: a condition in SQL, as for `DatasetReader.filter`, looked up here and now.
+        where: a condition in SQL over features and `<feature>_length`, such as "label = 3"; what meets it is
+            found here and now.
         options: those of `shardio.open`, such as `version=` and `storage_options=`.
 
     Raises:

@@ -45,8 +45,9 @@ def read(
         url: of the dataset.
         split: its name; None for the only one.
         features: names of features, or `<feature>_length`; None for all. Others are not decoded.
-        where: a condition in SQL, as for `DatasetReader.filter`, looked up here and now.
-        override_num_blocks: as of `ray.data.read_datasource`.
+        where: a condition in SQL over features and `<feature>_length`, such as "label = 3"; what meets it is
+            found here and now.
+        override_num_blocks: blocks of the result, each read by one task; None for as many as Ray likes.
         options: those of `shardio.open`, such as `version=` and `storage_options=`.
 
     Raises:
@@ -74,8 +75,8 @@ def write(
         dataset: of rows; types become features as those of Parquet files do.
         url: of the dataset.
         split: of all rows.
-        schema: types of features, as for `shardio.convert_dataset`; None for those of the columns, all of
-            which may be missing.
+        schema: types of features by name, or a `Schema`; None for those of the columns, all of which may be
+            missing.
         mode: "create", "append" or "overwrite".
         session: the caller's own id of this write: a driver that died is started again with the same one, and
             never doubles anything.

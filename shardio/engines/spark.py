@@ -51,10 +51,10 @@ class ShardioDataSource(datasource.DataSource):
     """What Spark calls "shardio".
 
     Options of a read: `split`, `version` (a number or tag), `digest`, `features` (comma-separated names),
-    `where` (a condition in SQL as of `DatasetReader.filter`), `num_partitions` (at least so many).
-    Options of a write: `split` ("train"), `session`, `schema` (JSON: types of features), and `compression`,
-    `level`, `shard_bytes`, `block_bytes`, `encoding`, `metadata` as of `DatasetWriter`.  `storage_options`,
-    of both, is JSON.
+    `where` (a condition in SQL over features), `num_partitions` (at least so many).
+    Options of a write: `split` ("train"), `session`, `schema` (JSON: types of features), and those of
+    `DatasetWriter` called `compression`, `level`, `shard_bytes`, `block_bytes`, `encoding` and `metadata`.
+    `storage_options`, of both, is JSON.
     """
 
     @classmethod

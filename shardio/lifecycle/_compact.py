@@ -90,7 +90,8 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         block_bytes: target size of a block in decoded bytes, by which all shards are rewritten; None for
             about what the shards have.
         adopted: copy shards that others wrote into the dataset, too; their files stay where they are.
-        executor, workers: where it is done, as for `write_dataset`.
+        executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.
+        workers: processes of that pool; None for one per processor, 1 for this process.
         dry_run: change nothing, only say what it would gain.
         progress: True for a display on stderr, or a function of how far it has come: `done` and `total`,
             in records.

@@ -96,7 +96,8 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
         version: whose shards they are.
         groups: what is written.
         storage_options, allow_roots: as in `shardio.open`.
-        executor, workers: where it is done, as for `write_dataset`.
+        executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.
+        workers: processes of that pool; None for one per processor, 1 for this process.
         spool_dir: folder for shards under construction.
         show: is called with how far it has come.
 

@@ -264,7 +264,10 @@ def advice(
     None if all is well. Ranks and workers do not change the batches.
 
     Args:
-        order, global_batch, world_size, workers: as for `report`.
+        order: of a stream.
+        global_batch: records of a step over all ranks.
+        world_size: number of ranks.
+        workers: loader processes of each rank; 0 for threads.
         budget: what a default plan may cost.
         shuffled: of each source, whether it was written in random order; None leaves mixing out.
     """

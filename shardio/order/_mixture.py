@@ -109,7 +109,8 @@ class MixedEpoch:
     Args:
         sources: sources[i](cycle) is the `Epoch` of source i after it has ended `cycle` times.
         mixture: how they are mixed.
-        seed, epoch, shuffle: as for `Epoch`.
+        seed, epoch: any integers in [0, 2**64).
+        shuffle: False makes all permutations the identity.
         global_batch: the batch with which the epoch began; `stop=N` counts steps of it.
     """
 

@@ -286,7 +286,8 @@ def reading_of(
     """Return what is read for the records of `parts` where nothing is held yet.
 
     Args:
-        lanes, parts: as of `Lanes.locate`.
+        lanes: of an epoch.
+        parts: int64 [n, 3] of (lane, start, stop): places [start, stop) of a lane.
         sources: how each is read.
         begun: the epoch has begun: of windows that are open, what was delivered is left out.
         mapped: shards are mapped files.
@@ -425,7 +426,11 @@ def process_memory(
     """Return what the windows of the fullest process take.
 
     Args:
-        order, global_batch, world_size, workers, read: as of `report`.
+        order: of a stream.
+        global_batch: records of a step over all ranks.
+        world_size: number of ranks.
+        workers: loader processes of each rank.
+        read: how each source is read; None for whole blocks of each.
     """
     read = read or _whole(order, by_block=True)
     columns = _rank_columns(order, global_batch, world_size)

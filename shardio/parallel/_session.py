@@ -109,7 +109,8 @@ def write_session(
 
     Args:
         url: of the dataset.
-        items, function: as for `write_dataset`.
+        items: what the function is called with, each once.
+        function: called in a worker, and importable there; yields values, or tuples of split and value.
         session: the caller's id of it, or None for one that will not run again.
         run: how the tasks are run.
         writer: options of `DatasetWriter`.

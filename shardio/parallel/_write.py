@@ -61,7 +61,7 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
         items: what `fn` is called with; a sequence, or any iterable.
         fn: called with each item, in a worker, and importable there; returns a value, an iterable of values
             (it may be a generator), or None for none. A value may come as `(split, value)`, with a tuple.
-        schema: as for `DatasetWriter`.
+        schema: mapping of feature names to types, a `Schema`, a codec, or None: records are bytes then.
         executor: any `concurrent.futures.Executor`: a process pool (default), `dask.distributed`'s
             `Client.get_executor()`, `mpi4py.futures.MPIPoolExecutor`, `shardio.parallel.RayExecutor`.
         workers: processes of the default pool; None for one per processor, 1 for this process itself.
@@ -74,7 +74,7 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
             per 256 items where their number is not known. Without `tasks` and `session`, shards much smaller
             than `shard_bytes` become large ones before the commit, in the same order.
         shards: cut each split into so many shards, whose numbers of records differ by one at most. A split of
-            fewer records gets one shard per record. It takes two passes in bounded memory, as for `shuffle`.
+            fewer records gets one shard per record. It takes two passes in bounded memory.
         shuffle: a global shuffle while writing, in bounded memory: a first pass through a spool dataset in
             `spool_dir`, a second one in random order. On several machines `spool_dir` must be shared. A
             dataset that is written so, not one that is added to, gets `"shuffled": True` in its metadata.
@@ -82,7 +82,8 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
         on_error: what happens to an item for which `fn` raises, or whose value does not fit the schema:
             "raise" ends the write, "skip" leaves the item out and lists it in the report.
         progress: True for a bar on a terminal and lines in a log, or a function of a `Progress`.
-        spool_dir: as for `DatasetWriter`, in each worker.
+        spool_dir: folder for shards under construction, in each worker; by default beside the data where that
+            is local, else the system's temporary folder.
         storage_options: as in fsspec.
         writer: further options of `DatasetWriter`: `compression`, `level`, `shard_bytes`, `block_bytes`,
             `encoding`, `metadata`, `splits`, `single_writer`.

@@ -99,12 +99,14 @@ class HeldWindows:
 
     Args:
         lanes: of the epoch.
-        load: as of `Pipeline`.
+        load: fetches windows, given the number of their source and their pieces.
         row_bytes: mean decoded bytes of a row.
         fetch_bytes: decoded bytes of what one call fetches.
         begun: the pass begins in the middle of an epoch, and so of windows: of those that it finds open it
             fetches what is still to be delivered.
-        exact, in_parts, neighbours: as of `PipelineOptions`.
+        exact: of each source, whether rows that are apart are fetched as cheaply as those between them, too.
+        in_parts: of each source, whether its windows are fetched in parts, which are freed one by one.
+        neighbours: of each source, which windows come with others; None for none.
     """
 
     def __init__(

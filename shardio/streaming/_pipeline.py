@@ -791,7 +791,7 @@ def plan_template(lanes: Lanes, load: Load) -> PlannedSteps:
 
     Args:
         lanes: of the epoch.
-        load: as of `Pipeline`.
+        load: fetches windows, given the number of their source and their pieces.
     """
     lane = int(np.flatnonzero(lanes.lane_lengths)[0])
     count = min(_TEMPLATE_ROWS, int(lanes.lane_lengths[lane]))

@@ -80,8 +80,8 @@ def plan_report(
     """Return the figures of an epoch for given ranks and loader workers, and what is worth a warning.
 
     Args:
-        ds: as for `stream`.
-        global_batch: as for `stream`.
+        ds: from `shardio.open`, a part of it, or `shardio.mix`.
+        global_batch: records of a step over all ranks.
         world_size: number of ranks.
         workers: loader processes of each rank; 0 for threads.
         options: further options of `stream` that decide the order: `shuffle`, `seed`, `remainder`, `plan`,

@@ -318,7 +318,7 @@ def _whole_frames(
     """Return the frames of pieces, compared; None where some are damaged, if that is to be skipped.
 
     Args:
-        component, pieces, damage: as of `load_window`.
+        component, pieces, damage: the dataset, which rows, and what to do about damage.
         fetched: of the pieces, as `_fetched` returns them; else frames are made of payloads.
     """
     if fetched is None:
@@ -459,7 +459,8 @@ class _Later:
         """Open the shards of rows of the windows, and find all rows of theirs.
 
         Raises:
-            CorruptBlockError, FormatError, StaleIndexError, NotFoundError, StorageError: as of `load_window`.
+            CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage that is not to be skipped.
+            StorageError: the environment failed.
         """
         wanted = np.zeros(self._shards.size, bool)
         wanted[np.searchsorted(self._ends, rows, side="right")] = True
@@ -480,7 +481,8 @@ def open_rows(which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[W
         windows: their data.
 
     Raises:
-        CorruptBlockError, FormatError, StaleIndexError, NotFoundError, StorageError: as of `load_window`.
+        CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
+        StorageError: the environment failed.
     """
     for number, window in enumerate(windows):
         if window.later is not None:
@@ -493,12 +495,16 @@ def load_parts(
     """Fetch, check and decode the rows of windows, each part of them in memory of its own.
 
     Args:
-        component, pieces, damage: as of `load_window`, which says what is raised.
+        component, pieces, damage: the dataset, which rows, and what to do about damage.
         part: int64 [rows], the number of the part that each row belongs to, from 0 on.
         memory: for what is fetched and need not be decoded.
 
     Returns:
         What each part holds, its rows in the order of the pieces.
+
+    Raises:
+        CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
+        StorageError: the environment failed.
     """
     order = np.argsort(part, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(part))[:-1])
@@ -608,8 +614,10 @@ def _dealt(
 
     Args:
         fetched: of the pieces, as `_fetched` returns them.
-        component, pieces, damage, part, memory: as of `load_parts`.
+        component, pieces, damage: the dataset, which rows, and what to do about damage.
+        part: int64 [rows], the number of the part that each row belongs to, from 0 on.
         rows: the rows of each part; None for all.
+        memory: for the payloads.
 
     Returns:
         None where some are damaged, if that is to be skipped: it goes block by block.
@@ -659,7 +667,7 @@ def _loaded(
     """Return the rows of windows in buffers that may hold others, too.
 
     Args:
-        component, pieces, damage: as of `load_window`.
+        component, pieces, damage: the dataset, which rows, and what to do about damage.
         fetched: what there is of them already, as `_fetched` returns it, of which some is damaged.
     """
     loading = _Loading(component, pieces, damage)

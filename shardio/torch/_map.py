@@ -73,7 +73,7 @@ class FullShuffle(Sampler[int]):
         data: the map-style dataset, or the number of its records.
         seed: the only seed.
         epoch: number of the first epoch.
-        rank, world_size: as for `StreamingDataset`.
+        rank, world_size: data-parallel coordinates; None for those of `torch.distributed` or the environment.
         drop_last: leave out what does not divide by the ranks.
 
     Raises:

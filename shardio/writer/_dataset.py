@@ -283,7 +283,11 @@ class DatasetWriter(AtomicWriter):
             split: of all of them.
 
         Raises:
-            SchemaError, StorageError, ValueError: as of `write`; those before the one at fault were taken.
+            SchemaError: a value does not fit; names feature and record number. Those before it were taken,
+                and writing may continue.
+            StorageError: the spool or the store failed, now or earlier.
+            ValueError: the split is not declared, or looks mistyped; the writer is closed, or was opened by
+                the process that this one was forked from.
             Exception: what the iterable raises; those that it gave before were taken.
         """
         source = iter(values)
@@ -311,9 +315,12 @@ class DatasetWriter(AtomicWriter):
             split: of all rows.
 
         Raises:
-            SchemaError: columns of differing length, of which nothing was taken; or as of `write`: the rows
-                before the one at fault were taken.
-            StorageError, TypeError, ValueError: as of `write`.
+            SchemaError: columns of differing length, of which nothing was taken; or a value does not fit, and
+                the rows before it were taken.
+            StorageError: the spool or the store failed, now or earlier.
+            TypeError: the columns are no mapping, or one of them no column.
+            ValueError: the split is not declared, or looks mistyped; the writer is closed, or was opened by
+                the process that this one was forked from.
 
         Examples:
             >>> import numpy as np, shardio, tempfile
