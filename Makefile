@@ -225,10 +225,11 @@ wheel: env  ## build the source distribution and a wheel into dist/
 	$(PY) -m build --outdir dist .
 
 # What a wheel can break is packaging: names in it and entry points, dependencies, compiled parts and data files.
-# The first step checks these; then the tests that call compiled code, generated messages, both programs and worker
-# processes run away from the sources.  All else is the same Python that `make test` has run.
-WHEEL_TESTS := tests/kernels tests/format tests/order tests/metadata tests/codecs tests/cli tests/indexer/test_cli.py \
-    tests/parallel/test_write.py tests/convert/test_round_trips.py tests/promises/test_p22_import.py tests/test_progress.py
+# The first step checks these; then tests that call each compiled function, each kind of generated message, both programs
+# and worker processes run away from the sources.  All else is the same Python that `make test` has run.
+WHEEL_TESTS := tests/kernels tests/format tests/metadata/test_index.py tests/metadata/test_list.py tests/metadata/test_manifest.py \
+    tests/codecs/test_round_trips.py tests/cli/test_program.py tests/indexer/test_cli.py tests/parallel/test_write.py \
+    tests/convert/test_round_trips.py tests/promises/test_p22_import.py
 
 test-wheel: wheel tools  ## check what is in the built wheel, and run on it, away from the sources, what a wheel can break
 	rm -rf $(BUILD)/wheel && mkdir -p $(BUILD)/wheel
@@ -237,7 +238,7 @@ test-wheel: wheel tools  ## check what is in the built wheel, and run on it, awa
 	.ci/install $(BUILD)/wheel/env -c constraints.txt "shardio[dev] @ file://$$(ls $(CURDIR)/dist/*.whl)"
 	cp -r tests examples docs protos benchmarks pyproject.toml *.md $(BUILD)/wheel/
 	ln -s .. $(BUILD)/wheel/$(BUILD)
-	cd $(BUILD)/wheel && env/bin/python -m pytest -n $(WORKERS) --dist worksteal $(WHEEL_TESTS) $(PYTEST_ARGS)
+	cd $(BUILD)/wheel && env/bin/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow' $(WHEEL_TESTS) $(PYTEST_ARGS)
 
 constraints: env  ## pin the newest versions of everything that tests and CI install
 	.ci/pin > $(BUILD)/constraints.txt

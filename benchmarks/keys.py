@@ -18,7 +18,7 @@ import numpy as np
 
 from shardio.format import DEFAULT_LIMITS
 from shardio.lifecycle import write_run
-from shardio.metadata import ENTRY, KeyIndex, parse_page, parse_part_head
+from shardio.metadata import ENTRY, KeyIndex, PartHead
 from shardio.reader import read_key_run
 from shardio.storage import connect
 
@@ -69,11 +69,11 @@ def main() -> None:
         for one in wanted:
             part = run.parts[int(run.part_of(np.array([one]))[0])]
             with store.open(part.key) as file:
-                head = parse_part_head(bytes(file.read(0, part.head_bytes)), part)
+                head = PartHead.parse(bytes(file.read(0, part.head_bytes)), part)
                 first, stop = (int(edge[0]) for edge in head.pages_of(np.array([one])))
                 for page in range(first, stop):
                     start, end = head.bounds(page)
-                    entries = parse_page(file.read(start, end), head, page)
+                    entries = head.parse_page(file.read(start, end), page)
                     found += int(np.count_nonzero(entries["hash"] == one))
                     size += end - start
         seconds = (time.perf_counter() - begun) / len(wanted)

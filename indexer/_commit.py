@@ -165,7 +165,7 @@ class _Builder:
             roots={number: url for number, url in roots.items() if number in named},
             partitions=tuple(sorted({*(old.partitions if old else ()), *self._change.partitions})),
             lists=self.lists.extend(self._catalog, lists, added, merge=not changed),
-            splits=tuple(total for _, total in sorted(whole.totals().items())),
+            splits=tuple(whole.totals().values()),
             deletions=any(whole.deletion_key),
             keys=usable_keys(old.keys, old.schemas, schemas) if old is not None else (),
         )

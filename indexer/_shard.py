@@ -362,16 +362,9 @@ def run_jobs(
 
 
 def _lost_outcomes(job: AdoptJob, lost: LostJob) -> list[ShardOutcome]:
+    advice = "it may have been out of memory; run it again, what is done is kept"
     return [
-        ShardOutcome(
-            shard,
-            error=StorageError(
-                "the worker that indexed this shard was lost",
-                url=shard.url,
-                found=f"{type(lost.error).__name__}: {lost.error}",
-                advice="it may have been out of memory; run it again, what is done is kept",
-            ),
-        )
+        ShardOutcome(shard, error=lost.as_error("indexed this shard", advice=advice, url=shard.url))
         for shard in job.shards
     ]
 

@@ -35,7 +35,6 @@ from shardio.metadata import (
     check_session,
     check_tasks,
     parse_data_key,
-    parse_receipt,
     parse_receipt_key,
     receipt_key,
 )
@@ -193,7 +192,7 @@ def _read(catalog: Catalog, key: ReceiptKey) -> Receipt:
     url = catalog.store.url_of(name)
     limits = catalog.limits
     receipt = read_intact(
-        lambda: parse_receipt(catalog.store.get(name, max_bytes=limits.manifest), url=url, limits=limits)
+        lambda: Receipt.parse(catalog.store.get(name, max_bytes=limits.manifest), url=url, limits=limits)
     )
     facts = (receipt.session, receipt.task, receipt.attempt, receipt.complete)
     if facts != (key.session, key.task, key.attempt, key.sequence is None):

@@ -337,9 +337,9 @@ def _results(
             failed.callback(_discard_left, runner, output)
             for part, result in jobs:
                 if isinstance(result, LostJob):
-                    lost = f"a worker was lost {result.tries} times while it exported split {part.split!r}"
+                    task = f"exported split {part.split!r}"
                     advice = "run it again, to a new place where the target is in a bucket"
-                    raise StorageError(lost, url=job.staging.url, advice=advice) from result.error
+                    raise result.as_error(task, advice=advice, url=job.staging.url) from result.error
                 done += result.records
                 tell(0)
                 yield part, result

@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from shardio.catalog import Catalog, Version
-from shardio.errors import CommitConflictError, NotFoundError, StorageError
+from shardio.errors import CommitConflictError, NotFoundError
 from shardio.metadata import Schema, ShardEntry, ShardTable, TableColumn
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import CountProgress, displayed
@@ -111,23 +112,16 @@ class SidecarBuild(ABC, Generic[R]):
         root_stores(self._store, self._seen.manifest.roots, self._table, self._options)
         total, done = sum(job.entry.rows for job in jobs), 0
         runner: JobRunner[ShardJob, Any] = JobRunner(function, executor=executor, workers=workers)
-        running = runner.run(jobs)
-        try:
+        with closing(runner.run(jobs)) as running:
             for job, result in running:
                 if isinstance(result, LostJob):
-                    raise StorageError(
-                        "a worker was lost while it read a shard",
-                        url=self._store.url,
-                        shard=job.entry.key,
-                        found=str(result.error),
-                        advice="it may have been out of memory; run it again, what is done is kept",
-                    ) from result.error
+                    advice = "it may have been out of memory; run it again, what is done is kept"
+                    place = {"url": self._store.url, "shard": job.entry.key}
+                    raise result.as_error("read a shard", advice=advice, **place) from result.error
                 yield job, result
                 done += job.entry.rows
                 if show is not None:
                     show(CountProgress(done, total))
-        finally:
-            running.close()
 
 
 def open_for_build(

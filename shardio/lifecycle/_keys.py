@@ -39,13 +39,11 @@ from shardio.metadata import (
     KeyRun,
     KeyRunRef,
     Manifest,
+    PartHead,
     ShardTable,
     key_part_key,
     key_run_key,
-    pack_part_head,
-    part_head_bytes,
     random_id,
-    seal_key_run,
 )
 from shardio.progress import CountProgress
 from shardio.reader import (
@@ -434,7 +432,7 @@ def write_run(  # noqa: PLR0913 - each is another side of a run
         with ThreadPoolExecutor(threads, "shardio-keys") as pool:
             parts = list(pool.map(make, range(1 << bits)))
     run = KeyRun(feature, kind, heads[shards], parts)
-    data, sha256 = seal_key_run(run, limits=limits)
+    data, sha256 = run.seal(limits=limits)
     store.put_idempotent(key, data)
     count = sum(part.entries for part in parts)
     ref = KeyRunRef(key, len(data), sha256, len(shards), count)
@@ -535,7 +533,7 @@ def _make_part(
     target = path.with_suffix(".part")
     first: list[int] = []
     crcs: list[int] = []
-    head_bytes = part_head_bytes(count)
+    head_bytes = PartHead.size(count)
     with target.open("wb") as file:
         file.write(bytes(head_bytes))
         rest = np.zeros(0, ENTRY)
@@ -547,7 +545,7 @@ def _make_part(
             rest = whole[stop:]
             _add_pages(file, whole[:stop], first, crcs)
         _add_pages(file, rest, first, crcs)
-        head = pack_part_head(np.array(first, np.uint64), np.array(crcs, np.uint32), count)
+        head = PartHead.pack(np.array(first, np.uint64), np.array(crcs, np.uint32), count)
         file.seek(0)
         file.write(head)
     size = target.stat().st_size

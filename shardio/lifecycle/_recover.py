@@ -277,7 +277,7 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
             sessions=(*named, *recovered),
             schemas=schemas,
             lists=refs,
-            splits=tuple(total for _, total in sorted(table.totals().items())),
+            splits=tuple(table.totals().values()),
             deletions=table.holds("deletion_key"),
             keys=usable_keys(old.keys, old.schemas, schemas) if old is not None else (),
         )

@@ -23,7 +23,7 @@ from shardio.lifecycle._repair_report import Repaired, RepairProgress, RepairRep
 from shardio.lifecycle._repair_shard import DatasetAddress, RepairJob, RepairOptions, RepairOutcome
 from shardio.maintenance import Finding, Survey, check_keys
 from shardio.metadata import Manifest, Rewrite, ShardEntry, ShardTable, manifest_key, random_session
-from shardio.parallel import JobRunner, check_workers
+from shardio.parallel import JobRunner, LostJob, check_workers
 from shardio.progress import displayed
 from shardio.storage import url_text
 
@@ -278,35 +278,20 @@ class _Repair:
         """Yield what became of each shard, as they come."""
         jobs = list(self._jobs(version, table))
         total, done, repaired = int(table.stored_bytes.sum()), 0, len(self.report.repaired)
-
-        def advance(outcomes: list[RepairOutcome]) -> None:
-            nonlocal done, repaired
-            done += sum(outcome.old.stored_bytes for outcome in outcomes)
-            repaired += sum(len(outcome.repaired) for outcome in outcomes)
-            if show is not None:
-                show(RepairProgress(done, total, repaired))
-
-        if executor is None and (
-            workers == 1 or len(jobs) < 2 or self.options.place.url.startswith("memory:")
-        ):
-            for job in jobs:
-                outcomes = job.run()
-                advance(outcomes)
-                yield from outcomes
-            return
+        here = executor is None and (len(jobs) < 2 or self.options.place.url.startswith("memory:"))
         runner: JobRunner[RepairJob, list[RepairOutcome]] = JobRunner(
-            RepairJob.run, executor=executor, workers=workers
+            RepairJob.run, executor=executor, workers=1 if here else workers
         )
         with closing(runner.run(jobs)) as results:
             for job, result in results:
-                if not isinstance(result, list):
-                    raise StorageError(
-                        "a worker that checked shards was lost",
-                        url=table_url(self.catalog, table, job.first),
-                        found=f"{type(result.error).__name__}: {result.error}",
-                        advice="it may have been out of memory; run it again",
-                    )
-                advance(result)
+                if isinstance(result, LostJob):
+                    url = self.catalog.store.url_of(table.key[job.first])
+                    advice = "it may have been out of memory; run it again"
+                    raise result.as_error("checked shards", advice=advice, url=url) from result.error
+                done += sum(outcome.old.stored_bytes for outcome in result)
+                repaired += sum(len(outcome.repaired) for outcome in result)
+                if show is not None:
+                    show(RepairProgress(done, total, repaired))
                 yield from result
 
     def _jobs(self, version: Version, table: ShardTable) -> Iterator[RepairJob]:
@@ -347,7 +332,7 @@ class _Repair:
             return replace(
                 base.manifest,
                 lists=refs,
-                splits=tuple(total for _, total in sorted(table.totals().items())),
+                splits=tuple(table.totals().values()),
                 deletions=table.holds("deletion_key"),
                 rewrites=tuple(
                     Rewrite((each.old.uuid,), () if each.new is None else (each.new.uuid,))
@@ -387,8 +372,3 @@ def _follow(entry: ShardEntry, outcome: RepairOutcome, url: str) -> ShardEntry |
             advice="run it again",
         )
     return outcome.new
-
-
-def table_url(catalog: Catalog, table: ShardTable, number: int) -> str:
-    """Return the URL of a shard under the dataset's own root, for a message."""
-    return catalog.store.url_of(table.key[number])

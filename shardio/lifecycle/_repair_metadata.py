@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from shardio.catalog import Catalog, Version
@@ -386,11 +386,8 @@ def entries_of(store: Store, keys: Iterable[str], schema: int) -> list[ShardEntr
         except (FormatError, NotFoundError):
             continue
         entry = ShardEntry.of_index(head, split=name.split, key=key)
-        found.append(((name.session, name.task, name.sequence, name.attempt), entry, schema))
-    return [
-        ShardEntry(**{**vars(entry), "schema": number})
-        for _, entry, number in sorted(found, key=lambda f: f[0])
-    ]
+        found.append(((name.session, name.task, name.sequence, name.attempt), entry))
+    return [replace(entry, schema=schema) for _, entry in sorted(found, key=lambda item: item[0])]
 
 
 def _listed(store: Store) -> set[int]:

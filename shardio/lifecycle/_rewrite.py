@@ -126,7 +126,11 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
     try:
         with contextlib.closing(runner.run(jobs)) as results:
             for job, result in results:
-                written[job.number] = _written(catalog, result)
+                if isinstance(result, LostJob):
+                    advice = "nothing was changed; run it again, with fewer workers if memory was short"
+                    lost = result.as_error("rewrote shards", advice=advice, url=catalog.store.url)
+                    raise lost from result.error  # noqa: TRY301 - what was stored is removed, as for others
+                written[job.number] = result
                 done += job.group.stop - job.group.first
                 if show is not None:
                     show(CountProgress(done, total))
@@ -136,17 +140,6 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
             forget_session(catalog, session, shards=True)
         raise
     return [written[k] for k in range(len(groups))]
-
-
-def _written(catalog: Catalog, result: ShardTable | LostJob) -> ShardTable:
-    if isinstance(result, LostJob):
-        raise StorageError(
-            f"a worker that rewrote shards was lost {result.tries} times",
-            url=catalog.store.url,
-            found=str(result.error),
-            advice="nothing was changed; run it again, with fewer workers if memory was short",
-        ) from result.error
-    return result
 
 
 def remove_shards(catalog: Catalog, tables: Any) -> None:

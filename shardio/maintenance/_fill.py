@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from shardio.arguments import checked_options, options_by_root
-from shardio.errors import StorageError
 from shardio.metadata import ShardEntry, ShardTable
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import CountProgress, displayed
@@ -105,9 +104,9 @@ def fill_cache(  # noqa: PLR0913 - the options are the public contract
     ):
         for entry, result in jobs:
             if isinstance(result, LostJob):
-                what = f"a worker was lost {result.tries} times while it read a shard"
+                place = {"url": source.url, "shard": entry.key}
                 again = "run it again: what was read is kept"
-                raise StorageError(what, url=source.url, shard=entry.key, advice=again) from result.error
+                raise result.as_error("read a shard", advice=again, **place) from result.error
             fetched += result
             done += entry.stored_bytes
             if show is not None:

@@ -250,8 +250,7 @@ def _check_elsewhere(survey: Survey, check: _ShardCheck, table: ShardTable, exec
         for (number, entry), result in jobs:
             if isinstance(result, LostJob):
                 part = Survey()
-                what = f"a worker was lost {result.tries} times while it looked at this shard"
-                lost = StorageError(what, found=str(result.error) or type(result.error).__name__)
+                lost = result.as_error("looked at this shard", advice="run it again, with fewer workers")
                 part.note(UNREADABLE, lost, url=check.url, shard=entry.key)
             else:
                 part = result

@@ -55,7 +55,6 @@ from shardio.metadata._names import (
     DataKey as DataKey,
     ReceiptKey as ReceiptKey,
     check_foreign_key as check_foreign_key,
-    check_key as check_key,
     check_session as check_session,
     check_split as check_split,
     check_tag as check_tag,
@@ -89,8 +88,6 @@ from shardio.metadata._names import (
 from shardio.metadata._receipt import (
     Receipt as Receipt,
     SplitReceipt as SplitReceipt,
-    parse_receipt as parse_receipt,
-    seal_receipt as seal_receipt,
     session_digest as session_digest,
 )
 from shardio.metadata._schema import (
@@ -101,8 +98,6 @@ from shardio.metadata._schema import (
 )
 from shardio.metadata._sealed import (
     COPY_ADVICE as COPY_ADVICE,
-    SEAL_BYTES as SEAL_BYTES,
-    seal as seal,
     unseal as unseal,
 )
 from shardio.metadata._sidecars import (
@@ -113,12 +108,6 @@ from shardio.metadata._sidecars import (
     KeyRun as KeyRun,
     PartHead as PartHead,
     hash_keys as hash_keys,
-    pack_part_head as pack_part_head,
-    parse_key_run as parse_key_run,
-    parse_page as parse_page,
-    parse_part_head as parse_part_head,
-    part_head_bytes as part_head_bytes,
-    seal_key_run as seal_key_run,
     table_address as table_address,
     table_column as table_column,
     usable_keys as usable_keys,

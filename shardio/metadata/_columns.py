@@ -17,14 +17,11 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+from shardio.metadata._wire import BYTES, FIXED32, FIXED_SIZES, VARINT, BrokenMessageError, read_varint
+
 _TEXT, _BLOB = FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES
 _FIXED = {FieldDescriptor.TYPE_FIXED32: "<u4", FieldDescriptor.TYPE_FIXED64: "<u8"}
 _MANY = 64  # texts of one size in a row that are cut by one step
-
-
-class BrokenMessageError(Exception):
-    """The bytes are not a protobuf message; says what is wrong."""
 
 
 class TooManyItemsError(Exception):
@@ -58,24 +55,24 @@ class MessageColumns:
         data, place, stop = self._data, 0, len(self._data)
         while place < stop:
             begin = place
-            tag, place = self._varint(place) if data[place] > 127 else (data[place], place + 1)
+            tag, place = read_varint(data, place, stop) if data[place] > 127 else (data[place], place + 1)
             field, wire = fields.get(tag >> 3), tag & 7
-            if wire == _VARINT:
+            if wire == VARINT:
                 start = place
-                _, place = self._varint(place)
-            elif wire == _BYTES:
+                _, place = read_varint(data, place, stop)
+            elif wire == BYTES:
                 short = data[place : place + 1] < b"\x80" and place < stop
-                size, start = (data[place], place + 1) if short else self._varint(place)
+                size, start = (data[place], place + 1) if short else read_varint(data, place, stop)
                 place = start + size
-            elif wire in (_FIXED64, _FIXED32):
-                start, place = place, place + (8 if wire == _FIXED64 else 4)
+            elif wire in FIXED_SIZES:
+                start, place = place, place + FIXED_SIZES[wire]
             else:
                 raise BrokenMessageError(f"wire type {wire} at byte {begin}")
             if place > stop or tag < 8:
                 raise BrokenMessageError(f"the field at byte {begin} ends after the message")
             if field is None:
                 continue
-            if field.type == _TEXT and wire == _BYTES:
+            if field.type == _TEXT and wire == BYTES:
                 step = place - begin
                 many = 1 + self._repeats(data[begin:start], place, step)
                 place = begin + many * step
@@ -83,9 +80,9 @@ class MessageColumns:
                 self._counts[field.name] += many
                 if self._counts[field.name] > self._most:
                     raise TooManyItemsError(field.full_name)
-            elif field.type == _BLOB and wire == _BYTES:
+            elif field.type == _BLOB and wire == BYTES:
                 self._pieces[field.name] = [data[start:place]]
-            elif wire in (_BYTES, _FIXED32 if field.type in _FIXED else _VARINT):
+            elif wire in (BYTES, FIXED32 if field.type in _FIXED else VARINT):
                 self._pieces[field.name].append(data[start:place])
                 if len(self._pieces[field.name]) > self._most:
                     raise TooManyItemsError(field.full_name)
@@ -103,20 +100,6 @@ class MessageColumns:
                 break
             look *= 8
         return many
-
-    def _varint(self, place: int) -> tuple[int, int]:
-        value = shift = 0
-        try:
-            while shift < 70:
-                byte = self._data[place]
-                place += 1
-                value |= (byte & 127) << shift
-                if byte < 128:
-                    return value, place
-                shift += 7
-        except IndexError:
-            pass
-        raise BrokenMessageError(f"a number has no end at byte {place}")
 
     def blob(self, name: str) -> bytes:
         """Return the last value of a field of bytes."""

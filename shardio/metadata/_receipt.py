@@ -65,6 +65,37 @@ class Receipt:
     previous: str = ""
     items_sha256: bytes = b""
 
+    def seal(self, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
+        """Return its sealed bytes.
+
+        Raises:
+            FormatError, UnsafeNameError: over a limit, or holds what no commit would take.
+        """
+        message = _RECEIPT.write(self, format_version=FORMAT_VERSION)
+        check_table(self.table, limits)
+        advice = "write larger shards (shard_bytes=), or give the records to more tasks"
+        return seal_message(message, what=_WHAT, limits=limits, advice=advice)[0]
+
+    @classmethod
+    def parse(cls, data: bytes, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Receipt:
+        """Return the receipt that sealed bytes hold, checked.
+
+        Raises:
+            FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
+        """
+        message, _ = unseal_message(pb.Receipt, data, what=_WHAT, url=url, limits=limits)
+        with reading(_WHAT, url):
+            table = parse_columns(message.shards.SerializeToString(), limits=limits)
+            schema = Schema.from_message(message.schema) if message.HasField("schema") else None
+            metadata = decode_metadata(message.metadata_json, limits=limits)
+            receipt = _RECEIPT.read(message, table=table, schema=schema, metadata=metadata)
+        rows: dict[str, int] = {}
+        for split, count in zip(table.split, table.rows.tolist(), strict=True):
+            rows[split] = rows.get(split, 0) + count
+        if receipt.complete and rows != {name: part.rows for name, part in receipt.splits.items()}:
+            raise FormatError("a receipt counts other rows than its shards hold", url=url, expected=rows)
+        return receipt
+
 
 _RECEIPT = MessageLayout(
     Receipt,
@@ -79,38 +110,6 @@ _RECEIPT = MessageLayout(
     schema=StoredField("", None, lambda given: given.to_message() if given is not None else None),
     metadata=METADATA,
 )
-
-
-def seal_receipt(receipt: Receipt, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """Return the sealed bytes of a receipt.
-
-    Raises:
-        FormatError, UnsafeNameError: over a limit, or holds what no commit would take.
-    """
-    message = _RECEIPT.write(receipt, format_version=FORMAT_VERSION)
-    check_table(receipt.table, limits)
-    advice = "write larger shards (shard_bytes=), or give the records to more tasks"
-    return seal_message(message, what=_WHAT, limits=limits, advice=advice)[0]
-
-
-def parse_receipt(data: bytes, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Receipt:
-    """Return the receipt that sealed bytes hold, checked.
-
-    Raises:
-        FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
-    """
-    message, _ = unseal_message(pb.Receipt, data, what=_WHAT, url=url, limits=limits)
-    with reading(_WHAT, url):
-        table = parse_columns(message.shards.SerializeToString(), limits=limits)
-        schema = Schema.from_message(message.schema) if message.HasField("schema") else None
-        metadata = decode_metadata(message.metadata_json, limits=limits)
-        receipt = _RECEIPT.read(message, table=table, schema=schema, metadata=metadata)
-    rows: dict[str, int] = {}
-    for split, count in zip(table.split, table.rows.tolist(), strict=True):
-        rows[split] = rows.get(split, 0) + count
-    if receipt.complete and rows != {name: part.rows for name, part in receipt.splits.items()}:
-        raise FormatError("a receipt counts other rows than its shards hold", url=url, expected=rows)
-    return receipt
 
 
 def session_digest(tasks: Iterable[tuple[int, Mapping[str, SplitReceipt]]]) -> bytes:

@@ -11,7 +11,7 @@ import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,67 +119,66 @@ class KeyRun:
             return np.zeros(len(hashes), np.int64)
         return (hashes >> np.uint64(64 - self.bits)).astype(np.int64)
 
+    def seal(self, *, limits: Limits = DEFAULT_LIMITS) -> tuple[bytes, bytes]:
+        """Return its sealed bytes, and their SHA-256 (32 bytes).
 
-def seal_key_run(run: KeyRun, *, limits: Limits = DEFAULT_LIMITS) -> tuple[bytes, bytes]:
-    """Return the sealed bytes of a run, and their SHA-256 (32 bytes).
+        Raises:
+            FormatError: over a limit.
+        """
+        message = pb.KeyRun(
+            format_version=FORMAT_VERSION,
+            feature=self.feature,
+            type=self.type,
+            shard_index_head_sha256=self.shards.tobytes(),
+            part_key=[part.key for part in self.parts],
+            part_bytes=[part.size for part in self.parts],
+            part_entries=[part.entries for part in self.parts],
+            part_head_bytes=[part.head_bytes for part in self.parts],
+            part_head_sha256=b"".join(part.head_sha256 for part in self.parts),
+        )
+        return seal_message(message, what=_WHAT, limits=limits, advice="write larger shards")
 
-    Raises:
-        FormatError: over a limit.
-    """
-    message = pb.KeyRun(
-        format_version=FORMAT_VERSION,
-        feature=run.feature,
-        type=run.type,
-        shard_index_head_sha256=run.shards.tobytes(),
-        part_key=[part.key for part in run.parts],
-        part_bytes=[part.size for part in run.parts],
-        part_entries=[part.entries for part in run.parts],
-        part_head_bytes=[part.head_bytes for part in run.parts],
-        part_head_sha256=b"".join(part.head_sha256 for part in run.parts),
-    )
-    return seal_message(message, what=_WHAT, limits=limits, advice="write larger shards")
+    @classmethod
+    def parse(
+        cls, data: bytes, *, key: str, url: str | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> tuple[Self, bytes]:
+        """Return the run that sealed bytes hold, checked, and its SHA-256.
 
+        Args:
+            data: the whole object.
+            key: its name; those of its parts follow from it.
+            url: where it is, for messages.
+            limits: upper bounds.
 
-def parse_key_run(
-    data: bytes, *, key: str, url: str | None = None, limits: Limits = DEFAULT_LIMITS
-) -> tuple[KeyRun, bytes]:
-    """Return the run that sealed bytes hold, checked, and its SHA-256.
-
-    Args:
-        data: the whole object.
-        key: its name; those of its parts follow from it.
-        url: where it is, for messages.
-        limits: upper bounds.
-
-    Raises:
-        FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
-    """
-    message, digest = unseal_message(pb.KeyRun, data, what=_WHAT, url=url, limits=limits)
-    count = len(message.part_key)
-    columns = (message.part_bytes, message.part_entries, message.part_head_bytes)
-    heads = message.part_head_sha256
-    shards = message.shard_index_head_sha256
-    rules = [
-        ("its type is one that keys have", message.type in KEY_TYPES, message.type),
-        ("there are 2^b parts", 1 <= count <= _MAX_PARTS and not count & (count - 1), count),
-        (
-            "columns have one item a part",
-            all(len(column) == count for column in columns) and len(heads) == 32 * count,
-            "others",
-        ),
-        ("a shard has a SHA-256 of 32 bytes", len(shards) % 32 == 0, len(shards)),
-        ("shards are within the limit", len(shards) // 32 <= limits.shards, len(shards) // 32),
-    ]
-    for rule, holds, found in rules:
-        if not holds:
-            raise FormatError(f"a {_WHAT} breaks a rule of the format: {rule}", url=url, found=found)
-    with reading(_WHAT, url):
-        parts = [
-            _part(message, number, key_part_key(key, number), heads[32 * number : 32 * number + 32])
-            for number in range(count)
+        Raises:
+            FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
+        """
+        message, digest = unseal_message(pb.KeyRun, data, what=_WHAT, url=url, limits=limits)
+        count = len(message.part_key)
+        columns = (message.part_bytes, message.part_entries, message.part_head_bytes)
+        heads = message.part_head_sha256
+        shards = message.shard_index_head_sha256
+        rules = [
+            ("its type is one that keys have", message.type in KEY_TYPES, message.type),
+            ("there are 2^b parts", 1 <= count <= _MAX_PARTS and not count & (count - 1), count),
+            (
+                "columns have one item a part",
+                all(len(column) == count for column in columns) and len(heads) == 32 * count,
+                "others",
+            ),
+            ("a shard has a SHA-256 of 32 bytes", len(shards) % 32 == 0, len(shards)),
+            ("shards are within the limit", len(shards) // 32 <= limits.shards, len(shards) // 32),
         ]
-    array = np.frombuffer(shards, np.uint8).reshape(-1, 32)
-    return KeyRun(message.feature, message.type, array, parts), digest
+        for rule, holds, found in rules:
+            if not holds:
+                raise FormatError(f"a {_WHAT} breaks a rule of the format: {rule}", url=url, found=found)
+        with reading(_WHAT, url):
+            parts = [
+                _part(message, number, key_part_key(key, number), heads[32 * number : 32 * number + 32])
+                for number in range(count)
+            ]
+        array = np.frombuffer(shards, np.uint8).reshape(-1, 32)
+        return cls(message.feature, message.type, array, parts), digest
 
 
 def _part(message: pb.KeyRun, number: int, expected: str, sha256: bytes) -> KeyPart:
@@ -231,66 +230,65 @@ class PartHead:
         start = self.head_bytes + ENTRY.itemsize * self.page * page
         return start, min(start + ENTRY.itemsize * self.page, self.head_bytes + ENTRY.itemsize * self.entries)
 
+    @staticmethod
+    def size(entries: int, page: int = KEY_PAGE) -> int:
+        """Return how many bytes the head of a part has."""
+        return -(-(_PART.size + 12 * -(-entries // page)) // _ALIGN) * _ALIGN
 
-def part_head_bytes(entries: int, page: int = KEY_PAGE) -> int:
-    """Return the length of the head of a part."""
-    return -(-(_PART.size + 12 * -(-entries // page)) // _ALIGN) * _ALIGN
+    @classmethod
+    def pack(
+        cls, first: NDArray[np.uint64], crc32c: NDArray[np.uint32], entries: int, page: int = KEY_PAGE
+    ) -> bytes:
+        """Return the head of a part: first hash and CRC-32C of each page."""
+        data = _PART.pack(_MAGIC, len(first), page, entries)
+        data += first.astype("<u8").tobytes() + crc32c.astype("<u4").tobytes()
+        return data.ljust(cls.size(entries, page), b"\0")
 
+    @classmethod
+    def parse(cls, data: bytes, part: KeyPart, *, url: str | None = None) -> Self:
+        """Return the head of a part, checked.
 
-def pack_part_head(
-    first: NDArray[np.uint64], crc32c: NDArray[np.uint32], entries: int, page: int = KEY_PAGE
-) -> bytes:
-    """Return the head of a part: first hash and CRC-32C of each page."""
-    data = _PART.pack(_MAGIC, len(first), page, entries)
-    data += first.astype("<u8").tobytes() + crc32c.astype("<u4").tobytes()
-    return data.ljust(part_head_bytes(entries, page), b"\0")
+        Raises:
+            FormatError: it is not the one that the run names, or breaks a rule.
+        """
+        found = hashlib.sha256(data).digest()
+        if len(data) != part.head_bytes or found != part.head_sha256:
+            raise FormatError(
+                "the head of a part of a key index is not the one that its run names",
+                url=url,
+                expected=f"{part.head_bytes} bytes, SHA-256 {part.head_sha256.hex()}",
+                found=f"{len(data)} bytes, SHA-256 {found.hex()}",
+            )
+        if len(data) < _PART.size:
+            raise FormatError("the head of a part of a key index is too short", url=url, found=len(data))
+        magic, pages, page, entries = _PART.unpack_from(data)
+        fits = 1 <= page <= _MAX_PAGE and pages == -(-entries // page)
+        if magic != _MAGIC or not fits or entries != part.entries or cls.size(entries, page) != len(data):
+            raise FormatError("the head of a part of a key index breaks a rule of the format", url=url)
+        first = np.frombuffer(data, "<u8", pages, _PART.size)
+        crc32c = np.frombuffer(data, "<u4", pages, _PART.size + 8 * pages)
+        if (first[1:] < first[:-1]).any():
+            raise FormatError("the pages of a part of a key index do not ascend", url=url)
+        return cls(page, entries, part.head_bytes, first, crc32c)
 
+    def parse_page(self, data: Any, page: int, *, url: str | None = None) -> NDArray[Any]:
+        """Return the entries of a page, checked; an array of `ENTRY`.
 
-def parse_part_head(data: bytes, part: KeyPart, *, url: str | None = None) -> PartHead:
-    """Return the head of a part, checked.
-
-    Raises:
-        FormatError: it is not the one that the run names, or breaks a rule.
-    """
-    found = hashlib.sha256(data).digest()
-    if len(data) != part.head_bytes or found != part.head_sha256:
-        raise FormatError(
-            "the head of a part of a key index is not the one that its run names",
-            url=url,
-            expected=f"{part.head_bytes} bytes, SHA-256 {part.head_sha256.hex()}",
-            found=f"{len(data)} bytes, SHA-256 {found.hex()}",
-        )
-    if len(data) < _PART.size:
-        raise FormatError("the head of a part of a key index is too short", url=url, found=len(data))
-    magic, pages, page, entries = _PART.unpack_from(data)
-    fits = 1 <= page <= _MAX_PAGE and pages == -(-entries // page)
-    if magic != _MAGIC or not fits or entries != part.entries or part_head_bytes(entries, page) != len(data):
-        raise FormatError("the head of a part of a key index breaks a rule of the format", url=url)
-    first = np.frombuffer(data, "<u8", pages, _PART.size)
-    crc32c = np.frombuffer(data, "<u4", pages, _PART.size + 8 * pages)
-    if (first[1:] < first[:-1]).any():
-        raise FormatError("the pages of a part of a key index do not ascend", url=url)
-    return PartHead(page, entries, part.head_bytes, first, crc32c)
-
-
-def parse_page(data: Any, head: PartHead, page: int, *, url: str | None = None) -> NDArray[Any]:
-    """Return the entries of a page, checked; an array of `ENTRY`.
-
-    Raises:
-        FormatError: the page is damaged.
-    """
-    start, stop = head.bounds(page)
-    found = kernels.crc32c(data)
-    if len(data) != stop - start or found != int(head.crc32c[page]):
-        raise FormatError(
-            "a page of a key index is damaged",
-            url=url,
-            start=start,
-            stop=stop,
-            expected=f"CRC-32C {int(head.crc32c[page]):#010x}",
-            found=f"{found:#010x}",
-        )
-    return np.frombuffer(data, ENTRY)
+        Raises:
+            FormatError: the page is damaged.
+        """
+        start, stop = self.bounds(page)
+        found = kernels.crc32c(data)
+        if len(data) != stop - start or found != int(self.crc32c[page]):
+            raise FormatError(
+                "a page of a key index is damaged",
+                url=url,
+                start=start,
+                stop=stop,
+                expected=f"CRC-32C {int(self.crc32c[page]):#010x}",
+                found=f"{found:#010x}",
+            )
+        return np.frombuffer(data, ENTRY)
 
 
 def usable_keys(

@@ -26,8 +26,9 @@ from shardio.format import DEFAULT_LIMITS, Limits
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_SIZES = {_FIXED64: 8, _FIXED32: 4}
+# Kinds of fields, by the lowest bits of their tags; and the bytes of those of a fixed size.
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 _FIXED_TYPES = {
     FieldDescriptor.TYPE_FIXED32: 4,
     FieldDescriptor.TYPE_SFIXED32: 4,
@@ -105,7 +106,7 @@ def check_counts(
             found="more",
             advice=advice,
         ) from None
-    except _BrokenError as error:
+    except BrokenMessageError as error:
         raise FormatError(f"a {what} does not parse", url=url, found=str(error)) from None
 
 
@@ -113,8 +114,25 @@ class _TooManyError(Exception):
     """Name of what is too many, and how many there may be."""
 
 
-class _BrokenError(Exception):
-    """The bytes are not a protobuf message."""
+class BrokenMessageError(Exception):
+    """The bytes are not a protobuf message; says what is wrong."""
+
+
+def read_varint(data: bytes, place: int, stop: int) -> tuple[int, int]:
+    """Return the number that begins at a place, and where it ends.
+
+    Raises:
+        BrokenMessageError: it has no end before `stop`, or within 10 bytes.
+    """
+    value = shift = 0
+    while place < stop and shift < 70:
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+        shift += 7
+    raise BrokenMessageError(f"a number has no end at byte {place}")
 
 
 class _Counter:
@@ -136,20 +154,20 @@ class _Counter:
             tag = data[place]
             place += 1
             if tag > 127:
-                tag, place = self._varint(place - 1, stop)
+                tag, place = read_varint(data, place - 1, stop)
             wire = tag & 7
-            if wire == _BYTES:
-                size, place = self._varint(place, stop)
+            if wire == BYTES:
+                size, place = read_varint(data, place, stop)
                 start, place = place, place + size
-            elif wire == _VARINT:
+            elif wire == VARINT:
                 start = place
-                _, place = self._varint(place, stop)
-            elif wire in _SIZES:
-                start, place = place, place + _SIZES[wire]
+                _, place = read_varint(data, place, stop)
+            elif wire in FIXED_SIZES:
+                start, place = place, place + FIXED_SIZES[wire]
             else:
-                raise _BrokenError(f"wire type {wire} at byte {place - 1}")
+                raise BrokenMessageError(f"wire type {wire} at byte {place - 1}")
             if place > stop:
-                raise _BrokenError(f"a field ends after byte {stop}")
+                raise BrokenMessageError(f"a field ends after byte {stop}")
             self._fields += 1
             if self._fields > most_fields:
                 raise _TooManyError("fields", most_fields)
@@ -157,29 +175,17 @@ class _Counter:
             if facts is None:
                 continue
             name, nested, packed = facts
-            if nested is not None and wire == _BYTES:
+            if nested is not None and wire == BYTES:
                 self._messages += 1
                 if self._messages > self._most_messages:
                     raise _TooManyError("messages", self._most_messages)
                 self.walk(start, place, nested)
             elif name is not None:
                 count = self._items.get(name, 0)
-                count += self._packed(start, place, packed) if packed is not None and wire == _BYTES else 1
+                count += self._packed(start, place, packed) if packed is not None and wire == BYTES else 1
                 if count > self._most_items:
                     raise _TooManyError(f"items of {name}", self._most_items)
                 self._items[name] = count
-
-    def _varint(self, place: int, stop: int) -> tuple[int, int]:
-        data = self._data
-        value = shift = 0
-        while place < stop and shift < 70:
-            byte = data[place]
-            place += 1
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value, place
-            shift += 7
-        raise _BrokenError(f"a number has no end at byte {place}")
 
     def _packed(self, start: int, stop: int, size: int) -> int:
         """Return how many numbers a packed field holds."""

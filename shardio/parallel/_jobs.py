@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shardio.arguments import integer
+from shardio.display import plural
+from shardio.errors import StorageError
 from shardio.parallel._pool import make_pool, run_in_worker, stop_pool
 
 if TYPE_CHECKING:
@@ -67,6 +69,19 @@ class LostJob:
     error: BaseException
     tries: int
     executor_broken: bool = False
+
+    def as_error(self, task: str, *, advice: str, **place: Any) -> StorageError:
+        """Return what ends a call for want of the result.
+
+        Args:
+            task: what the worker did, as in "read a shard".
+            advice: what to do about it.
+            place: of what it worked on, as errors take it.
+        """
+        lost = "the executor broke down" if self.executor_broken else "a worker was lost"
+        times = "" if self.executor_broken else f" {plural(self.tries, 'time')}"
+        found = f"{type(self.error).__name__}: {self.error}"
+        return StorageError(f"{lost}{times} while it {task}", found=found, advice=advice, **place)
 
 
 class JobRunner(Generic[Job, Result]):

@@ -33,9 +33,6 @@ from shardio.metadata import (
     Schema,
     ShardTable,
     hash_keys,
-    parse_key_run,
-    parse_page,
-    parse_part_head,
     physical_to_live,
 )
 from shardio.reader._columns import ChosenColumn, choose_columns, iterate_rows, with_features
@@ -116,7 +113,7 @@ def read_key_run(store: Any, ref: Any, index: KeyIndex, limits: Any) -> KeyRun:
 
     def read() -> KeyRun:
         data = store.get(ref.key, max_bytes=limits.manifest)
-        run, sha256 = parse_key_run(data, key=ref.key, url=url, limits=limits)
+        run, sha256 = KeyRun.parse(data, key=ref.key, url=url, limits=limits)
         named = (ref.sha256, ref.size, ref.shards, ref.entries, index.feature, index.type)
         entries = sum(part.entries for part in run.parts)
         if named != (sha256, len(data), len(run.shards), entries, run.feature, run.type):
@@ -195,7 +192,7 @@ def read_part(store: Any, part: KeyPart) -> Iterator[NDArray[Any]]:
 
 
 def _part_head(file: DataFile, part: KeyPart, url: str) -> PartHead:
-    return read_intact(lambda: parse_part_head(bytes(file.read(0, part.head_bytes)), part, url=url), file)
+    return read_intact(lambda: PartHead.parse(bytes(file.read(0, part.head_bytes)), part, url=url), file)
 
 
 def _read_pages(file: DataFile, head: PartHead, pages: Sequence[int], url: str) -> list[NDArray[Any]]:
@@ -203,7 +200,7 @@ def _read_pages(file: DataFile, head: PartHead, pages: Sequence[int], url: str) 
 
     def read() -> list[NDArray[Any]]:
         found = file.read_many([start for start, _ in bounds], [stop for _, stop in bounds])
-        return [parse_page(data, head, page, url=url) for page, data in zip(pages, found, strict=True)]
+        return [head.parse_page(data, page, url=url) for page, data in zip(pages, found, strict=True)]
 
     return read_intact(read, file)
 

@@ -28,7 +28,6 @@ from shardio.metadata import (
     is_random_session,
     random_id,
     receipt_key,
-    seal_receipt,
     usual_index_key,
 )
 from shardio.storage import Uploads
@@ -208,7 +207,7 @@ class Task:
         """Return name and content of a receipt."""
         key = receipt_key(receipt.session, receipt.task, receipt.attempt, sequence)
         try:
-            return key, seal_receipt(receipt, limits=self._limits)
+            return key, receipt.seal(limits=self._limits)
         except FormatError as error:
             raise error.located(url=self._store.url_of(key)) from error
 

@@ -17,7 +17,7 @@ from shardio import Feature
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError
 from shardio.lifecycle import _keys, commit_change
-from shardio.metadata import KEYS, ShardTable
+from shardio.metadata import KEYS, PartHead, ShardTable
 from shardio.storage import connect
 from tests.lifecycle.overtaken import collect_before_commit
 from tests.metadata.crafted import hash_key
@@ -55,10 +55,9 @@ def few(monkeypatch):
     """Make pages and parts small, so that a hundred keys need several."""
     monkeypatch.setattr(_keys, "KEY_PAGE", 4)
     monkeypatch.setattr(_keys, "PART_ENTRIES", 16)
-    head = _keys.pack_part_head
-    length = _keys.part_head_bytes
-    monkeypatch.setattr(_keys, "pack_part_head", lambda first, crcs, count: head(first, crcs, count, 4))
-    monkeypatch.setattr(_keys, "part_head_bytes", lambda count: length(count, 4))
+    pack, size = PartHead.pack, PartHead.size
+    monkeypatch.setattr(PartHead, "pack", lambda first, crcs, count: pack(first, crcs, count, 4))
+    monkeypatch.setattr(PartHead, "size", lambda count, page=4: size(count, page))
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "gzip"])
@@ -604,7 +603,7 @@ def test_a_worker_that_dies_again_and_again_publishes_nothing(url, monkeypatch):
         lambda: shardio.build_keys(url, "id", executor=Dying()),
         lambda: shardio.build_table(url, ["n"], executor=Dying()),
     ):
-        with pytest.raises(shardio.errors.StorageError, match="a worker was lost while it read a shard"):
+        with pytest.raises(shardio.errors.StorageError, match="broke down while it read a shard"):
             call()
     assert shardio.open(url).version == 1
 

@@ -20,10 +20,8 @@ from shardio.metadata import (
     live_to_physical,
     parse_deletions,
     parse_list,
-    parse_receipt,
     seal_list,
     seal_lists,
-    seal_receipt,
     session_digest,
 )
 from shardio.v1 import manifest_pb2 as pb
@@ -256,7 +254,7 @@ def test_adopted_shards_keep_their_names():
 
 @given(st.binary(max_size=200))
 def test_garbage_in_a_right_seal_is_a_shardio_error(payload):
-    for parse in (parse_list, parse_receipt):
+    for parse in (parse_list, Receipt.parse):
         with pytest.raises(ShardioError):
             parse(sealed(payload))
 
@@ -301,7 +299,7 @@ def receipts(draw) -> Receipt:
 
 @given(receipts())
 def test_receipts_are_read_as_they_were_sealed(receipt):
-    again = parse_receipt(seal_receipt(receipt))
+    again = Receipt.parse(receipt.seal())
     assert list(again.table) == list(receipt.table)
     for name in ("session", "task", "attempt", "complete", "splits", "schema", "metadata", "mode"):
         assert getattr(again, name) == getattr(receipt, name)
@@ -315,15 +313,15 @@ def test_receipts_are_read_as_they_were_sealed(receipt):
 @given(receipts(), FEW)
 def test_a_receipt_that_would_be_refused_is_not_sealed(receipt, limits):
     """A writer MUST NOT store what it would refuse to read."""
-    data = seal_receipt(receipt)
-    error = refusal(lambda: seal_receipt(receipt, limits=limits))
+    data = receipt.seal()
+    error = refusal(lambda: receipt.seal(limits=limits))
     if error is None:
         assert len(data) <= limits.manifest
-        assert list(parse_receipt(data, limits=limits).table) == list(receipt.table)
+        assert list(Receipt.parse(data, limits=limits).table) == list(receipt.table)
     elif "larger than a reader takes" in error.what:
         assert len(data) > limits.manifest
     else:
-        assert refusal(lambda: parse_receipt(data, limits=limits)) is not None
+        assert refusal(lambda: Receipt.parse(data, limits=limits)) is not None
 
 
 def receipt_message(**fields) -> pb.Receipt:
@@ -352,9 +350,9 @@ def receipt_message(**fields) -> pb.Receipt:
     ],
 )
 def test_receipts_that_break_a_rule(fields, match, error):
-    parse_receipt(sealed(receipt_message()))
+    Receipt.parse(sealed(receipt_message()))
     with pytest.raises(error, match=match) as caught:
-        parse_receipt(sealed(receipt_message(**fields)), url="u")
+        Receipt.parse(sealed(receipt_message(**fields)), url="u")
     assert caught.value.url == "u"
 
 

@@ -13,9 +13,9 @@ from hypothesis import example, given, strategies as st
 from shardio.errors import UnsafeNameError
 from shardio.metadata import (
     DataKey,
+    Receipt,
     ReceiptKey,
     check_foreign_key,
-    check_key,
     check_session,
     check_split,
     data_key,
@@ -26,7 +26,6 @@ from shardio.metadata import (
     parse_data_key,
     parse_list,
     parse_manifest,
-    parse_receipt,
     parse_receipt_key,
     random_id,
     random_session,
@@ -34,6 +33,7 @@ from shardio.metadata import (
     unsafe_part,
     usual_index_key,
 )
+from shardio.metadata._names import check_key
 from shardio.storage import connect
 from shardio.v1 import manifest_pb2 as pb
 from tests.metadata.crafted import list_message, manifest_message, sealed
@@ -100,7 +100,7 @@ def test_foreign_keys(key):
         (list_message(**shards, root=[1, 0]), parse_list),
         (list_message(**shards, etag=["etag", ""]), parse_list),
         (list_message(index_key=[key or "/", ""]), parse_list),
-        (pb.Receipt(format_version=1, shards=list_message(**shards, root=[1, 0])), parse_receipt),
+        (pb.Receipt(format_version=1, shards=list_message(**shards, root=[1, 0])), Receipt.parse),
         (manifest_message(expiry=pb.Expiry(doomed_keys=[key])), functools.partial(parse_manifest, version=1)),
     ):
         with pytest.raises(UnsafeNameError, match="key"):

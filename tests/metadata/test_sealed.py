@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from shardio.errors import FormatError
 from shardio.kernels import crc32c
-from shardio.metadata import SEAL_BYTES, seal, unseal
+from shardio.metadata._sealed import SEAL_BYTES, seal, unseal
 from tests.metadata.crafted import sealed
 
 

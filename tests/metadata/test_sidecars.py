@@ -16,16 +16,11 @@ from shardio.metadata import (
     Feature,
     KeyPart,
     KeyRun,
+    PartHead,
     hash_keys,
     is_own_key,
     key_part_key,
     key_run_of,
-    pack_part_head,
-    parse_key_run,
-    parse_page,
-    parse_part_head,
-    part_head_bytes,
-    seal_key_run,
     table_address,
     table_column,
 )
@@ -39,7 +34,7 @@ def made_part(entries, page=4, number=0):
     pages = [entries[low : low + page] for low in range(0, len(entries), page)]
     first = np.array([part["hash"][0] for part in pages], np.uint64)
     crcs = np.array([crc32c(part.tobytes()) for part in pages], np.uint32)
-    head = pack_part_head(first, crcs, len(entries), page)
+    head = PartHead.pack(first, crcs, len(entries), page)
     data = head + entries.tobytes()
     sha256 = hashlib.sha256(head).digest()
     return data, KeyPart(key_part_key(RUN, number), len(data), len(entries), len(head), sha256)
@@ -56,13 +51,13 @@ ENTRIES = st.lists(
 @given(ENTRIES, st.integers(1, 9), st.data())
 def test_every_entry_stands_in_the_pages_that_its_hash_leads_to(entries, page, data):
     whole, part = made_part(entries, page)
-    head = parse_part_head(whole[: part.head_bytes], part)
+    head = PartHead.parse(whole[: part.head_bytes], part)
     asked = data.draw(st.sampled_from(entries["hash"].tolist()) | st.integers(0, 2**64 - 1))
     starts, stops = head.pages_of(np.array([asked], np.uint64))
     found = []
     for number in range(int(starts[0]), int(stops[0])):
         start, stop = head.bounds(number)
-        rows = parse_page(whole[start:stop], head, number)
+        rows = head.parse_page(whole[start:stop], number)
         found += rows[rows["hash"] == asked].tolist()
     assert found == entries[entries["hash"] == asked].tolist()
 
@@ -76,10 +71,10 @@ def test_every_flipped_bit_of_a_part_is_found(entries, data):
     hurt[bit // 8] ^= 1 << bit % 8
 
     def read(content):
-        head = parse_part_head(bytes(content[: part.head_bytes]), part)
+        head = PartHead.parse(bytes(content[: part.head_bytes]), part)
         for number in range(len(head.first)):
             start, stop = head.bounds(number)
-            parse_page(bytes(content[start:stop]), head, number)
+            head.parse_page(bytes(content[start:stop]), number)
 
     read(whole)
     with pytest.raises(FormatError, match="key index"):
@@ -96,8 +91,8 @@ def test_a_run_is_read_as_it_was_sealed_and_every_flipped_bit_is_found():
     entries = np.zeros(5, ENTRY)
     none = KeyPart("", 0, 0, 0, bytes(32))
     run = made_run([none, made_part(entries, number=1)[1]])
-    data, digest = seal_key_run(run)
-    again, found = parse_key_run(data, key=RUN)
+    data, digest = run.seal()
+    again, found = KeyRun.parse(data, key=RUN)
     assert found == digest
     assert (again.feature, again.type, again.parts) == (run.feature, run.type, run.parts)
     assert (again.shards == run.shards).all()
@@ -105,7 +100,7 @@ def test_a_run_is_read_as_it_was_sealed_and_every_flipped_bit_is_found():
         hurt = bytearray(data)
         hurt[bit // 8] ^= 1 << bit % 8
         with pytest.raises(FormatError):
-            parse_key_run(bytes(hurt), key=RUN)
+            KeyRun.parse(bytes(hurt), key=RUN)
 
 
 def test_runs_that_break_a_rule_are_refused():
@@ -121,7 +116,7 @@ def test_runs_that_break_a_rule_are_refused():
         (replace(made_run([part]), type="float32"), "type"),
     ]:
         with pytest.raises(ShardioError, match=text):
-            parse_key_run(seal_key_run(wrong)[0], key=RUN)
+            KeyRun.parse(wrong.seal()[0], key=RUN)
 
 
 @pytest.mark.parametrize("kind", ["int8", "int64", "uint16", "uint64"])
@@ -174,4 +169,4 @@ def test_names_of_sidecars_are_shardios_own_and_no_others_are():
 
 
 def test_heads_of_parts_are_whole_units():
-    assert [part_head_bytes(n, 4) % 64 for n in (1, 4, 5, 1000)] == [0] * 4
+    assert [PartHead.size(n, 4) % 64 for n in (1, 4, 5, 1000)] == [0] * 4

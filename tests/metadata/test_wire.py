@@ -16,8 +16,9 @@ from hypothesis import given, strategies as st
 from shardio.errors import FormatError
 from shardio.format import Limits
 from shardio.kernels import crc32c
-from shardio.metadata import Manifest, Schema, parse_head, parse_list, parse_manifest, parse_receipt, seal
+from shardio.metadata import Manifest, Receipt, Schema, parse_head, parse_list, parse_manifest
 from shardio.metadata._manifest import seal_manifest
+from shardio.metadata._sealed import seal
 from shardio.metadata._wire import check_counts
 from shardio.v1 import index_pb2, manifest_pb2
 from tests.metadata.crafted import manifest_message, sealed
@@ -29,10 +30,10 @@ _PARSE = """
 import resource, sys
 from pathlib import Path
 from shardio.errors import ShardioError
-from shardio.metadata import parse_head, parse_list, parse_manifest, parse_receipt
+from shardio.metadata import Receipt, parse_head, parse_list, parse_manifest
 ways = {
     "manifest": lambda data: parse_manifest(data, version=1),
-    "list": parse_list, "receipt": parse_receipt, "index": parse_head,
+    "list": parse_list, "receipt": Receipt.parse, "index": parse_head,
 }
 spare = int(sys.argv[1])
 for path in map(Path, sys.argv[2:]):
@@ -233,4 +234,4 @@ def test_counts_are_those_of_what_is_parsed(sessions, roots, features, expired):
 
 def test_receipts_and_indexes_name_what_does_not_parse():
     with pytest.raises(FormatError, match="a receipt does not parse"):
-        parse_receipt(seal(b"\xff" * 20)[0])
+        Receipt.parse(seal(b"\xff" * 20)[0])

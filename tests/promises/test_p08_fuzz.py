@@ -22,7 +22,8 @@ from google.protobuf.message import DecodeError, Message
 import shardio
 from shardio.errors import ShardioError
 from shardio.kernels import crc32c
-from shardio.metadata import parse_head, parse_list, parse_manifest, parse_receipt, seal
+from shardio.metadata import Receipt, parse_head, parse_list, parse_manifest
+from shardio.metadata._sealed import seal
 from shardio.v1 import index_pb2, manifest_pb2
 from tests.promises.places import DATASETS, GOLDEN, copied
 
@@ -139,7 +140,7 @@ def objects(suffix: str) -> list[bytes]:
 PARSERS: dict[str, tuple[type[Message], Callable[[bytes], object]]] = {
     ".manifest": (manifest_pb2.Manifest, lambda data: parse_manifest(data, version=1, url="here")),
     ".list": (manifest_pb2.ShardList, lambda data: parse_list(data, url="here")),
-    ".receipt": (manifest_pb2.Receipt, lambda data: parse_receipt(data, url="here")),
+    ".receipt": (manifest_pb2.Receipt, lambda data: Receipt.parse(data, url="here")),
     ".shardidx": (index_pb2.ShardIndex, lambda data: parse_head(data, url="here")),
 }
 

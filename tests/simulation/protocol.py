@@ -2,7 +2,8 @@
 
 `docs/design/protocol.md` says the same in words.  `explore` goes through every state that some processes can
 reach, whatever their order, with as many faults as it is given; it is what a model checker does.  Content is
-left out: a shard is a name, and a list names one shard.
+left out: a shard is a name, and a list names one shard.  A process that dies is one that takes no further
+step: as invariants hold in each state, and no step waits for another process, deaths need no states.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 # What the specification can do without, one at a time, to show that nothing is in it for nothing.
 GUARDS = frozenset({"fence", "forget", "follow", "read back", "merged", "tags", "exclusive"})
+_ENDED = frozenset({"done", "refused"})
 
 
 class Manifest(NamedTuple):
@@ -36,7 +38,7 @@ class Process(NamedTuple):
         session: that a writer writes: one that reruns share, one of its own that later versions forget
             (it begins with `~`), or "rewritten", which is none. A collector gives up what looks given up
             where this is "abandon".
-        at: its next step, or "done", "refused", "dead".
+        at: its next step, or "done", "refused"; of one that has ended nothing else is remembered.
         base: the version that its next manifest follows.
         seen: the version up to which a writer has looked for doomed objects.
         stored: a writer's list; what a collector listed.
@@ -98,15 +100,13 @@ def steps(state: State, without: frozenset[str] = frozenset()) -> Iterator[tuple
         elif len(chain) >= number:
             yield f"late {manifest.by}, without effect", state._replace(late=rest)
     for i, process in enumerate(state.processes):
-        if process.at in {"done", "refused", "dead"}:
+        if process.at in _ENDED:
             continue
         taken = _create if process.at == "create" else _ROLES[process.role]
         for what, after, changed in taken(state, process, without):
-            others = (*after.processes[:i], changed, *after.processes[i + 1 :])
+            left = Process(*changed[:4]) if changed.at in _ENDED else changed
+            others = (*after.processes[:i], left, *after.processes[i + 1 :])
             yield f"{process.name}: {what}", after._replace(processes=others)
-        if state.faults:
-            dead = (*state.processes[:i], process._replace(at="dead"), *state.processes[i + 1 :])
-            yield f"{process.name} dies", state._replace(processes=dead, faults=state.faults - 1)
 
 
 Taken = Iterator[tuple[str, State, Process]]
@@ -122,7 +122,7 @@ def _create(state: State, process: Process, without: frozenset[str]) -> Taken:
             yield "finds its own manifest", state, process._replace(at=after)
             return
         if "exclusive" not in without:
-            yield "lost the race", state, process._replace(at="read")
+            yield "lost the race", state, process._replace(at="read", plan=None)
             return
     chain = (*state.chain[: number - 1], plan, *state.chain[number:])
     created = state._replace(chain=chain)

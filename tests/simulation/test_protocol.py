@@ -36,7 +36,7 @@ NEEDED = {
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_no_state_breaks_an_invariant(world):
-    """P2, P3, P20, in every order of all steps, with a death or a lost or late request anywhere."""
+    """P2, P3, P20, in every order of all steps, where any process may stop, with a lost or late request."""
     states, way = explore(WORLDS[world])
     assert not way, "\n".join(way)
     assert states > 400
