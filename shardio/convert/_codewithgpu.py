@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from shardio.convert._files import File, FileSource, read_whole
+from shardio.convert._files import RUN_BYTES, File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError
 from shardio.metadata import Feature
@@ -65,7 +65,6 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
     raise ValueError("a number is longer than 10 bytes")
 
 
-_RUN = 8 << 20
 _MOST_LEVELS = 32
 _TYPES = {
     "BYTES": "bytes", "STRING": "text", "INT64": "int64", "FLOAT64": "float32", "FLOAT32": "float32",
@@ -208,7 +207,7 @@ def _spans(index: bytes, url: str, size: int) -> list[tuple[int, int]]:
 def _runs(spans: list[tuple[int, int]]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
     first, size = 0, 0
     for number, (start, stop) in enumerate(spans):
-        if size and size + stop - start > _RUN:
+        if size and size + stop - start > RUN_BYTES:
             yield first, spans[first:number]
             first, size = number, 0
         size += stop - start

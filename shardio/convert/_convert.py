@@ -24,7 +24,7 @@ from shardio.convert._files import FileSource
 from shardio.convert._kinds import open_source
 from shardio.convert._parquet import ArrowTable, HuggingFaceDataset, table_package
 from shardio.convert._partitions import check_keys, fitter, notes_on_keys
-from shardio.convert._schema import SKIP, resolve_schema, type_for
+from shardio.convert._schema import SKIP, SMALL_BYTES, resolve_schema, type_for
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, keep_as
 from shardio.errors import (
     BadRecord,
@@ -45,7 +45,6 @@ from shardio.writer import LayoutOptions, check_writer_options, encoder, foretel
 
 _DIGESTS = 1 << 64
 
-_SMALL = 16 << 20
 _TASK_BYTES = 256 << 20
 _FEW_TASKS = 16
 _MOST_TASKS = 4096
@@ -520,7 +519,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         foretell_write(str(url), mode, session, storage_options, single_writer=single)
         return _report_of(_shown(source), str(url), opened, resolved, notes, bad, sizes, None)
     worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema), names, numbers)
-    small = opened.in_memory or sum(piece.size for piece in pieces) < _SMALL
+    small = opened.in_memory or sum(piece.size for piece in pieces) < SMALL_BYTES
     if workers is None and executor is None and small:
         workers = 1
     report = write_dataset(
@@ -649,7 +648,7 @@ def _dropped(schema: Any) -> frozenset[str] | None:
 def _tasks(pieces: Sequence[Piece]) -> int:
     """Return how many tasks suit a source: each leaves a shard a split, and is what a lost worker costs."""
     total = sum(piece.size for piece in pieces)
-    wanted = max(1 if total < _SMALL else _FEW_TASKS, total // _TASK_BYTES)
+    wanted = max(1 if total < SMALL_BYTES else _FEW_TASKS, total // _TASK_BYTES)
     return max(1, min(wanted, len(pieces), _MOST_TASKS))
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-from shardio.convert._files import DecodedFile, File, FileSource, SeekableFile
+from shardio.convert._files import READ_BYTES, RUN_BYTES, DecodedFile, File, FileSource, SeekableFile
 from shardio.convert._source import Piece, Sample, SourceOptions, Unreadable, keep_as
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, SchemaError
@@ -30,8 +30,6 @@ from shardio.storage import connect
 
 CSV_ENDINGS = (".csv", ".csv.gz", ".csv.zst")
 TSV_ENDINGS = (".tsv", ".tsv.gz", ".tsv.zst")
-_RUN = 8 << 20
-_SIP = 1 << 20
 _ROWS = 1000
 # A quote that is never closed reaches to the end of the file: what is read for one field is bounded.
 _LONGEST_LINE = 64 << 20
@@ -250,7 +248,7 @@ class CsvTables(FileSource):
             part: list[list[str]] = []
             columns = [found.columns.setdefault(name, _Fields()) for name in names]
             for row in rows:
-                if row.start - runs[-1][0] >= _RUN and not _is_compressed(file.key):
+                if row.start - runs[-1][0] >= RUN_BYTES and not _is_compressed(file.key):
                     runs.append((row.start, row.line))
                 if row.trouble is None and len(row.fields) == len(names):
                     part.append(row.fields)
@@ -345,10 +343,10 @@ def _opened(root: str, key: str, options: SourceOptions, *, start: int = 0) -> i
     """Return the decoded bytes of a file from a place on."""
     data = connect(root, storage_options=options.storage_options).open(key)
     if _is_compressed(key):
-        decoded: io.BufferedReader = io.BufferedReader(DecodedFile(data, compressed=True), _SIP)
+        decoded: io.BufferedReader = io.BufferedReader(DecodedFile(data, compressed=True), READ_BYTES)
         decoded.read(start)
         return decoded
-    stored: io.BufferedReader = io.BufferedReader(SeekableFile(data), _SIP)
+    stored: io.BufferedReader = io.BufferedReader(SeekableFile(data), READ_BYTES)
     stored.seek(start)
     return stored
 

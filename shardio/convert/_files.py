@@ -36,7 +36,9 @@ from shardio.sources import (
 )
 from shardio.storage import DataFile, connect
 
-_PIECE = 1 << 20
+# Of a file that can be cut one worker is given so many bytes, and reads so many at a time.
+RUN_BYTES = 8 << 20
+READ_BYTES = 1 << 20
 _MAX_WHOLE = 1 << 30
 # A source is read once, by as many processes as the caller allows: any window that Zstandard knows.
 READ_ONCE = Limits(stream_window=2 << 30)
@@ -305,7 +307,7 @@ class DecodedFile(_StoredFile):
         super().__init__(file)
         head = bytes(file.read(0, min(12, file.size)))
         compression = sniff_compression(head) if compressed else Compression.NONE
-        self._pieces = decode_stream(map(bytes, file.pieces(_PIECE)), compression, limits=READ_ONCE)
+        self._pieces = decode_stream(map(bytes, file.pieces(READ_BYTES)), compression, limits=READ_ONCE)
         self._rest = memoryview(b"")
 
     def readinto(self, buffer: Any) -> int:

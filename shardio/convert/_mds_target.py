@@ -21,13 +21,13 @@ from typing import IO, Any, ClassVar, cast
 
 import numpy as np
 
+from shardio.convert._files import READ_BYTES
 from shardio.convert._targets import JobFiles, NumberedFiles, json_text
 from shardio.errors import SchemaError
 from shardio.metadata import Feature, Schema
 
 _LARGEST = (1 << 32) - 1  # offsets in a shard have 32 bits
 _HASH = "sha1"
-_READ = 1 << 20
 # What MDS does not have, and what it becomes.
 _NEAREST = {"bool": "uint8", "bfloat16": "float32"}
 
@@ -218,7 +218,7 @@ class MdsWriter(NumberedFiles):
             path = self.next_path(ending)
             with path.open("wb") as file, _compressed(file, self._size, self.compression) as (raw, stored):
                 raw.write(count.tobytes() + offsets.tobytes() + self._head)
-                shutil.copyfileobj(samples, raw, _READ)
+                shutil.copyfileobj(samples, raw, READ_BYTES)
         basename = path.name.removesuffix(ending)
         self._shards.append(
             {

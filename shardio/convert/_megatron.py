@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.convert._files import File, FileSource
+from shardio.convert._files import RUN_BYTES, File, FileSource
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, NotFoundError
 from shardio.metadata import Feature
@@ -32,7 +32,6 @@ _VERSION = 1
 _DTYPES = {
     1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float64", 7: "float32", 8: "uint16",
 }  # fmt: skip
-_RUN = 8 << 20
 _LOOK = 1 << 17  # documents whose bounds are looked at in one go
 
 
@@ -155,7 +154,7 @@ class MegatronDataset(FileSource):
             if index is None:
                 continue
             mean = max(1, (index.stored_bytes + 12 * index.sequences) // max(1, index.documents))
-            step = max(1, _RUN // mean)
+            step = max(1, RUN_BYTES // mean)
             found += [
                 Piece(
                     file.root, file.key, split, min(step, index.documents - start) * mean, start, stop, index

@@ -11,14 +11,12 @@ from typing import Any
 from shardio.arguments import need
 from shardio.convert._convert import convert_dataset
 from shardio.convert._parquet import table_package
-from shardio.convert._schema import SKIP, infer_from_values
+from shardio.convert._schema import LOOK_AT, SKIP, infer_from_values
 from shardio.convert._source import ForeignSource, Piece, Sample
 from shardio.errors import SchemaError
 from shardio.metadata import Schema
 from shardio.reader import DatasetReader, open_split
 from shardio.writer import DatasetWriter, check_writer_options
-
-_LOOK_AT = 1000  # values of which the schema is inferred
 
 
 def from_arrow(table: Any, url: str | Path, *, split: str = "train", **options: Any) -> DatasetReader:
@@ -102,7 +100,7 @@ def from_generator(
         message = f"from_generator takes a function that returns an iterable, found {type(given).__name__}"
         raise TypeError(message)
     rest = iter(given)
-    first = list(itertools.islice(rest, _LOOK_AT)) if schema is None else []
+    first = list(itertools.islice(rest, LOOK_AT)) if schema is None else []
     if first and isinstance(first[0], Mapping):
         samples = [Sample(f"value {number}", value) for number, value in enumerate(first)]
         try:

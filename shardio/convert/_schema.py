@@ -19,7 +19,15 @@ import numpy as np
 
 from shardio.codecs import infer_schema
 from shardio.convert._images import IMAGE_TYPES
-from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
+from shardio.convert._source import (
+    INT64_LIMIT,
+    ForeignSource,
+    Piece,
+    Sample,
+    SourceOptions,
+    Unreadable,
+    keep_as,
+)
 from shardio.convert._text import JsonLines
 from shardio.convert._tfrecord import ShardioDataset
 from shardio.convert._webdataset import INTEGER_ENDINGS, WebDataset
@@ -31,12 +39,12 @@ SKIP = 'on_error="skip" leaves such records out'
 _WIDER = ("float64", "json", "bytes")
 
 _IMAGES = frozenset({"jpeg", "png", "webp", "tiff", "image"})
-_SMALLEST, _LARGEST, _LARGEST_UNSIGNED = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 
-_LOOK_AT = 1000
+# A schema is inferred of so many records in so many places; of a source below `SMALL_BYTES` in more places.
+LOOK_AT = 1000
 _LOOK_AT_BYTES = 64 << 20
 _PLACES = 8
-_SMALL = 16 << 20
+SMALL_BYTES = 16 << 20
 
 
 @dataclass
@@ -455,13 +463,13 @@ def _look(source: ForeignSource, pieces: Sequence[Piece]) -> _SampledRecords:
     count = min(_PLACES, len(pieces))
     look = _SampledRecords()
     chosen = [pieces[len(pieces) * place // count] for place in range(count)]
-    if len(pieces) > _PLACES and sum(piece.size for piece in pieces) < _SMALL:
+    if len(pieces) > _PLACES and sum(piece.size for piece in pieces) < SMALL_BYTES:
         # Where a piece is a record, eight of them say little.
-        chosen = list(pieces[:: max(1, len(pieces) // _LOOK_AT)])
+        chosen = list(pieces[:: max(1, len(pieces) // LOOK_AT)])
     for number, piece in enumerate(chosen, 1):
-        share = -(-_LOOK_AT * number // len(chosen))
+        share = -(-LOOK_AT * number // len(chosen))
         try:
-            for found in itertools.islice(source.records(piece), _LOOK_AT):
+            for found in itertools.islice(source.records(piece), LOOK_AT):
                 if not isinstance(found, Sample):
                     continue
                 look.samples.append(found)
@@ -675,9 +683,9 @@ def _type_of_one(value: Any) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
-        if _SMALLEST <= value <= _LARGEST:
+        if -INT64_LIMIT <= value < INT64_LIMIT:
             return "int64"
-        return "uint64" if 0 <= value <= _LARGEST_UNSIGNED else "json"
+        return "uint64" if 0 <= value < 2 * INT64_LIMIT else "json"
     if isinstance(value, float | complex):
         return "float64" if isinstance(value, float) else "complex128"
     return "text" if isinstance(value, str) else "json"

@@ -17,7 +17,7 @@ from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
 from shardio.sources import FolderKey
 
-_INT64 = 1 << 63  # what an int64 does not reach
+INT64_LIMIT = 1 << 63  # what an int64 does not reach
 
 
 class Piece(NamedTuple):
@@ -93,13 +93,13 @@ def integer_type(items: Iterable[bytes]) -> str | None:
     lowest, highest = 0, 0
     for item in items:
         # No number of 64 bits is longer; Python refuses to read numbers of thousands of digits.
-        text = item.decode(errors="replace") if len(item) <= len(str(-_INT64)) else ""
+        text = item.decode(errors="replace") if len(item) <= len(str(-INT64_LIMIT)) else ""
         if not text.removeprefix("-").isdecimal() or str(int(text)) != text:
             return None
         lowest, highest = min(lowest, int(text)), max(highest, int(text))
-    if lowest >= -_INT64 and highest < _INT64:
+    if lowest >= -INT64_LIMIT and highest < INT64_LIMIT:
         return "int64"
-    return "uint64" if not lowest and highest < 2 * _INT64 else None
+    return "uint64" if not lowest and highest < 2 * INT64_LIMIT else None
 
 
 def misfit(what: str, name: str, feature: Feature, stored: bytes, error: ValueError) -> SchemaError:

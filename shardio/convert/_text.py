@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from shardio.convert._files import DecodedFile, FileSource, read_whole
+from shardio.convert._files import READ_BYTES, RUN_BYTES, DecodedFile, FileSource, read_whole
 from shardio.convert._source import Piece, Sample
 from shardio.errors import BadRecord, FormatError
 from shardio.format import DEFAULT_LIMITS, UTF8_BOM, is_blank_line, parse_json, restored_object, wide_encoding
@@ -22,9 +22,6 @@ from shardio.metadata import Feature
 from shardio.storage import DataFile, connect
 
 JSON_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".ndjson.gz", ".ndjson.zst")
-_RUN = 8 << 20
-_SIP = 1 << 20
-
 TEXT_ENDINGS = (".txt", ".text", ".md", ".rst")
 
 
@@ -40,8 +37,8 @@ class JsonLines(FileSource):
         runs = []
         for file, split in self.split_files():
             compressed = file.key.lower().endswith((".gz", ".zst"))
-            for start in range(0, file.size, max(1, file.size) if compressed else _RUN):
-                stop = file.size if compressed else min(start + _RUN, file.size)
+            for start in range(0, file.size, max(1, file.size) if compressed else RUN_BYTES):
+                stop = file.size if compressed else min(start + RUN_BYTES, file.size)
                 runs.append(Piece(file.root, file.key, split, stop - start, start, stop, compressed))
         return runs
 
@@ -84,7 +81,7 @@ def _lines_of_run(file: DataFile, start: int, stop: int, url: str) -> Iterator[t
         if skipping and place >= stop:
             # One line covers the whole run; it belongs to the run that it begins in.
             return
-        end = min(place + _SIP, file.size)
+        end = min(place + READ_BYTES, file.size)
         first, *others = bytes(file.read(place, end)).split(b"\n")
         place = end
         if not skipping:
@@ -107,7 +104,7 @@ def _decoded_lines(file: DataFile, url: str) -> Iterator[tuple[int, bytes]]:
     import io
 
     place = 0
-    with io.BufferedReader(DecodedFile(file, compressed=True), _SIP) as stream:
+    with io.BufferedReader(DecodedFile(file, compressed=True), READ_BYTES) as stream:
         while line := stream.readline(DEFAULT_LIMITS.record + 1):
             if len(line) > DEFAULT_LIMITS.record:
                 raise FormatError("a line is longer than a record may be", url=url, start=place)

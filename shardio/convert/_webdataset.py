@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardio.arguments import accepts
-from shardio.convert._files import DecodedFile, FileSource
+from shardio.convert._files import READ_BYTES, DecodedFile, FileSource
 from shardio.convert._images import IMAGE_TYPES, image_trouble, label_of
 from shardio.convert._source import Piece, Sample, Unreadable, exact_integer, integer_type, keep_as, misfit
 from shardio.errors import BadRecord, FormatError, SchemaError
@@ -40,7 +40,6 @@ from shardio.storage import connect
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 INTEGER_ENDINGS = {"cls", "cls2", "id", "index", "count", "inx"}
 _TEXTS = {"txt", "text", "transcript"}
-_PIECE = 1 << 20
 
 
 class _Member(bytes):
@@ -67,7 +66,7 @@ class WebDataset(FileSource):
             return
         file = connect(piece.root, storage_options=self.options.storage_options).open(piece.key)
         plain = piece.key.lower().endswith(".tar")
-        with io.BufferedReader(DecodedFile(file, compressed=not plain), _PIECE) as stream:
+        with io.BufferedReader(DecodedFile(file, compressed=not plain), READ_BYTES) as stream:
             reading = _Samples(stream, piece.url)
             try:
                 yield from reading
@@ -168,7 +167,7 @@ class _Samples:
                 self._belongs_to_none(member)
             self._skip(size + member.next - member.stop)
         yield from self._finish()
-        while data := self._read(_PIECE):
+        while data := self._read(READ_BYTES):
             if data != bytes(len(data)):
                 raise FormatError("bytes follow its end mark", start=self._place)
         for what, names in self._outside.items():
@@ -230,7 +229,7 @@ class _Samples:
         """Return contents; memory grows with what is there, not with what a header claims."""
         parts = []
         while size:
-            data = self._read(min(size, _PIECE))
+            data = self._read(min(size, READ_BYTES))
             if not data:
                 raise FormatError("it ends within a member", start=self._place)
             parts.append(data)
@@ -239,7 +238,7 @@ class _Samples:
 
     def _skip(self, size: int) -> None:
         while size:
-            data = self._read(min(size, _PIECE))
+            data = self._read(min(size, READ_BYTES))
             if not data:
                 raise FormatError("it ends within a member", start=self._place)
             size -= len(data)

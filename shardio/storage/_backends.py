@@ -98,6 +98,7 @@ _KINDS = {
     "http": "http",
     "https": "http",
 }
+_BUCKETS = frozenset({"s3", "gcs", "azure"})  # whose URLs begin with one, and whose stores share clients
 _PACKAGES = {"s3": "s3fs", "gcs": "gcsfs", "azure": "adlfs", "http": "aiohttp"}
 _EXTRAS = {"s3": "shardio[s3]", "gcs": "shardio[gcs]", "azure": "shardio[azure]", "http": "aiohttp"}
 _clients = SharedClients()
@@ -161,7 +162,7 @@ class Backend:
             loop: that it will run on.
             instead_of: a client whose credentials have expired.
         """
-        if self.kind not in {"s3", "gcs", "azure"}:
+        if self.kind not in _BUCKETS:
             return self._build(tuning)
         build = functools.partial(self._build, tuning)
         kind = f"{self.kind} {tuning}"
@@ -226,7 +227,7 @@ def backend_of(
             path = match[1] + match[3]
             merged.setdefault("account_name", match[2])
     url = root.path if chained else f"{root.protocol}://{root.path}"
-    if kind in {"s3", "gcs", "azure"} and not path.strip("/"):
+    if kind in _BUCKETS and not path.strip("/"):
         raise ValueError(f"{url} names no bucket")
     if kind in {"http", "other"}:
         path = url

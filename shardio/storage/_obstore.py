@@ -26,6 +26,8 @@ from shardio.storage._errors import EngineError, ErrorKind, classify
 from shardio.storage._tuning import Tuning
 
 _log = logging.getLogger("shardio")
+# Kinds of backends that `_open_reader` knows.
+_SERVED = frozenset({"s3", "gcs", "azure", "http"})
 # Paths that obstore does not take: with control characters or empty components.
 _UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f]|(?<!:)//")
 # The process that has used obstore, if any; its forked children must not.
@@ -100,7 +102,7 @@ class Engine:
     async def _open(self, client: Client) -> Reader | None:
         global _used_by  # noqa: PLW0603 - a fact about the process
         backend = self._backend
-        if backend.engine == "fsspec" or backend.kind == "other":
+        if backend.engine == "fsspec" or backend.kind not in _SERVED:
             return None
         if importlib.util.find_spec("obstore") is None:
             return None

@@ -68,7 +68,7 @@ def test_the_type_of_a_column(convert, tmp_path, fields, type_, values):
 def test_a_type_is_that_of_all_rows(convert, tmp_path, monkeypatch):
     """The last row of the last file decides, too, whatever the first said; so it is with runs of a file."""
     monkeypatch.setattr(_csv, "_ROWS", 7)
-    monkeypatch.setattr(_csv, "_RUN", 100)
+    monkeypatch.setattr(_csv, "RUN_BYTES", 100)
     rows = [f"{n},{n},{n}" for n in range(300)]
     (tmp_path / "p").mkdir()
     table(tmp_path / "p" / "a.csv", "\n".join(["a,b,c", *rows]))

@@ -68,7 +68,7 @@ def test_any_documents_in_runs_of_any_size(tmp_path_factory, documents):
     folder = tmp_path_factory.mktemp("megatron")
     prefix = write(folder / "x", documents, "uint8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_megatron, "_RUN", 20)
+        patch.setattr(_megatron, "RUN_BYTES", 20)
         patch.setattr(_megatron, "_LOOK", 2)
         report = shardio.convert_dataset(f"{prefix}.idx", folder / "d")
     values = list(shardio.open(folder / "d"))

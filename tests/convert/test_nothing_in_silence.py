@@ -197,8 +197,8 @@ def test_a_long_line_is_read_once(tmp_path, monkeypatch) -> None:
     from shardio.convert._source import SourceOptions
     from shardio.storage import connect
 
-    monkeypatch.setattr(_text, "_RUN", 1 << 16)
-    monkeypatch.setattr(_text, "_SIP", 1 << 12)
+    monkeypatch.setattr(_text, "RUN_BYTES", 1 << 16)
+    monkeypatch.setattr(_text, "READ_BYTES", 1 << 12)
     long = json.dumps({"a": "x" * (1 << 20)}).encode()
     (tmp_path / "a.jsonl").write_bytes(b'{"a": "0"}\n' + long + b'\n{"a": "2"}\n')
     counted: list[int] = []
