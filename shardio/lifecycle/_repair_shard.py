@@ -30,9 +30,9 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
-from shardio.format import DEFAULT_LIMITS, Buffer, Framing, check_block, decompress
+from shardio.format import DEFAULT_LIMITS, Framing, check_block, decompress
 from shardio.lifecycle._repair_report import Repaired
-from shardio.maintenance import UNREADABLE, Finding, Survey, check_indexed, check_listed
+from shardio.maintenance import UNREADABLE, CheckedBlock, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import (
     INDEX_SUFFIX,
     DataKey,
@@ -729,30 +729,20 @@ class _Kept:
         self._doubtful = doubtful
         self._proven = proven
 
-    def take(
-        self,
-        spool: ShardSpool | None,
-        first: int,
-        decoded: Buffer,
-        stops: NDArray[np.int64],
-        good: NDArray[np.bool_],
-        sound: bool,  # noqa: FBT001 - see `check_indexed`
-    ) -> None:
-        """Take the good records of a block; see `check_indexed`."""
-        rows = np.flatnonzero(good)
-        rows = rows[~np.isin(rows + first, self.deleted)]
-        if not (sound and self._proven):
+    def take(self, spool: ShardSpool | None, block: CheckedBlock) -> None:
+        """Take the good records of a block."""
+        rows = block.rows_without(self.deleted)
+        if not (block.sound and self._proven):
             self.doubtful_rows += len(rows)
             if not self._doubtful:
                 return
-        self.good.append((first, good))
+        self.good.append((block.first, block.good))
         self.rows += len(rows)
         if spool is None:
             return
-        starts = np.concatenate([[0], stops[:-1]])
-        view = memoryview(decoded)
+        starts, view = block.starts, memoryview(block.decoded)
         for row in rows.tolist():
-            spool.add(bytes(view[int(starts[row]) + 12 : int(stops[row]) - 4]))
+            spool.add(bytes(view[int(starts[row]) + 12 : int(block.stops[row]) - 4]))
 
 
 def _with_index(entry: ShardEntry, head: IndexHead, key: str) -> ShardEntry:

@@ -10,7 +10,7 @@ from shardio.maintenance._findings import (
     VerifyProgress as VerifyProgress,
     VerifyReport as VerifyReport,
 )
-from shardio.maintenance._indexed import check_indexed as check_indexed
+from shardio.maintenance._indexed import CheckedBlock as CheckedBlock, check_indexed as check_indexed
 from shardio.maintenance._verify import (
     check_keys as check_keys,
     check_listed as check_listed,

@@ -41,8 +41,6 @@ from shardio.ranges import runs_of
 from shardio.reader import check_index_file
 from shardio.storage import DataFile, read_intact
 
-Take = Callable[[int, Buffer, NDArray[np.int64], NDArray[np.bool_], bool], None]
-
 # Adoption gives up so many decoded bytes at most in front of the place where a stream is damaged.
 _MOST_REST = 4 << 20
 _CHECKS: dict[RecordCrc, Literal["crc32c", "crc32", "none"]] = {
@@ -50,6 +48,35 @@ _CHECKS: dict[RecordCrc, Literal["crc32c", "crc32", "none"]] = {
     RecordCrc.CRC32: "crc32",
     RecordCrc.UNCHECKED: "none",
 }
+
+
+@dataclass(frozen=True)
+class CheckedBlock:
+    """A block of which some records are good.
+
+    Attributes:
+        first: number of its first row.
+        decoded: its bytes.
+        stops: int64, ends of its frames in them.
+        good: bool, of each of its rows.
+        sound: the block matches its checksum.
+    """
+
+    first: int
+    decoded: Buffer
+    stops: NDArray[np.int64]
+    good: NDArray[np.bool_]
+    sound: bool
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where its frames begin in its bytes, int64."""
+        return np.concatenate([np.zeros(1, np.int64), self.stops[:-1]])
+
+    def rows_without(self, deleted: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the good rows, counted in the block, that are not among some of the shard."""
+        rows = np.flatnonzero(self.good)
+        return rows[~np.isin(rows + self.first, deleted)]
 
 
 def check_indexed(
@@ -61,7 +88,7 @@ def check_indexed(
     shard: str,
     limits: Limits,
     schema: Schema | None = None,
-    take: Take | None = None,
+    take: Callable[[CheckedBlock], None] | None = None,
 ) -> None:
     """Check one shard against its index, and the index against itself.
 
@@ -73,9 +100,7 @@ def check_indexed(
         shard: its key, for messages.
         limits: upper bounds for decoding.
         schema: of the dataset: lines that it calls JSON are decoded.
-        take: called with the records of each block of which any is good, in order: number of its first row,
-            decoded bytes, int64 ends of its frames in them, for each of its rows whether it is good, bool,
-            and whether the block matches its checksum.
+        take: called with each block of which any record is good, in order.
     """
     survey.note_skipped(head, url=index.url if data is None else data.url, shard=shard)
     note = partial(survey.note, url=index.url, shard=shard)
@@ -104,7 +129,7 @@ class _BlockWalk:
     shard: str
     limits: Limits
     json_lines: bool
-    take: Take | None
+    take: Callable[[CheckedBlock], None] | None
 
     def __post_init__(self) -> None:
         # The blocks of a stream are cut from its decoded bytes.
@@ -139,7 +164,8 @@ class _BlockWalk:
         if sound or (own and not good.all()):
             self.survey.good_records += int(good.sum())
             if self.take is not None and good.any():
-                self.take(self.head.block_rows(block)[0], decoded, part.astype(np.int64), good, sound)
+                first, _ = self.head.block_rows(block)
+                self.take(CheckedBlock(first, decoded, part.astype(np.int64), good, sound))
 
     def _of_object(self) -> Iterator[tuple[int, Buffer | None]]:
         head, size = self.head, self.data.size

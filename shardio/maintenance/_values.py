@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from shardio.codecs import RecordCodec, decode_image
 from shardio.errors import CorruptRecordError, FormatError, SchemaError, ShardioError
-from shardio.format import Buffer, Framing, payload_bounds
+from shardio.format import Framing, payload_bounds
 from shardio.maintenance._findings import Survey
+from shardio.maintenance._indexed import CheckedBlock
 from shardio.metadata import Feature, Schema, ShardEntry, ValueMismatchError, pillow
 from shardio.reader import value_codec
 
@@ -103,26 +104,17 @@ class _ShardValues:
             schema = schema.changed(dict.fromkeys(schema.called(check.partitions)))
         self._codec = value_codec([int(entry.framing)], schema)
 
-    def take(
-        self,
-        first: int,
-        decoded: Buffer,
-        stops: NDArray[np.int64],
-        good: NDArray[np.bool_],
-        sound: bool,  # noqa: FBT001 - see `check_indexed`
-    ) -> None:
-        """Decode the good records of a block; see `check_indexed`."""
-        del sound
-        rows = np.flatnonzero(good)
-        rows = rows[~np.isin(rows + first, self._deleted)]
-        starts = np.concatenate([[0], stops[:-1]])
-        view = memoryview(decoded)
-        tails = [bytes(view[max(0, stop - 2) : stop]) for stop in stops.tolist()]
+    def take(self, block: CheckedBlock) -> None:
+        """Decode the good records of a block."""
+        rows, view = block.rows_without(self._deleted), memoryview(block.decoded)
+        tails = [bytes(view[max(0, stop - 2) : stop]) for stop in block.stops.tolist()]
         lines = self._entry.framing is Framing.LINES
-        begins, ends = payload_bounds(self._entry.framing, starts, stops, tails if lines else None)
+        begins, ends = payload_bounds(
+            self._entry.framing, block.starts, block.stops, tails if lines else None
+        )
         payloads = [bytes(view[begins[row] : ends[row]]) for row in rows.tolist()]
-        wrong = ((int(rows[row]) + first, error) for row, error in self._check.wrong(self._codec, payloads))
-        self._note(wrong)
+        wrong = self._check.wrong(self._codec, payloads)
+        self._note((int(rows[row]) + block.first, error) for row, error in wrong)
 
     def _note(self, wrong: Iterable[tuple[int, ShardioError]]) -> None:
         """Note what is wrong; consecutive rows of which the same is said are one finding."""

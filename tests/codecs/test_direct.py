@@ -54,7 +54,7 @@ def stored(layout: ExampleLayout, value: Any) -> Any:
     return encode_example(entries)
 
 
-@settings(max_examples=max(500, settings().max_examples * 10), deadline=None)
+@settings(max_examples=max(200, settings().max_examples * 5), deadline=None)
 @given(FEATURES, VALUES)
 @example(Feature("float32"), np.array([0x7F800001], np.uint32).view(np.float32)[0])  # a signalling NaN
 @example(Feature("float64"), np.array([0x7FF0000000000001], np.uint64).view(np.float64)[0])

@@ -182,7 +182,7 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=max(16, settings().max_examples // 10), deadline=None)
 @given(rows=st.lists(st.tuples(CELLS, CELLS), max_size=12), delimiter=st.sampled_from(",;\t"))
 def test_what_python_wrote_comes_back(tmp_path_factory, rows, delimiter):
     """Text as it was written; a number has the value that Python gives its text; an empty field is None."""

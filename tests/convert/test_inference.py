@@ -130,7 +130,7 @@ def test_values_and_examples_are_inferred_alike(records: Items) -> None:
     agree(records, from_values, from_payloads)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=max(12, settings().max_examples // 10), deadline=None)
 @given(RECORDS)
 def test_each_way_in_infers_the_same(records: Items) -> None:
     agree(records, from_values, from_payloads, by_converting, by_adopting)
@@ -154,7 +154,7 @@ MEMBERS = st.dictionaries(
 )  # fmt: skip
 
 
-@settings(deadline=None)
+@settings(max_examples=max(12, settings().max_examples // 10), deadline=None)
 @given(st.lists(OBJECTS | JSON_VALUES, min_size=1, max_size=5), st.lists(MEMBERS, min_size=1, max_size=5))
 @example([{"n": 1 << 63}, {"n": 7}], [{"id": b"%d" % ((1 << 63) - 1), "cls": b"%d" % (1 << 63)}])
 def test_adopted_lines_and_samples_are_what_conversion_makes_of_them(lines: Any, samples: Any) -> None:

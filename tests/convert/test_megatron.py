@@ -62,7 +62,7 @@ def test_sequences_of_a_document_are_not_lost(convert, tmp_path):
 DOCUMENTS = st.lists(st.lists(st.lists(st.integers(0, 255), max_size=5), max_size=3), max_size=12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=max(12, settings().max_examples // 10), deadline=None)
 @given(documents=DOCUMENTS)
 def test_any_documents_in_runs_of_any_size(tmp_path_factory, documents):
     folder = tmp_path_factory.mktemp("megatron")

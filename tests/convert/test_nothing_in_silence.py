@@ -49,7 +49,9 @@ NAMES = st.builds(
 )
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=max(16, settings().max_examples // 5), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(members=st.lists(st.tuples(NAMES, st.binary(max_size=3)), min_size=1, max_size=6))
 def test_samples_are_those_of_the_library(tmp_path_factory, members) -> None:
     """Over odd names: the library's samples, or a refusal; what it passes over is listed."""

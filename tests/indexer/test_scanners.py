@@ -116,7 +116,8 @@ def test_damage_that_goes_on_in_the_next_piece_is_one_damage() -> None:
     stored = bytes(data)
     make = framers(salvage=True)[0]
     whole = cut(make(), stored, [])
-    assert [cut(make(), stored, [place]) == whole for place in range(len(stored))] == [True] * len(stored)
+    for place in (*range(0, len(stored), 7), *range(425, 460)):
+        assert cut(make(), stored, [place]) == whole, place
 
 
 @settings(max_examples=max(30, settings().max_examples // 5))

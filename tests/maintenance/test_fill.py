@@ -77,12 +77,12 @@ def test_a_cache_without_room_takes_the_first_shards_and_says_so(dataset, tmp_pa
     assert report.left_out_bytes == sum(sizes[2:])
 
 
-def test_eight_processes_fetch_each_block_once(dataset, tmp_path) -> None:
+def test_four_processes_fetch_each_block_once(dataset, tmp_path) -> None:
     """The server is asked for every block once by all of them together; also by a pool."""
     bucket = Bucket(dataset)
     with serving(bucket.app) as url:
         command = [sys.executable, "-c", FILL, url, str(tmp_path / "cache")]
-        running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(8)]
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
         reports = [json.loads(process.communicate()[0]) for process in running]
         assert bucket.sent == _stored(dataset)
         assert {report["stored_bytes"] for report in reports} == {_stored(dataset)}

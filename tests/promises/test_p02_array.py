@@ -83,18 +83,18 @@ def check(place: Place, url: str, tasks: int, count: int) -> None:
 def test_an_array_of_64_with_random_kills_and_reruns(tmp_path) -> None:
     """P1, P2: rerunning a task replaces nothing and doubles nothing; the commit counts each record once."""
     place = Place(tmp_path, None)
-    url = run_array(place, 64, 40, 11, random.Random(11))
+    url = run_array(place, 64, 16, 11, random.Random(11))
     with pytest.raises(NotFoundError):
         shardio.open(url)
     version = shardio.commit(url, session="array", tasks=64)
     assert version.number == 1
-    check(place, url, 64, 40)
+    check(place, url, 64, 16)
     # A task that is run again, and a commit that is repeated, change nothing.
-    assert attempt(place, url, 7, 40, seconds=60)
+    assert attempt(place, url, 7, 16, seconds=60)
     assert shardio.commit(url, session="array", tasks=64).digest == version.digest
-    check(place, url, 64, 40)
+    check(place, url, 64, 16)
     shardio.gc(url, dry_run=False)
-    check(place, url, 64, 40)
+    check(place, url, 64, 16)
 
 
 @pytest.mark.slow

@@ -216,7 +216,7 @@ def test_keys(tmp_path, kinds) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=max(10, settings().max_examples // 10), deadline=None)
 def test_many_to_one(tmp_path_factory, data) -> None:
     """Each record of the left has the features of its one on the right, however it is read, as in a dict."""
     folder = tmp_path_factory.mktemp("many")
@@ -294,7 +294,7 @@ def test_classes_of_other_numbers_do_not_pair(tmp_path) -> None:
             shardio.join(one, other, on="bird", how="inner")
 
 
-@settings(max_examples=20)
+@settings(max_examples=max(10, settings().max_examples // 10))
 @given(
     st.lists(st.integers(-3, 40), unique=True, max_size=30),
     st.lists(st.integers(-3, 40), unique=True, max_size=30),

@@ -68,7 +68,7 @@ def by_adoption(path: Path) -> list[dict[str, Any]] | None:
 
 @settings(
     deadline=None,
-    max_examples=max(30, settings().max_examples // 10),
+    max_examples=max(12, settings().max_examples // 10),
     suppress_health_check=list(HealthCheck),
 )
 @given(members=st.lists(st.tuples(KINDS, NAMES, st.binary(max_size=3)), min_size=1, max_size=6))
