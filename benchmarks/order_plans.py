@@ -36,25 +36,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.order import (
-    SCRATCH_BYTES,
-    Budget,
-    Epoch,
-    Identity,
-    Order,
-    Plan,
-    ShardSizes,
-    Source,
-    make_order,
-    report,
-    windowed_plans,
-)
+from shardio.order import SCRATCH_BYTES, Budget, Identity, Order, Plan, ShardSizes, Source, make_order, report
+from shardio.order._epoch import Epoch
 from shardio.order._mixing import enough_memory, smaller_chunks
+from shardio.order._plan import windowed_plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from shardio.order import Schedule, Window
+    from shardio.order import Schedule
+    from shardio.order._windows import Window
 
 AHEAD = 4
 

@@ -16,7 +16,6 @@ from shardio.format._blocks import (
 from shardio.format._compression import (
     ZSTD_HEAD as ZSTD_HEAD,
     Compression as Compression,
-    Compressor as Compressor,
     decompress as decompress,
     explain_zstd as explain_zstd,
 )

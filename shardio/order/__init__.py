@@ -16,8 +16,6 @@ from shardio.order._advice import (
     mixing_warning as mixing_warning,
     more_scratch as more_scratch,
 )
-from shardio.order._epoch import Epoch as Epoch
-from shardio.order._interleave import InterleavedEpoch as InterleavedEpoch
 from shardio.order._keys import record_generator as record_generator
 from shardio.order._mixing import Mixing as Mixing
 from shardio.order._mixture import Mixture as Mixture
@@ -29,10 +27,7 @@ from shardio.order._plan import (
     Budget as Budget,
     Plan as Plan,
     decoded_memory as decoded_memory,
-    default_plan as default_plan,
-    default_plans as default_plans,
     reads_whole as reads_whole,
-    windowed_plans as windowed_plans,
 )
 from shardio.order._report import (
     NEAR as NEAR,
@@ -55,7 +50,6 @@ from shardio.order._sizes import ShardSizes as ShardSizes
 from shardio.order._state import Identity as Identity, seal_state as seal_state
 from shardio.order._windows import (
     Pieces as Pieces,
-    Window as Window,
     Windows as Windows,
     join_pieces as join_pieces,
     remaining_rows as remaining_rows,

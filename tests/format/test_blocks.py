@@ -18,13 +18,13 @@ from shardio.format import (
     Block,
     BlockBuilder,
     Compression,
-    Compressor,
     Limits,
     _compression,
     check_block,
     decompress,
     payload_bounds,
 )
+from shardio.format._compression import Compressor
 from shardio.format._framing import Framing
 from tests.format import plain
 

@@ -20,8 +20,8 @@ from shardio.order import (
     Source,
     make_order,
     record_generator,
-    windowed_plans,
-)  # fmt: skip
+)
+from shardio.order._plan import windowed_plans
 
 FOLDER = Path(__file__).parent.parent / "golden" / "order"
 

@@ -21,14 +21,11 @@ from shardio.order import (
     advice,
     check_memory,
     decoded_memory,
-    default_plan,
-    default_plans,
     make_order,
     mixing_warning,
     report,
-    windowed_plans,
 )
-from shardio.order._plan import least_first_batch
+from shardio.order._plan import default_plan, default_plans, least_first_batch, windowed_plans
 from shardio.order._sizes import MAX_CHUNKS, chunk_counts, chunk_edges
 from tests.order.reference import default_shape
 from tests.order.shapes import IDENTITY, mixed_order, order_of, sizes_of, small_plan

@@ -7,7 +7,8 @@ import random
 import numpy as np
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from shardio.order import InterleavedEpoch, Mixture, Plan
+from shardio.order import Mixture, Plan
+from shardio.order._interleave import InterleavedEpoch
 from tests.order.cases import random_sizes
 from tests.order.shapes import mixed_order, order_of, window_pieces
 
