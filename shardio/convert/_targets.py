@@ -56,8 +56,6 @@ from shardio.sources import is_clutter
 from shardio.storage import Store, connect, holds
 from shardio.writer import AtomicWriter
 
-_TOGETHER = 256
-_TOGETHER_BYTES = 8 << 20
 _MEMBER_ENDINGS = {
     "jpeg": ("jpg", "jpeg"), "png": ("png",), "webp": ("webp",), "tiff": ("tif", "tiff"),
     "image": ("jpg", "jpeg", "png", "webp", "tif", "tiff", "img"),
@@ -67,8 +65,6 @@ _MEMBER_ENDINGS = {
 _KEY = "__key__"
 # Objects of one of these names alone stand for what JSON has no word for.
 _SIGNS = ("$base64", "$float", "$complex")
-_GROUP = 10_000
-_GROUP_BYTES = 16 << 20
 _IMAGES = ("jpeg", "png", "webp", "tiff", "image")
 _IMAGE_FILE_ENDINGS = {"jpeg": ".jpg", "png": ".png", "webp": ".webp", "tiff": ".tif"}
 _STARTS = {b"GI": ".gif", b"BM": ".bmp", b"P5": ".pgm", b"P6": ".ppm"}
@@ -443,10 +439,45 @@ class NumberedFiles(TargetWriter):
             self._file.close()
 
 
-class TfRecordWriter(NumberedFiles):
+class GroupedFiles(NumberedFiles):
+    """Write records in groups of `group` records or `group_bytes` bytes, whichever comes first."""
+
+    group: ClassVar[int]
+    group_bytes: ClassVar[int]
+
+    def hold(self, item: Any, size: int) -> None:
+        """Let a record of so many bytes wait until there are enough."""
+        if not self.records:
+            self._waiting: list[Any] = []
+            self._waiting_bytes = 0
+        self.records += 1
+        self._waiting.append(item)
+        self._waiting_bytes += size
+        if len(self._waiting) >= self.group or self._waiting_bytes >= min(self.group_bytes, self.shard_bytes):
+            self._flush()
+
+    @abstractmethod
+    def write(self, items: list[Any], size: int) -> int:
+        """Write records of so many bytes to the open file; return by how much it grows."""
+
+    def _flush(self) -> None:
+        items, size = self._waiting, self._waiting_bytes
+        self._waiting, self._waiting_bytes = [], 0
+        self.grow(self.write(items, size))
+
+    def close(self) -> None:
+        """Write the records that wait; a split without records has no file."""
+        if self.records and self._waiting:
+            self._flush()
+        self.finish()
+
+
+class TfRecordWriter(GroupedFiles):
     """Write TFRecord files without index or manifest."""
 
     decode: ClassVar[bool] = False
+    group: ClassVar[int] = 256
+    group_bytes: ClassVar[int] = 8 << 20
     compressions: ClassVar[tuple[str, ...]] = ("gzip", "zlib")
     pattern: ClassVar[str] = "{split}-{number}.tfrecord"
 
@@ -473,17 +504,12 @@ class TfRecordWriter(NumberedFiles):
 
     def add(self, value: Any) -> None:
         """Take a payload."""
-        if not self.records:
-            self._waiting: list[bytes] = []
-            self._waiting_bytes = 0
-        self.records += 1
-        self._waiting.append(value)
-        self._waiting_bytes += len(value)
-        if len(self._waiting) >= _TOGETHER or self._waiting_bytes >= min(_TOGETHER_BYTES, self.shard_bytes):
-            self._write()
+        self.hold(value, len(value))
 
-    def _write(self) -> None:
-        frames, *_ = kernels.encode_frames(self._waiting)
+    def write(self, items: list[Any], size: int) -> int:
+        """Write frames."""
+        del size
+        frames, *_ = kernels.encode_frames(items)
         if self._file is None:
             path = self.next_path({None: "", "gzip": ".gz", "zlib": ".zz"}[self.compression])
             if self.compression == "gzip":
@@ -492,14 +518,7 @@ class TfRecordWriter(NumberedFiles):
             else:
                 self._file = _ZlibFile(path) if self.compression else path.open("wb")
         self._file.write(memoryview(frames))
-        self._waiting, self._waiting_bytes = [], 0
-        self.grow(len(frames))
-
-    def close(self) -> None:
-        """Write what is waiting."""
-        if self.records and self._waiting:
-            self._write()
-        self.finish()
+        return len(frames)
 
 
 class _ZlibFile:
@@ -750,9 +769,11 @@ def _plain(value: Any, name: str) -> Any:
     return value
 
 
-class ParquetWriter(NumberedFiles):
+class ParquetWriter(GroupedFiles):
     """Write Parquet with pyarrow."""
 
+    group: ClassVar[int] = 10_000
+    group_bytes: ClassVar[int] = 16 << 20
     compressions: ClassVar[tuple[str, ...]] = ("zstd", "gzip", "snappy")
     holds_classes: ClassVar[bool] = True
     pattern: ClassVar[str] = "{split}-{number}.parquet"
@@ -770,16 +791,10 @@ class ParquetWriter(NumberedFiles):
         """Take a row."""
         assert self.schema is not None  # noqa: S101 - as `check` found
         row = {name: _cell(value.get(name), name, feature) for name, feature in self.schema.items()}
-        if not self.records:
-            self._rows: list[dict[str, Any]] = []
-            self._rows_bytes = 0
-        self.records += 1
-        self._rows.append(row)
-        self._rows_bytes += sum(map(_size, value.values()))
-        if len(self._rows) >= _GROUP or self._rows_bytes >= min(_GROUP_BYTES, self.shard_bytes):
-            self._write()
+        self.hold(row, sum(map(_size, value.values())))
 
-    def _write(self) -> None:
+    def write(self, items: list[Any], size: int) -> int:
+        """Write a row group."""
         import pyarrow as pa
         import pyarrow.parquet
 
@@ -791,19 +806,11 @@ class ParquetWriter(NumberedFiles):
             )
         columns = []
         for field, feature in zip(fields, self.schema.values(), strict=True):
-            values = [row[field.name] for row in self._rows]
+            values = [row[field.name] for row in items]
             number = feature.kind == "number"
             columns.append(arrow_array(values, feature) if number else pa.array(values, field.type))
         self._file.write_table(pa.Table.from_arrays(columns, schema=arrow_schema(self.schema)))
-        size = self._rows_bytes
-        self._rows, self._rows_bytes = [], 0
-        self.grow(size)
-
-    def close(self) -> None:
-        """Write the rows that are waiting; a split without records has no file."""
-        if self.records and self._rows:
-            self._write()
-        self.finish()
+        return size
 
 
 def _cell(value: Any, name: str, feature: Feature) -> Any:
