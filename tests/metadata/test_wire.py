@@ -23,17 +23,22 @@ from shardio.metadata._wire import check_counts
 from shardio.v1 import index_pb2, manifest_pb2
 from tests.metadata.crafted import manifest_message, sealed
 
-SIZE = 6 << 20  # more than two bytes for each of the most items
+SIZE = 6 << 20
 SPARE = 7 * SIZE
 
 _PARSE = """
 import resource, sys
 from pathlib import Path
 from shardio.errors import ShardioError
+from shardio.format import Limits
 from shardio.metadata import Receipt, parse_head, parse_list, parse_manifest
+# An eighth of the usual ones: what is refused is walked up to them.
+limits = Limits(messages=1 << 15, items=1 << 18)
 ways = {
-    "manifest": lambda data: parse_manifest(data, version=1),
-    "list": parse_list, "receipt": Receipt.parse, "index": parse_head,
+    "manifest": lambda data: parse_manifest(data, version=1, limits=limits),
+    "list": lambda data: parse_list(data, limits=limits),
+    "receipt": lambda data: Receipt.parse(data, limits=limits),
+    "index": lambda data: parse_head(data, limits=limits),
 }
 spare = int(sys.argv[1])
 for path in map(Path, sys.argv[2:]):
