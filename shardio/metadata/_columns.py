@@ -17,11 +17,34 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from shardio.metadata._wire import BYTES, FIXED32, FIXED_SIZES, VARINT, BrokenMessageError, read_varint
+# Kinds of fields, by the lowest bits of their tags; and the bytes of those of a fixed size.
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 
 _TEXT, _BLOB = FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES
 _FIXED = {FieldDescriptor.TYPE_FIXED32: "<u4", FieldDescriptor.TYPE_FIXED64: "<u8"}
 _MANY = 64  # texts of one size in a row that are cut by one step
+
+
+class BrokenMessageError(Exception):
+    """The bytes are not a protobuf message; says what is wrong."""
+
+
+def read_varint(data: bytes, place: int, stop: int) -> tuple[int, int]:
+    """Return the number that begins at a place, and where it ends.
+
+    Raises:
+        BrokenMessageError: it has no end before `stop`, or within 10 bytes.
+    """
+    value = shift = 0
+    while place < stop and shift < 70:
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+        shift += 7
+    raise BrokenMessageError(f"a number has no end at byte {place}")
 
 
 class TooManyItemsError(Exception):

@@ -318,7 +318,7 @@ class DatasetWriter(AtomicWriter):
             SchemaError: columns of differing length, of which nothing was taken; or a value does not fit, and
                 the rows before it were taken.
             StorageError: the spool or the store failed, now or earlier.
-            TypeError: the columns are no mapping, or one of them no column.
+            TypeError: `columns` is not a mapping, or a column neither an array nor a list.
             ValueError: the split is not declared, or looks mistyped; the writer is closed, or was opened by
                 the process that this one was forked from.
 
