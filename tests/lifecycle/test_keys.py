@@ -494,14 +494,14 @@ def running_server():
         yield server
 
 
-def test_a_lookup_in_a_bucket_reads_three_ranges(running_server, tmp_path):
+def test_a_lookup_in_a_bucket_reads_three_ranges(running_server, tmp_path, monkeypatch):
     """A page of the index, the ends of the frames of the record's block, and the block; the server counts."""
+    monkeypatch.setattr(_keys, "PART_ENTRIES", 128)
     server = running_server
     server.objects.clear()
     with shardio.DatasetWriter(tmp_path / "birds", schema=SCHEMA, block_bytes=2000) as out:
-        for n in range(
-            20_000
-        ):  # so many that the ends of frames do not come with the head of the shard's index
+        # So many that the ends of frames do not come with the head of the shard's index.
+        for n in range(17_000):
             out.write({"id": f"key {n}", "n": n})
     build(str(tmp_path / "birds"))
     server.load(tmp_path / "birds", "/bucket/birds")
