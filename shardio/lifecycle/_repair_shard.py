@@ -32,6 +32,7 @@ from shardio.errors import (
 )
 from shardio.format import DEFAULT_LIMITS, Framing, check_block, decompress
 from shardio.lifecycle._repair_report import Repaired
+from shardio.lifecycle._rewrite import rewriting_task
 from shardio.maintenance import UNREADABLE, CheckedBlock, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import (
     INDEX_SUFFIX,
@@ -61,7 +62,7 @@ from shardio.storage import (
     read_intact,
     temporary_files,
 )
-from shardio.writer import ShardOptions, ShardSpool, Task, spool_folder
+from shardio.writer import ShardOptions, ShardSpool, spool_folder
 
 _PIECE = 8 << 20
 # What says that an object is not the one that is looked for. That a place cannot be read says nothing, and
@@ -559,23 +560,10 @@ class _ShardRepair:
             return
         key = None
         if spool is not None:
-            session = self.job.session
-            task = Task(
-                self.context.catalog,
-                session=session,
-                task=self.number,
-                schema=None,
-                metadata={},
-                mode="append",
-                base_version=self.job.version,
-            )
-            try:
+            job = self.job
+            with rewriting_task(self.context.catalog, job.session, self.number, job.version) as task:
                 task.store(entry.split, spool, last=True)
                 made = task.complete().table[0]
-            except BaseException:
-                task.cancel()
-                task.remove_shards()
-                raise
             self.out.new = replace(made, schema=entry.schema)
             self.out.keys += [made.key, made.usual_index_key]
             key = made.key

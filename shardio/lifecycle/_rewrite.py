@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -151,6 +151,26 @@ def remove_shards(catalog: Catalog, tables: Any) -> None:
                     catalog.store.delete(key)
 
 
+@contextlib.contextmanager
+def rewriting_task(catalog: Catalog, session: str, number: int, base_version: int) -> Iterator[Task]:
+    """Give the task that stores shards in the place of others; what it stored goes if it fails."""
+    task = Task(
+        catalog,
+        session=session,
+        task=number,
+        schema=None,
+        metadata={},
+        mode="append",
+        base_version=base_version,
+    )
+    try:
+        yield task
+    except BaseException:
+        task.cancel()
+        task.remove_shards()
+        raise
+
+
 def _write_group(job: _RewriteJob) -> ShardTable:
     group = job.group
     catalog = Catalog(connect(job.url, storage_options=job.options.storage_options))
@@ -169,41 +189,31 @@ def _write_group(job: _RewriteJob) -> ShardTable:
         spool=spool_folder(catalog.store, job.spool_dir),
         writer=writer_name(),
     )
-    task = Task(
-        catalog,
-        session=job.session,
-        task=job.number,
-        schema=None,
-        metadata={},
-        mode="append",
-        base_version=job.version,
-    )
-    spool = ShardSpool(options)
-    try:
-        done = group.first
-        for stored in records.iter_batches(_AT_ONCE):
-            payloads = stored
-            edges = np.searchsorted(group.leave_out, [done, done + len(payloads)])
-            skipped = set((group.leave_out[edges[0] : edges[1]] - done).tolist())
-            if ends is not None:
-                at = np.arange(len(payloads)) + (done - group.first)
-                shards = np.searchsorted(source.stops, at, side="right").tolist()
-                payloads = [payload + ends[k] for payload, k in zip(payloads, shards, strict=True)]
-            for k, payload in enumerate(payloads):
-                if k in skipped:
-                    continue
-                if spool.stored_bytes >= group.shard_bytes:
-                    full, spool = spool, ShardSpool(options)
-                    task.store(group.split, full)
-                spool.add(payload)
-            done += len(payloads)
-        task.store(group.split, spool, last=True)
-        return task.complete().table
-    except BaseException:
-        spool.discard()
-        task.cancel()
-        task.remove_shards()
-        raise
+    with rewriting_task(catalog, job.session, job.number, job.version) as task:
+        spool = ShardSpool(options)
+        try:
+            done = group.first
+            for stored in records.iter_batches(_AT_ONCE):
+                payloads = stored
+                edges = np.searchsorted(group.leave_out, [done, done + len(payloads)])
+                skipped = set((group.leave_out[edges[0] : edges[1]] - done).tolist())
+                if ends is not None:
+                    at = np.arange(len(payloads)) + (done - group.first)
+                    shards = np.searchsorted(source.stops, at, side="right").tolist()
+                    payloads = [payload + ends[k] for payload, k in zip(payloads, shards, strict=True)]
+                for k, payload in enumerate(payloads):
+                    if k in skipped:
+                        continue
+                    if spool.stored_bytes >= group.shard_bytes:
+                        full, spool = spool, ShardSpool(options)
+                        task.store(group.split, full)
+                    spool.add(payload)
+                done += len(payloads)
+            task.store(group.split, spool, last=True)
+            return task.complete().table
+        except BaseException:
+            spool.discard()
+            raise
 
 
 class Rewriting:
