@@ -90,7 +90,7 @@ soak: env strace tools  ## try for long what is rare: schedules, power cuts, kil
 
 # Credentials as for `shardio.open(URL)`. A report goes to .build/; docs/reliability.md says what is in it.
 cloud-test: env  ## run the laws of stores, commits and streams in a bucket of yours: make cloud-test URL=s3://bucket/folder
-	$(PY) -m tests.cloud $(or $(URL),$(error name a folder of a bucket: make cloud-test URL=s3://bucket/folder)) $(LAWS)
+	$(PY) -m tests.cloud $(or $(URL),$(error name a folder of a bucket: make cloud-test URL=s3://bucket/folder)) "$(LAWS)"
 
 torchvision: env $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvision, which lies in a folder of its own
 	PYTHONPATH=$(BUILD)/torchvision $(PY) -m pytest tests/torch/test_torchvision.py -m torchvision $(PYTEST_ARGS)

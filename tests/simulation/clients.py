@@ -32,6 +32,8 @@ class Deed:
         base: what an overwrite knew of, at least.
         outcome: "" while it runs, "done", "failed" (nothing happened) or "unknown".
         told: the error, in a line.
+        error: itself, where it failed.
+        met: the faults that its calls met, with their verbs.
     """
 
     client: int
@@ -43,6 +45,8 @@ class Deed:
     base: int = 0
     outcome: str = ""
     told: str = ""
+    error: ShardioError | None = None
+    met: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         ids = f" {list(self.ids)}" if self.ids else ""
@@ -67,6 +71,8 @@ class Client:
         for kind, number in self.deeds:
             deed = Deed(self.number, kind, number, before=newest(self.world))
             self.done.append(deed)
+            client = self.world.clients[self.number]
+            client.met = deed.met
             try:
                 getattr(self, kind)(deed)
                 deed.outcome = "done"
@@ -77,10 +83,10 @@ class Client:
             except ShardioError as error:
                 # What `gc` and `erase` delete is deleted after their commit.
                 late = kind in {"gc", "erase"} and not isinstance(error, CommitConflictError)
-                deed.outcome = "unknown" if late else "failed"
+                deed.outcome, deed.error = "unknown" if late else "failed", error
                 deed.told = f"{type(error).__name__}: {str(error).splitlines()[0]}"
             deed.after = newest(self.world)
-            self.world.clients[self.number].dead = False
+            client.dead = False
 
     def _new(self, count: int) -> tuple[int, ...]:
         first = (self.number + 1) * 1000 + self.written
@@ -105,11 +111,18 @@ class Client:
         """Begin a write under a name, or go on with the last one."""
         if deed.number % 2 == 0 or not self.sessions:
             self.sessions.append((f"run-{self.number}-{len(self.sessions)}", self._new(2 + deed.number % 5)))
-        name, deed.ids = self.sessions[-1]
+        self._session(deed, *self.sessions[-1])
+
+    def shared(self, deed: Deed) -> None:
+        """Write, or go on with, the session that all clients know by the same name."""
+        self._session(deed, "shared", (70, 71, 72, 73, 74))
+
+    def _session(self, deed: Deed, name: str, ids: tuple[int, ...]) -> None:
+        deed.ids = ids
         with shardio.DatasetWriter(ROOT, SCHEMA, mode="append", session=name, **SMALL) as out:
-            for n in deed.ids[out.written.get("train", 0) :]:
+            for n in ids[out.written.get("train", 0) :]:
                 out.write({"n": n})
-        self.mine += deed.ids
+        self.mine += ids
 
     def task(self, deed: Deed) -> None:
         """Write one task of a session of two, which all clients know by the same name."""
@@ -193,9 +206,9 @@ class Client:
 
 
 DEEDS: dict[str, int] = {  # and how often
-    "append": 6, "session": 4, "task": 2, "merge": 2, "delete": 4, "erase": 2, "compact": 3, "overwrite": 1,
-    "table": 2, "keys": 2, "gc": 4, "tag": 2, "untag": 1, "restore": 1, "schema": 1, "look": 2,
-    "repair": 1,
+    "append": 6, "session": 4, "shared": 2, "task": 2, "merge": 2, "delete": 4, "erase": 2, "compact": 3,
+    "overwrite": 1, "table": 2, "keys": 2, "gc": 4, "tag": 2, "untag": 1, "restore": 1, "schema": 1,
+    "look": 2, "repair": 1,
 }  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def test_more_schedules_keep_the_law(first):
 
 
 # And a seed shortly before the first that falls into it.
-HOLES = {"shardio.catalog._commit._check_fences": 285, "shardio.catalog._gc._Removals.follow": 10}
+HOLES = {"shardio.catalog._commit._check_fences": 228, "shardio.catalog._gc._Removals.follow": 17}
 LOST = (
     "gone or changed",
     "no such object",

@@ -2,8 +2,8 @@
 
 Clients are threads of which one runs at a time: each waits before every call of its store until the schedule
 gives it the turn.  A call may fail before or after its effect, lose its reply, take effect long after it was
-given up, or be the last that its process makes.  What is drawn at random elsewhere (names, ids) comes from
-the schedule's seed too, so that a schedule always gives one history.
+given up, be answered by damaged bytes, or be the last that its process makes.  What is drawn at random
+elsewhere (names, ids) comes from the schedule's seed too, so that a schedule always gives one history.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import concurrent.futures
 import contextlib
 import functools
 import importlib
+import itertools
 import pathlib
 import random
 import secrets
@@ -27,15 +28,30 @@ from shardio.errors import FormatError, NotFoundError, ShardioError, StorageErro
 from shardio.metadata import parse_list, parse_manifest
 from shardio.storage import DataFile, ObjectInfo, Store, UnknownOutcomeError, connect, connect_folder
 from shardio.storage._memory import _MemoryFile
+from shardio.storage._store import Offsets
 from shardio.storage._uploads import _UploadThread
 from shardio.v1 import manifest_pb2 as pb
 
+Turn = tuple[int, int]
+
 ROOT = "sim://world/ds"
 
-# What may happen to a call, beside nothing.
-FAULTS = ("fails", "lost", "done, reply lost", "late", "dies before", "dies after", "told taken",
-          "done, told taken", "stale")  # fmt: skip
 CHANGES = {"create", "overwrite", "delete"}
+READS = {"get", "read"}
+# What may happen to a call, beside nothing, and to which verbs.
+FAULTS: dict[str, set[str]] = {
+    "fails": {*CHANGES, *READS, "open", "head", "list"},
+    "dies before": {*CHANGES, *READS, "open", "head", "list"},
+    "dies after": {*CHANGES, *READS, "open", "head", "list"},
+    "lost": CHANGES,
+    "done, reply lost": CHANGES,
+    "late": CHANGES,
+    "told taken": {"create"},
+    "done, told taken": {"create"},
+    "stale": {"get"},
+    "damaged": READS,
+}
+UNANSWERED = {"lost", "done, reply lost", "late"}
 
 
 class Killed(BaseException):
@@ -61,26 +77,32 @@ class World:
 
     Args:
         seed: of names and ids.
-        switches: (client, number of its call) -> client that has the turn before that call, and a number of
-            0..1: for calls that change something it has to be below `rates[1]`, for others below `rates[0]`.
-        faults: (client, number of its call) -> one of `FAULTS`, and by how many calls a late one is late.
+        switches: turn -> client that has it, and a number of 0..1: for calls that change something it has to
+            be below `rates[1]`, for creations below `focus` below `rates[2]`, for others below `rates[0]`.
+        faults: turn -> one of `FAULTS`, and by how many calls a late one is late.
+        focus: what the keys of creations begin with that have turns of their own.
+
+    A turn is a client and the number of its call, from 1; or -1, -2 ... for its creations below `focus`.
     """
 
     def __init__(
         self,
         seed: int,
-        switches: dict[tuple[int, int], tuple[int, float]],
-        faults: dict[tuple[int, int], tuple[str, int]],
-        rates: tuple[float, float] = (1.0, 1.0),
+        switches: dict[Turn, tuple[int, float]],
+        faults: dict[Turn, tuple[str, int]],
+        rates: tuple[float, float, float] = (1.0, 1.0, 1.0),
+        focus: str = "",
     ) -> None:
         self.random = random.Random(seed)
-        self.switches, self.faults, self.rates = switches, faults, rates
+        self.switches, self.faults, self.rates, self.focus = switches, faults, rates, focus
         self.objects: dict[str, tuple[bytes, int]] = {}
         self.ever: dict[str, bytes] = {}  # whatever was there once, the hint aside
         self.replaced: dict[str, tuple[bytes, int]] = {}  # what was there before
         self.calls: list[Call] = []
         self.effects: list[tuple[str, str]] = []  # in the order in which they took place
-        self.switched: dict[tuple[int, int], tuple[int, float]] = {}
+        # Those of the switches and faults that had a part in what happened.
+        self.switched: dict[Turn, tuple[int, float]] = {}
+        self.met: dict[Turn, tuple[str, int]] = {}
         self.clients: list[Client] = []
         self.by_thread: dict[int, Client] = {}
         # What the oracle has parsed, by version and by key: none of it changes.
@@ -138,6 +160,11 @@ class World:
                 return
         self._over.set()
 
+    def _wait(self, client: Client, to: int) -> None:
+        """Give the turn to a client, and wait until it comes back."""
+        self._pass(to)
+        client.turn.acquire()
+
     def call(self, verb: str, key: str, effect: Callable[[], Any]) -> Any:
         """Take the effect of one call, when the schedule comes to it."""
         client = self.by_thread.get(threading.get_ident())
@@ -146,12 +173,16 @@ class World:
             assert not self.clients or self._over.is_set(), "a thread that is not simulated"
             return effect()
         client.count += 1
-        here = (client.number, client.count)
-        to, chance = self.switches.get(here, (client.number, 1.0))
-        if to % len(self.clients) != client.number and chance < self.rates[verb in CHANGES]:
-            self.switched[here] = (to, 0.0)
-            self._pass(to)
-            client.turn.acquire()
+        turns = [(client.number, client.count)]
+        if verb == "create" and key.startswith(self.focus):
+            client.created += 1
+            turns.append((client.number, -client.created))
+        for turn in turns:
+            to, chance = self.switches.get(turn, (client.number, 1.0))
+            rate = self.rates[2 if turn[1] < 0 else verb in CHANGES]
+            if to % len(self.clients) != client.number and chance < rate:
+                self.switched[turn] = (to, 0.0)
+                self._wait(client, to)
         due, self._late = self._late, []
         for steps, what, late in due:
             if steps > 0:
@@ -161,47 +192,60 @@ class World:
                 self.calls.append(Call(client.number, client.count, what, "", "takes effect now"))
         if client.dead:
             raise Killed
-        fault, steps = self.faults.get(here, ("", 0))
+        fault, steps = "", 0
+        for turn in turns:
+            if verb in FAULTS.get(self.faults.get(turn, ("", 0))[0], ()):
+                fault, steps = self.met[turn] = self.faults[turn]
+        if fault:
+            client.met.append(f"{fault}: {verb}")
         try:
             return self._take(client, verb, key, effect, fault, steps)
         finally:
             self.calls.append(Call(client.number, client.count, verb, key, fault))
+            if fault in UNANSWERED and steps % 2:
+                # Until it is given up, others go on.
+                self._wait(client, client.number + 1 + steps)
 
     def _take(
         self, client: Client, verb: str, key: str, effect: Callable[[], Any], fault: str, steps: int
     ) -> Any:
-        url = f"{ROOT}/{key}"
-        if fault == "dies before":
-            client.dead = True
-            raise Killed
         if fault == "fails":
-            raise StorageError(f"made to fail before {verb}", url=url)
-        if fault == "stale":
-            # Only the hint is ever replaced, so only of it there is an older reply.
-            return self.replaced.get(key) if verb == "get" and key in self.replaced else effect()
-        if "told taken" in fault and verb == "create":
-            # A 412 for no reason, and that of a request that came twice.
-            if fault.startswith("done"):
-                effect()
-            return False
-        if (verb not in CHANGES and fault != "dies after") or "told taken" in fault:
-            fault = ""
+            raise StorageError(f"made to fail before {verb}", url=f"{ROOT}/{key}")
         if fault == "late":
             self._late.append((steps, f"late {verb} {key}", effect))
-        result = effect() if fault not in {"lost", "late"} else None
-        if fault == "dies after":
+        result = None if fault in {"lost", "late", "told taken", "dies before"} else effect()
+        if fault.startswith("dies"):
             client.dead = True
             raise Killed
-        if fault:
-            raise UnknownOutcomeError(f"no answer to {verb}", url=url)
+        if fault in UNANSWERED:
+            raise UnknownOutcomeError(f"no answer to {verb}", url=f"{ROOT}/{key}")
+        if fault.endswith("told taken"):
+            # A 412 for no reason, and that of a request that came twice.
+            return False
+        if fault == "stale":
+            # Only the hint is ever replaced, so only of it there is an older reply.
+            return self.replaced.get(key, result)
+        if fault == "damaged" and result is not None:
+            return _damaged(result[0], steps, cut=verb == "get"), result[1]
         return result
+
+
+def _damaged(data: bytes, dice: int, *, cut: bool) -> bytes:
+    """Return what may become of bytes on their way: one bit is another, or their end is missing."""
+    if not data:
+        return data
+    at = dice * 2_654_435_761 % len(data)
+    if cut and dice % 3 == 0:
+        return data[:at]
+    return data[:at] + bytes([data[at] ^ 1 << dice % 8]) + data[at + 1 :]
 
 
 class Client:
     """A thread of a world; `dead` until it begins again."""
 
     def __init__(self, world: World, number: int, deeds: Callable[[], None]) -> None:
-        self.number, self.count = number, 0
+        self.number, self.count, self.created = number, 0, 0
+        self.met: list[str] = []  # faults, and what calls they met
         self.dead = self.ended = False
         self.turn = threading.Semaphore(0)
         self.failure: BaseException | None = None
@@ -228,24 +272,35 @@ class SimulatedStore(Store):
 
     def _put_if_absent(self, key: str, data: Any, *, move: bool) -> bool:
         content = data.read_bytes() if isinstance(data, pathlib.Path) else bytes(data)
-        created: bool = self.world.call("create", key, lambda: self.world.create(key, content))
-        if created and move and isinstance(data, pathlib.Path):
-            data.unlink()
+
+        def create() -> bool:
+            created = self.world.create(key, content)
+            if created and move and isinstance(data, pathlib.Path):
+                data.unlink(missing_ok=True)
+            return created
+
+        created: bool = self.world.call("create", key, create)
         return created
 
     def _overwrite(self, key: str, data: Any) -> None:
         content = bytes(data)
         self.world.call("overwrite", key, lambda: self.world.write(key, content))
 
-    def _read(self, verb: str, key: str) -> bytes:
-        found = self.world.call(verb, key, lambda: self.world.objects.get(key))
+    def read(self, verb: str, key: str, look: Callable[[bytes], bytes] = bytes) -> bytes:
+        """Return what a call sees of an object."""
+
+        def effect() -> tuple[bytes, int] | None:
+            found = self.world.objects.get(key)
+            return None if found is None else (look(found[0]), found[1])
+
+        found = self.world.call(verb, key, effect)
         if found is None:
             raise NotFoundError("there is no such object", url=self.url_of(key))
         data: bytes = found[0]
         return data
 
     def _get(self, key: str, max_bytes: int) -> bytes:
-        data = self._read("get", key)
+        data = self.read("get", key)
         if len(data) > max_bytes:
             raise FormatError("the object is larger than it may be", url=self.url_of(key))
         return data
@@ -266,8 +321,35 @@ class SimulatedStore(Store):
         return gone
 
     def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> DataFile:
-        del size, stable, etag
-        return _MemoryFile(self.url_of(key), self._read("open", key))
+        del stable, etag
+        return SimulatedFile(self, key, len(self.read("open", key)) if size is None else size)
+
+
+class SimulatedFile(DataFile):
+    """An object that is asked for again by each read, as those of buckets are."""
+
+    def __init__(self, store: SimulatedStore, key: str, size: int) -> None:
+        self.url = store.url_of(key)
+        self._store, self._key, self._size = store, key, size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def read(self, start: int, stop: int) -> memoryview:
+        return self.read_many([start], [stop])[0]
+
+    def read_many(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
+        def look(data: bytes) -> bytes:
+            return b"".join(_MemoryFile(self.url, data).read_many(starts, stops))
+
+        found = memoryview(self._store.read("read", self._key, look))
+        ends = itertools.accumulate(int(stop) - int(start) for start, stop in zip(starts, stops, strict=True))
+        edges = [0, *ends]
+        return [found[start:stop] for start, stop in itertools.pairwise(edges)]
+
+    def close(self) -> None:
+        pass
 
 
 class Inline(concurrent.futures.Executor):

@@ -29,6 +29,7 @@ from shardio.storage import (
 )
 from shardio.storage._errors import ErrorKind, classify
 from shardio.storage._remote import _probed
+from tests.servers.azure import options_for as azure_options
 from tests.servers.faults import FaultServer, Request, fault_server, self_signed
 from tests.servers.gcs import options_for as gcs_options
 from tests.servers.processes import held_port
@@ -214,22 +215,40 @@ def test_a_certificate_that_is_vouched_for_holds(
     assert list(shardio.open(**given)) == [b"wren"] * 2
 
 
-@pytest.mark.parametrize("client", ["s3 fsspec", "http fsspec"])
-def test_a_resolver_that_fails_for_a_while_is_asked_again(
-    client: str, server: FaultServer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """P16: of obstore, which asks the system by itself, the same is known by hand."""
-    resolve, failures = socket.getaddrinfo, [True] * 3
+@pytest.fixture
+def failures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """A resolver that knows bucket.test, but fails as long as there are failures left."""
+    resolve, left = socket.getaddrinfo, [True] * 3
 
     def fails_at_first(host: Any, *args: Any, **options: Any) -> Any:
-        if host == "bucket.test" and failures:
-            failures.pop()
+        if host == "bucket.test" and left:
+            left.pop()
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return resolve("127.0.0.1" if host == "bucket.test" else host, *args, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", fails_at_first)
+    return left
+
+
+@pytest.mark.parametrize("client", ["s3 fsspec", "http fsspec"])
+def test_a_resolver_that_fails_for_a_while_is_asked_again(
+    client: str, server: FaultServer, clock: FakeClock, failures: list[bool]
+) -> None:
+    """P16: of obstore, which asks the system by itself, the same is known by hand."""
     ds = shardio.open(**place(client, server.url.replace("127.0.0.1", "bucket.test")))
     assert (list(ds), failures) == ([b"wren", b"wren"], [])
+    assert len(clock.slept) >= 2
+
+
+@pytest.mark.parametrize("service", ["gcs", pytest.param("azurite", marks=pytest.mark.slow)])
+def test_a_resolver_of_another_cloud_is_asked_again(
+    service: str, request: pytest.FixtureRequest, clock: FakeClock, failures: list[bool]
+) -> None:
+    endpoint = request.getfixturevalue(f"{service}_endpoint").replace("127.0.0.1", "bucket.test")
+    scheme, options = ("gs", gcs_options) if service == "gcs" else ("az", azure_options)
+    with pytest.raises(MissingBucketError):
+        shardio.open(f"{scheme}://no-such-bucket/ds", storage_options=options(endpoint))
+    assert failures == []
     assert len(clock.slept) >= 2
 
 
@@ -268,8 +287,6 @@ def test_a_missing_bucket_of_gcs_is_named(gcs_endpoint: str, clock: FakeClock) -
 
 @pytest.mark.slow
 def test_a_missing_container_of_azure_is_named(azurite_endpoint: str, clock: FakeClock) -> None:
-    from tests.servers.azure import options_for as azure_options
-
     for look in LOOKS:
         with pytest.raises(MissingBucketError, match="there is no container 'no-such-container'"):
             look("az://no-such-container/ds", storage_options=azure_options(azurite_endpoint))
