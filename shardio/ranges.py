@@ -101,7 +101,7 @@ def scatter(buffers: Sequence[bytes | memoryview], merged: Coalesced) -> list[me
 
 
 def runs_of(numbers: ArrayLike) -> list[tuple[int, int]]:
-    """Return half-open runs of consecutive numbers, of ascending ones."""
+    """Return half-open runs of consecutive numbers, of ascending ones that are not negative."""
     given = np.asarray(numbers, np.int64)
-    parts = np.split(given, np.flatnonzero(np.diff(given) != 1) + 1)
-    return [(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]
+    edges = np.flatnonzero(np.diff(given, prepend=-2, append=-2) != 1)
+    return list(zip(given[edges[:-1]].tolist(), (given[edges[1:] - 1] + 1).tolist(), strict=True))

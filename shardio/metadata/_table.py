@@ -268,12 +268,13 @@ class ShardTable:
         if column.dtype is None and not column.width:
             whole: Any = values[0] if len(values) == 1 else JoinedTexts(values)
         else:
-            dtype = column.dtype or np.uint8
-            shape = (len(self), column.width) if column.width else (len(self),)
+            dtype, count = column.dtype or np.uint8, len(self)
+            shape = (count, column.width) if column.width else (count,)
             # Each part may say one number of all its shards.
-            ones = {int(each.flat[0]) if len(each) else 0 for each in values if each.strides[0] == 0}
-            if len(ones) < 2 and all(each.strides[0] == 0 for each in values):
-                whole = constant(ones.pop() if ones else 0, dtype, shape)
+            ones = {None if each.strides[0] else int(each.flat[0]) if len(each) else 0 for each in values}
+            one = ones.pop() if len(ones) == 1 else None if ones else 0
+            if one is not None:
+                whole = constant(one, dtype, shape)
             elif len(values) == 1:
                 whole = values[0].astype(dtype, copy=False)
             else:

@@ -6,6 +6,7 @@ its part of `frame_stop` matched its own: `kernels.ShardIndex.open_block` compar
 
 from __future__ import annotations
 
+import itertools
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
@@ -29,6 +30,7 @@ from shardio.format import (
     decompress,
 )
 from shardio.metadata import IndexHead, check_frames_part
+from shardio.ranges import runs_of
 from shardio.reader._files import BlockFetcher, Fetched, ShardFiles
 from shardio.storage import REFETCHES
 
@@ -166,15 +168,13 @@ class BlockReader:
         """Send the requests for the blocks of rows, int64 ascending; return what waits for the payloads."""
         blocks = self.head.blocks_of(rows)
         firsts = np.flatnonzero(np.append(True, blocks[1:] != blocks[:-1]))
-        wait = self.begin([(each, each + 1) for each in blocks[firsts].tolist()])
+        wait = self.begin(runs_of(blocks[firsts]))
 
         def finish() -> list[bytes]:
             found: list[bytes] = []
-            low = 0
-            for run, stop in zip(wait(), [*firsts[1:].tolist(), len(rows)], strict=True):
-                for block in run:
-                    found += block.take(rows[low:stop])
-                low = stop
+            edges = itertools.pairwise([*firsts.tolist(), len(rows)])
+            for block, (low, stop) in zip(itertools.chain.from_iterable(wait()), edges, strict=True):
+                found += block.take(rows[low:stop])
             return found
 
         return finish
@@ -187,9 +187,7 @@ class BlockReader:
         """Return the runs `[first, stop)` of blocks that ascending rows are in."""
         if int(rows[-1] - rows[0]) == len(rows) - 1:
             return [self.around(int(rows[0]), int(rows[-1]) + 1)]
-        blocks = np.unique(self.head.blocks_of(rows))
-        cuts = np.flatnonzero(np.diff(blocks) > 1) + 1
-        return [(int(run[0]), int(run[-1]) + 1) for run in np.split(blocks, cuts)]
+        return runs_of(np.unique(self.head.blocks_of(rows)))
 
     def locate(self, row: int) -> tuple[int, int]:
         """Return the half-open byte range of a row's frame: in the stored object where the shard is not
