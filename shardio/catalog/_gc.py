@@ -54,7 +54,7 @@ from shardio.metadata import (
 )
 from shardio.progress import CountProgress, displayed
 from shardio.reports import Report
-from shardio.storage import ObjectInfo, unlisted, upload_of
+from shardio.storage import ObjectInfo, linked_folders, unlisted, upload_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -360,7 +360,7 @@ class _Removals:
             ]
             linked = [
                 f"{folder} is a link to a folder elsewhere; what is behind it was not looked at"
-                for folder in store.linked_folders(prefix)
+                for folder in linked_folders(store, prefix)
             ]
             self._unlisted += [note for note in linked if note not in self._unlisted]
             self._linked |= bool(linked)

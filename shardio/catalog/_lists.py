@@ -53,7 +53,7 @@ class StoredLists:
         """
         if sha256 not in self._refs:
             key = list_key(random_id() + random_id())
-            self._store.put_idempotent(key, data)
+            self._store.put_idempotent((key, data))
             self._refs[sha256] = ListRef(key, len(data), sha256, count)
         return self._refs[sha256]
 
@@ -65,7 +65,7 @@ class StoredLists:
         """
         if sha256 not in self._rows:
             key = rows_key(random_id() + random_id())
-            self._store.put_idempotent(key, data)
+            self._store.put_idempotent((key, data))
             self._rows[sha256] = key
         return self._rows[sha256]
 

@@ -79,7 +79,7 @@ def empty_target(target: str, storage_options: Mapping[str, object] | None = Non
         StorageError: the place cannot be written.
     """
     store = connect(target, storage_options=storage_options)
-    store.check_writable()
+    store.refuse_writing()
     if next(iter(store.list()), None) is not None:
         advice = "export to a new place"
         raise CommitConflictError("there is something here already", url=store.url, advice=advice)

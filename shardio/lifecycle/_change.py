@@ -46,7 +46,7 @@ def commit_change(
     """
     store = catalog.store
     if not dry_run:
-        store.check_writable(advice="change the dataset where it can be written, or a copy of it")
+        store.refuse_writing(advice="change the dataset where it can be written, or a copy of it")
     lists = StoredLists(store)
 
     def follow(base: Version | None) -> Manifest | Version:

@@ -433,7 +433,7 @@ def write_run(  # noqa: PLR0913 - each is another side of a run
             parts = list(pool.map(make, range(1 << bits)))
     run = KeyRun(feature, kind, heads[shards], parts)
     data, sha256 = run.seal(limits=limits)
-    store.put_idempotent(key, data)
+    store.put_idempotent((key, data))
     count = sum(part.entries for part in parts)
     ref = KeyRunRef(key, len(data), sha256, len(shards), count)
     return ref, [key, *(part.key for part in parts if part.key)]
@@ -550,7 +550,7 @@ def _make_part(
         file.write(head)
     size = target.stat().st_size
     try:
-        store.put_idempotent(key, target, move=True)
+        store.put_idempotent((key, target))
     finally:
         target.unlink(missing_ok=True)
     return KeyPart(key, size, count, head_bytes, hashlib.sha256(head).digest())

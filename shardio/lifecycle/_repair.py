@@ -139,7 +139,7 @@ class _Repair:
         if self.mirror is not None and self.mirror.connect().url == store.url:
             raise ValueError(f"mirror={self.mirror.url!r} is the dataset itself; name a copy of it")
         if not self.dry_run:
-            store.check_writable(advice="repair the dataset where it can be written, or a copy of it")
+            store.refuse_writing(advice="repair the dataset where it can be written, or a copy of it")
         self.report = RepairReport(url=store.url, dry_run=self.dry_run, base_version=None)
 
     def run(

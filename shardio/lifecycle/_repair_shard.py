@@ -774,7 +774,7 @@ def put_object(store: Store, key: str, data: bytes | Path) -> None:
         CommitConflictError: another object was stored under the name meanwhile.
         StorageError: it was not created, or that is not known.
     """
-    created = store.put_idempotent(key, data)
+    created = store.put_idempotent((key, data))
     if not created and (isinstance(data, Path) or not holds(store, key, data)):
         raise CommitConflictError(
             "another object was stored under the name of one that was missing",

@@ -351,7 +351,7 @@ def _make_table(job: ShardJob) -> _StoredTable:
             )
         digest = hashlib.sha256(Path(path).read_bytes()).digest()
         key = table_key(table_address(job.entry.index_head_sha256, job.described))
-        store.put_idempotent(key, Path(path), move=True)
+        store.put_idempotent((key, Path(path)))
         return _StoredTable(key, size, digest)
 
 

@@ -284,12 +284,12 @@ class ShardPool:
 
     def requests(self) -> tuple[int, int]:
         """Return how many requests the stores have sent in this process, and how many of them again."""
-        sent = [store.requests_sent for store in {id(each): each for each in self._stores.values()}.values()]
-        return sum(each for each, _ in sent), sum(each for _, each in sent)
+        found = [store.network for store in {id(each): each for each in self._stores.values()}.values()]
+        return sum(each.sent for each in found), sum(each.again for each in found)
 
     def latency(self) -> float:
         """Return the seconds that the farthest store takes to answer; infinite if not known yet."""
-        return max(store.latency for store in self._stores.values())
+        return max(store.network.latency for store in self._stores.values())
 
     def is_local(self, number: int) -> bool:
         """Tell whether a shard and its index are on local disk, where an open one costs descriptors."""

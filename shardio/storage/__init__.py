@@ -28,6 +28,7 @@ from shardio.storage._local import (
     descriptor_limit as descriptor_limit,
     descriptor_users as descriptor_users,
     files_of_callers as files_of_callers,
+    linked_folders as linked_folders,
     locked as locked,
     temporary_files as temporary_files,
 )
@@ -53,6 +54,7 @@ from shardio.storage._store import (
     ObjectInfo as ObjectInfo,
     ShortReadError as ShortReadError,
     Store as Store,
+    StoreNetwork as StoreNetwork,
     UnknownOutcomeError as UnknownOutcomeError,
     holds as holds,
     read_intact as read_intact,

@@ -286,7 +286,8 @@ class LocalFile(DataFile):
 
     def __del__(self) -> None:
         try:
-            self.close()
+            if self._number >= 0:
+                self.close()
         except BaseException:
             # Ctrl-C came before the descriptor was given back, and this is not called again.
             self._close_number()
@@ -428,7 +429,7 @@ class LocalStore(Store):
     def _put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         return self._create([(key, data)], move=move)[0]
 
-    def _put_all_unique(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
+    def _put_idempotent(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
         try:
             return all(self._create(objects, move=True))
         except NotDurableError:
@@ -436,7 +437,7 @@ class LocalStore(Store):
         except UnknownOutcomeError:
             # Those that are there were created by this call, or are the same.
             for key, data in objects:
-                self.put_idempotent(key, data, move=isinstance(data, os.PathLike))
+                self._put_again(key, data)
             return True
 
     def _create(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]], *, move: bool) -> list[bool]:
@@ -480,12 +481,13 @@ class LocalStore(Store):
 
     def _get(self, key: str, max_bytes: int) -> bytes:
         with LocalFile(self._path(key)) as file:
-            if file.size > max_bytes:
+            size = file.size
+            if size > max_bytes:
                 what = "the object is larger than it may be"
                 raise FormatError(
-                    what, url=self.url_of(key), expected=f"at most {max_bytes} bytes", found=file.size
+                    what, url=self.url_of(key), expected=f"at most {max_bytes} bytes", found=size
                 )
-            return bytes(file.read(0, file.size))
+            return bytes(file.read(0, size))
 
     def _head(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
@@ -510,22 +512,6 @@ class LocalStore(Store):
         if not is_temporary(temporary.key):
             raise ValueError(f"{temporary.key!r} is not a temporary; delete() removes objects")
         return self._delete(temporary.key)
-
-    def linked_folders(self, prefix: str) -> tuple[str, ...]:
-        folder = self.url
-        parts = prefix.rstrip("/").split("/")
-        for depth, part in enumerate(parts):
-            folder = os.path.join(folder, part)
-            if os.path.islink(folder):
-                return ("/".join(parts[: depth + 1]),)
-        try:
-            with os.scandir(folder) as entries:
-                names = sorted(e.name for e in entries if e.is_symlink() and e.is_dir())
-        except _ABSENT:
-            return ()
-        except OSError as error:
-            _explain(error, folder)
-        return tuple(prefix + name for name in names)
 
     def _walk(self, prefix: str, *, linked: bool) -> Iterator[ObjectInfo]:
         """Yield files by rising key: a folder sorts as its name with a slash, as keys do."""
@@ -588,6 +574,34 @@ class LocalStore(Store):
         except OSError as error:
             _explain(error, path)
         return True
+
+
+def linked_folders(store: Store, prefix: str) -> tuple[str, ...]:
+    """Return the folders on the way to a prefix, or right below it, that `Store.list` leaves out: links.
+
+    Args:
+        store: only of local folders there are such.
+        prefix: of the keys; ends with a slash.
+
+    Raises:
+        StorageError: the environment failed.
+    """
+    if not isinstance(store, LocalStore):
+        return ()
+    folder = store.url
+    parts = prefix.rstrip("/").split("/")
+    for depth, part in enumerate(parts):
+        folder = os.path.join(folder, part)
+        if os.path.islink(folder):
+            return ("/".join(parts[: depth + 1]),)
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(e.name for e in entries if e.is_symlink() and e.is_dir())
+    except _ABSENT:
+        return ()
+    except OSError as error:
+        _explain(error, folder)
+    return tuple(prefix + name for name in names)
 
 
 def _describe(key: str, info: os.stat_result) -> ObjectInfo:

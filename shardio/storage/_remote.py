@@ -39,6 +39,7 @@ from shardio.storage._store import (
     ObjectInfo,
     Offsets,
     Store,
+    StoreNetwork,
     UnknownOutcomeError,
     holds,
 )
@@ -279,27 +280,20 @@ class RemoteStore(Store):
         self._backend = backend
         # A web server is not a storage service: it gets fewer connections unless the caller knows better.
         self._tuning = tuning or Tuning(concurrency=32 if backend.kind == "http" else Tuning.concurrency)
-        self.gap = self._tuning.gap
+        self.read_only_reason = backend.read_only_reason
         self._sender = PerProcess(backend, self._tuning, clock or Clock())
 
     def __reduce__(self) -> tuple[object, ...]:
         return functools.partial(RemoteStore, tuning=self._tuning), (self._backend,)
 
     @property
-    def read_only_reason(self) -> str | None:
-        return self._backend.read_only_reason
-
-    @property
     def can_list(self) -> bool:
         return self._backend.can_list
 
     @property
-    def requests_sent(self) -> tuple[int, int]:
-        return self._sender.current().sent
-
-    @property
-    def latency(self) -> float:
-        return self._sender.current().hedge.fastest
+    def network(self) -> StoreNetwork:
+        sender = self._sender.current()
+        return StoreNetwork(*sender.sent, sender.hedge.fastest, self._tuning.gap)
 
     def url_of(self, key: str) -> str:
         return self._backend.url_of(key)
@@ -344,7 +338,7 @@ class RemoteStore(Store):
             gap: bytes that may be fetched needlessly to save a request; None for `Tuning.gap`.
 
         Raises:
-            NotFoundError, ShortReadError, StorageError: as `Store.get_ranges`; by what is returned.
+            NotFoundError, ShortReadError, StorageError: as `DataFile.read_many`; by what is returned.
         """
         begin = functools.partial(
             self._begin_ranges, key, identity, ranges, engine=engine, checksummed=checksummed, gap=gap
@@ -395,11 +389,6 @@ class RemoteStore(Store):
                     identity.size = size if identity.size is None else identity.size
                     identity.found_size(size)
             raise_storage_error(error, self.url_of(key), size=size, ranges=ranges)
-
-    def get_ranges(self, key: str, starts: Offsets, stops: Offsets) -> list[memoryview]:
-        check_key(key)
-        # With fsspec's client, so that a process that has read nothing but metadata may still be forked.
-        return self.begin_ranges(key, ObjectIdentity(), (starts, stops))()
 
     def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Generator[R, None, None]:
         if len(items) < 2:
@@ -500,7 +489,7 @@ class RemoteStore(Store):
 
     def put_and_confirm(self, key: str, data: Buffer) -> bool:
         check_key(key)
-        self._refuse_if_read_only(key)
+        self.refuse_writing()
         self.probe()
         clock = self._sender.current().clock
         begun = clock.now()
@@ -606,7 +595,7 @@ class RemoteStore(Store):
         with content.open("rb") as file:
             return all(
                 file.read(min(step, size - start))
-                == self.get_ranges(key, [start], [min(start + step, size)])[0]
+                == self.begin_ranges(key, ObjectIdentity(), ([start], [min(start + step, size)]))()[0]
                 for start in range(0, size, step)
             )
 

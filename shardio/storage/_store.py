@@ -90,10 +90,11 @@ def read_intact(read: Callable[[], T], file: DataFile | None = None) -> T:
         FormatError, StaleIndexError: the last reply was refused, too.
     """
     for _ in range(REFETCHES):
-        with contextlib.suppress(FormatError, StaleIndexError):
+        try:
             return read()
-        if file is not None:
-            file.invalidate()
+        except (FormatError, StaleIndexError):
+            if file is not None:
+                file.invalidate()
     return read()
 
 
@@ -126,6 +127,21 @@ class NamedFile(NamedTuple):
     url: str
     device: int
     inode: int
+
+
+class StoreNetwork(NamedTuple):
+    """What a store knows of the network that its objects are behind.
+
+    Attributes:
+        sent, again: requests of this process, and those of them that were sent again.
+        latency: seconds that the fastest request of late took; infinite before one was answered.
+        gap: bytes between two ranges of one call that are fetched needlessly, to save a request.
+    """
+
+    sent: int = 0
+    again: int = 0
+    latency: float = 0.0
+    gap: int = 0
 
 
 class DataFile(abc.ABC):
@@ -236,30 +252,19 @@ class Store(abc.ABC):
     Attributes:
         url: normalised root, without a trailing slash; a plain absolute path for local folders.
         is_local: objects are local files.
-        gap: bytes between two ranges of one call that are fetched needlessly, to save a request.
-        requests_sent: requests of this process, and those of them that were sent again; 0 without a network.
-        latency: seconds that the fastest request of late took; 0 without a network, infinite before one was
-            answered.
+        read_only_reason: why writing is refused, as far as is known before the first write; None where not.
     """
 
     url: str
     is_local: bool = False
-    gap: int = 0
+    read_only_reason: str | None = None
 
     @property
-    def requests_sent(self) -> tuple[int, int]:
-        return 0, 0
+    def network(self) -> StoreNetwork:
+        """What reading has taken of the network, and what it costs there."""
+        return StoreNetwork()
 
-    @property
-    def latency(self) -> float:
-        return 0.0
-
-    @property
-    def read_only_reason(self) -> str | None:
-        """Why writing is refused, or None where it is not (as far as is known before the first write)."""
-        return None
-
-    def check_writable(self, advice: str | None = None) -> None:
+    def refuse_writing(self, advice: str = "write to a local folder or a bucket") -> None:
         """Raise StorageError, with advice, where it is known before the first write that it is refused."""
         if self.read_only_reason is not None:
             what = f"this place cannot be written: {self.read_only_reason}"
@@ -292,29 +297,40 @@ class Store(abc.ABC):
             StorageError: it was not created, or the store is read-only.
         """
         check_key(key)
-        self._refuse_if_read_only(key)
+        self.refuse_writing()
         with _explained_if_gone([data]):
             return self._put_if_absent(key, data, move=move)
 
-    def put_idempotent(self, key: str, data: Buffer | pathlib.Path, *, move: bool = False) -> bool:
-        """Create an object under a name that no other content has; where no answer comes back, ask again.
+    def put_idempotent(self, *objects: tuple[str, Buffer | pathlib.Path]) -> bool:
+        """Create objects under names that no other content has; where no answer comes back, ask again.
 
         For names that are random, or follow from the content: what is there is what was to be created,
-        by this call or another.
+        by this call or another. On a local disk several go there side by side, and what is flushed for one is
+        flushed for all.
 
         Args:
-            key: its name, relative to the root.
-            data: its bytes, or the path of a local file that holds them.
-            move: the file is gone afterwards if the object was created; where possible it is not copied.
+            objects: in order, their names, relative to the root, and their bytes or the paths of local files
+                that hold them, which are moved: they are gone afterwards if the object was created.
 
         Returns:
-            True if this call created the object, False if there was one of that name before.
+            True if this call created them all, False if there was one of such a name before.
 
         Raises:
-            NotDurableError: this call created it, and the disk failed to make its name permanent.
-            StorageError: it was not created, or no answer that is true came back in five tries.
+            NotDurableError: this call created one, and the disk failed to make its name permanent.
+            StorageError: not all were created, those behind the one that failed above all; or no answer that
+                is true came back in five tries.
         """
-        sent = False
+        for key, _ in objects:
+            check_key(key)
+            self.refuse_writing()
+        with _explained_if_gone([data for _, data in objects]):
+            return self._put_idempotent(objects)
+
+    def _put_idempotent(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
+        return all(self._put_again(key, data) for key, data in objects)
+
+    def _put_again(self, key: str, data: Buffer | pathlib.Path) -> bool:
+        sent, move = False, isinstance(data, os.PathLike)
         for _ in range(_MAX_PUTS):
             try:
                 if self.put_if_absent(key, data, move=move):
@@ -327,7 +343,7 @@ class Store(abc.ABC):
             except UnknownOutcomeError:
                 sent = True
                 # Not `Path.exists`, which raises what the disk says: `head` says it in our words.
-                if move and isinstance(data, os.PathLike) and not os.path.exists(data):
+                if isinstance(data, os.PathLike) and not os.path.exists(data):
                     # The file is gone only where the object was made of it.
                     if self.head(key) is not None:
                         return True
@@ -335,35 +351,9 @@ class Store(abc.ABC):
         what = "an object could not be stored: no answer came back, or it was said to be there and is not"
         raise StorageError(what, url=self.url_of(key))
 
-    def put_all_unique(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
-        """Create several objects in order, each as `put_idempotent` does; files are moved.
-
-        On a local disk they go there side by side, and what is flushed for one is flushed for all.
-
-        Args:
-            objects: their names, relative to the root, and contents.
-
-        Returns:
-            True if this call created them all, False if there was one of such a name before.
-
-        Raises:
-            NotDurableError: this call created one, and the disk failed to make its name permanent.
-            StorageError: not all were created, those behind the one that failed above all.
-        """
-        for key, _ in objects:
-            check_key(key)
-            self._refuse_if_read_only(key)
-        with _explained_if_gone([data for _, data in objects]):
-            return self._put_all_unique(objects)
-
-    def _put_all_unique(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
-        return all(
-            self.put_idempotent(key, data, move=isinstance(data, os.PathLike)) for key, data in objects
-        )
-
     @contextlib.contextmanager
     def stage(self, key: str, data: bytes) -> Iterator[bytes | pathlib.Path]:  # noqa: ARG002
-        """Yield what `put_idempotent` creates an object of later, with `move` for a file, for less waiting.
+        """Yield what `put_idempotent` creates an object of later, for less waiting.
 
         On a local disk the bytes are on their way there already; nothing of it is left afterwards.
 
@@ -402,7 +392,7 @@ class Store(abc.ABC):
             StorageError: it was not written.
         """
         check_key(key)
-        self._refuse_if_read_only(key)
+        self.refuse_writing()
         self._overwrite(key, data)
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
@@ -425,17 +415,6 @@ class Store(abc.ABC):
             items: are passed to it; a few more of them than the results taken.
         """
         yield from map(call, items)
-
-    def get_ranges(self, key: str, starts: Offsets, stops: Offsets) -> list[memoryview]:
-        """Return the bytes of many ranges of an object, in the order asked; near ones share a request.
-
-        Raises:
-            NotFoundError: there is no such object.
-            ShortReadError: it ends before a range does.
-            StorageError: the environment failed.
-        """
-        with self.open(key) as file:
-            return file.read_many(starts, stops)
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return size and ETag of an object, or None if there is none.
@@ -464,18 +443,6 @@ class Store(abc.ABC):
         check_prefix(prefix)
         return self._list_linked(prefix) if linked else self._list(prefix)
 
-    def linked_folders(self, prefix: str) -> tuple[str, ...]:
-        """Return the folders on the way to a prefix, or right below it, that `list` leaves out: links.
-
-        Args:
-            prefix: of the keys; ends with a slash.
-
-        Raises:
-            StorageError: the environment failed.
-        """
-        del prefix
-        return ()
-
     def delete(self, key: str) -> bool:
         """Remove one object; return False if there was none.
 
@@ -483,7 +450,7 @@ class Store(abc.ABC):
             StorageError: the environment failed.
         """
         check_key(key)
-        self._refuse_if_read_only(key)
+        self.refuse_writing()
         return self._delete(key)
 
     @abc.abstractmethod
@@ -520,12 +487,6 @@ class Store(abc.ABC):
         """
         del temporary
         return False
-
-    def _refuse_if_read_only(self, key: str) -> None:
-        reason = self.read_only_reason
-        if reason is not None:
-            what = f"this store is read-only: {reason}"
-            raise StorageError(what, url=self.url_of(key), advice="write to a local folder or a bucket")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

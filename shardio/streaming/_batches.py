@@ -18,6 +18,7 @@ from shardio import kernels
 from shardio.codecs import ImageCodec, are_alike, stack
 from shardio.order import StepGroup, record_generator
 from shardio.reader import Damage, DatasetSource, JoinedSource, SuppressCorruption, codec_over
+from shardio.streaming._tuning import TUNING
 from shardio.streaming._windows import (
     Memory,
     WindowData,
@@ -42,10 +43,6 @@ if TYPE_CHECKING:
 
         def result(self) -> WindowData:
             """Wait for it, raise what it raised, or return it."""
-
-
-# Memory of batches that are gone is kept for the next ones up to so many bytes.
-_BATCH_MEMORY = 64 << 20
 
 
 class Batch(NamedTuple):
@@ -265,7 +262,7 @@ class BatchBuilder:
         varied = any(_stacks_by_value(each.source) for each in components)
         self._patterned = columnar and (self._by_value or varied)
         self._pattern: Any = None
-        self._memory = Memory(mapped=True, most=_BATCH_MEMORY)
+        self._memory = Memory(mapped=True, most=TUNING.batch_memory)
         self._cancelled = False
 
     def cancel(self) -> None:

@@ -49,6 +49,7 @@ from shardio.reader import JoinedSource
 from shardio.streaming._batches import PlannedSteps, RowIdentities
 from shardio.streaming._held import HeldWindows, Neighbours
 from shardio.streaming._scratch import scratch_choice
+from shardio.streaming._tuning import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -61,53 +62,6 @@ if TYPE_CHECKING:
     from shardio.streaming._windows import WindowData
 
     Load: TypeAlias = Callable[..., Any]
-
-_MOST_STEPS = 64
-_MOST_GROUPS = 64
-_TEMPLATE_ROWS = 16
-# Rows of a group: enough that NumPy's overhead is small, few enough that the first batches come soon.
-_GROUP_ROWS = 4096
-_GROUP_BYTES = 8 << 20
-# Where windows hold nothing there is room for larger ones, which cost half as much Python.
-_UNREAD_GROUP_BYTES = 16 << 20
-# What is ahead evens out how long requests take; local files need little of that.
-_AHEAD_BYTES = 32 << 20
-_MOST_AHEAD_BYTES = 128 << 20
-_LOCAL_AHEAD_BYTES = 16 << 20
-_UNREAD_AHEAD_BYTES = 64 << 20
-# A second of requests that are under way brings so many bytes, which is what two processors take; half of
-# what is ahead is under way, the other half is built.
-_BYTES_PER_SECOND = 600 << 20
-_UNDER_WAY = 0.5
-# Groups of rows that are fetched in parts are planned so many at once: Python and NumPy cost a third less.
-_PLANNED_TOGETHER = 2
-# Groups that are built, or wait to be taken, have so many bytes together, or are two.
-_BUILT_BYTES = 256 << 20
-# Where each row costs a call of the caller's function or an image, that overhead is small anyway.
-_GROUP_ROWS_BY_VALUE = 256
-# Windows of local files that are not mapped are read together up to so many bytes, by threads side by side;
-# what is mapped or fetched comes by the group, which is how it is needed.
-_READ_BYTES = 2 << 20
-# Windows that hold no records are found together up to so many rows, each of which takes 32 bytes.
-_UNREAD_ROWS = 16_384
-# Windows of records this large are held in parts; what finds the rows of a part costs more than smaller ones
-# take.
-_PART_ROW_BYTES = 512
-_LOCAL_PART_ROW_BYTES = 1024
-# Of what windows may hold, what neighbours that come with them may.
-_EARLY_SHARE = 3 / 16
-_EARLY_SCRATCH_SHARE = 1 / 16
-# Windows and batches of two steps this large would take more than a process may hold.
-_LARGE_STEP_BYTES = 128 << 20
-# Records of the first batch that one call fetches from a bucket, all at once.
-_FIRST_ROWS = 64
-# Threads that fetch from a network, where most of the time is waiting: each has a group under way.
-_IO_THREADS = 4
-_MOST_IO_THREADS = 16
-# Threads end with the record, block or request that they are at; one that hangs is left behind.
-_ENDING_SECONDS = 5.0
-# So long Ctrl-C waits for them: it must not seem to do nothing where one of them hangs.
-_INTERRUPTED_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,18 +140,17 @@ class PipelineOptions:
         mapped = all(component.source.is_mapped for component in components)
         images = components[0].source.options.images
         slow = by_value or images is not None
-        least = _LOCAL_PART_ROW_BYTES if local else _PART_ROW_BYTES
+        least = (1 + local) * TUNING.part_row_bytes
         # A row takes its payload and the image that is made of it; one image is what most records hold.
         row_bytes = sum(s.total_decoded_bytes for s in sizes) / sum(s.total_rows for s in sizes)
         row_bytes += 0 if images is None else images.bytes_each
-        usual = _UNREAD_AHEAD_BYTES if unread else _LOCAL_AHEAD_BYTES if local else _ahead_bytes(components)
+        usual = _ahead_bytes(components, local=local, unread=unread)
         ahead_bytes = options.ahead_bytes or usual
         # Each thread has a group, and others are ahead: few bytes ahead are small groups, too. Shards whose
         # records are copied one by one are visited once a group, so groups of half the size cost twice as
         # many visits; of whatever is fetched or decoded by the block larger groups only hold more.
         groups_ahead = 2 if mapped and not reads_by_block(components) else 4
-        most = _UNREAD_GROUP_BYTES if unread else _GROUP_BYTES
-        group_bytes = min(most, -(-ahead_bytes // groups_ahead))
+        group_bytes = min((1 + unread) * TUNING.group_bytes, -(-ahead_bytes // groups_ahead))
         if options.memory_bytes is not None:
             windows = process_memory(order, global_batch=global_batch, world_size=world_size, read=read)
             left = options.memory_bytes - windows.held_bytes
@@ -205,12 +158,12 @@ class PipelineOptions:
             # delivered, one for the batches that are gathered from them, one for blocks that are decoded.
             group_bytes = max(1, min(group_bytes, left // (4 * (threads + 2))))
             ahead_bytes = max(1, min(ahead_bytes, left // 4))
-        io_threads = max(_IO_THREADS, threads, min(_MOST_IO_THREADS, ahead_bytes // group_bytes))
+        io_threads = max(TUNING.io_threads, threads, min(4 * TUNING.io_threads, ahead_bytes // group_bytes))
         if threads == 0 or local:
             io_threads = 0
-        fetch_bytes = group_bytes if mapped or not local else min(group_bytes, _READ_BYTES)
+        fetch_bytes = group_bytes if mapped or not local else min(group_bytes, TUNING.read_bytes)
         if unread:
-            fetch_bytes = int(_UNREAD_ROWS * row_bytes)
+            fetch_bytes = int(4 * TUNING.group_rows * row_bytes)
         in_parts = tuple(
             plan.interleaved and not (component.source.is_mapped or each.scratch) and row_bytes >= least
             for plan, component, each in zip(order.plans, components, read, strict=True)
@@ -224,7 +177,7 @@ class PipelineOptions:
             threads=threads,
             io_threads=io_threads,
             row_bytes=row_bytes,
-            group_rows=_GROUP_ROWS_BY_VALUE if slow else _GROUP_ROWS,
+            group_rows=TUNING.group_rows_by_value if slow else TUNING.group_rows,
             group_bytes=group_bytes,
             ahead_bytes=ahead_bytes,
             fetch_bytes=fetch_bytes,
@@ -284,16 +237,18 @@ def _neighbours(
 
 def _early(*, in_parts: bool, scratch: bool) -> float:
     # Windows in parts are half delivered on average: the rest is for neighbours, and for what is on its way.
-    return _EARLY_SHARE if in_parts else _EARLY_SCRATCH_SHARE if scratch else 0.0
+    return TUNING.early_share if in_parts else TUNING.early_share / 3 if scratch else 0.0
 
 
-def _ahead_bytes(components: Sequence[Component]) -> int:
-    """Return what is ahead by default where data is remote: the farther the store, the more."""
+def _ahead_bytes(components: Sequence[Component], *, local: bool, unread: bool) -> int:
+    """Return what is ahead by default: the farther the store, the more."""
+    usual = TUNING.ahead_bytes
+    if unread or local:
+        return 2 * usual if unread else usual // 2
     latency = max(component.source.pool.latency() for component in components)
     if latency == float("inf"):
-        return _AHEAD_BYTES
-    wanted = int(latency * _BYTES_PER_SECOND / _UNDER_WAY)
-    return max(_AHEAD_BYTES, min(_MOST_AHEAD_BYTES, wanted))
+        return usual
+    return max(usual, min(4 * usual, int(2 * latency * TUNING.bytes_per_second)))
 
 
 def budget_of(options: StreamOptions, components: Sequence[Component]) -> Budget:
@@ -382,22 +337,22 @@ class Pipeline:
                     yield from self._builder.build(planned)
             return
         threads = _PassThreads(self._planner, self._builder, self._options)
-        seconds = _INTERRUPTED_SECONDS
+        seconds = TUNING.ending_seconds / 10
         try:
             try:
                 threads.start()
                 for batch in threads:
                     yield batch
                     _check_process(threads.home)
-                seconds = _ENDING_SECONDS
+                seconds = TUNING.ending_seconds
             except (Exception, GeneratorExit):
-                seconds = _ENDING_SECONDS
+                seconds = TUNING.ending_seconds
                 raise
             finally:
                 threads.close(seconds)
         except KeyboardInterrupt:
             # It may have come while they were being ended: those that were not told would wait for ever.
-            threads.close(_INTERRUPTED_SECONDS)
+            threads.close(TUNING.ending_seconds / 10)
             raise
 
 
@@ -422,25 +377,27 @@ class _Planner:
         self._steps = schedule.steps(worker=options.worker, workers=options.workers)
         rows = max(1, -(-schedule.global_batch // options.world_size))
         step_bytes = max(1.0, rows * options.row_bytes)
-        wanted = min(options.group_rows / rows, options.group_bytes / step_bytes, _MOST_STEPS)
+        wanted = min(options.group_rows / rows, options.group_bytes / step_bytes, TUNING.most_steps)
         self._built_steps = max(1, int(wanted))
         group_bytes = self._built_steps * step_bytes
         # Of fetched steps this large, which come faster than they are taken, each waits for the one before.
-        self._one_by_one = options.io_threads > 0 and not options.slow and step_bytes > _LARGE_STEP_BYTES
+        self._one_by_one = (
+            options.io_threads > 0 and not options.slow and step_bytes > TUNING.large_step_bytes
+        )
         # Windows that hold no records take no memory, so that many steps are planned at once.
-        most = int(min(options.group_rows / rows, _MOST_STEPS))
+        most = int(min(options.group_rows / rows, TUNING.most_steps))
         if not options.unread:
             # Steps that are a group each are large enough.
             small = options.io_threads > 0 and self._built_steps > 1 and not self._one_by_one
             small &= any(options.in_parts)
-            most = min(most, (_PLANNED_TOGETHER if small else 1) * self._built_steps)
+            most = min(most, (TUNING.planned_together if small else 1) * self._built_steps)
         self._group_steps = max(self._built_steps, most)
         ahead = int(options.ahead_bytes / group_bytes)
-        self.room = max(2, min(options.threads + 1, int(_BUILT_BYTES / group_bytes)))
+        self.room = max(2, min(options.threads + 1, int(TUNING.built_bytes / group_bytes)))
         self.room = 1 if self._one_by_one else self.room
         # What is large is ahead while it is built, and a group more would be held for nothing.
-        least = 1 if group_bytes <= _AHEAD_BYTES else 0
-        self._ahead = max(least, min(_MOST_GROUPS, ahead))
+        least = 1 if group_bytes <= TUNING.ahead_bytes else 0
+        self._ahead = max(least, min(TUNING.most_steps, ahead))
         self._windows = HeldWindows(
             schedule.lanes,
             load,
@@ -525,7 +482,7 @@ class _Planner:
         futures: list[PendingWindow] = []
         for source, alone in enumerate(without_blocks):
             own = np.flatnonzero(rows.sources == source)
-            most = own.size if alone else _FIRST_ROWS
+            most = own.size if alone else TUNING.first_rows
             for low in range(0, own.size, most):
                 some = own[low : low + most]
                 window[some], row[some] = len(futures), np.arange(some.size)
@@ -686,7 +643,7 @@ _passes: weakref.WeakSet[_PassThreads] = weakref.WeakSet()
 def _end_passes() -> None:
     """End what was left in the middle while modules are still there: iterators end after some of them."""
     for threads in list(_passes):
-        threads.close(_ENDING_SECONDS)
+        threads.close(TUNING.ending_seconds)
 
 
 class DaemonThreads:
@@ -794,7 +751,7 @@ def plan_template(lanes: Lanes, load: Load) -> PlannedSteps:
         load: fetches windows, given the number of their source and their pieces.
     """
     lane = int(np.flatnonzero(lanes.lane_lengths)[0])
-    count = min(_TEMPLATE_ROWS, int(lanes.lane_lengths[lane]))
+    count = min(TUNING.template_rows, int(lanes.lane_lengths[lane]))
     parts = np.array([[lane, 0, count]])
     group = StepGroup([0], np.array([0, count]), [count], parts, np.arange(count))
 

@@ -144,7 +144,7 @@ def _reading_of(component: Component, *, by_block: bool, alone: bool) -> SourceR
     in_block = max(1.0, live / max(1, sizes.total_blocks))
     firsts = np.unique(np.linspace(0, max(0, rows - _RUN), _RUNS).astype(np.int64))
     runs = [component.positions(np.arange(first, min(first + _RUN, rows))) for first in firsts]
-    gap = min(store.gap for store in component.source.pool.stores.values())
+    gap = min(store.network.gap for store in component.source.pool.stores.values())
     blocks, between, seen, breaks = 0, 0, 0, 0
     for run in runs:
         apart = np.diff(run) - 1

@@ -35,10 +35,8 @@ from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline, PipelineOptions, budget_of, check_bound, plan_template
 from shardio.streaming._scratch import ScratchPlace, ScratchSpace, scratch_place
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
+from shardio.streaming._tuning import TUNING
 from shardio.streaming._windows import Memory, load_parts, load_window
-
-# Mean bytes of a record from which on reading each, when it is delivered, costs no more than windows do.
-_UNREAD_BYTES = 4096
 
 # The datasets, by their UUIDs, of whose mixing this process has been told: their next stream says no more.
 _TOLD_OF_MIXING: set[tuple[str, ...]] = set()
@@ -428,7 +426,7 @@ class Stream:
         skips = sources[0].options.on_error != "raise"
 
         def are_large(table: ShardTable) -> bool:
-            return int(table.decoded_bytes.sum()) >= _UNREAD_BYTES * max(1, int(table.rows.sum()))
+            return int(table.decoded_bytes.sum()) >= TUNING.unread_row_bytes * max(1, int(table.rows.sum()))
 
         return [
             not skips

@@ -37,6 +37,7 @@ from shardio.reader import (
     read_records,
 )
 from shardio.storage import ShortReadError, advise_need
+from shardio.streaming._tuning import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -54,14 +55,6 @@ _FRAME_FIELDS = 4
 _FRAME_BYTES = 8 * _FRAME_FIELDS
 # Places of frames and payloads are 32 bits where they are dealt.
 _MOST_DEALT = 1 << 32
-# Shards of windows from which on each is opened when a row of it is wanted, for a millisecond each: ten
-# thousand small ones would be opened before the first batch, which has rows of a few hundred.
-_MANY_PIECES = 64
-# Memory for windows comes in multiples of this, at least, so that it fits again.
-_LEAST_MEMORY = 64 << 10
-_HUGE_PAGE = 2 << 20
-# Memory from here on is worth huge pages.
-_LARGE_MEMORY = 4 << 20
 # Memory that a fork copies, as any other; what Python maps by default a child would share.
 _OWN = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
@@ -122,13 +115,13 @@ class WindowData:
 
 def _mapped(size: int) -> NDArray[np.uint8]:
     """Return memory that goes back to the system at once with its last reference."""
-    if size < _LARGE_MEMORY or not hasattr(mmap, "MADV_HUGEPAGE"):
+    if size < 2 * TUNING.huge_page or not hasattr(mmap, "MADV_HUGEPAGE"):
         memory = mmap.mmap(-1, max(1, size), **_OWN)
         advise_need(memoryview(memory), 0, size)
         return np.frombuffer(memory, np.uint8, size)
     # The first touch of 512 pages costs eight times what one of a huge page does. Linux puts a map where its
     # huge pages begin if it has a whole number of them.
-    memory = mmap.mmap(-1, -(-size // _HUGE_PAGE) * _HUGE_PAGE, **_OWN)
+    memory = mmap.mmap(-1, -(-size // TUNING.huge_page) * TUNING.huge_page, **_OWN)
     with contextlib.suppress(OSError):  # a kernel without them
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8, size)
@@ -165,11 +158,11 @@ class Memory:
         with self._lock:
             self._take_back()
             room = self._most - self._used - self._kept
-            most = size + (size if room < size and self._is_mapped else max(size // 8, _LEAST_MEMORY))
+            most = size + (size if room < size and self._is_mapped else max(size // 8, TUNING.least_memory))
             fits = min((many for many in self._free if size <= many <= most), default=None)
             if fits is None:
                 # A little more than is wanted now, so that it does for what is wanted later.
-                step = max(_LEAST_MEMORY, 1 << max(0, size.bit_length() - 5))
+                step = max(TUNING.least_memory, 1 << max(0, size.bit_length() - 5))
                 fits = -(-size // step) * step
                 memory = None
             else:
@@ -433,11 +426,11 @@ def _is_opened_later(component: Component, pieces: Pieces, damage: Damage) -> bo
 
     What is skipped must not depend on when it is read.
     """
-    if damage.skips or pieces.shards.size <= _MANY_PIECES:
+    if damage.skips or pieces.shards.size <= TUNING.many_pieces:
         return False
     pool = component.source.pool
     numbers = dict.fromkeys(pieces.shards.tolist())
-    return len(numbers) > _MANY_PIECES and all(map(pool.is_local, numbers))
+    return len(numbers) > TUNING.many_pieces and all(map(pool.is_local, numbers))
 
 
 class _Later:
@@ -717,7 +710,9 @@ def read_rows(
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(frames[:, 2], out=offsets[1:])
     size = int(offsets[-1])
-    values = np.asarray(memory.take(size))[:size] if size >= _LARGE_MEMORY else np.empty(size, np.uint8)
+    values = (
+        np.asarray(memory.take(size))[:size] if size >= 2 * TUNING.huge_page else np.empty(size, np.uint8)
+    )
     with _explained(windows, len(rows)) as left:
         left.extend(read_frames(files, frames, values, offsets))
     for place, payload in _read_by_map(left, which, rows, windows, damage):
@@ -945,8 +940,9 @@ class _Loading:
                 direct = in_place.places(np.concatenate([self._rows[i] for i in own]))
         if direct is None:
             return False
-        self._place(np.concatenate([self._at(i) for i in own]), *direct)
-        self._mapped[self._numbers[id(direct[0])]] = number
+        buffer, starts, stops = direct
+        self._mapped[self._number(buffer)] = number
+        self._place(np.concatenate([self._at(i) for i in own]), self._number(buffer), starts, stops)
         return True
 
     def load_local(self, number: int, own: list[int]) -> None:
@@ -968,11 +964,7 @@ class _Loading:
         rows, at = self._rows[piece], self._at(piece)
         with _Remembered(self._component.source.pool, self._shards[piece], self._damage):
             if wait is not None:
-                for block in itertools.chain.from_iterable(wait()):
-                    low, high = np.searchsorted(
-                        rows, [block.first_row, block.first_row + len(block)]
-                    ).tolist()
-                    self._take(at[low:high], rows[low:high], block)
+                self._take(at, rows, [*itertools.chain.from_iterable(wait())])
                 return
         self._salvage(self._shards[piece], rows, at)
 
@@ -990,7 +982,7 @@ class _Loading:
             wrong = each.in_wrong_blocks()
             right = np.flatnonzero(~wrong)
             starts, stops = edges[right] + TFRECORD_HEAD, edges[right + 1] - TFRECORD_TAIL
-            self._place(at[here][right], each.buffer, starts, stops)
+            self._place(at[here][right], self._number(each.buffer), starts, stops)
             if wrong.any():
                 self._salvage(self._shards[piece], rows[here][wrong], at[here][wrong])
 
@@ -1008,7 +1000,7 @@ class _Loading:
         for own, places in zip(np.split(rows, cuts), np.split(at, cuts), strict=True):
             block = int(shard.head.blocks_of(own[:1])[0])
             with SuppressCorruption() as skipped:
-                self._take(places, own, shard.blocks.load(block))
+                self._take(places, own, [shard.blocks.load(block)])
             if skipped.error is not None:
                 self._damage.note(skipped.error, self._component.source, shard.key, own)
             if isinstance(skipped.error, NotFoundError):
@@ -1020,21 +1012,38 @@ class _Loading:
         stop = self._ends[piece]
         return np.arange(stop - len(self._rows[piece]), stop)
 
-    def _take(self, at: NDArray[np.int64], rows: NDArray[np.int64], block: kernels.OpenBlock) -> None:
-        starts, stops = block.places(block.first_row, block.first_row + len(block))
-        items = rows - block.first_row
-        self._place(at, block.buffer, starts[items], stops[items])
-
-    def _place(
-        self, at: NDArray[np.int64], buffer: Buffer, starts: NDArray[np.int64], stops: NDArray[np.int64]
+    def _take(
+        self, at: NDArray[np.int64], rows: NDArray[np.int64], blocks: Sequence[kernels.OpenBlock]
     ) -> None:
-        # Spans of a mapped shard share its map.
+        """Find rows, ascending, in the blocks that they are in."""
+        first, stop = int(rows[0]), int(rows[-1]) + 1
+        places = [block.places(first, stop) for block in blocks]
+        counts = [each.shape[1] for each in places]
+        starts, stops = np.concatenate(places, axis=1)
+        numbers = np.repeat([self._number(block.buffer) for block in blocks], counts)
+        if len(rows) < stop - first:
+            # Where each block's first place is, less the row that it is of.
+            own = np.cumsum([0, *counts[:-1]]) - [max(block.first_row, first) for block in blocks]
+            last = [block.first_row + len(block) for block in blocks]
+            items = rows + own[np.searchsorted(last, rows, side="right")]
+            numbers, starts, stops = numbers[items], starts[items], stops[items]
+        self._place(at, numbers, starts, stops)
+
+    def _number(self, buffer: Buffer) -> int:
+        # Blocks of a mapped shard share its map.
         number = self._numbers.setdefault(id(buffer), len(self.buffers))
         if number == len(self.buffers):
             self.buffers.append(buffer)
-        self.table[0, at] = number
-        self.table[1, at] = starts
-        self.table[2, at] = stops
+        return number
+
+    def _place(
+        self,
+        at: NDArray[np.int64],
+        number: int | NDArray[np.int64],
+        starts: NDArray[np.int64],
+        stops: NDArray[np.int64],
+    ) -> None:
+        self.table[0, at], self.table[1, at], self.table[2, at] = number, starts, stops
 
 
 def locate_rows(

@@ -238,7 +238,7 @@ def catalog_to_write(url: str, storage_options: Mapping[str, Any] | None, *, sin
     if METADATA in store.url.split("/"):
         message = f"{store.url} is in a folder {METADATA}/, which holds the metadata of another dataset"
         raise ValueError(message)
-    store.check_writable()
+    store.refuse_writing()
     return Catalog(store)
 
 

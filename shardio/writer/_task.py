@@ -225,7 +225,7 @@ class Task:
 
     def _put(self, *objects: tuple[str, bytes | Path]) -> None:
         """Create objects under names of this attempt's own."""
-        if not self._store.put_all_unique(objects):
+        if not self._store.put_idempotent(*objects):
             raise CommitConflictError(
                 "an object of this attempt exists already",
                 url=self._store.url_of(objects[0][0]),

@@ -139,7 +139,7 @@ def test_a_moved_file_whose_reply_was_lost_is_stored(place, tmp_path):
     url, spool = fresh(place, tmp_path), tmp_path / "spool"
     spool.write_bytes(b"records")
     policy = Counting(0, "lost after")
-    assert FaultyStore(connect(url), policy).put_idempotent("data/a", spool, move=True) is True
+    assert FaultyStore(connect(url), policy).put_idempotent(("data/a", spool)) is True
     assert [verb for verb, _ in policy.calls] == ["put_if_absent", "head"]
     assert not spool.exists()
     assert connect(url).get("data/a", max_bytes=100) == b"records"
@@ -159,4 +159,4 @@ def test_a_moved_file_that_is_gone_without_an_object_is_a_failure(tmp_path):
 
     store = FaultyStore(connect(str(tmp_path / "ds")), lose)
     with pytest.raises(StorageError, match="no answer came back"):
-        store.put_idempotent("data/a", spool, move=True)
+        store.put_idempotent(("data/a", spool))

@@ -25,7 +25,7 @@ from shardio.storage._remote import RACERS, _probed
 from tests.servers.faults import READ_FAULTS, FaultServer, Request
 from tests.servers.s3 import options_for
 from tests.suites.clock import FakeClock, SilenceClock
-from tests.suites.store import answer_of_child
+from tests.suites.store import answer_of_child, read_ranges
 
 CONTENT = np.random.default_rng(3).integers(0, 256, 200_000, np.uint8).tobytes()
 OLD = np.random.default_rng(4).integers(0, 256, 200_000, np.uint8).tobytes()
@@ -233,7 +233,7 @@ def test_retry_after_is_obeyed(server: FaultServer, clock: FakeClock) -> None:
         store = open_store(server, client, clock)
         server.next_faults("429")
         begun = clock.time
-        store.get_ranges(KEY, [0], [10])[0]
+        read_ranges(store, KEY, [0], [10])[0]
         assert clock.time - begun >= 7
 
 
@@ -358,7 +358,7 @@ def test_rotating_credentials_are_picked_up(
         clock.time += 3600
         place = 1000 * round_number
         assert bytes(file.read(place, place + 100)) == CONTENT[place : place + 100]
-        assert store.get_ranges(KEY, [5], [9])[0] == CONTENT[5:9]
+        assert read_ranges(store, KEY, [5], [9])[0] == CONTENT[5:9]
     # Expired, and not renewed: an error that says so, after few rebuilds.
     server.token = "unknown"
     builds: list[int] = []

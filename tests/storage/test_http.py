@@ -15,7 +15,7 @@ from aiohttp import web
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.storage import ShortReadError, Store, Tuning, connect
 from tests.servers.web import folder_server, serving
-from tests.suites.store import CONTENT, NAMES, answer_of_child
+from tests.suites.store import CONTENT, NAMES, answer_of_child, read_ranges
 
 URL_NAMES = [name for name in NAMES if not name.startswith(".")]
 
@@ -45,13 +45,13 @@ def store(request: pytest.FixtureRequest, url: str) -> Store:
 def test_reading(store: Store) -> None:
     assert store.get("a", max_bytes=len(CONTENT)) == CONTENT
     assert store.get("empty", max_bytes=0) == b""
-    assert store.get_ranges("a", [5], [99])[0] == CONTENT[5:99]
+    assert read_ranges(store, "a", [5], [99])[0] == CONTENT[5:99]
     with store.open("a") as file:
         views = file.read_many([500, 3, 3], [600, 4, 4])
         assert [bytes(view) for view in views] == [CONTENT[500:600], CONTENT[3:4], CONTENT[3:4]]
         assert file.size == len(CONTENT)
     with pytest.raises(ShortReadError):
-        store.get_ranges("a", [19_000], [20_001])[0]
+        read_ranges(store, "a", [19_000], [20_001])[0]
     with pytest.raises(ShortReadError):
         store.open("a").read(19_000, 20_001)
     with pytest.raises(FormatError, match="larger"):
@@ -84,7 +84,7 @@ def test_what_is_absent_is_not_found(store: Store) -> None:
 
 @pytest.mark.parametrize("name", URL_NAMES)
 def test_any_name_names_one_object(store: Store, name: str) -> None:
-    assert store.get_ranges(name, [1], [9])[0] == CONTENT[1:9]
+    assert read_ranges(store, name, [1], [9])[0] == CONTENT[1:9]
     assert bytes(store.open(name).read(1, 9)) == CONTENT[1:9]
     info = store.head(name)
     assert info is not None
@@ -100,7 +100,7 @@ def test_a_web_server_takes_no_objects_and_lists_none(store: Store) -> None:
         lambda: store.delete("a"),
         lambda: store.overwrite("x", b""),
     ):
-        with pytest.raises(StorageError, match="read-only"):
+        with pytest.raises(StorageError, match="cannot be written"):
             call()
     with pytest.raises(StorageError, match="cannot list"):
         store.list("")
@@ -111,7 +111,7 @@ def test_a_root_may_be_percent_encoded(
     url: str, folder: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = connect(f"{url}/{urllib.parse.quote('per cent')}")
-    assert store.get_ranges("a", [1], [9])[0] == CONTENT[1:9]
+    assert read_ranges(store, "a", [1], [9])[0] == CONTENT[1:9]
     # obstore would encode it once more; that is told, once.
     assert bytes(store.open("a").read(1, 9)) == CONTENT[1:9]
     assert bytes(store.open("a").read(2, 9)) == CONTENT[2:9]
@@ -120,8 +120,8 @@ def test_a_root_may_be_percent_encoded(
 
 def test_pickles_and_forks(url: str) -> None:
     store = pickle.loads(pickle.dumps(connect(f"{url}/root", engine="fsspec")))
-    assert store.get_ranges("a", [1], [9])[0] == CONTENT[1:9]
-    assert answer_of_child(lambda: store.get_ranges("a", [2], [9])[0]) == CONTENT[2:9]
+    assert read_ranges(store, "a", [1], [9])[0] == CONTENT[1:9]
+    assert answer_of_child(lambda: bytes(read_ranges(store, "a", [2], [9])[0])) == CONTENT[2:9]
 
 
 def test_a_server_without_ranges_is_explained(folder: pathlib.Path) -> None:

@@ -31,6 +31,7 @@ from shardio.storage import (
     _local as local,
     advise_need,
     connect,
+    linked_folders,
 )
 from tests.independent_reader import masked
 from tests.suites.store import CONTENT, StoreLaws, put_from_process
@@ -158,11 +159,11 @@ def test_several_objects_are_there_though_an_outcome_was_unknown(
     monkeypatch.setattr(creation, "_publish", publish)
     spool = tmp_path / "spool"
     spool.write_bytes(CONTENT)
-    assert store.put_all_unique([("shard", spool), ("index", b"index")])
+    assert store.put_idempotent(("shard", spool), ("index", b"index"))
     assert store.get("shard", max_bytes=len(CONTENT)) == CONTENT
     assert store.get("index", max_bytes=5) == b"index"
     assert list(store.list_temporaries()) == []
-    assert not store.put_all_unique([("shard", b"other"), ("third", b"3")])
+    assert not store.put_idempotent(("shard", b"other"), ("third", b"3"))
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "link"])
@@ -206,7 +207,7 @@ def test_no_file_has_its_name_before_all_are_flushed(
     flushes.refused = refused
     objects = [("a", b"first"), ("b", b"second"), ("c", b"third")]
     with pytest.raises(StorageError, match="made to fail"):
-        store.put_all_unique(objects)
+        store.put_idempotent(*objects)
     assert files(store) == []
     assert sorted(flushes.contents) == [b"first", b"second", b"third"]
 
@@ -216,11 +217,11 @@ def test_what_is_written_ahead_is_flushed_once_and_before_it_has_its_name(
 ) -> None:
     flushes = Flushes(monkeypatch)
     with store.stage("a", b"ahead") as ready:
-        assert store.put_all_unique([("a", ready)])
+        assert store.put_idempotent(("a", ready))
     assert flushes.contents == [b"ahead"]
     flushes.refused = b"lost"
     with store.stage("b", b"lost") as ready, pytest.raises(StorageError, match="made to fail"):
-        store.put_all_unique([("b", ready)])
+        store.put_idempotent(("b", ready))
     with store.stage("c", b"lost"):
         pass  # never wanted, so nothing is raised
     assert files(store) == ["a"]
@@ -235,7 +236,7 @@ def test_files_are_flushed_where_no_thread_can_be_started(
     flushes = Flushes(monkeypatch)
     monkeypatch.setattr("threading.Thread.start", refuse_to_start)
     with store.stage("c", b"third") as ready:
-        assert store.put_all_unique([("a", b"first"), ("b", b"second"), ("c", ready)])
+        assert store.put_idempotent(("a", b"first"), ("b", b"second"), ("c", ready))
     assert sorted(flushes.contents) == [b"first", b"second", b"third"]
     assert files(store) == ["a", "b", "c"]
 
@@ -340,8 +341,8 @@ def test_listing_follows_links_to_folders_only_where_asked_and_no_circle(
     assert [info.key for info in store.list("a/linked/de")] == []
     assert [info.key for info in store.list("", linked=True)] == ["a/file", "a/linked/deep/other", "a/one"]
     assert list(store.list_temporaries()) == []
-    assert store.linked_folders("a/") == ("a/linked", "a/up")
-    assert store.linked_folders("a/linked/") == ("a/linked",)
+    assert linked_folders(store, "a/") == ("a/linked", "a/up")
+    assert linked_folders(store, "a/linked/") == ("a/linked",)
     # What is removed is the link, never what it leads to.
     assert store.delete("a/one")
     assert (elsewhere / "deep" / "other").exists()

@@ -27,7 +27,7 @@ from shardio.errors import NotFoundError, StorageError
 from shardio.storage import RemoteStore, Tuning, connect, unlisted, upload_of
 from tests.servers.faults import FaultServer
 from tests.servers.s3 import make_bucket, options_for
-from tests.suites.store import answer_of_child
+from tests.suites.store import answer_of_child, read_ranges
 
 CONTENT = np.random.default_rng(5).integers(0, 256, 300_000, np.uint8).tobytes()
 
@@ -142,7 +142,7 @@ def test_metadata_is_read_without_obstore_so_that_a_parent_may_fork(server: Faul
 import os, sys
 from shardio.storage import connect
 store = connect("s3://bucket/root", storage_options={options_for(server.url)!r})
-store.get("a", max_bytes=1 << 20); store.get_ranges("a", [0], [10])[0]; store.head("a")
+store.get("a", max_bytes=1 << 20); store.head("a")
 assert "obstore" not in sys.modules
 child = os.fork()
 if child == 0:
@@ -175,7 +175,6 @@ def test_errors_hold_no_callers(server: FaultServer) -> None:
 
     calls: list[Callable[[], object]] = [
         lambda: store.get("absent", max_bytes=9),
-        lambda: store.get_ranges("absent", [0], [9])[0],
         lambda: store.head("absent"),
         lambda: store.open("absent", size=9).read(0, 9),
         lambda: store.put_if_absent("a", b"again"),
@@ -355,7 +354,7 @@ def test_a_large_spool_file_goes_up_in_parts(moto_endpoint: str, tmp_path: pathl
     assert info.size == 12_000_000
     # The ETag of an object made of parts ends with their number.
     assert info.etag.endswith('-3"')
-    assert store.get_ranges("big", [11_999_000], [12_000_000])[0] == (CONTENT * 40)[11_999_000:]
+    assert read_ranges(store, "big", [11_999_000], [12_000_000])[0] == (CONTENT * 40)[11_999_000:]
     assert list(store.list_temporaries()) == []
 
 

@@ -13,6 +13,7 @@ import pytest
 import shardio
 from shardio.order import Plan
 from shardio.streaming._held import HeldWindows
+from shardio.streaming._tuning import TUNING
 from tests.servers import s3
 from tests.servers.faults import FaultServer, fault_server
 
@@ -75,7 +76,7 @@ def test_neighbours_that_are_needed_soon_come_together(
     server: FaultServer, monkeypatch: pytest.MonkeyPatch, part_bytes: int
 ) -> None:
     """As far as there is room: where windows are held whole there is none."""
-    monkeypatch.setattr("shardio.streaming._pipeline._PART_ROW_BYTES", part_bytes)
+    monkeypatch.setattr("shardio.streaming._pipeline.TUNING", replace(TUNING, part_row_bytes=part_bytes))
     most, keep = [0], HeldWindows._keep_early
 
     def noting(self: HeldWindows, held: object, *rest: object) -> None:

@@ -29,6 +29,7 @@ from shardio.reader import Damage, FetchedRun
 from shardio.reader._files import BlockFetcher
 from shardio.reader._tuning import TUNING
 from shardio.storage._local import LocalStore
+from shardio.streaming._tuning import TUNING as STREAM_TUNING
 from shardio_indexer import adopt
 from tests.streaming.datasets import flat, plan, write
 from tests.suites.processes import run_together
@@ -365,8 +366,8 @@ def test_damage_of_local_shards_under_an_interleaved_plan(url, mmap):
 def fetched(monkeypatch):
     """Let files be read as objects of a bucket are, in parts, some windows with each fetch."""
     monkeypatch.setattr(LocalStore, "is_local", False)
-    monkeypatch.setattr("shardio.streaming._pipeline._PART_ROW_BYTES", 1)
-    monkeypatch.setattr("shardio.streaming._pipeline._GROUP_BYTES", 3 * 64 * 8)
+    some = replace(STREAM_TUNING, part_row_bytes=1, group_bytes=3 * 64 * 8)
+    monkeypatch.setattr("shardio.streaming._pipeline.TUNING", some)
 
 
 @THREADS
@@ -387,8 +388,8 @@ def test_damage_under_an_interleaved_plan(monkeypatch, url, threads, compression
     if where in ("fetched", "no frames"):
         fetched(monkeypatch)
     else:
-        monkeypatch.setattr("shardio.streaming._pipeline._LOCAL_PART_ROW_BYTES", 1)
-        monkeypatch.setattr("shardio.streaming._pipeline._READ_BYTES", 3 * 64 * 8)
+        some = replace(STREAM_TUNING, part_row_bytes=1, read_bytes=3 * 64 * 8)
+        monkeypatch.setattr("shardio.streaming._pipeline.TUNING", some)
     if where == "no frames":  # as those of many rows, which do not come with the head of an index
         monkeypatch.setattr("shardio.reader._pool.TUNING", replace(TUNING, frames_bytes=0))
     write(url, [300, 100], compression=compression)

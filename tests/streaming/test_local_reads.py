@@ -21,9 +21,10 @@ from shardio.errors import CorruptBlockError
 from shardio.order import Plan
 from shardio.reader._mapped import MappedRows
 from shardio.reader._tuning import TUNING
-from shardio.storage import _local as local, _memory
+from shardio.storage import StoreNetwork, _local as local, _memory
 from shardio.streaming import _stream, _windows
 from shardio.streaming._pipeline import PipelineOptions
+from shardio.streaming._tuning import TUNING as STREAM_TUNING
 from shardio.streaming._windows import Memory
 
 RECORD = 1000
@@ -237,7 +238,7 @@ def test_a_plan_counts_what_one_request_to_a_bucket_fetches_between_records(writ
     ds = shardio.open(url)
     far = {"global_batch": 16, "plan": SHAPE, "remainder": "keep"}
     apart = shardio.plan_report(ds.select(range(0, ROWS, 130)), **far)[0]
-    monkeypatch.setattr(_memory.MemoryStore, "gap", 128 << 10)
+    monkeypatch.setattr(_memory.MemoryStore, "network", StoreNetwork(gap=128 << 10))
     assert (fresh(url, True, "few")[1], fresh(url, True, "some")[1]) == alone  # every block holds some
     together = shardio.plan_report(ds.select(range(0, ROWS, 130)), **far)[0]
     assert together.requests < apart.requests
@@ -443,7 +444,7 @@ def test_memory_of_batches_is_used_again_but_not_below_a_view(tmp_path, monkeypa
         return mapped(size)
 
     monkeypatch.setattr(_windows, "_mapped", counting)
-    monkeypatch.setattr(_windows, "_LARGE_MEMORY", 1 << 16)
+    monkeypatch.setattr(_windows, "TUNING", replace(STREAM_TUNING, huge_page=1 << 15))
     values = np.random.default_rng(0).integers(0, 1 << 30, (MANY, 1100), dtype=np.int32)
     with shardio.DatasetWriter(tmp_path / "d", schema={"x": "int32[1100]"}, encoding="array") as out:
         for row in values:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import shardio
@@ -38,7 +40,7 @@ def test_the_first_batch_opens_the_shards_of_its_records(url, threads):
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_the_records_are_those_of_windows_that_are_opened_at_once(url, monkeypatch, threads, shuffle):
     later = numbers(make(shardio.open(url), num_threads=threads, shuffle=shuffle))
-    monkeypatch.setattr(_windows, "_MANY_PIECES", 10**9)
+    monkeypatch.setattr(_windows, "TUNING", replace(_windows.TUNING, many_pieces=10**9))
     assert later == numbers(make(shardio.open(url), num_threads=threads, shuffle=shuffle))
     assert sorted(flat(later)) == list(range(5 * SHARDS))
 

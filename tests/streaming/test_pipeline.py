@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,10 @@ import pytest
 import shardio
 from shardio.errors import CorruptBlockError
 from shardio.order import BatchReading, Plan, report
+from shardio.storage import StoreNetwork
 from shardio.storage._local import LocalStore
 from shardio.streaming import _pipeline
+from shardio.streaming._tuning import TUNING
 from shardio.streaming._windows import WindowData
 from tests.streaming.datasets import RICH, flat, memory_url, numbers, plan, rich_value, write
 
@@ -338,8 +341,7 @@ class CountedParts:
 def test_of_very_large_batches_two_are_made_at_a_time(monkeypatch, large, large_):
     """With three batches of 256 MB in the caller's hands, two more are what the stated bound leaves."""
     if large_:
-        monkeypatch.setattr(_pipeline, "_AHEAD_BYTES", 1 << 10)
-        monkeypatch.setattr(_pipeline, "_BUILT_BYTES", 1 << 10)
+        monkeypatch.setattr(_pipeline, "TUNING", replace(TUNING, ahead_bytes=1 << 10, built_bytes=1 << 10))
     found, lead = set(), _pipeline._Planner.max_groups_ahead
 
     def spied(planner, *args):
@@ -396,7 +398,7 @@ def test_windows_in_parts_give_what_whole_ones_do(monkeypatch, large, remainder,
         cut = batches(step)
         assert counted.rows > 1500 or step  # few windows begin after the middle
         with monkeypatch.context() as whole:
-            whole.setattr("shardio.streaming._pipeline._PART_ROW_BYTES", 1 << 30)
+            whole.setattr(_pipeline, "TUNING", replace(TUNING, part_row_bytes=1 << 30))
             rows, whole_windows = counted.rows, batches(step)
             assert counted.rows == rows
         assert cut == whole_windows
@@ -620,7 +622,7 @@ def test_parts_of_fetched_windows_take_memory_that_others_left(monkeypatch, fetc
 
     monkeypatch.setattr(_windows.Memory, "take", taking)
     monkeypatch.setattr(_windows, "_mapped", asking)
-    monkeypatch.setattr(_windows, "_LEAST_MEMORY", 1024)
+    monkeypatch.setattr(_windows, "TUNING", replace(TUNING, least_memory=1024))
     options = {"global_batch": 20, "plan": _PARTED, "ahead_bytes": 1 << 17}
     ds = shardio.open(fetched_url, mmap=False)
     seen = [p for batch in shardio.stream(ds, num_threads=threads, **options) for p in batch["payload"]]
@@ -644,7 +646,7 @@ def test_windows_of_one_fetch_are_of_like_length(monkeypatch, fetched_url):
     monkeypatch.setattr(_stream, "load_parts", noting)
     reading = BatchReading(0, 0, alone=False)
     monkeypatch.setattr("shardio.streaming._pipeline._Planner._first_reading", lambda self, group: reading)
-    monkeypatch.setattr("shardio.streaming._pipeline._GROUP_BYTES", 300 << 10)
+    monkeypatch.setattr(_pipeline, "TUNING", replace(TUNING, group_bytes=300 << 10))
     monkeypatch.setattr("shardio.streaming._pipeline._neighbours", lambda *_, **__: None)
     ds = shardio.open(fetched_url, mmap=False)
     stream = shardio.stream(ds, global_batch=20, plan=_PARTED, num_threads=0)
@@ -657,7 +659,7 @@ def test_windows_of_one_fetch_are_of_like_length(monkeypatch, fetched_url):
 def test_steps_that_are_too_large_come_one_by_one(monkeypatch, fetched_url):
     """Windows and batches of several would take more than the process may hold."""
     from_bucket(monkeypatch)
-    monkeypatch.setattr(_pipeline, "_LARGE_STEP_BYTES", 1)
+    monkeypatch.setattr(_pipeline, "TUNING", replace(TUNING, large_step_bytes=1))
     waiting = []
     has_room = _pipeline._PassThreads._has_room
 
@@ -702,7 +704,7 @@ def test_groups_from_a_bucket_are_planned_two_at_a_time(monkeypatch, fetched_url
     options["ahead_bytes"] = 1 << 18  # four groups of three steps
     records = {}
     for together in (1, 2):
-        monkeypatch.setattr(_pipeline, "_PLANNED_TOGETHER", together)
+        monkeypatch.setattr(_pipeline, "TUNING", replace(TUNING, planned_together=together))
         stream = shardio.stream(shardio.open(fetched_url, mmap=False), **options)
         records[together] = [bytes(each) for batch in stream for each in batch["payload"]]
     assert records[1] == records[2]
@@ -783,7 +785,7 @@ def test_a_resume_reads_what_is_still_to_be_delivered(monkeypatch, tmp_path, nam
 )
 def test_more_is_under_way_the_farther_the_store(ds, monkeypatch, latency, mebibytes, threads):
     """What a slow answer leaves idle is asked for meanwhile; an unknown store is taken for a near one."""
-    monkeypatch.setattr("shardio.storage.MemoryStore.latency", latency)
+    monkeypatch.setattr("shardio.storage.MemoryStore.network", StoreNetwork(latency=latency))
     seen, real = [], _pipeline.PipelineOptions.from_stream
 
     def of(*args, **options):
