@@ -509,9 +509,10 @@ def check_frames_part(
         raise broken("does not match its checksum", f"{expected:#010x}", f"{crc:#010x}")
     least = _least_frame(index.framing)
     if len(part):
-        sizes = np.diff(part.astype(np.int64), prepend=0)
-        if int(sizes.min()) < least:
-            raise broken("holds a frame that is too small", f"at least {least} bytes", int(sizes.min()))
+        ends = part.astype(np.int64)
+        smallest = int((ends[1:] - ends[:-1]).min(initial=ends[0]))
+        if smallest < least:
+            raise broken("holds a frame that is too small", f"at least {least} bytes", smallest)
         if int(part[-1]) != int(index.block_decoded_bytes[block]):
             raise broken(
                 "does not end where the block does", int(index.block_decoded_bytes[block]), int(part[-1])
