@@ -18,14 +18,20 @@ _PASSED = frozenset(
 )  # fmt: skip
 
 
+_REGISTRY: dict[str | tuple[str, type[Warning], int], int] = {}
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the nearest line up the stack that is the caller's own.
 
-    In a thread or process that runs nothing of the caller's it is the outermost line.
+    A thread or process that runs nothing of the caller's has no such line: the warning is this package's.
     """
     frame = sys._getframe(1)  # noqa: SLF001 - `warnings` has `skip_file_prefixes` from Python 3.12 on
     while frame.f_back is not None and _package(frame.f_globals) in _PASSED:
         frame = frame.f_back
+    if _package(frame.f_globals) in _PASSED:
+        warnings.warn_explicit(message, category, "shardio", 1, module="shardio", registry=_REGISTRY)
+        return
     names = frame.f_globals
     warnings.warn_explicit(
         message,

@@ -20,8 +20,10 @@ Shards of attempts that no receipt of a complete one names stay for `shardio gc`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 
 from shardio.catalog._catalog import Catalog, Version
 from shardio.catalog._merge import MODES, commit_receipts
@@ -62,13 +64,14 @@ def find_safe_work(catalog: Catalog, session: str, task: int) -> SafeWork | None
     A complete attempt counts before incomplete ones; of several, the one with the most rows.
     """
     keys = [key for key in _receipt_keys(catalog, session) if key.task == task]
-    complete = _best(catalog, [key for key in keys if key.sequence is None])
-    if complete is not None:
+    ended = sorted(key for key in keys if key.sequence is None)
+    if ended:
+        complete = _best([*_read_all(catalog, ended).values()])
         return SafeWork(complete, complete.table, complete.attempt)
-    partial = [key for key in keys if key.sequence is not None]
-    if not partial:
+    begun = [key for key in keys if key.sequence is not None]
+    if not begun:
         return None
-    last = max(partial, key=lambda key: (key.sequence or 0, key.attempt))
+    last = max(begun, key=lambda key: (key.sequence or 0, key.attempt))
     # Each receipt was created after the one before it, so the chain to the first is whole.
     chain = [_read(catalog, last)]
     while chain[-1].sequence > 0:
@@ -83,13 +86,16 @@ def complete_tasks(catalog: Catalog, session: str) -> set[int]:
     return {key.task for key in _receipt_keys(catalog, session) if key.sequence is None}
 
 
-def items_of_tasks(catalog: Catalog, session: str) -> dict[int, frozenset[bytes]]:
-    """Return of each task that has ended what its attempts say they were made from; one request a receipt."""
-    keys = [key for key in _receipt_keys(catalog, session) if key.sequence is None]
+def complete_receipts(catalog: Catalog, session: str) -> dict[ReceiptKey, Receipt]:
+    """Return the receipts of tasks that have ended; one request each, side by side."""
+    return _read_all(catalog, [key for key in _receipt_keys(catalog, session) if key.sequence is None])
+
+
+def items_of_tasks(receipts: Mapping[ReceiptKey, Receipt]) -> dict[int, frozenset[bytes]]:
+    """Return of each task that has ended what its attempts say they were made from."""
     found: dict[int, frozenset[bytes]] = {}
-    read = catalog.store.concurrently(lambda key: _read(catalog, key).items_sha256, keys)
-    for key, sha256 in zip(keys, read, strict=True):
-        found[key.task] = found.get(key.task, frozenset()) | {sha256}
+    for key, receipt in receipts.items():
+        found[key.task] = found.get(key.task, frozenset()) | {receipt.items_sha256}
     return found
 
 
@@ -114,6 +120,7 @@ def commit_session(
     *,
     mode: str | None = None,
     attempts: Mapping[int, str] | None = None,
+    known: Mapping[ReceiptKey, Receipt] = MappingProxyType({}),
 ) -> Version:
     """Commit the tasks `0 .. tasks - 1` of a session as one new version.
 
@@ -123,6 +130,7 @@ def commit_session(
         tasks: how many there are; each must have ended at least once.
         mode: "create", "append" or "overwrite"; None for what the tasks were opened with.
         attempts: by task, the one that counts, where the caller knows; None for the one with most rows.
+        known: receipts that the caller has read.
 
     Returns:
         The new version, or the latest one where the session was merged before with the same content.
@@ -134,10 +142,10 @@ def commit_session(
     if mode is not None and mode not in MODES:
         raise ValueError(f"mode={mode!r} must be one of {', '.join(MODES)}")
     if attempts is None:
-        receipts = _receipts(catalog, session, tasks)
+        receipts = _receipts(catalog, session, tasks, known)
     else:
         keys = [ReceiptKey(session, task, attempt, None) for task, attempt in sorted(attempts.items())]
-        receipts = [_read(catalog, key) for key in keys]
+        receipts = [*_read_all(catalog, keys).values()]
     modes = {receipt.mode for receipt in receipts}
     if mode is None and len(modes) > 1:
         raise ValueError(
@@ -156,7 +164,9 @@ def session_shards(catalog: Catalog, session: str, tasks: int) -> ShardTable:
     return ShardTable.concatenate([receipt.table for receipt in _receipts(catalog, session, tasks)])
 
 
-def _receipts(catalog: Catalog, session: str, tasks: int) -> list[Receipt]:
+def _receipts(
+    catalog: Catalog, session: str, tasks: int, known: Mapping[ReceiptKey, Receipt] = MappingProxyType({})
+) -> list[Receipt]:
     """Return the complete receipt of each task that counts."""
     check_session(session)
     tasks = check_tasks(tasks)
@@ -177,7 +187,9 @@ def _receipts(catalog: Catalog, session: str, tasks: int) -> list[Receipt]:
         raise ValueError(
             f"tasks={tasks}, but session {session!r} also holds {_ranges(beyond)}; give their true number"
         )
-    return [receipt for task in range(tasks) if (receipt := _best(catalog, attempts[task])) is not None]
+    keys = [key for of_task in attempts.values() for key in of_task]
+    there = {**known, **_read_all(catalog, [key for key in keys if key not in known])}
+    return [_best([there[key] for key in sorted(attempts[task])]) for task in range(tasks)]
 
 
 def _receipt_keys(catalog: Catalog, session: str) -> Iterator[ReceiptKey]:
@@ -200,10 +212,13 @@ def _read(catalog: Catalog, key: ReceiptKey) -> Receipt:
     return receipt
 
 
-def _best(catalog: Catalog, keys: list[ReceiptKey]) -> Receipt | None:
+def _read_all(catalog: Catalog, keys: Sequence[ReceiptKey]) -> dict[ReceiptKey, Receipt]:
+    return dict(zip(keys, catalog.store.concurrently(partial(_read, catalog), keys), strict=True))
+
+
+def _best(receipts: Sequence[Receipt]) -> Receipt:
     """Return the complete attempt with the most rows; a rerun that continued holds what the first held."""
-    receipts = [_read(catalog, key) for key in sorted(keys)]
-    return max(receipts, key=lambda receipt: int(receipt.table.rows.sum()), default=None)
+    return max(receipts, key=lambda receipt: int(receipt.table.rows.sum()))
 
 
 def _ranges(tasks: list[int], most: int = 20) -> str:

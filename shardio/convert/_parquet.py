@@ -838,7 +838,14 @@ class ArrowTable(_ArrowRows):
             return place.to_arrow()
         # An index that is more than row numbers is data.
         plain = type(place.index).__name__ == "RangeIndex" and place.index.name is None
-        return pa.Table.from_pandas(place if plain else place.reset_index(), preserve_index=False)
+        try:
+            return pa.Table.from_pandas(place if plain else place.reset_index(), preserve_index=False)
+        except (pa.ArrowException, OverflowError) as error:
+            raise SchemaError(
+                f"Arrow has no type for the values of {_odd_columns(place)}",
+                found=str(error.args[0]),
+                advice="give the column one type, as in df.astype({'NAME': 'float64'}), or drop it",
+            ) from error
 
     @cached_property
     def _heads(self) -> list[_Head | BadRecord]:
@@ -865,6 +872,19 @@ class ArrowTable(_ArrowRows):
                 yield Sample(f"row {row}", value)
                 row += 1
         yield from _notes_on_structs(piece, missing)
+
+
+def _odd_columns(frame: Any) -> str:
+    """Name the columns of a frame of pandas that cannot be columns of Arrow."""
+    import pyarrow as pa
+
+    odd = []
+    for name, column in frame.items():
+        try:
+            pa.array(column, from_pandas=True)
+        except (pa.ArrowException, OverflowError):
+            odd.append(repr(name))
+    return f"column {', '.join(odd)}" if odd else "the index"
 
 
 class _Head(NamedTuple):

@@ -46,6 +46,7 @@ from typing import IO, Any, ClassVar, Self, cast
 import numpy as np
 
 from shardio import kernels
+from shardio.catalog import check_place
 from shardio.codecs import arrow_array
 from shardio.convert._images import IMAGE_ENDINGS
 from shardio.convert._parquet import arrow_field, arrow_schema
@@ -54,7 +55,7 @@ from shardio.format import MAX_JSON_DEPTH, sample_name
 from shardio.metadata import Feature, Schema, check_foreign_key, image_type
 from shardio.sources import is_clutter
 from shardio.storage import Store, connect, holds
-from shardio.writer import AtomicWriter
+from shardio.writer import AtomicWriter, catalog_to_write
 
 _MEMBER_ENDINGS = {
     "jpeg": ("jpg", "jpeg"), "png": ("png",), "webp": ("webp",), "tiff": ("tif", "tiff"),
@@ -75,11 +76,13 @@ def empty_target(target: str, storage_options: Mapping[str, object] | None = Non
     """Return the place of an export, where nothing may be.
 
     Raises:
-        CommitConflictError: there is something already.
+        CommitConflictError: there is something already, or the place is within a dataset.
         StorageError: the place cannot be written.
+        ValueError: the place is in the metadata of a dataset.
     """
-    store = connect(target, storage_options=storage_options)
-    store.refuse_writing()
+    store = catalog_to_write(target, storage_options, single_writer=False).store
+    # Whatever looks after the files of the dataset would meet the others.
+    check_place(store.url, storage_options)
     if next(iter(store.list()), None) is not None:
         advice = "export to a new place"
         raise CommitConflictError("there is something here already", url=store.url, advice=advice)

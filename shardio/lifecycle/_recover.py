@@ -34,6 +34,7 @@ from shardio.metadata import (
     parse_data_key,
     parse_list,
     parse_receipt_key,
+    parse_sessions,
     session_digest,
     usable_keys,
 )
@@ -166,7 +167,13 @@ def _known(catalog: Catalog, found: Metadata) -> tuple[set[str], set[str], set[s
 
 
 def _listed(catalog: Catalog, key: str) -> ShardTable:
-    return parse_list(catalog.store.get(key, max_bytes=catalog.limits.manifest))[0]
+    """Return the shards of a list; none of a list of sessions."""
+    data = catalog.store.get(key, max_bytes=catalog.limits.manifest)
+    try:
+        return parse_list(data)[0]
+    except FormatError:
+        parse_sessions(data)
+        return ShardTable.from_entries([])
 
 
 def _listed_entries(catalog: Catalog, found: Metadata) -> dict[str, ShardEntry]:
@@ -179,7 +186,7 @@ def _listed_entries(catalog: Catalog, found: Metadata) -> dict[str, ShardEntry]:
         try:
             table = read_intact(partial(_listed, catalog, info.key))
         except (ShardioError, ValueError):
-            continue  # a list of sessions, or damaged
+            continue
         for entry in table:
             known = out.get(entry.key)
             if not entry.adopted and (known is None or entry.live_rows < known.live_rows):

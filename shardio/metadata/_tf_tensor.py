@@ -206,7 +206,7 @@ def _parsed(data: bytes | bytearray | memoryview) -> tuple[str, npt.NDArray[Any]
         raise SchemaError(f"a tensor of TensorFlow's type {name} has no array of NumPy")
     dtype, field = _TYPES[message.dtype]
     count = math.prod(shape)
-    if count * dtype.itemsize > _MOST_BYTES:
+    if math.prod(max(size, 1) for size in shape) * dtype.itemsize > _MOST_BYTES:
         # A few bytes may claim any size, since one value stands for all that follow.
         raise CorruptRecordError("a tensor is larger than a record can be", found=shape)
     name = BFLOAT16 if message.dtype == _BFLOAT16 else dtype.name

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shardio.errors import BadRecord, CommitConflictError, StorageError
 from shardio.parallel._jobs import JobRunner, LostJob
 from shardio.parallel._pool import check_travels
-from shardio.parallel._task import Note, TaskItems, TaskResult, TaskSpec, items_digest, run_task
+from shardio.parallel._task import Note, TaskItems, TaskResult, TaskSpec, run_task
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -166,7 +166,7 @@ class Driver:
         for part in cut.parts:
             self.tasks = max(self.tasks, part.task + 1)
             if part.task in done:
-                if not {b"", items_digest(part)}.issuperset(done[part.task]):
+                if not {b"", self._spec.items_of(part)}.issuperset(done[part.task]):
                     raise self._other_items(part)
                 self._progress = self._progress._replace(done=self._progress.done + 1)
             else:

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardio.callers import warn
-from shardio.catalog import commit_session, forget_session, items_of_tasks, session_shards
+from shardio.catalog import (
+    commit_session,
+    complete_receipts,
+    forget_session,
+    items_of_tasks,
+    session_shards,
+)
 from shardio.errors import CommitConflictError, SchemaError, StorageError
 from shardio.metadata import look_alike, random_id
 from shardio.parallel._driver import Driver, Progress, cut_items
@@ -63,6 +69,7 @@ class RunOptions:
         on_error: "raise" or "skip".
         progress: True to print it, or a function of a `Progress`.
         noted: takes what the tasks noted, in the place of the report.
+        origin: what tells the items of the write from others, where those of a task do not; 32 bytes.
     """
 
     executor: Executor | None = None
@@ -71,6 +78,7 @@ class RunOptions:
     on_error: str = "raise"
     progress: bool | Callable[[Progress], None] = False
     noted: list[Note] | None = None
+    origin: bytes = b""
 
 
 def catalog_of(url: str, writer: Mapping[str, Any]) -> Catalog:
@@ -127,8 +135,9 @@ def write_session(
     before = catalog.latest()
     check_mode(catalog, before, writer["mode"], name, writer.get("storage_options"))
     cut = cut_items(items, run.tasks)
-    done = items_of_tasks(catalog, name) if session is not None else {}
-    spec = TaskSpec(url, name, function, writer, run.on_error, encoded)
+    known = complete_receipts(catalog, name) if session is not None else {}
+    done = items_of_tasks(known)
+    spec = TaskSpec(url, name, function, writer, run.on_error, encoded, run.origin)
     with displayed(run.progress, "write") as show:
         driver = Driver(spec, run.executor, show, workers=run.workers)
         try:
@@ -148,7 +157,7 @@ def write_session(
             large = _gather(url, session_shards(catalog, name, driver.tasks), run, writer)
         if large is None:
             committing = True
-            version = commit_session(catalog, name, driver.tasks, mode=writer["mode"])
+            version = commit_session(catalog, name, driver.tasks, mode=writer["mode"], known=known)
     except BaseException as error:
         if session is None:
             _give_up(catalog, name, driver.tasks, error, committing=committing)

@@ -8,6 +8,7 @@ dataset.  The same seed gives the same order for the same items, whatever the nu
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import shutil
 import sys
 import tempfile
@@ -18,15 +19,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from shardio.errors import BadRecord
+from shardio.catalog import complete_receipts, items_of_tasks
+from shardio.errors import BadRecord, CommitConflictError
+from shardio.metadata import Schema
 from shardio.order import Permutation
+from shardio.parallel._driver import cut_items
 from shardio.parallel._session import RunOptions, WriteReport, catalog_of, merged_before, write_session
-from shardio.parallel._task import Encoded, Note, values_of
+from shardio.parallel._task import Encoded, Note, items_digest, values_of
 from shardio.reader import DatasetReader, open as open_dataset
 from shardio.writer import encoder, is_codec, resolve_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from shardio.catalog import Catalog
+    from shardio.codecs import RecordCodec
 
 
 # A lookup of that much is enough to merge near reads, and few enough bytes to hold.
@@ -50,12 +57,19 @@ def write_twice(
     """Write `items`, shuffled by a seed or not, into so many shards a split, or as tasks leave them.
 
     With a session the spool keeps its place, so that a rerun finds the first pass done, or continues with it.
+
+    Raises:
+        CommitConflictError: the session was written from other items, or in another order.
     """
+    catalog = catalog_of(url, writer)
+    write = _TwoPasses(catalog, session, seed, shards)
     before = merged_before(url, session, writer)
-    if before is not None:
+    if before is not None and write.noted():
+        write.check(map(items_digest, cut_items(items, run.tasks).parts), before.records)
         return before
-    encode = _encoder(url, writer)
-    with _spool(writer.get("spool_dir"), session) as spool:
+    schema = _schema(catalog, writer)
+    encode = encoder(schema)
+    with _spool(writer.get("spool_dir"), write.spool_name(schema)) as spool:
         first = write_session(
             spool,
             items,
@@ -65,6 +79,10 @@ def write_twice(
             writer={"mode": "create", "splits": writer.get("splits")},
             gather=False,
         )
+        origin = b""
+        if session is not None:
+            noted = items_of_tasks(complete_receipts(catalog_of(spool, {}), first.session))
+            origin = write.check((max(noted[task]) for task in sorted(noted)), first.records)
         runs: list[list[Run]] = [[run] for run in _runs(spool)] if shards is None else _shares(spool, shards)
         if shards is not None:
             # A task is a share, and leaves one shard of each split.
@@ -74,7 +92,7 @@ def write_twice(
             runs,
             _Spooled(spool, seed),
             session=session,
-            run=replace(run, on_error="raise"),
+            run=replace(run, on_error="raise", origin=origin),
             writer=writer,
             encoded=True,
         )
@@ -82,23 +100,74 @@ def write_twice(
     return replace(report, skipped=first.skipped, notes=notes)
 
 
-def _encoder(url: str, writer: dict[str, Any]) -> Callable[[Any], bytes]:
+def _schema(catalog: Catalog, writer: Mapping[str, Any]) -> Schema | RecordCodec | None:
     """Return what `DatasetWriter` with these options encodes with."""
-    schema = writer["schema"]
-    if is_codec(schema):
-        return encoder(schema)
-    base = catalog_of(url, writer).latest() if writer["mode"] == "append" else None
-    return encoder(resolve_schema(schema, writer.get("encoding"), base))
+    given = writer["schema"]
+    if is_codec(given):
+        codec: RecordCodec = given
+        return codec
+    base = catalog.latest() if writer["mode"] == "append" else None
+    return resolve_schema(given, writer.get("encoding"), base)
+
+
+class _TwoPasses:
+    """One write in two passes, as its receipts and its spool tell it from others.
+
+    Tasks of the second pass are made of positions, which are the same for other items and another seed; so
+    their receipts say what all of it was made from.
+    """
+
+    def __init__(self, catalog: Catalog, session: str | None, seed: int | None, shards: int | None) -> None:
+        self._catalog = catalog
+        self._session = session
+        self._order = f"{seed} {shards}"
+
+    def spool_name(self, schema: Schema | RecordCodec | None) -> str | None:
+        """Return what the spool of a session is called: others may have its id, or encode in another way."""
+        if self._session is None:
+            return None
+        form = (
+            schema.to_message().SerializeToString(deterministic=True)
+            if isinstance(schema, Schema)
+            else type(schema).__qualname__.encode()
+        )
+        place = hashlib.sha256(self._catalog.store.url.encode("utf-8", "surrogatepass") + b"\0" + form)
+        return f"shardio-shuffle-{self._session}-{place.hexdigest()[:16]}"
+
+    def noted(self) -> frozenset[bytes]:
+        """Return what receipts of tasks that have ended say of their origin."""
+        if self._session is None:
+            return frozenset()
+        return frozenset().union(*items_of_tasks(complete_receipts(self._catalog, self._session)).values())
+
+    def check(self, items: Iterable[bytes], records: Mapping[str, int]) -> bytes:
+        """Return the origin of this write, 32 bytes, given the digests of the first pass and its records.
+
+        Raises:
+            CommitConflictError: tasks have ended that say another one.
+        """
+        digest = hashlib.sha256(f"{self._order} {sorted(records.items())}\0".encode())
+        for each in items:
+            digest.update(each)
+        if not self.noted() <= {digest.digest()}:
+            raise CommitConflictError(
+                f"session {self._session!r} was written from other items, or in another order",
+                url=self._catalog.store.url,
+                expected="the items and options of the run before",
+                advice="give the same items, tasks=, shards=, shuffle= and seed= to continue; or "
+                "another session= to write these from the start",
+            )
+        return digest.digest()
 
 
 @contextlib.contextmanager
-def _spool(folder: str | Path | None, session: str | None) -> Iterator[str]:
+def _spool(folder: str | Path | None, name: str | None) -> Iterator[str]:
     """Yield the path of the spool; it is gone afterwards, unless a rerun of the session will want it."""
-    if session is None:
-        with tempfile.TemporaryDirectory(prefix="shardio-shuffle-", dir=folder) as name:
-            yield str(Path(name) / "spool")
+    if name is None:
+        with tempfile.TemporaryDirectory(prefix="shardio-shuffle-", dir=folder) as made:
+            yield str(Path(made) / "spool")
         return
-    spool = Path(folder or tempfile.gettempdir()) / f"shardio-shuffle-{session}"
+    spool = Path(folder or tempfile.gettempdir()) / name
     yield str(spool)
     shutil.rmtree(spool, ignore_errors=True)
 

@@ -135,13 +135,9 @@ class _Opening:
         pool: that keeps the shard.
         number: of the shard.
         streamed: all of it is read.
-
-    Attributes:
-        pid: the process that it is opened in.
     """
 
     def __init__(self, pool: ShardPool, number: int, *, streamed: bool) -> None:
-        self.pid = os.getpid()
         self._streamed = streamed
         self._pool = pool
         self._number = number
@@ -220,6 +216,7 @@ class ShardPool:
         self._few_frames = 4 * table.sum("rows") <= TUNING.all_frames_bytes
         self._open: dict[int, OpenShard] = {}
         self._opening: dict[int, _Opening] = {}
+        self._opening_pid = os.getpid()
         # Every lookup asks for deleted rows, and few versions have any.
         self._has_deletions = table.holds("deletion_key")
         self._deleted: dict[int, NDArray[np.int64]] = {}
@@ -397,14 +394,12 @@ class ShardPool:
 
     def _opening_of(self, number: int, *, streamed: bool = False) -> _Opening:
         """Return what opens a shard: what another thread has begun, if there is one."""
+        if self._opening_pid != os.getpid():
+            # The threads that began them, and those that answers would come from, are not in a forked child.
+            self._opening_pid, self._opening = os.getpid(), {}
         opening = self._opening.get(number)
-        # The thread that began it, and the one that its answer would come from, are not in a forked child.
-        if opening is None or opening.pid != os.getpid():
-            new = _Opening(self, number, streamed=streamed)
-            if opening is None:
-                opening = self._opening.setdefault(number, new)
-            else:
-                opening = self._opening[number] = new
+        if opening is None:
+            opening = self._opening.setdefault(number, _Opening(self, number, streamed=streamed))
         return opening
 
     def begin_index(self, number: int, *, streamed: bool = False) -> Callable[[], _OpenIndex]:

@@ -18,6 +18,8 @@ _SCHEME = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+://
 # Filesystems of fsspec within a file of another one; elsewhere keys may hold "::".
 _WITHIN_A_FILE = ("zip://", "tar://", "libarchive://", "reference://")
 _ANOTHER_URL = re.compile(r"::[A-Za-z][A-Za-z0-9+.-]+:/")
+_WEB = ("http://", "https://")
+_UNENCODED = "!$&'()*,;=:@"  # in a component of a path; some servers read "+" as a space
 _SAME_STORES = {"s3a://": "s3://", "gcs://": "gs://", "abfs://": "az://"}
 _MAGIC = re.compile(r"[*?\[]")
 _INNERMOST = re.compile(r"\{([^{}]*)\}")
@@ -53,13 +55,21 @@ class SplitUrl(NamedTuple):
                 "local ones; unpack it and name the folder. A dataset of shardio's is opened by such an "
                 "address: shardio.open(url)"
             )
-        if scheme in ("http://", "https://") and ("?" in match[2] or "#" in match[2]):
+        if scheme in _WEB and ("?" in match[2] or "#" in match[2]):
             raise ValueError(
                 f"{text!r}: a URL with a query cannot be read by ranges from a dataset; use plain addresses"
             )
         parts = [part for part in match[2].split("/") if part]
         if not parts:
             raise ValueError(f"{text!r} names no bucket")
+        if scheme.endswith(_WEB):
+            # One file has many addresses there: it is found to be one by one of them.
+            user, at, host = parts[0].rpartition("@")
+            host = host.lower().removesuffix(":443" if scheme.endswith("https://") else ":80")
+            parts = [
+                f"{user}{at}{host}",
+                *(_encoded(urllib.parse.unquote_to_bytes(part)) for part in parts[1:]),
+            ]
         return cls(scheme, tuple(parts))
 
     @property
@@ -70,7 +80,7 @@ class SplitUrl(NamedTuple):
     @property
     def is_web(self) -> bool:
         """Whether a web server answers for it."""
-        return self.scheme.endswith(("http://", "https://"))
+        return self.scheme.endswith(_WEB)
 
     @property
     def folder(self) -> SplitUrl:
@@ -83,7 +93,7 @@ class SplitUrl(NamedTuple):
 
     def join_key(self, key: str) -> SplitUrl:
         """Return the place of a key below this one: web addresses are percent-encoded, keys are not."""
-        return self.join(urllib.parse.quote(key) if self.is_web else key)
+        return self.join(_encoded(key.encode("utf-8", "surrogateescape"), "/") if self.is_web else key)
 
     def below(self, folder: SplitUrl) -> str | None:
         """Return the key of this place under a folder, or None where it is elsewhere."""
@@ -93,6 +103,11 @@ class SplitUrl(NamedTuple):
             return None
         key = "/".join(self.parts[count:])
         return urllib.parse.unquote(key) if self.is_web else key
+
+
+def _encoded(part: bytes, more: str = "") -> str:
+    """Return a part of the path of a web address, percent-encoded where it must be."""
+    return urllib.parse.quote(part, safe=_UNENCODED + more)
 
 
 def common_folder(folders: Iterable[SplitUrl]) -> SplitUrl | None:

@@ -86,6 +86,7 @@ def made(shape=(), **fields):
         (made(dtype=8, shape=[2], scomplex_val=[1, 2, 3]), "imaginary part"),
         (made(dtype=1, shape=[-1]), "no shape that an array can have"),
         (made(dtype=1, shape=[1 << 40], float_val=[1]), "larger than a record can be"),
+        (made(dtype=1, shape=[1 << 62, 0]), "larger than a record can be"),
         (made(dtype=7, shape=[1 << 40], string_val=[b"a"]), "another number of strings"),
         (made(dtype=7, shape=[1], tensor_content=b"\x01a"), "in its content"),
     ],

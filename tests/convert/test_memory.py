@@ -67,6 +67,13 @@ def test_frames_of_pandas_keep_an_index_that_is_data(tmp_path):
     assert chosen[0] == {"index": 1, "word": "b", "kind": "v", "x": np.float32(2)}
 
 
+def test_a_column_of_pandas_without_one_type_is_named(tmp_path):
+    for values in ([1, "two"], [b"x", 1.5], [1j, 2j], [2**70, 1]):
+        with pytest.raises(SchemaError, match="no type for the values of column 'odd'"):
+            shardio.from_pandas(pd.DataFrame({"n": [1, 2], "odd": values}), tmp_path / "ds")
+    assert not (tmp_path / "ds").exists()
+
+
 class Polars:
     """A stand-in of its frames, which have this one method: the tests do not install polars."""
 

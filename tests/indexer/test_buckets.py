@@ -98,6 +98,11 @@ def test_web_servers_by_a_list_of_urls(tmp_path) -> None:
         report = shardio_indexer.adopt(f"@{listing}", into=tmp_path / "mine", workers=1)
         assert report.ok, report
         assert list(opened(report.opens)) == list(shardio.open(_local(folder / "a b")))
+        other = url.replace("http://", "HTTP://")
+        again = shardio_indexer.adopt(
+            [f"{other}/a b/{names[0]}", f"{url}/%61%20b/{names[1]}"], into=tmp_path / "mine", workers=1
+        )
+        assert (again.version, again.adopted) == (1, 0), "the same files by other addresses"
         with pytest.raises(ValueError, match="cannot be listed"):
             shardio_indexer.adopt(f"{url}/*.tar", into=tmp_path / "other")
         missing = shardio_indexer.adopt(

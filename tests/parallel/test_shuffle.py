@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import shardio
+from shardio.errors import CommitConflictError
 from shardio.order import Permutation
 from shardio.parallel import _shuffle
 from tests.parallel import jobs
@@ -187,3 +188,57 @@ def test_a_conversion_into_a_number_of_shards(tmp_path, fractions) -> None:
         assert max(rows) - min(rows) <= 1
         found = numbers(tmp_path / "ds", name)
         assert found == sorted(found)
+
+
+@pytest.mark.parametrize("how", [{"shuffle": True, "seed": 1}, {"shards": 3}])
+@pytest.mark.parametrize("kind", [list, iter])
+def test_a_session_in_two_passes_is_of_its_items(tmp_path, how, kind) -> None:
+    """Committed, it is the answer to a rerun with the same items, and to no other."""
+    options = {**how, "session": "s", "workers": 1, "spool_dir": tmp_path}
+    report = WRITE(tmp_path / "ds", kind(range(20)), jobs.number, **options)
+    again = WRITE(tmp_path / "ds", kind(range(20)), jobs.number, **options)
+    assert (again.version, again.records) == (report.version, {"train": 20})
+    seed = {"seed": 2} if "seed" in how else {"shards": 4}
+    for items, other in ((range(1, 21), {}), (range(21), {}), (range(20), seed)):
+        with pytest.raises(CommitConflictError, match="from other items, or in another order"):
+            WRITE(tmp_path / "ds", kind(items), jobs.number, **options | other)
+
+
+def test_another_seed_does_not_continue_a_shuffle(tmp_path) -> None:
+    """Tasks that had ended hold other records than the same ones of the other order."""
+    options = {"shuffle": True, "tasks": 4, "session": "s", "workers": 1, "spool_dir": tmp_path}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_shuffle, "_LOOKUP_RECORDS", 5)
+        read = _shuffle._Spooled._read
+
+        def fail(self, split, start, stop):
+            if start >= 10:
+                raise OSError("gone")
+            return read(self, split, start, stop)
+
+        with pytest.MonkeyPatch.context() as failing:
+            failing.setattr(_shuffle._Spooled, "_read", fail)
+            with pytest.raises(OSError, match="gone"):
+                WRITE(tmp_path / "ds", range(20), jobs.number, seed=1, **options)
+        with pytest.raises(CommitConflictError, match="in another order"):
+            WRITE(tmp_path / "ds", range(20), jobs.number, seed=2, **options)
+        report = WRITE(tmp_path / "ds", range(20), jobs.number, seed=1, **options)
+    assert report.reused == 2
+    assert numbers(tmp_path / "ds") == Permutation(20, 1)[range(20)].tolist()
+
+
+def test_a_spool_is_of_one_dataset_and_one_schema(tmp_path) -> None:
+    """Sessions of two datasets may have one id, and the same items."""
+    options = {"shuffle": True, "session": "s", "workers": 1, "spool_dir": tmp_path}
+    with pytest.MonkeyPatch.context() as patch:
+
+        def fail(self, run):
+            raise OSError("gone")
+
+        patch.setattr(_shuffle._Spooled, "__call__", fail)
+        with pytest.raises(OSError, match="gone"):
+            WRITE(tmp_path / "one", range(20), jobs.number, **options)
+    WRITE(tmp_path / "two", range(20), lambda n: {"n": -n}, **options)
+    assert sorted(numbers(tmp_path / "two")) == list(range(-19, 1))
+    shardio.write_dataset(tmp_path / "one", range(20), jobs.number, schema={"n": "float32"}, **options)
+    assert sorted(numbers(tmp_path / "one")) == list(range(20))

@@ -218,6 +218,18 @@ def test_a_forked_child_reads_on(urls):
     assert list(ds) == wanted
 
 
+def test_a_forked_child_counts_what_it_opens(urls):
+    """What another thread was just opening takes no room there: that thread is the parent's."""
+    ds, wanted = both(urls, "gzip", "local")
+    pool = ds.source.pool
+    pool._opening_of(0)  # as of a thread that is about to
+    assert ds[len(ds) - 1] == wanted[-1]
+    child = os.fork()
+    if child == 0:
+        os._exit(int(not (ds[len(ds) // 2] == wanted[len(ds) // 2] and not pool._opening)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_open_files_are_bounded(tmp_path):
     """Shards are opened when first needed and kept in a bounded number."""
     url = str(tmp_path / "ds")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 
 import pytest
 
 import shardio
+from shardio import callers
 from shardio.errors import ResumeError
 from tests.streaming.datasets import edited, flat, memory_url, numbers, plan, write
 
@@ -87,6 +89,14 @@ def test_an_epoch_that_ended_stays_ended(ds):
     other.load_state_dict(state)
     other.set_epoch(1)
     assert numbers(other) == numbers(make(ds, epoch=1))
+
+
+def test_a_thread_without_a_line_of_the_callers_names_none(recwarn):
+    """Such as one that fetches ahead and finds the disk of its scratch full."""
+    thread = threading.Thread(target=callers.warn, args=("the disk is full",))
+    thread.start()
+    thread.join()
+    assert [(each.filename, str(each.message)) for each in recwarn] == [("shardio", "the disk is full")]
 
 
 def test_len_is_that_of_the_epoch_and_remaining_is_what_is_left(ds):
