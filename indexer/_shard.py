@@ -12,9 +12,9 @@ import functools
 import hashlib
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardio import kernels
@@ -32,7 +32,7 @@ from shardio.metadata import (
     read_head_size,
     usual_index_key,
 )
-from shardio.parallel import JobRunner, LostJob, check_workers
+from shardio.parallel import JobRunner, LostJob, check_workers, cut_jobs
 from shardio.storage import Store, connect, read_intact
 from shardio_indexer._blocks import GapFound
 from shardio_indexer._scan import ScanOptions, SpooledIndex, scan_shard
@@ -272,8 +272,6 @@ def _listed(shard: FoundShard, index_key: str) -> str:
     return "" if index_key == usual_index_key(shard.key) else index_key
 
 
-# One job is so much: a process's clients serve many small shards, and a kill loses little.
-_JOB_SHARDS = 16
 _JOB_BYTES = 64 << 20
 
 
@@ -305,27 +303,8 @@ class AdoptJob:
 
     def cut(self) -> list[AdoptJob]:
         """Return jobs of a size that is worth a message and cheap to lose."""
-        jobs: list[AdoptJob] = []
-        part: list[FoundShard] = []
-        size = 0
-        for shard in self.shards:
-            part.append(shard)
-            size += shard.size
-            if len(part) >= _JOB_SHARDS or size >= _JOB_BYTES:
-                jobs.append(self._with(part))
-                part, size = [], 0
-        if part:
-            jobs.append(self._with(part))
-        return jobs
-
-    def _with(self, shards: Sequence[FoundShard]) -> AdoptJob:
-        return AdoptJob(
-            target=self.target,
-            target_options=self.target_options,
-            data_options=self.data_options,
-            scan=self.scan,
-            shards=tuple(shards),
-        )
+        cuts = cut_jobs([shard.size for shard in self.shards], most_bytes=_JOB_BYTES)
+        return [replace(self, shards=self.shards[first:stop]) for first, stop in cuts]
 
 
 def run_jobs(

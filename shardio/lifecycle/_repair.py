@@ -23,12 +23,10 @@ from shardio.lifecycle._repair_report import Repaired, RepairProgress, RepairRep
 from shardio.lifecycle._repair_shard import DatasetAddress, RepairJob, RepairOptions, RepairOutcome
 from shardio.maintenance import Finding, Survey, check_keys
 from shardio.metadata import Manifest, Rewrite, ShardEntry, ShardTable, manifest_key, random_session
-from shardio.parallel import JobRunner, LostJob, check_workers
+from shardio.parallel import JobRunner, LostJob, check_workers, cut_jobs
 from shardio.progress import displayed
 from shardio.storage import url_text
 
-# One job is so much: a process's clients serve many small shards, and a kill loses little.
-_JOB_SHARDS = 16
 _JOB_BYTES = 256 << 20
 
 
@@ -296,13 +294,8 @@ class _Repair:
 
     def _jobs(self, version: Version, table: ShardTable) -> Iterator[RepairJob]:
         session = random_session(rewriting=True)
-        first = size = 0
-        for number, stored in enumerate(table.stored_bytes.tolist()):
-            size += stored
-            if number + 1 - first < _JOB_SHARDS and size < _JOB_BYTES and number + 1 < len(table):
-                continue
-            yield RepairJob(self.options, version.number, version.digest, session, first, number + 1)
-            first, size = number + 1, 0
+        for first, stop in cut_jobs(table.stored_bytes.tolist(), most_bytes=_JOB_BYTES):
+            yield RepairJob(self.options, version.number, version.digest, session, first, stop)
 
     def _commit(self, version: Version, changed: list[RepairOutcome]) -> None:
         """Make a version that names what takes the place of what is damaged."""

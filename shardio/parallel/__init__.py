@@ -12,6 +12,7 @@ from shardio.parallel._jobs import (
     JobRunner as JobRunner,
     LostJob as LostJob,
     check_workers as check_workers,
+    cut_jobs as cut_jobs,
 )
 from shardio.parallel._parent_watch import end_with_parent as end_with_parent, worker_folder as worker_folder
 from shardio.parallel._ray import RayExecutor as RayExecutor

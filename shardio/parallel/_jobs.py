@@ -19,12 +19,14 @@ from shardio.errors import StorageError
 from shardio.parallel._pool import make_pool, run_in_worker, stop_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 _TRIES = 3
+# A process's clients serve so many small shards, and a kill loses little.
+_JOB_SHARDS = 16
 # Jobs under way on an executor that does not say how many workers it has.
 _MOST_AHEAD = 1024
 # So long the jobs that are under way on a caller's executor are waited for when another failed.
@@ -274,6 +276,23 @@ class JobRunner(Generic[Job, Result]):
         begun = [future for future in self._waiting if not future.cancelled()]
         ended, running = wait(begun, timeout=_ENDING_SECONDS)
         return found + [future.result() for future in ended if future.exception() is None], len(running)
+
+
+def cut_jobs(sizes: Sequence[int], *, most_bytes: int) -> list[tuple[int, int]]:
+    """Return half-open ranges of shards that are worth a message to a worker, and cheap to lose.
+
+    Args:
+        sizes: of the shards in bytes.
+        most_bytes: a job ends with the shard that reaches them, or with the sixteenth.
+    """
+    found: list[tuple[int, int]] = []
+    first = size = 0
+    for stop, more in enumerate(sizes, 1):
+        size += more
+        if stop - first == _JOB_SHARDS or size >= most_bytes or stop == len(sizes):
+            found.append((first, stop))
+            first, size = stop, 0
+    return found
 
 
 def check_workers(workers: int | None, executor: Executor | None = None) -> None:

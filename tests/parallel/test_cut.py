@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import given, strategies as st
 
+from shardio.parallel import cut_jobs
 from shardio.parallel._driver import cut_items
 
 
@@ -65,3 +66,13 @@ def test_a_stream_is_not_read_ahead() -> None:
     parts = cut_items(stream(), None).parts
     next(parts)
     assert taken <= 256
+
+
+@given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 50))
+def test_jobs_hold_each_shard_once_and_end_where_they_are_large(sizes, most_bytes) -> None:
+    jobs = cut_jobs(sizes, most_bytes=most_bytes)
+    assert [number for job in jobs for number in range(*job)] == list(range(len(sizes)))
+    for first, stop in jobs:
+        assert 1 <= stop - first <= 16
+        assert sum(sizes[first : stop - 1]) < most_bytes
+        assert stop == len(sizes) or stop - first == 16 or sum(sizes[first:stop]) >= most_bytes
