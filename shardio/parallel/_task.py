@@ -10,7 +10,7 @@ import hashlib
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from numbers import Number
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -85,8 +85,8 @@ class TaskItems(NamedTuple):
 def items_digest(part: TaskItems) -> bytes:
     """Return what tells the items of a task from others: SHA-256 over their place, number and content.
 
-    Content counts where it is plain (text, bytes, numbers, paths, and lists, tuples and mappings of them): a
-    rerun in another process makes the same of it.  Of other objects only the type does.
+    Content counts where it is plain (text, bytes, numbers, paths, arrays, and lists, tuples, mappings and
+    dataclasses of them): a rerun in another process makes the same of it.  Of other objects the type does.
     """
     digest = hashlib.sha256(struct.pack("<QQ", part.first, len(part.items)))
     for item in part.items:
@@ -109,6 +109,11 @@ def _plain(item: Any, depth: int = 0) -> Iterator[bytes]:
         kind, body, inner = "items", b"", list(item)
     elif depth < _MOST_DEPTH and isinstance(item, Mapping):
         kind, body, inner = "mapping", b"", sorted(item.items(), key=lambda pair: str(pair[0]))
+    elif isinstance(item, np.ndarray) and not item.dtype.hasobject:
+        kind, body, inner = "array", item.tobytes(), [item.dtype.str, list(item.shape)]
+    elif depth < _MOST_DEPTH and is_dataclass(item) and not isinstance(item, type):
+        kind, body = "fields", type(item).__qualname__.encode()
+        inner = [getattr(item, each.name) for each in fields(item)]
     else:
         kind, body = "object", f"{type(item).__module__}.{type(item).__qualname__}".encode()
     yield struct.pack("<8sQQ", kind.encode(), len(body), len(inner)) + body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import shardio
@@ -374,8 +376,32 @@ def broken_at(number: int):
     return records
 
 
+@dataclasses.dataclass
+class Photo:
+    path: str
+    crop: np.ndarray
+
+
 def plain(numbers):
     return [{"n": n, "more": [n, "x", None, b"y", Path("a")]} for n in numbers]
+
+
+@pytest.mark.parametrize(
+    "other", [Photo("b", np.zeros(2)), Photo("a", np.ones(2)), Photo("a", np.zeros(2, "f4"))]
+)
+def test_arrays_and_dataclasses_tell_items_apart(other, url) -> None:
+    how = {"session": "run", "workers": 1, "schema": {"n": "int64"}}
+    for _ in range(2):
+        shardio.write_dataset(url, [Photo("a", np.zeros(2))], lambda item: {"n": 1}, **how)
+    with pytest.raises(CommitConflictError, match="from other items"):
+        shardio.write_dataset(url, [other], lambda item: {"n": 1}, **how)
+
+
+def test_tables_tell_items_apart(url) -> None:
+    for _ in range(2):
+        shardio.convert_dataset(pa.table({"x": [1.0, 2.0, None]}), url, session="run")
+    with pytest.raises(CommitConflictError, match="from other items"):
+        shardio.convert_dataset(pa.table({"x": [1.0, 2.5, None]}), url, session="run")
 
 
 @pytest.mark.parametrize("kind", ["in front", "more tasks", "changed", "NumPy", "as a stream"])
