@@ -98,7 +98,9 @@ class Given:
     @property
     def place(self) -> str:
         """The dataset, or the first."""
-        url: str = self._place or self._values.get("url") or self._values["urls"][0]
+        if self._place:
+            return self._place
+        url: str = self._values["urls"][0] if "urls" in self._values else self._values["url"]
         return url
 
     @property

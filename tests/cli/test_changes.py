@@ -168,6 +168,9 @@ def test_errors_are_json_with_their_exit_code(run: Run, tmp_path: Path, line: li
         assert {"error", "kind"} <= failure.keys()
         if code == 3:
             assert str(tmp_path / "none") in failure["error"]
+    # As of a variable that is not set.
+    ended = run(*("" if word == "URL" else word for word in line), "--json")
+    assert (ended.code, "a URL must not be empty" in ended.err, ended.out) == (2, True, "")
 
 
 @pytest.mark.parametrize("line", [["diff", "URL", "1", "2"], ["log", "URL"]], ids=" ".join)
