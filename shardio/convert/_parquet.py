@@ -15,7 +15,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -45,6 +45,7 @@ PARQUET_ENDINGS = (".parquet", ".pq")
 ARROW_ENDINGS = (".arrow", ".feather", ".ipc", ".arrows")
 _ROWS = 1024
 _PIECE_BYTES = 64 << 20
+_TOLD_ROWS = 16  # of such a piece that are compared when a session goes on
 
 
 # Packages and names of what can become a table of Arrow.
@@ -766,19 +767,17 @@ class HuggingFaceDataset(_ArrowRows):
         for head in self._readable:
             rows, size = head.rows[0], head.file.size
             step = max(1, -(-rows // max(1, size // _PIECE_BYTES)))
-            found += [
-                Piece(
-                    "datasets",
-                    head.file.key,
-                    head.file.key,
-                    size * step // max(1, rows),
-                    start,
-                    min(start + step, rows),
-                    self._united.casts.get(head.file.url),
+            dataset = self._splits()[head.file.key].with_format("arrow")
+            casts = self._united.casts.get(head.file.url)
+            # Without rows there is a schema all the same.
+            for start in range(0, max(1, rows), step):
+                stop = min(start + step, rows)
+                apart = max(1, -(-(stop - start) // _TOLD_ROWS))
+                told = _digest(dataset[row : row + 1] for row in range(start, stop, apart))
+                size_here = size * step // max(1, rows)
+                found.append(
+                    Piece("datasets", head.file.key, head.file.key, size_here, start, stop, (casts, told))
                 )
-                # Without rows there is a schema all the same.
-                for start in range(0, max(1, rows), step)
-            ]
         return found
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
@@ -800,7 +799,7 @@ class HuggingFaceDataset(_ArrowRows):
                     advice="put the file there, or leave such rows out with the filter() of datasets",
                 ) from error
             for batch in rows.to_batches():
-                for number, value in enumerate(_rows_of(batch, missing, piece.extra or {}), row):
+                for number, value in enumerate(_rows_of(batch, missing, piece.extra[0] or {}), row):
                     yield Sample(f"{piece.url} row {number}", value)
                 row += batch.num_rows
         yield from _notes_on_structs(piece, missing)
@@ -862,16 +861,10 @@ class ArrowTable(_ArrowRows):
 
     def pieces(self) -> list[Piece]:
         """Return all rows as one."""
-        import pyarrow as pa
-
         table = self._table
         size, rows = int(table.nbytes), table.num_rows
-        # The name of a file tells it from others; tables have none.
-        some = [table.slice(row, 1) for row in range(0, rows, max(1, -(-rows // LOOK_AT)))]
-        told = hashlib.sha256()
-        for batch in pa.concat_tables([table.slice(0, 0), *some]).combine_chunks().to_batches():
-            told.update(repr(list(_rows_of(batch, Counter(), {}))).encode("utf-8", "surrogatepass"))
-        return [Piece("arrow", "table", "train", size, 0, rows, extra=told.hexdigest())]
+        told = _digest(table.slice(row, 1) for row in range(0, rows, max(1, -(-rows // LOOK_AT))))
+        return [Piece("arrow", "table", "train", size, 0, rows, extra=told)]
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the rows."""
@@ -882,6 +875,17 @@ class ArrowTable(_ArrowRows):
                 yield Sample(f"row {row}", value)
                 row += 1
         yield from _notes_on_structs(piece, missing)
+
+
+def _digest(rows: Iterable[Any]) -> str:
+    """Return what tells tables apart, given some rows as tables: they have no name as files have."""
+    import pyarrow as pa
+
+    digest = hashlib.sha256()
+    some = list(rows)
+    for batch in pa.concat_tables(some).combine_chunks().to_batches() if some else ():
+        digest.update(repr(list(_rows_of(batch, Counter(), {}))).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def _odd_columns(frame: Any) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import shardio
-from shardio.errors import FormatError, SchemaError, UnsafeNameError
+from shardio.errors import CommitConflictError, FormatError, SchemaError, UnsafeNameError
 from tests.convert.conftest import picture
 
 
@@ -308,3 +309,11 @@ def test_missing_labels_of_lists_are_refused_by_name(convert) -> None:
     given = datasets.Dataset.from_dict({"labels": [[0, None], None]}, features=features)
     convert.refused(given, SchemaError, r"'labels'.*row 0.*schema=.*json")
     assert [value["labels"] for value in convert(given, schema={"labels": "json"})] == [[0, None], None]
+
+
+@pytest.mark.parametrize("make", [pa.table, datasets.Dataset.from_dict])
+def test_tables_tell_items_apart(make, tmp_path) -> None:
+    for _ in range(2):
+        shardio.convert_dataset(make({"x": [1.0, 2.0, None]}), tmp_path / "d", session="run", workers=1)
+    with pytest.raises(CommitConflictError, match="from other items"):
+        shardio.convert_dataset(make({"x": [1.0, 2.5, None]}), tmp_path / "d", session="run", workers=1)

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import shardio
@@ -395,13 +394,6 @@ def test_arrays_and_dataclasses_tell_items_apart(other, url) -> None:
         shardio.write_dataset(url, [Photo("a", np.zeros(2))], lambda item: {"n": 1}, **how)
     with pytest.raises(CommitConflictError, match="from other items"):
         shardio.write_dataset(url, [other], lambda item: {"n": 1}, **how)
-
-
-def test_tables_tell_items_apart(url) -> None:
-    for _ in range(2):
-        shardio.convert_dataset(pa.table({"x": [1.0, 2.0, None]}), url, session="run")
-    with pytest.raises(CommitConflictError, match="from other items"):
-        shardio.convert_dataset(pa.table({"x": [1.0, 2.5, None]}), url, session="run")
 
 
 @pytest.mark.parametrize("kind", ["in front", "more tasks", "changed", "NumPy", "as a stream"])
