@@ -121,7 +121,9 @@ def open_shardio(url: str, engine: str) -> Any:
     )
 
 
-def stream_shardio(url: str, engine: str = "obstore", *, large: bool = False) -> Iterator[int]:
+def stream_shardio(
+    url: str, engine: str = "obstore", *, large: bool = False, scratch: str | bool = "auto"
+) -> Iterator[int]:
     """Shuffled, verified batches; by the default plan, whose chunks are small where the dataset is."""
     import shardio
 
@@ -129,8 +131,13 @@ def stream_shardio(url: str, engine: str = "obstore", *, large: bool = False) ->
     plan = shardio.Plan(ranks=4, chunk_bytes=PIECE, window=2 * PIECE // RECORD) if large else None
     yield 0
     ds = open_shardio(url, engine)
-    for batch in shardio.stream(ds, global_batch=BATCH, seed=1, plan=plan, remainder="keep"):
+    for batch in shardio.stream(ds, global_batch=BATCH, seed=1, plan=plan, remainder="keep", scratch=scratch):
         yield sum(map(len, batch["payload"]))
+
+
+def stream_shardio_in_memory(url: str) -> Iterator[int]:
+    """The same with all open chunks in memory."""
+    return stream_shardio(url, scratch=False)
 
 
 def stream_shardio_large(url: str) -> Iterator[int]:
@@ -433,6 +440,7 @@ STREAMS: dict[str, Any] = {
     "raw obstore": stream_raw_obstore,
     "raw s3fs": stream_raw_s3fs,
     "shardio.stream, obstore, default plan": stream_shardio,
+    "shardio.stream, obstore, default plan without scratch": stream_shardio_in_memory,
     "shardio.stream, obstore, chunks of 2 MiB": stream_shardio_large,
     "shardio.stream, s3fs, chunks of 2 MiB": stream_shardio_large_s3fs,
     "for record in ds, obstore": iterate_shardio,
