@@ -108,7 +108,9 @@ def test_it_stops(url, tmp_path, folder, starter, way, ending):
         assert still == [], "processes are left"
     check_what_was_said(ending, code, out.read_text(encoding="utf-8"))
     memory = shared_memory() - before
-    assert [name for name in memory if any(str(pid) in name for pid in pids)] == []
+    left = [name for name in memory if any(str(pid) in name for pid in pids)]
+    # torch names a batch's memory and takes the name back at once; a worker killed in between cannot.
+    assert len(left) <= (ending == "killed"), left
     assert [str(path) for path in folder.rglob("*")] == []
 
 
