@@ -26,12 +26,11 @@ import numpy as np
 from shardio.arguments import need
 from shardio.codecs import arrow_type_of
 from shardio.convert._files import File, FileSource, SeekableFile
-from shardio.convert._schema import LOOK_AT
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
 from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
 from shardio.format import parse_json
 from shardio.metadata import Feature, Schema
-from shardio.parallel import Note
+from shardio.parallel import Note, TaskItems, items_digest
 from shardio.reader import HF_METADATA, hf_feature, hf_json, without_names
 from shardio.storage import connect
 
@@ -45,7 +44,8 @@ PARQUET_ENDINGS = (".parquet", ".pq")
 ARROW_ENDINGS = (".arrow", ".feather", ".ipc", ".arrows")
 _ROWS = 1024
 _PIECE_BYTES = 64 << 20
-_TOLD_ROWS = 16  # of such a piece that are compared when a session goes on
+# Rows of such a piece that are compared when a session goes on; of a table in memory so many runs of so many.
+_TOLD_ROWS = 16
 
 
 # Packages and names of what can become a table of Arrow.
@@ -863,7 +863,8 @@ class ArrowTable(_ArrowRows):
         """Return all rows as one."""
         table = self._table
         size, rows = int(table.nbytes), table.num_rows
-        told = _digest(table.slice(row, 1) for row in range(0, rows, max(1, -(-rows // LOOK_AT))))
+        apart = max(1, -(-rows // _TOLD_ROWS))
+        told = _digest(table.slice(row, min(apart, _TOLD_ROWS)) for row in range(0, rows, apart))
         return [Piece("arrow", "table", "train", size, 0, rows, extra=told)]
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
@@ -879,12 +880,10 @@ class ArrowTable(_ArrowRows):
 
 def _digest(rows: Iterable[Any]) -> str:
     """Return what tells tables apart, given some rows as tables: they have no name as files have."""
-    import pyarrow as pa
-
     digest = hashlib.sha256()
-    some = list(rows)
-    for batch in pa.concat_tables(some).combine_chunks().to_batches() if some else ():
-        digest.update(repr(list(_rows_of(batch, Counter(), {}))).encode("utf-8", "surrogatepass"))
+    for number, table in enumerate(rows):
+        for batch in table.to_batches():
+            digest.update(items_digest(TaskItems(0, number, [*_rows_of(batch, Counter(), {})])))
     return digest.hexdigest()
 
 

@@ -22,5 +22,10 @@ from shardio.parallel._session import (
     merged_before as merged_before,
     write_session as write_session,
 )
-from shardio.parallel._task import Encoded as Encoded, Note as Note
+from shardio.parallel._task import (
+    Encoded as Encoded,
+    Note as Note,
+    TaskItems as TaskItems,
+    items_digest as items_digest,
+)
 from shardio.parallel._write import check_shuffle as check_shuffle, write_dataset as write_dataset

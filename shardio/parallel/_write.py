@@ -66,8 +66,8 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
             `Client.get_executor()`, `mpi4py.futures.MPIPoolExecutor`, `shardio.parallel.RayExecutor`.
         workers: processes of the default pool; None for one per processor, 1 for this process itself.
         session: the caller's own id of this write, by which a rerun continues; items, `fn`, `tasks`, `shards`
-            and `seed` must be the same then. Other items are refused, as far as they are text, bytes, numbers
-            or paths.
+            and `seed` must be the same then. Other items are refused, as far as they are text, bytes,
+            numbers, paths, arrays, or lists, mappings and dataclasses of these.
         ordered: promise that records stand in the order of their items; they do in any case, unless
             `shuffle` is given, which this refuses.
         mode: "create", "append" or "overwrite".

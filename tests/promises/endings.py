@@ -79,14 +79,14 @@ def train(url, way, ending, say):
         say("under way")  # the signal may come before this is left
         if ending == "exit":
             sys.exit(0)
-        end(ending, way, loader, it)
+        end(ending, way, loader, it, say)
     except (TransformError, RuntimeError, KeyboardInterrupt, *CUT_OFF) as caught:
         error, text = type(caught).__name__, str(caught)
     del it
     say(json.dumps({"error": error, "text": text, **left()}))
 
 
-def end(ending, way, loader, it):
+def end(ending, way, loader, it, say):
     if ending == "close":
         it.close()
     elif ending == "break":
@@ -97,6 +97,7 @@ def end(ending, way, loader, it):
     elif ending == "killed":
         workers = [child for child in psutil.Process().children(recursive=True) if child.memory_info().shared]
         views = [child for child in workers if "resource_tracker" not in " ".join(child.cmdline())]
+        say(f"killed {views[-1].pid}")
         os.kill(views[-1].pid, signal.SIGKILL)
         list(it)
     elif ending == "exception":
