@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, Self
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -26,6 +28,8 @@ from shardio.torch._tensors import collate, tensors
 
 # Modules of Lightning's training loop, under its two names.
 FIT_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
+# Objects around a stream that are looked into for it: a dataset that holds more holds data.
+_MOST_LOOKED_AT = 1000
 
 
 class StreamingDataset(StreamLoader, IterableDataset[Any]):
@@ -156,6 +160,36 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
         """
         return super().state_dict()
 
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded.
+
+        Raises:
+            ValueError: a torch loader keeps its worker processes (`persistent_workers`), and this is not the
+                epoch that comes next for them.
+        """
+        if epoch != self.stream.epoch + 1:
+            self._check_kept(f"set_epoch({epoch})")
+        super().set_epoch(epoch)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, on any number of ranks, devices, workers and threads.
+
+        Raises:
+            ResumeError: it is damaged or does not belong here; names what differs.
+            ValueError: a torch loader keeps its worker processes (`persistent_workers`).
+        """
+        self._check_kept("load_state_dict")
+        super().load_state_dict(state)
+
+    def _check_kept(self, what: str) -> None:
+        batches = None if self._served is None else self._served()
+        if getattr(batches, "_persistent_workers", False):
+            raise ValueError(
+                f"{what} does not reach the worker processes that a loader of this dataset keeps: each of "
+                "their passes is the next epoch. Call it before that loader's first pass, or make another "
+                "loader, without persistent_workers; or write StreamingDataLoader(dataset)"
+            )
+
 
 def _pass_of_loader(frame: FrameType | None) -> tuple[Any, Any] | None:
     """Look up the stack for a torch loader's iterator; return it and the state that it continues from."""
@@ -174,10 +208,29 @@ def _before_fork() -> None:
     found = _pass_of_loader(sys._getframe(1))  # noqa: SLF001
     if found is None:
         return
-    root = found[0]._dataset  # noqa: SLF001 - torch has no public way
-    for each in (root, *getattr(root, "__dict__", {}).values()):
+    for each in _streams_in(found[0]._dataset):  # noqa: SLF001 - torch has no public way
+        each.begin_in_workers(*found)
+
+
+def _streams_in(root: object) -> Iterator[StreamingDataset]:
+    """Yield the streams that a loader's dataset is or holds, however deep others wrap them, each once."""
+    coming, seen = deque([root]), {id(root)}
+    for _ in range(_MOST_LOOKED_AT):
+        if not coming:
+            return
+        each = coming.popleft()
         if isinstance(each, StreamingDataset):
-            each.begin_in_workers(*found)
+            yield each
+            continue
+        held: Iterable[object] = each if isinstance(each, list | tuple) else ()
+        if isinstance(each, dict):
+            held = each.values()
+        elif hasattr(each, "__dict__"):
+            held = vars(each).values()
+        for one in itertools.islice(held, _MOST_LOOKED_AT):
+            if id(one) not in seen and not isinstance(one, type | ModuleType):
+                seen.add(id(one))
+                coming.append(one)
 
 
 if hasattr(os, "register_at_fork"):

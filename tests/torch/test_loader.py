@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import ChainDataset, DataLoader, IterableDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import shardio
@@ -412,6 +412,21 @@ def test_persistent_workers_of_torch_agree_after_an_early_break(url, expected, s
     assert [lists(loader), lists(loader)] == expected[1:]
 
 
+def test_what_does_not_reach_kept_workers_is_refused(url, expected):
+    data = dataset(url)
+    loader = DataLoader(data, batch_size=None, num_workers=1, persistent_workers=True)
+    for epoch in range(2):  # the usual loop
+        data.set_epoch(epoch)
+        assert lists(loader) == expected[epoch]
+    state = dataset(url).state_dict()
+    for call in (lambda: data.set_epoch(0), lambda: data.load_state_dict(state)):
+        with pytest.raises(ValueError, match="does not reach the worker processes"):
+            call()
+    del loader
+    data.load_state_dict(state)  # nothing is kept any more
+    assert [batch["n"].tolist() for batch in data] == expected[0]
+
+
 def test_torchs_own_loader_and_set_epoch(url, expected):
     data = dataset(url)
     loader = DataLoader(data, batch_size=None, num_workers=2)
@@ -430,7 +445,9 @@ class Wrapped(IterableDataset):
 
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("loader_of", [DataLoader, StatefulDataLoader])
-@pytest.mark.parametrize("wrap", [lambda data: data, Wrapped], ids=["bare", "wrapped"])
+@pytest.mark.parametrize(
+    "wrap", [lambda data: data, lambda data: ChainDataset([Wrapped(data)])], ids=["bare", "wrapped"]
+)
 def test_torchs_own_loader_without_set_epoch(url, expected, loader_of, wrap):
     """Workers start again for each pass, from a dataset that is not told."""
     data = dataset(url)
