@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -138,6 +139,13 @@ def pytest_runtest_teardown(item):
     if "jax" in sys.modules and item.path.name != "in_jax.py" and not item.config.stash.get(_JAX_SEEN, False):
         item.config.stash[_JAX_SEEN] = True
         pytest.fail("JAX was imported into the process of the tests; run what needs it in one of its own")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Flushing guards against power failures, which programs under strace undergo (`tests/promises/power.py`)."""
+    with mock.patch("os.fsync", lambda _number: None):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,11 @@ _TEXT = re.compile(rb"'(?:[^']|'')*'")
 
 
 class _QueryError(Exception):
-    """What DuckDB says of a query."""
+    """Why a query has no answer."""
+
+
+class _RefusedError(_QueryError):
+    """What DuckDB says of a query; it waits for the next one."""
 
 
 class _SqlEngine:
@@ -112,7 +116,7 @@ class _SqlEngine:
             raise self._death()
         answer, values = found
         if "error" in answer:
-            raise _QueryError(_OVER_MEMORY if answer["memory"] else answer["error"])
+            raise _QueryError(_OVER_MEMORY) if answer["memory"] else _RefusedError(answer["error"])
         return answer, values
 
     def _death(self) -> _QueryError:
@@ -184,16 +188,18 @@ def _ask(
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_table(table)
         data = sink.getvalue()
-    engine = _engine()
+    engine, waits = _engine(), False
     try:
         answer, values = engine.ask({"sql": sql, "parameters": parameters or [], "rows": rows}, data, waiting)
-    except BaseException:
-        engine.end()
+        waits = True
+    except _RefusedError:
+        waits = True
         raise
-    if len(_waiting_engines) < _KEPT:
-        _waiting_engines.append(engine)
-    else:
-        engine.end()
+    finally:
+        if waits and len(_waiting_engines) < _KEPT:
+            _waiting_engines.append(engine)
+        else:
+            engine.end()
     return answer["rows"] if rows else values
 
 

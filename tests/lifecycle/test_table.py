@@ -8,6 +8,7 @@ import itertools
 import os
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,11 +103,25 @@ def write(url, numbers, *, mode="create", schema=SCHEMA, **options):
             out.write(value(n) if schema is SCHEMA else {"label": n, "caption": str(n)})
 
 
-@pytest.fixture
-def url(tmp_path):
-    url = str(tmp_path / "birds")
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    url = str(tmp_path_factory.mktemp("written") / "birds")
     write(url, range(100))
     return url
+
+
+@pytest.fixture(scope="module")
+def built(written):
+    """A dataset with a table, which nothing may change."""
+    url = f"{written}-built"
+    shutil.copytree(written, url)
+    build(url)
+    return url
+
+
+@pytest.fixture
+def url(written, tmp_path):
+    return shutil.copytree(written, str(tmp_path / "birds"))
 
 
 def build(url, features=SMALL, **options):
@@ -144,10 +159,9 @@ def test_a_table_holds_what_the_records_hold(tmp_path, compression):
     assert again.stats["blocks_opened"] == 0
 
 
-def test_other_programs_read_the_files_as_they_are(url):
+def test_other_programs_read_the_files_as_they_are(built):
     """DuckDB, Polars, pandas and pyarrow, without shardio."""
-    build(url)
-    ds = shardio.open(url)
+    ds = shardio.open(built)
     files = ds.table_files()
     assert len(files) == ds.num_shards
     expected = [row(n) for n in range(100)]
@@ -188,15 +202,13 @@ CONDITIONS = {
 }
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_condition_chooses_the_same_from_the_table_and_from_the_records(url, condition):
+def test_a_condition_chooses_the_same_from_the_table_and_from_the_records(written, built, condition):
     expected = [n for n in range(100) if CONDITIONS[condition](value(n))]
     with pytest.warns(UserWarning, match="records are read"):
-        found = shardio.open(url).filter(condition)
+        found = shardio.open(written).filter(condition)
     assert np.asarray(found.selection).tolist() == expected
-    build(url)
-    ds = shardio.open(url)
+    ds = shardio.open(built)
     again = ds.filter(condition)
     assert np.asarray(again.selection).tolist() == expected
     assert ds.stats["blocks_opened"] == 0
@@ -204,18 +216,13 @@ def test_a_condition_chooses_the_same_from_the_table_and_from_the_records(url, c
         assert again[0]["extra"] == {"n": expected[0]}
 
 
-def test_conditions_over_parts_of_a_dataset(url):
-    build(url)
-    ds = shardio.open(url)
+def test_conditions_over_parts_of_a_dataset(built):
+    ds = shardio.open(built)
     for part in (ds[10:90:3], ds.select([70, 3, 3, 20]), ds.filter("ok"), ds[5:5], ds.select(range(1, 99))):
         numbers = np.asarray(part.selection).tolist()
         found = part.filter("label = 3")
         assert [v["extra"]["n"] for v in found] == [n for n in numbers if n % 5 == 3]
-        table = (
-            part.to_arrow(["label", "box"], positions=True)
-            if False
-            else part.to_arrow(["label"], positions=True)
-        )
+        table = part.to_arrow(["label"], positions=True)
         assert table["label"].to_pylist() == [n % 5 for n in numbers]
         assert table["_position"].to_pylist() == list(range(len(numbers)))
 
@@ -253,27 +260,24 @@ def test_a_table_of_other_features_takes_its_place(url):
     assert len(shardio.open(url, version=2).filter("label = 3")) == 20
 
 
-def test_features_that_no_table_has_are_read_and_vectors_too(url):
-    build(url)
+def test_features_that_no_table_has_are_read_and_vectors_too(built):
     with pytest.warns(UserWarning, match="records are read") as caught:
-        found = shardio.open(url)[:3].to_arrow(["box", "tags", "label"])
+        found = shardio.open(built)[:3].to_arrow(["box", "tags", "label"])
     assert "shardio table" not in str(caught[0].message)  # no table can hold them
     assert found.to_pylist() == [
         {"box": [n, n], "tags": list(range(n % 4)), "label": n % 5} for n in range(3)
     ]
 
 
-def test_to_pandas(url, silent):
-    build(url)
-    frame = shardio.open(url)[:10].to_pandas(["label", "city"], positions=True)
+def test_to_pandas(built, silent):
+    frame = shardio.open(built)[:10].to_pandas(["label", "city"], positions=True)
     assert frame["label"].tolist() == [n % 5 for n in range(10)]
     assert frame["_position"].tolist() == list(range(10))
     assert frame["city"].isna().tolist() == [n % 4 == 0 for n in range(10)]
 
 
-def test_a_filter_by_a_condition_streams_and_resumes_on_other_ranks(url, silent):
-    build(url)
-    ds = shardio.open(url, features=["extra"]).filter("label IN (1, 3) AND ok")
+def test_a_filter_by_a_condition_streams_and_resumes_on_other_ranks(built, silent):
+    ds = shardio.open(built, features=["extra"]).filter("label IN (1, 3) AND ok")
     numbers = [n for n in range(100) if n % 5 in (1, 3) and n % 2 == 0]
     whole = [batch["extra"] for batch in shardio.stream(ds, global_batch=4, seed=3, remainder="keep")]
     assert sorted(item["n"] for batch in whole for item in batch) == numbers
@@ -290,7 +294,7 @@ def test_a_filter_by_a_condition_streams_and_resumes_on_other_ranks(url, silent)
     key = lambda items: sorted(item["n"] for item in items)  # noqa: E731
     assert [key(items) for items in merged] == [key(items) for items in whole[1:]]
     other = shardio.stream(
-        shardio.open(url, features=["extra"]).filter("label = 1"), global_batch=4, seed=3, remainder="keep"
+        shardio.open(built, features=["extra"]).filter("label = 1"), global_batch=4, seed=3, remainder="keep"
     )
     with pytest.raises(shardio.errors.ResumeError):
         other.load_state_dict(state)
@@ -334,12 +338,10 @@ WRONG = {
 }
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("condition", WRONG)
-def test_conditions_that_are_none_are_refused_and_name_what_is_wrong(url, condition):
-    build(url)
+def test_conditions_that_are_none_are_refused_and_name_what_is_wrong(built, condition):
     with pytest.raises(ValueError, match=r".") as caught:
-        shardio.open(url).filter(condition)
+        shardio.open(built).filter(condition)
     assert WRONG[condition] in str(caught.value)
     assert not isinstance(caught.value, shardio.ShardioError)
 
@@ -347,6 +349,8 @@ def test_conditions_that_are_none_are_refused_and_name_what_is_wrong(url, condit
 def test_a_condition_reaches_no_file(tmp_path):
     """Even where the parser's rules were wrong, the engine has no access to anything outside."""
     (tmp_path / "secret.csv").write_text("a\n1\n")
+    _sql._ask("SELECT 1")
+    engine = _sql._waiting_engines[-1]
     for statement in (
         f"SELECT * FROM read_csv('{tmp_path}/secret.csv')",
         f"COPY (SELECT 1) TO '{tmp_path}/out.csv'",
@@ -357,24 +361,25 @@ def test_a_condition_reaches_no_file(tmp_path):
     ):
         with pytest.raises(_sql._QueryError):
             _sql._ask(statement)
+        assert _sql._waiting_engines[-1] is engine, "what was refused costs no new process"
     assert not (tmp_path / "out.csv").exists()
 
 
 def test_conditions_in_threads_see_the_rows_that_they_were_given():
     schema = Schema.parse({"label": "int64"})
     shared = Condition("label % 7 = 3", schema)
-    together = threading.Barrier(4)
+    together = threading.Barrier(3)
 
     def work(number):
         own = Condition(f"label > {number * 100}", schema)
         table = pa.table({"label": range(number * 100, number * 100 + 50)})
         together.wait()
-        return [(own.evaluate(table).sum(), shared.evaluate(table).tolist()) for _ in range(20)]
+        return [(own.evaluate(table).sum(), shared.evaluate(table).tolist()) for _ in range(5)]
 
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(work, range(4)))
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(work, range(3)))
     for number, answers in enumerate(found):
-        assert answers == [(49, [k % 7 == 3 for k in range(number * 100, number * 100 + 50)])] * 20
+        assert answers == [(49, [k % 7 == 3 for k in range(number * 100, number * 100 + 50)])] * 5
 
 
 def test_conditions_in_a_forked_child_have_an_engine_of_its_own():
@@ -397,8 +402,8 @@ GREEDY = [
     "length(repeat(id, 2000000000)) > 0",
     "length(lpad(id, 2000000000, 'ab')) > 0",
     "len(range(1000000000)) > label",
-    "length(" + "replace(" * 40 + "id" + ", 'x', 'xxxx')" * 40 + ") > 0",
     "length(" + "hex(" * 60 + "id" + ")" * 60 + ") > 0",
+    "length(" + "replace(" * 40 + "id" + ", 'x', 'xxxx')" * 40 + ") > 0",
     "length([repeat(id, 100000000)]::VARCHAR) > 0",
     "repeat('x', 2000000000) = id",
 ]
@@ -526,8 +531,7 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("text", NAMED)
-def test_names_of_classes_stand_for_their_numbers(tmp_path, text):
+def test_names_of_classes_stand_for_their_numbers(tmp_path):
     schema = Schema(
         {
             "label": Feature("int64", classes=BIRDS),
@@ -541,7 +545,7 @@ def test_names_of_classes_stand_for_their_numbers(tmp_path, text):
             out.write({"label": BIRDS[n % 3], "n": n, "other": "x", "caption": "wren"})
     shardio.build_table(str(tmp_path / "birds"), ["label", "n", "other", "caption"], workers=1)
     ds = shardio.open(str(tmp_path / "birds"))
-    assert [value["n"] for value in ds.filter(text)] == NAMED[text]
+    assert {text: [value["n"] for value in ds.filter(text)] for text in NAMED} == NAMED
 
 
 def test_a_class_that_is_none_is_refused():
@@ -839,9 +843,8 @@ def told_names(url):
     return [name for name in pq.read_schema(file).names if name not in ("shard", "row")]
 
 
-def test_positions_of_places(url):
-    build(url)
-    ds = shardio.open(url)
+def test_positions_of_places(built):
+    ds = shardio.open(built)
     places = [ds.locate(n) for n in (17, 3, 99)]
     shards, rows = [place.shard for place in places], [place.row for place in places]
     assert ds.positions_of(shards, rows).tolist() == [17, 3, 99]
