@@ -143,8 +143,8 @@ def pytest_runtest_teardown(item):
 
 @pytest.fixture(autouse=True, scope="session")
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """Flushing guards against power failures, which programs under strace undergo (`tests/promises/power.py`)."""
-    with mock.patch("os.fsync", lambda _number: None):
+    """Flushing guards against power failures, which programs under strace meet (`tests/promises/power.py`)."""
+    with mock.patch("os.fsync", return_value=None):
         yield
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import os
 import shutil
 import subprocess
@@ -21,6 +23,7 @@ from tests.promises.disk import MARK, FailingDisk
 from tests.promises.places import copied
 from tests.promises.test_p01_atomic import setting
 from tests.promises.test_p11_full_disk import may_mount
+from tests.suites.store import answer_of_child
 
 NUMBERS = (errno.EIO, errno.EACCES, errno.ENOSPC)
 # Beside the others a repair of what an earlier version needs, so that all records can be read all the time.
@@ -220,22 +223,16 @@ def test_a_folder_made_anew_is_flushed_again(tmp_path):
 
 def as_somebody(code: str, url: str) -> str:
     """Run code as a user that permissions bind; return what it prints."""
-    # Everything is imported before: this user may not be allowed to read what Python is made of.
-    drop = """
-import os
-with tempfile.TemporaryDirectory() as folder:
-    for mode in ("create", "append"):
-        with shardio.DatasetWriter(folder + "/ds", mode=mode) as out:
-            out.write(b"x")
-if os.getuid() == 0:
-    os.setgid(65534); os.setuid(65534)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import shardio, sys, tempfile\nurl = sys.argv[1]\n{drop}{code}", url],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+
+    def work() -> bytes:
+        if os.getuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(code, {"shardio": shardio, "os": os, "url": url})
+        return said.getvalue().encode()
+
+    return answer_of_child(work).decode()
 
 
 APPEND = """
