@@ -57,7 +57,7 @@ test:  ## install what the tests need, then run lint, types, import contract and
 	@.ci/steps \
 	    lint "$(VENV)/bin/ruff check ." \
 	    format "$(VENV)/bin/ruff format --check ." \
-	    types "$(VENV)/bin/mypy shardio tests $(BUILD)/typing/shardio_indexer" \
+	    types "$(VENV)/bin/mypy shardio $(BUILD)/typing/shardio_indexer" \
 	    imports "$(VENV)/bin/lint-imports" \
 	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal -m 'not oracle and not torchvision and not engines and not slow' $(PYTEST_ARGS)"
 
@@ -71,7 +71,7 @@ lint: env  ## ruff, linter and formatter
 	$(VENV)/bin/ruff format --check .
 
 types: env  ## mypy, strict
-	$(VENV)/bin/mypy shardio tests $(BUILD)/typing/shardio_indexer
+	$(VENV)/bin/mypy shardio $(BUILD)/typing/shardio_indexer
 
 imports: env  ## the import contract
 	$(VENV)/bin/lint-imports

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.promises.places import S3_BUCKET
+from tests.promises.places import PLACES, S3_BUCKET
 
 # `ci` is the default, so that a run at home is the run of CI: the same examples every time, and no deadline,
 # because shared machines are slow at times.  `pytest --hypothesis-profile=long` searches at random and for
@@ -74,6 +75,7 @@ def pytest_collection_modifyitems(config, items) -> None:
     half is `rare` on each commit: left to `make long`.
     """
     items.sort(key=lambda item: item.path)
+    _draw_places(config, [item for item in items if not {"sampled", "drawn"} & {*item.keywords}])
     cases: dict[str, int] = {}
     for item in items:
         sampled, drawn = item.get_closest_marker("sampled"), item.get_closest_marker("drawn")
@@ -88,6 +90,24 @@ def pytest_collection_modifyitems(config, items) -> None:
             item.add_marker(pytest.mark.slow)
             if random.Random(f"{seed} {place}").random() < 0.5:
                 item.add_marker(pytest.mark.rare)
+
+
+def _draw_places(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of two cases that differ in their place alone, on the disk or in memory, leave one to `make long`.
+
+    That both places keep the laws of stores is tried in `tests/storage`.
+    """
+    pairs: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        if given.get("place", given.get("url")) in PLACES:
+            words = re.split(r"([-\[\]])", item.nodeid)
+            pairs.setdefault("".join("*" if each in PLACES else each for each in words), []).append(item)
+    for name, pair in pairs.items():
+        pair.remove(random.Random(f"{_commit(config)} {name}").choice(pair))
+        for item in pair:
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.rare)
 
 
 def pytest_collection_finish() -> None:
@@ -143,7 +163,7 @@ def pytest_runtest_teardown(item):
 
 @pytest.fixture(autouse=True, scope="session")
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """Flushing guards against power failures, which programs under strace meet (`tests/promises/power.py`)."""
+    """Flushing guards against power failures, which programs under strace meet (`promises/power.py`)."""
     with mock.patch("os.fsync", return_value=None):
         yield
 

@@ -406,7 +406,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, encoding: str, *arguments: object) 
         said = []
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-            said.append(stream.buffer.getvalue().decode(encoding))  # type: ignore[attr-defined]
+            said.append(stream.buffer.getvalue().decode(encoding))
     return code, said[0], said[1]
 
 

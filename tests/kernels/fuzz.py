@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from random import Random
 
-import atheris  # type: ignore[import-untyped] # installed only where one fuzzes
+import atheris  # installed only where one fuzzes
 
 with atheris.instrument_imports(include=["shardio.kernels"]):
     from tests.kernels.differential import IMPLEMENTATIONS, draw, outcome

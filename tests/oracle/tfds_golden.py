@@ -184,7 +184,7 @@ def legacy(node: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Write the folder again."""
-    import tensorflow_datasets as tfds  # type: ignore[import-not-found]
+    import tensorflow_datasets as tfds
 
     class Birds(tfds.core.GeneratorBasedBuilder):
         """Small things of every kind."""

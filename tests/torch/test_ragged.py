@@ -89,7 +89,7 @@ def test_columns_move_as_tensors_do():
 
 @pytest.mark.slow
 def test_trainers_move_columns():
-    from accelerate.utils import send_to_device  # type: ignore[import-untyped]
+    from accelerate.utils import send_to_device
     from lightning.pytorch.utilities import move_data_to_device
 
     for move in (send_to_device, move_data_to_device):

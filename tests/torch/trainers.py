@@ -59,7 +59,7 @@ def train(job, write):
 
 def prepared(job, loader_of):
     """Return what accelerate makes of a loader over a new `StreamingDataset`."""
-    from accelerate import Accelerator  # type: ignore[import-untyped]
+    from accelerate import Accelerator
 
     import shardio
     from shardio.torch import StreamingDataset
