@@ -33,6 +33,7 @@ from shardio.order import Budget, Identity, ShardSizes, Source, make_order, repo
 from shardio.storage import connect
 from shardio_indexer import ScanOptions
 from shardio_indexer._scan import scan_shard
+from tests.suites.once import made_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -402,12 +403,16 @@ def test_a_walk_is_no_longer_than_it_was(name, found) -> None:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, tuple[float, ...]]:
+def found(tmp_path_factory) -> dict[str, tuple[float, ...]]:
     """In a process of its own: threads and caches of other tests would count."""
-    command = [sys.executable, "-m", "tests.test_counts", "--json"]
-    root = Path(__file__).parents[1]
-    out = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
-    return {name: tuple(values) for name, values in json.loads(out).items()}
+
+    def count() -> dict[str, list[float]]:
+        command = [sys.executable, "-m", "tests.test_counts", "--json"]
+        root = Path(__file__).parents[1]
+        out = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+        return json.loads(out)
+
+    return {name: tuple(values) for name, values in made_once(tmp_path_factory, "counts", count).items()}
 
 
 def main() -> None:

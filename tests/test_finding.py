@@ -32,6 +32,7 @@ def test_the_page_runs(tmp_path, monkeypatch, capsys):
         assert part in printed
 
 
+@pytest.mark.slow
 def test_a_program_with_torch_ends_in_silence(tmp_path):
     with shardio.DatasetWriter(tmp_path / "d", schema={"label": "int64"}) as out:
         out.write_many({"label": n % 3} for n in range(30))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 
 import shardio
 from tests.streaming.datasets import flat
+from tests.suites.once import made_once
 
 ROOT = Path(__file__).parents[2]
 EPOCHS, STEPS = 3, 10
@@ -77,18 +77,8 @@ def jobs_of(url, place):
 
 @pytest.fixture(scope="module")
 def seen(url, tmp_path_factory):
-    """Run all jobs in one program, which imports the trainers once; return what each rank saw, by job.
-
-    It is the dearest of all fixtures: where several processes run tests, one of them does it for all.
-    """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return run_jobs(url, tmp_path_factory.mktemp("jobs"))
-    kept = tmp_path_factory.getbasetemp().parent / "training.json"
-    with kept.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
-            kept.write_text(json.dumps(run_jobs(url, tmp_path_factory.mktemp("jobs"))), "utf-8")
-    return json.loads(kept.read_text("utf-8"))
+    """Run all jobs in one program, which imports the trainers once; return what each rank saw, by job."""
+    return made_once(tmp_path_factory, "training", lambda: run_jobs(url, tmp_path_factory.mktemp("jobs")))
 
 
 def run_jobs(url, place):
