@@ -164,11 +164,26 @@ def fresh(url, verify, which):
     return batches, shardio.plan_report(ds, **options)[0]
 
 
+# Each two of these come together, and where local blocks are compared whole, each selection.
+READ = [
+    (local, name, verify, which)
+    for local, name, verify, whiches in (
+        (True, "without", True, SELECTIONS),
+        (True, "d", True, ["all"]),
+        (True, "d", False, ["some"]),
+        (True, "without", False, ["few"]),
+        (False, "d", True, ["few"]),
+        (False, "without", True, ["some"]),
+        (False, "d", False, ["few"]),
+        (False, "without", False, ["all"]),
+    )
+    for which in whiches
+]
+
+
 @linux
-@pytest.mark.parametrize("which", list(SELECTIONS))
-@pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("name", ["d", "without"])
-@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize(("local", "name", "verify", "which"), READ)
 def test_a_plan_says_what_is_read(written, monkeypatch, local, name, verify, which):
     """Before the first batch, at a resume, and in an epoch: counted, against what `plan_report` says."""
     url = written / name if local else f"memory://{written.name}/{name}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import shardio
 from shardio.view import Pages
 from tests.servers import s3
+from tests.servers.faults import fault_server
 from tests.servers.proxy import Proxy, proxy
 from tests.view import made
 from tests.view.first_paint import SHARDS, large
@@ -50,22 +49,19 @@ def test_images_of_a_page_are_asked_for_once():
         assert asked == []
 
 
-def test_a_sample_asks_64_shards_whatever_there_is():
-    with s3.moto() as endpoint, proxy(endpoint) as relay:
-        url = f"s3://{s3.make_bucket(endpoint)}/many"
-        options = s3.options_for(endpoint)
-        with shardio.DatasetWriter(
-            url, {"n": "int64"}, shard_bytes=800, block_bytes=800, storage_options=options
-        ) as out:
-            for n in range(30_000):
-                out.write({"n": n})
-        pages = Pages(url, storage_options=s3.options_for(relay.url))
+def test_a_sample_asks_64_shards_whatever_there_is(tmp_path):
+    with shardio.DatasetWriter(tmp_path / "many", {"n": "int64"}, shard_bytes=800, block_bytes=800) as out:
+        for n in range(30_000):
+            out.write({"n": n})
+    with fault_server() as server:
+        server.load(tmp_path / "many", "/bucket/many")
+        pages = Pages("s3://bucket/many", storage_options=s3.options_for(server.url))
         assert pages.shards()["shards"] > 500
-        found: list[dict[str, Any]] = []
-        asked = requests_of(relay, lambda: found.append(pages.statistics(sample=256)))
-        touched = {line.removesuffix(".shardidx") for line in asked}
+        server.log.clear()
+        (numbers,) = (each for each in pages.statistics(sample=256)["features"] if each["name"] == "n")
+        asked = [request.path for request, _ in server.log]
+        touched = {path.removesuffix(".shardidx") for path in asked}
         assert len(touched) <= 2 * 64  # runs may cross from one shard to the next
         assert len(asked) <= 4 * len(touched)
-        (numbers,) = (each for each in found[0]["features"] if each["name"] == "n")
         counts = numbers["histogram"]["counts"]
         assert max(counts) == min(counts) == 8, "an even number looks even"
