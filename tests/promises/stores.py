@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import shardio
 from shardio.errors import StorageError
 from shardio.storage import DataFile, ObjectInfo, Store, UnknownOutcomeError, connect, connect_folder
 
@@ -101,6 +102,8 @@ class FaultyStore(Store):
 @contextlib.contextmanager
 def faulty(policy: Policy) -> Iterator[None]:
     """Let every room see its stores through `policy`."""
+    for name in shardio.__all__:
+        getattr(shardio, name)  # rooms are imported when their names are first used
 
     def connected(url: str, **options: Any) -> Store:
         return FaultyStore(connect(url, **options), policy)

@@ -214,7 +214,7 @@ def deeds(root: Path) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize("suffix", [".manifest", ".list", ".shardidx"])
 def test_mutants_of_datasets_are_listed_by_verify(suffix, tmp_path, long):
     """P8: `verify` lists what is wrong and does not raise; whatever reads raises only ShardioError."""
-    for seed in range(4000 if long else 120):
+    for seed in range(4000 if long else 60):
         dice = Dice(seed)
         name = dice.one([name for name in DATASETS if name not in ("empty", "tasks")])
         root = Path(copied(GOLDEN / name, "local", tmp_path))
