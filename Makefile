@@ -61,7 +61,7 @@ test:  ## install what the tests need, then run lint, types, import contract and
 	    imports "$(VENV)/bin/lint-imports" \
 	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal -m 'not oracle and not torchvision and not engines and not slow' $(PYTEST_ARGS)"
 
-# Half of the cases of tests marked `sampled` or `drawn` that `make test` leaves out, each commit another half, and tests
+# A quarter of the cases of tests marked `sampled` or `drawn` that `make test` leaves out, each commit another, and tests
 # marked `slow`: trainers, arrays of processes, drivers that are killed, bombs of gigabytes, examples as a whole.
 test-slow: env tools browser strace  ## the cases and the long tests that `make test` leaves out
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and not torchvision and not engines and slow and not rare" $(PYTEST_ARGS)

@@ -71,8 +71,8 @@ def pytest_collection_modifyitems(config, items) -> None:
     Those are of a `sampled(n)` or `drawn(n)` test all but one in n.
 
     Of `sampled` ones the first of each n stays. Of `drawn` ones it is one that follows from the commit: the
-    cases are of one kind and cost about the same, so each commit tries others. Of what is left out another
-    half is `rare` on each commit: left to `make long`.
+    cases are of one kind and cost about the same, so each commit tries others. Of what is left out
+    `make test-slow` runs a quarter, another on each commit; the rest is `rare`: left to `make long`.
     """
     items.sort(key=lambda item: item.path)
     _draw_places(config, [item for item in items if not {"sampled", "drawn"} & {*item.keywords}])
@@ -88,21 +88,24 @@ def pytest_collection_modifyitems(config, items) -> None:
         seed = f"{_commit(config)} {function} {group}"
         if place != (random.Random(seed).randrange(marker.args[0]) if drawn else 0):
             item.add_marker(pytest.mark.slow)
-            if random.Random(f"{seed} {place}").random() < 0.5:
+            if random.Random(f"{seed} {place}").random() < 0.75:
                 item.add_marker(pytest.mark.rare)
 
 
 def _draw_places(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of two cases that differ in their place alone, on the disk or in memory, leave one to `make long`.
 
-    That both places keep the laws of stores is tried in `tests/storage`.
+    Both keep the laws of stores (`tests/storage`).
+    So too of two laws of a bucket that differ in what reads it.
     """
     pairs: dict[str, list[pytest.Item]] = {}
     for item in items:
         given = item.callspec.params if hasattr(item, "callspec") else {}
+        name = re.sub("With(Fsspec|Obstore)::", "*", item.nodeid)
         if given.get("place", given.get("url")) in PLACES:
-            words = re.split(r"([-\[\]])", item.nodeid)
-            pairs.setdefault("".join("*" if each in PLACES else each for each in words), []).append(item)
+            name = re.sub(rf"(?<=[-\[])({'|'.join(PLACES)})(?=[-\]])", "*", name)
+        if name != item.nodeid:
+            pairs.setdefault(name, []).append(item)
     for name, pair in pairs.items():
         pair.remove(random.Random(f"{_commit(config)} {name}").choice(pair))
         for item in pair:

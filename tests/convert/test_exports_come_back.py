@@ -160,7 +160,7 @@ def trial_fixture() -> Iterator[Any]:
 
 
 LAW = settings(
-    max_examples=max(15, settings().max_examples // 10),
+    max_examples=max(8, settings().max_examples // 10),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -191,9 +191,15 @@ def test_folders_of_images_named_like_splits(tmp_path) -> None:
     assert report.schema["label"].classes == ("bus", "train")
 
 
-@pytest.mark.parametrize("kind", ["images", "jsonl", "tfrecord", "parquet", "mds", "webdataset"])
+KINDS = ["images", "jsonl", "tfrecord", "parquet", "mds", "webdataset"]
+SPLITS = [["train", "val"], ["train", "test", "dev"], ["train-clean", "test"], ["a", "b-c", "b"]]
+
+
+# Each kind with names that tell their splits, and with some that do not.
 @pytest.mark.parametrize(
-    "names", [["train", "val"], ["train", "test", "dev"], ["train-clean", "test"], ["a", "b-c", "b"]], ids=str
+    ("kind", "names"),
+    [(kind, SPLITS[(k + more) % 4]) for k, kind in enumerate(KINDS) for more in (0, 2)],
+    ids=str,
 )
 def test_an_export_comes_back_with_its_splits(tmp_path, kind, names) -> None:
     photo(tmp_path / "one.png")
