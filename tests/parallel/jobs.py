@@ -107,7 +107,7 @@ def stopped_while_a_file_is_made(item):
         file = true(path, *arguments, **options)
         if path.name.startswith(TEMPORARY):
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(60)
+            time.sleep(3)
         return file
 
     Path.open = opened
