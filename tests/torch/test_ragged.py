@@ -126,6 +126,7 @@ def test_rows_of_a_collate_fn_become_a_column():
         RaggedTensor.of_rows([torch.arange(3), torch.zeros(2)])
 
 
+@pytest.mark.slow  # for them torch imports its compiler
 def test_nested_tensors_share_the_memory():
     column = tensors(column_of([2, 3], "float32"))
     nested = column.nested()

@@ -52,7 +52,8 @@ def test_the_batches_are_those_of_threads(tmp_path, method):
     assert np.unique(flat(seen[25:])).tolist() == list(range(10, 190))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.drawn(3)
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_a_program_that_ends_says_nothing(tmp_path, method):
