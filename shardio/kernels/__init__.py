@@ -12,15 +12,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.kernels import _reference
-from shardio.kernels._arguments import MAX_RECORD, Check, FoundFrames, Frames, Scan
-from shardio.kernels._checksums import crc32c, mask_crc
-from shardio.kernels._features import Column, FeatureRequest, Kind, Mismatch, Parsed, Records
-from shardio.kernels._interleaving import Interleaved, Interleaving, InterleavingState, Network
+from shardio.kernels._arguments import (
+    MAX_RECORD as MAX_RECORD,
+    Check as Check,
+    FoundFrames as FoundFrames,
+    Frames as Frames,
+    Scan as Scan,
+)
+from shardio.kernels._checksums import crc32c as crc32c, mask_crc as mask_crc
+from shardio.kernels._features import (
+    Column as Column,
+    FeatureRequest as FeatureRequest,
+    Kind as Kind,
+    Mismatch as Mismatch,
+    Parsed as Parsed,
+    Records as Records,
+)
+from shardio.kernels._interleaving import (
+    Interleaved as Interleaved,
+    Interleaving as Interleaving,
+    InterleavingState as InterleavingState,
+    Network as Network,
+)
 
 # The reference carries the types and the documentation of both.
 from shardio.kernels._reference import *  # noqa: F403 - it lists the names once
-from shardio.kernels._values import make_column
+from shardio.kernels._values import make_column as make_column
 
 if TYPE_CHECKING:
     IMPLEMENTATION: str
@@ -33,27 +50,3 @@ else:
         IMPLEMENTATION = "compiled"
     except ImportError:
         IMPLEMENTATION, MISSING = "reference", ()
-
-__all__ = [
-    "IMPLEMENTATION",
-    "MAX_RECORD",
-    "MISSING",
-    "Check",
-    "Column",
-    "FeatureRequest",
-    "FoundFrames",
-    "Frames",
-    "Interleaved",
-    "Interleaving",
-    "InterleavingState",
-    "Kind",
-    "Mismatch",
-    "Network",
-    "Parsed",
-    "Records",
-    "Scan",
-    "crc32c",
-    "make_column",
-    "mask_crc",
-]
-__all__ += _reference.__all__

@@ -171,15 +171,18 @@ def as_ranges(
     return key, first, many
 
 
-def as_out(out: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """Check that an array takes exactly so many bytes.
+def as_out(out: Any, *shape: int) -> NDArray[np.uint8]:
+    """Check that an array is uint8 of a shape and in C order, and can be written to.
 
     Raises:
-        ValueError: it has another size or type, or cannot be written to.
+        ValueError: it is not, or cannot.
     """
-    if out.dtype != np.uint8 or out.shape != (size,) or not (out.flags.c_contiguous and out.flags.writeable):
-        raise ValueError(f"out: expected {size} writable bytes, found {out.dtype} of shape {out.shape}")
-    return out
+    array = out if isinstance(out, np.ndarray) else np.zeros(0)
+    wanted = array.dtype == np.uint8 and array.shape == shape
+    if not (wanted and array.flags.c_contiguous and array.flags.writeable):
+        found = f"{array.dtype} of shape {array.shape}" if array is out else type(out).__name__
+        raise ValueError(f"out: expected uint8 of shape {shape} in C order and writable, found {found}")
+    return array
 
 
 def as_frame_bounds(
@@ -324,12 +327,7 @@ def as_rows(starts: ArrayLike, length: int, out: Any, size: int) -> NDArray[np.i
     first = as_offsets(starts, "starts")
     if length < 0:
         raise ValueError(f"length: expected 0 or more bytes, found {length}")
-    wanted = (first.size, length)
-    if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != wanted:
-        found = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise ValueError(f"out: expected a uint8 array of shape {wanted}, found {found}")
-    if not (out.flags.c_contiguous and out.flags.writeable):
-        raise ValueError("out: expected a writable array in C order")
+    as_out(out, first.size, length)
     if first.size and (first.min() < 0 or first.max() > size - length):
         row = int(np.flatnonzero((first < 0) | (first > size - length))[0])
         start = int(first[row])
@@ -350,8 +348,7 @@ def as_images(source: NDArray[np.uint8], out: NDArray[np.uint8]) -> NDArray[np.u
             raise ValueError(message)
     if source.shape[2] != out.shape[2] or source.shape[2] not in (1, 3):
         raise ValueError(f"images have 1 channel or 3, found {source.shape[2]} and {out.shape[2]}")
-    if not (out.flags.c_contiguous and out.flags.writeable):
-        raise ValueError("out must be C-contiguous and writable")
+    as_out(out, *out.shape)
     side_by_side = source.strides[1:] == (source.shape[2], 1) and source.strides[0] > 0
     return source if side_by_side else np.ascontiguousarray(source)
 

@@ -110,7 +110,7 @@ class InterleavingState(NamedTuple):
     questions: NDArray[np.int64]
 
     @classmethod
-    def of(cls, shape: Interleaving) -> InterleavingState:
+    def from_shape(cls, shape: Interleaving) -> InterleavingState:
         """Return what is kept before the first question."""
         strands, lanes = shape.starts.size, shape.edges.size - 1
         width = min(shape.window, int(shape.rows.max(initial=0)))

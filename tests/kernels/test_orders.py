@@ -139,11 +139,11 @@ def test_interleaved_rows_whatever_was_asked_before(rnd) -> None:
     """What is held between two questions changes no answer."""
     shape = shape_of(rnd)
     for kernels in IMPLEMENTATIONS:
-        held = InterleavingState.of(shape)
+        held = InterleavingState.from_shape(shape)
         for _ in range(4):
             parts = parts_of(rnd, shape)
             found = kernels.interleave(shape, parts, held)
-            wanted = IMPLEMENTATIONS[0].interleave(shape, parts, InterleavingState.of(shape))
+            wanted = IMPLEMENTATIONS[0].interleave(shape, parts, InterleavingState.from_shape(shape))
             for name, mine, right in zip(found._fields, found, wanted, strict=True):
                 assert mine.dtype == np.int64
                 assert mine.tolist() == right.tolist(), name
@@ -158,7 +158,7 @@ def test_parts_of_no_lane_are_refused(kernels, part) -> None:
         chunk_rows=5, window=5, strands=1, chunks=2, short=-1, gap=0, rounds=key, places=key, shuffled=True,
         network=network(2), **edges,
     )  # fmt: skip
-    held = InterleavingState.of(shape)
+    held = InterleavingState.from_shape(shape)
     assert len(kernels.interleave(shape, [(0, 0, 5), (1, 2, 2)], held).row) == 5
     with pytest.raises(IndexError, match=f"part 1 is .* of lane {part[0]}"):
         kernels.interleave(shape, [(0, 0, 1), part], held)
@@ -175,7 +175,7 @@ def test_large_windows_are_kept_too() -> None:
         keys, keys, True, np.arange(strands), network(strands),
     )  # fmt: skip
     kernels = IMPLEMENTATIONS[-1]
-    held = InterleavingState.of(shape)
+    held = InterleavingState.from_shape(shape)
     first = kernels.interleave(shape, [(0, 0, 1)], held)
     if kernels is not IMPLEMENTATIONS[0]:
         order = held.orders[first.strand[0]]

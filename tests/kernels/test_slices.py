@@ -228,7 +228,7 @@ def test_frames_that_are_nowhere_are_named(kernels, part, edge, named) -> None:
     with pytest.raises(IndexError, match=f"frame {named} of buffer 1, of part"):
         kernels.partition_frames([b"", data], [np.zeros(1, np.uint32), edges], two, [0, part], outs)
     for wrong in ([np.empty(8, np.uint8)], [np.empty(9, np.uint8), np.empty(1, np.uint8)]):
-        with pytest.raises(ValueError, match="writable bytes"):
+        with pytest.raises(ValueError, match="and writable"):
             kernels.partition_frames([data], [right], two[:1], [0, 0], wrong)
     with pytest.raises(ValueError, match="as many numbers of parts as frames"):
         kernels.partition_frames([data], [edges], two[:1], [0], outs)
@@ -247,7 +247,7 @@ def test_ranges_fill_an_array(kernels) -> None:
     out = np.zeros(9, np.uint8)
     kernels.gather_into(DATA, [3, 0, 1000, 5], [7, 0, 1004, 6], out)
     assert out.tobytes() == DATA[3:7] + DATA[1000:1004] + DATA[5:6]
-    with pytest.raises(ValueError, match="expected 4 writable bytes"):
+    with pytest.raises(ValueError, match="uint8 of shape"):
         kernels.gather_into(DATA, [3], [7], out)
     with pytest.raises(IndexError):
         kernels.gather_into(DATA, [1020], [1029], out)

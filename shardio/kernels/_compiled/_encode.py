@@ -18,6 +18,7 @@ from cython.cimports.libc.math import isinf
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
 from cython.cimports.libc.stdlib import calloc, free
 from cython.cimports.libc.string import memcpy
+from cython.cimports.shardio.kernels._compiled._encode import Place, Single, Source
 from cython.cimports.shardio.kernels._compiled._memory import address_of
 
 from shardio.kernels._arguments import as_bytes
@@ -33,24 +34,6 @@ from shardio.kernels._values import (
 )
 
 COMPILED = cython.compiled
-
-Place = cython.typedef(cython.p_uchar)
-# One feature of all rows.
-Source = cython.struct(
-    kind=cython.int,  # 0 none, 1 bytes, 2 float, 3 int64
-    name=cython.p_char,
-    name_size=cython.Py_ssize_t,
-    first=cython.pointer[int64_t],  # by row, number of the first value and the one after the last
-    last=cython.pointer[int64_t],
-    present=cython.pointer[uint8_t],  # by row
-    ints=cython.pointer[int64_t],
-    floats=cython.p_char,
-    data=cython.p_char,  # what spans are of
-    starts=cython.pointer[int64_t],
-    stops=cython.pointer[int64_t],
-    sizes=cython.pointer[int64_t],  # by row, what the values take; -1 where the row lacks the feature
-    packed=cython.bint,  # whether `floats` has the values as written, and first and last count bytes
-)
 
 
 @cython.cfunc
@@ -87,18 +70,12 @@ def _put_head(out: Place, tag: cython.uchar, size: cython.Py_ssize_t) -> Place:
     return _put_varint(out + 1, size)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def field_size(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def field_size(size):
     """Return what a length-delimited field with a one-byte tag takes."""
     return 1 + _varint_size(size) + size
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _values_size(source: cython.pointer[Source], row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _values_size(source, row):
     """Measure the values of one row: of numbers the packed bytes, of bytes the fields."""
     k: cython.Py_ssize_t
     size: cython.Py_ssize_t = 0
@@ -133,10 +110,7 @@ def _entry_size(source: cython.pointer[Source], size: cython.Py_ssize_t) -> cyth
     return field_size(source.name_size) + field_size(feature)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_values(out: Place, source: cython.pointer[Source], row: cython.Py_ssize_t) -> Place:
+def _put_values(out, source, row):
     k: cython.Py_ssize_t
     size: cython.Py_ssize_t
     first: cython.Py_ssize_t = source.first[row]
@@ -157,12 +131,7 @@ def _put_values(out: Place, source: cython.pointer[Source], row: cython.Py_ssize
     return out
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_entry(
-    out: Place, source: cython.pointer[Source], row: cython.Py_ssize_t, size: cython.Py_ssize_t
-) -> Place:
+def _put_entry(out, source, row, size):
     listed: cython.Py_ssize_t = _list_size(source.kind, size)
     out = _put_head(out, 0x0A, _entry_size(source, size))
     out = _put_head(out, 0x0A, source.name_size)
@@ -177,12 +146,7 @@ def _put_entry(
     return _put_values(out, source, row)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def measure_row(
-    sources: cython.pointer[Source], count: cython.Py_ssize_t, row: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
+def measure_row(sources, count, row):
     """Measure the entries of one row, and keep the size of each one's values."""
     number: cython.Py_ssize_t
     size: cython.Py_ssize_t
@@ -197,16 +161,7 @@ def measure_row(
     return total
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def put_row(
-    out: Place,
-    sources: cython.pointer[Source],
-    count: cython.Py_ssize_t,
-    row: cython.Py_ssize_t,
-    body: cython.Py_ssize_t,
-) -> Place:
+def put_row(out, sources, count, row, body):
     """Write one record; `body` is what its entries take, and without entries there is nothing to write."""
     number: cython.Py_ssize_t
     if body == 0:
@@ -218,24 +173,14 @@ def put_row(
     return out
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _measure(
-    sources: cython.pointer[Source], count: cython.Py_ssize_t, offsets: int64_t[::1], bodies: int64_t[::1]
-) -> cython.void:
+def _measure(sources, count, offsets, bodies):
     row: cython.Py_ssize_t
     for row in range(bodies.shape[0]):
         bodies[row] = measure_row(sources, count, row)
         offsets[row + 1] = offsets[row] + (field_size(bodies[row]) if bodies[row] else 0)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _write(
-    sources: cython.pointer[Source], count: cython.Py_ssize_t, bodies: int64_t[::1], out: Place
-) -> cython.void:
+def _write(sources, count, bodies, out):
     row: cython.Py_ssize_t
     for row in range(bodies.shape[0]):
         out = put_row(out, sources, count, row, bodies[row])
@@ -299,19 +244,6 @@ def encode_examples(columns, *, rows=None):
     finally:
         free(sources)
     return Records(records, ends[:count], ends[1:])
-
-
-# One value of one record in the form of a column of one row.
-Single = cython.struct(
-    first=int64_t,
-    last=int64_t,
-    size=int64_t,
-    start=int64_t,
-    stop=int64_t,
-    value=int64_t,
-    single=cython.float,
-    present=uint8_t,
-)
 
 
 @cython.cfunc

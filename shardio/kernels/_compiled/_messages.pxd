@@ -1,10 +1,14 @@
-# What _messages.py offers to _parse.py: a batch of records into the slots of the wanted features.
+# What _messages.py offers to _parse.py (a batch of records into the slots of the wanted features), and the C types of
+# those of its functions that are not inlined.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 ctypedef const unsigned char* Bytes
 
+# Indexes into REASONS of _messages.py.
+cdef enum: CUT = 1, LONG, TAG, TYPE, GROUP, DEEP, NOT_UTF8, NOT_FLOATS, TOO_LARGE
+
 ctypedef struct Trouble:
-    int reason   # 0 none, else index into REASONS of _messages.py
+    int reason   # 0 none, else one of the above
     Bytes place  # where it was noticed
 
 # One wanted feature: where its values go, and what the row at hand holds so far.
@@ -50,8 +54,11 @@ ctypedef struct Side:
     Slot* nowhere               # takes what is not wanted
     bint lists                  # whether the values are FeatureLists
 
+# Features that are missing, of another kind, of another length; values that do not fit into the arrays; no message.
+cdef enum: MISSING = 1, KIND, LENGTH, FULL, REFUSED
+
 ctypedef struct RowStatus:
-    int reason         # 0 right, 1 missing, 2 kind, 3 length, 4 does not fit into the arrays, 5 refused
+    int reason         # 0 right, else one of the above
     bint lists         # which side
     Py_ssize_t number  # which feature
     Py_ssize_t found   # kind or number of values
@@ -62,3 +69,25 @@ cdef Py_ssize_t read_rows(
     Bytes data, const int64_t[::1] starts, const int64_t[::1] stops, Py_ssize_t row, Side* features, Side* lists,
     RowStatus* status, Trouble* trouble
 ) noexcept nogil
+
+cdef Bytes _fail(Trouble* trouble, int reason, Bytes place) noexcept nogil
+cdef Bytes _long_tag(Bytes p, Bytes end, uint32_t* tag, Trouble* trouble) noexcept nogil
+cdef Bytes _long_size(Bytes p, Bytes end, Py_ssize_t* size, Trouble* trouble) noexcept nogil
+cdef Bytes _skip_value(Bytes p, Bytes end, uint32_t tag, int depth, Trouble* trouble) noexcept nogil
+cdef Bytes _skip_group(Bytes p, Bytes end, uint32_t begin, int depth, Trouble* trouble) noexcept nogil
+cdef Bytes _skip_unknown(Bytes p, Bytes end, uint32_t tag, int depth, Trouble* trouble) noexcept nogil
+cdef bint _is_utf8(Bytes p, Bytes end) noexcept nogil
+cdef Bytes _read_ints(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil
+cdef Bytes _read_floats(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil
+cdef Bytes _read_bytes(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil
+cdef Bytes _read_feature(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil
+cdef Bytes _read_feature_list(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil
+cdef void _end_step(Slot* slot) noexcept nogil
+cdef int _find(Side* side, Bytes key, Py_ssize_t size, Py_ssize_t place) noexcept nogil
+cdef Bytes _read_odd_key(Bytes p, Bytes end, Side* side, int* number, int depth, Trouble* trouble) noexcept nogil
+cdef Bytes _read_odd_entry(Bytes p, Bytes end, Side* side, int depth, Trouble* trouble) noexcept nogil
+cdef Bytes _read_map(Bytes p, Bytes end, Side* side, int depth, Trouble* trouble) noexcept nogil
+cdef bint _read_record(Bytes p, Bytes end, Side* features, Side* lists, Trouble* trouble) noexcept nogil
+cdef void _begin_row(Side* side, Py_ssize_t row) noexcept nogil
+cdef void _check_row(Side* side, RowStatus* status) noexcept nogil
+cdef void _end_row(Side* side, Py_ssize_t row) noexcept nogil

@@ -45,33 +45,14 @@ REASONS = (
     "packed floats are not a multiple of four bytes",
     "it is longer than 2 GiB",
 )
-CUT = cython.declare(cython.int, 1)
-LONG = cython.declare(cython.int, 2)
-TAG = cython.declare(cython.int, 3)
-TYPE = cython.declare(cython.int, 4)
-GROUP = cython.declare(cython.int, 5)
-DEEP = cython.declare(cython.int, 6)
-NOT_UTF8 = cython.declare(cython.int, 7)
-NOT_FLOATS = cython.declare(cython.int, 8)
-TOO_LARGE = cython.declare(cython.int, 9)
 
 MAX_TAG = cython.declare(uint64_t, 0xFFFFFFFF)
 MAX_SIZE = cython.declare(uint64_t, 0x7FFFFFFF)
 HASH_BASIS = cython.declare(uint64_t, 0xCBF29CE484222325)
 HASH_PRIME = cython.declare(uint64_t, 0x100000001B3)
 
-# Reasons of a `RowStatus`.
-MISSING = cython.declare(cython.int, 1)
-KIND = cython.declare(cython.int, 2)
-LENGTH = cython.declare(cython.int, 3)
-FULL = cython.declare(cython.int, 4)
-REFUSED = cython.declare(cython.int, 5)
 
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _fail(trouble: cython.pointer[Trouble], reason: cython.int, place: Bytes) -> Bytes:
+def _fail(trouble, reason, place):
     trouble.reason = reason
     trouble.place = place
     return cython.NULL
@@ -149,10 +130,7 @@ def _read_size(
     return _long_size(p, end, size, trouble)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _long_tag(p: Bytes, end: Bytes, tag: cython.pointer[uint32_t], trouble: cython.pointer[Trouble]) -> Bytes:
+def _long_tag(p, end, tag, trouble):
     value: uint64_t = 0
     after: Bytes = _read_varint(p, end, cython.address(value), trouble)
     if after == cython.NULL:
@@ -163,12 +141,7 @@ def _long_tag(p: Bytes, end: Bytes, tag: cython.pointer[uint32_t], trouble: cyth
     return after
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _long_size(
-    p: Bytes, end: Bytes, size: cython.pointer[cython.Py_ssize_t], trouble: cython.pointer[Trouble]
-) -> Bytes:
+def _long_size(p, end, size, trouble):
     value: uint64_t = 0
     after: Bytes = _read_varint(p, end, cython.address(value), trouble)
     if after == cython.NULL:
@@ -181,12 +154,7 @@ def _long_size(
     return after
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _skip_value(
-    p: Bytes, end: Bytes, tag: uint32_t, depth: cython.int, trouble: cython.pointer[Trouble]
-) -> Bytes:
+def _skip_value(p, end, tag, depth, trouble):
     kind: uint32_t = tag & 7
     size: cython.Py_ssize_t = 0
     value: uint64_t = 0
@@ -207,12 +175,7 @@ def _skip_value(
     return p + size if end - p >= size else _fail(trouble, CUT, p)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _skip_group(
-    p: Bytes, end: Bytes, begin: uint32_t, depth: cython.int, trouble: cython.pointer[Trouble]
-) -> Bytes:
+def _skip_group(p, end, begin, depth, trouble):
     tag: uint32_t = 0
     if depth < 0:
         return _fail(trouble, DEEP, p)
@@ -226,22 +189,14 @@ def _skip_group(
     return _fail(trouble, GROUP, p)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _skip_unknown(
-    p: Bytes, end: Bytes, tag: uint32_t, depth: cython.int, trouble: cython.pointer[Trouble]
-) -> Bytes:
+def _skip_unknown(p, end, tag, depth, trouble):
     """Skip the value of a field that the message does not know; `depth` more levels may nest in it."""
     if tag < 8:
         return _fail(trouble, TAG, p)
     return _skip_value(p, end, tag, depth, trouble)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _is_utf8(p: Bytes, end: Bytes) -> cython.bint:
+def _is_utf8(p, end):
     """Tell whether bytes are UTF-8 as Unicode defines it: shortest forms, no surrogates, up to U+10FFFF."""
     byte: cython.uchar
     more: cython.Py_ssize_t
@@ -268,12 +223,7 @@ def _is_utf8(p: Bytes, end: Bytes) -> cython.bint:
     return True
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_ints(
-    p: Bytes, end: Bytes, slot: cython.pointer[Slot], depth: cython.int, trouble: cython.pointer[Trouble]
-) -> Bytes:
+def _read_ints(p, end, slot, depth, trouble):
     tag: uint32_t = 0
     size: cython.Py_ssize_t = 0
     value: uint64_t = 0
@@ -308,12 +258,7 @@ def _read_ints(
     return p
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_floats(
-    p: Bytes, end: Bytes, slot: cython.pointer[Slot], depth: cython.int, trouble: cython.pointer[Trouble]
-) -> Bytes:
+def _read_floats(p, end, slot, depth, trouble):
     tag: uint32_t = 0
     size: cython.Py_ssize_t = 0
     limit: cython.Py_ssize_t = slot.limit if slot.kind == 2 else -1
@@ -344,12 +289,7 @@ def _read_floats(
     return p
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_bytes(
-    p: Bytes, end: Bytes, slot: cython.pointer[Slot], depth: cython.int, trouble: cython.pointer[Trouble]
-) -> Bytes:
+def _read_bytes(p, end, slot, depth, trouble):
     tag: uint32_t = 0
     size: cython.Py_ssize_t = 0
     limit: cython.Py_ssize_t = slot.limit if slot.kind == 1 else -1
@@ -373,12 +313,7 @@ def _read_bytes(
     return p
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_feature(
-    p: Bytes, end: Bytes, slot: cython.pointer[Slot], depth: cython.int, trouble: cython.pointer[Trouble]
-) -> Bytes:
+def _read_feature(p, end, slot, depth, trouble):
     tag: uint32_t = 0
     kind: cython.int
     size: cython.Py_ssize_t = 0
@@ -409,12 +344,7 @@ def _read_feature(
     return p
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_feature_list(
-    p: Bytes, end: Bytes, slot: cython.pointer[Slot], depth: cython.int, trouble: cython.pointer[Trouble]
-) -> Bytes:
+def _read_feature_list(p, end, slot, depth, trouble):
     tag: uint32_t = 0
     size: cython.Py_ssize_t = 0
     while p < end:
@@ -438,10 +368,7 @@ def _read_feature_list(
     return p
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _end_step(slot: cython.pointer[Slot]) -> cython.void:
+def _end_step(slot):
     problem: cython.int = 0
     if slot.found != 0 and slot.found != slot.kind:
         problem = 2
@@ -456,10 +383,7 @@ def _end_step(slot: cython.pointer[Slot]) -> cython.void:
         slot.offsets[slot.step] = slot.used
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def name_hash(p: Bytes, size: cython.Py_ssize_t) -> uint64_t:
+def name_hash(p, size):
     """Hash a name: FNV-1a, for a table in memory only."""
     result: uint64_t = HASH_BASIS
     k: cython.Py_ssize_t
@@ -479,12 +403,7 @@ def _is_named(
     return side.cuts[number + 1] - start == size and memcmp(side.names + start, key, size) == 0
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _find(
-    side: cython.pointer[Side], key: Bytes, size: cython.Py_ssize_t, place: cython.Py_ssize_t
-) -> cython.int:
+def _find(side, key, size, place):
     """Return the number of the slot that has this name, or -1.
 
     Most writers keep one order of features, so the name at this place of the row before is tried first.
@@ -520,17 +439,7 @@ def _begin(side: cython.pointer[Side], number: cython.int) -> cython.pointer[Slo
     return slot
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_odd_key(
-    p: Bytes,
-    end: Bytes,
-    side: cython.pointer[Side],
-    number: cython.p_int,
-    depth: cython.int,
-    trouble: cython.pointer[Trouble],
-) -> Bytes:
+def _read_odd_key(p, end, side, number, depth, trouble):
     """Find the slot of an entry of any form: its last key counts; with an unknown field it has none."""
     tag: uint32_t = 0
     size: cython.Py_ssize_t = 0
@@ -559,12 +468,7 @@ def _read_odd_key(
     return p
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_odd_entry(
-    p: Bytes, end: Bytes, side: cython.pointer[Side], depth: cython.int, trouble: cython.pointer[Trouble]
-) -> Bytes:
+def _read_odd_entry(p, end, side, depth, trouble):
     """Read an entry of any form: fields in any order, missing, repeated or unknown."""
     tag: uint32_t = 0
     size: cython.Py_ssize_t = 0
@@ -634,12 +538,7 @@ def _read_entry(
     return _read_feature(q, end, slot, depth - 1, trouble)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_map(
-    p: Bytes, end: Bytes, side: cython.pointer[Side], depth: cython.int, trouble: cython.pointer[Trouble]
-) -> Bytes:
+def _read_map(p, end, side, depth, trouble):
     tag: uint32_t = 0
     size: cython.Py_ssize_t = 0
     place: cython.Py_ssize_t = 0
@@ -660,16 +559,7 @@ def _read_map(
     return p
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_record(
-    p: Bytes,
-    end: Bytes,
-    features: cython.pointer[Side],
-    lists: cython.pointer[Side],
-    trouble: cython.pointer[Trouble],
-) -> cython.bint:
+def _read_record(p, end, features, lists, trouble):
     """Read one Example, or one SequenceExample where `lists` is not NULL, into the slots."""
     tag: uint32_t = 0
     size: cython.Py_ssize_t = 0
@@ -694,10 +584,7 @@ def _read_record(
     return True
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _begin_row(side: cython.pointer[Side], row: cython.Py_ssize_t) -> cython.void:
+def _begin_row(side, row):
     number: cython.Py_ssize_t
     slot: cython.pointer[Slot]
     for number in range(side.count):
@@ -712,10 +599,7 @@ def _begin_row(side: cython.pointer[Side], row: cython.Py_ssize_t) -> cython.voi
         slot.problem = 0
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _check_row(side: cython.pointer[Side], status: cython.pointer[RowStatus]) -> cython.void:
+def _check_row(side, status):
     """Find the first feature that does not fit its description, else one that did not fit into its arrays."""
     number: cython.Py_ssize_t
     slot: cython.pointer[Slot]
@@ -750,10 +634,7 @@ def _check_row(side: cython.pointer[Side], status: cython.pointer[RowStatus]) ->
             return
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _end_row(side: cython.pointer[Side], row: cython.Py_ssize_t) -> cython.void:
+def _end_row(side, row):
     number: cython.Py_ssize_t
     slot: cython.pointer[Slot]
     for number in range(side.count):
@@ -771,19 +652,7 @@ def _end_row(side: cython.pointer[Side], row: cython.Py_ssize_t) -> cython.void:
                 slot.offsets[row + 1] = slot.used
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def read_rows(
-    data: Bytes,
-    starts: cython.const[int64_t][::1],
-    stops: cython.const[int64_t][::1],
-    row: cython.Py_ssize_t,
-    features: cython.pointer[Side],
-    lists: cython.pointer[Side],
-    status: cython.pointer[RowStatus],
-    trouble: cython.pointer[Trouble],
-) -> cython.Py_ssize_t:
+def read_rows(data, starts, stops, row, features, lists, status, trouble):
     """Read rows from `row` on; return the row that the status is about, or the number of rows."""
     while row < starts.shape[0]:
         _begin_row(features, row)

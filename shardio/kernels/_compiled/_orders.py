@@ -231,7 +231,7 @@ def interleave(shape, parts, held):
     total: int64_t = _count(part, edges)
     if total < 0:
         as_parts(parts, shape.edges)
-    # Of one shape, made by `InterleavingState.of`: else the loops below would leave their arrays.
+    # Of one shape, made by `InterleavingState.from_shape`: else the loops below would leave their arrays.
     width: cython.Py_ssize_t = held.orders.shape[1]
     strands_ = shape.starts.size
     if (

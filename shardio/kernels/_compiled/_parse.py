@@ -15,6 +15,10 @@ from cython.cimports.libc.stdlib import calloc, free
 from cython.cimports.libc.string import memset
 from cython.cimports.shardio.kernels._compiled._memory import address_of
 from cython.cimports.shardio.kernels._compiled._messages import (
+    FULL,
+    KIND,
+    MISSING,
+    REFUSED,
     Bytes,
     RowStatus,
     Side,
@@ -41,11 +45,6 @@ from shardio.kernels._features import (
 COMPILED = cython.compiled
 
 _PROBLEMS = ("", "missing", "kind", "length")
-MISSING = cython.declare(cython.int, 1)
-KIND = cython.declare(cython.int, 2)
-LENGTH = cython.declare(cython.int, 3)
-FULL = cython.declare(cython.int, 4)
-REFUSED = cython.declare(cython.int, 5)
 
 
 @cython.cclass
