@@ -36,14 +36,12 @@ LIMITS = {"S3": 5500, "GCS": 5000}
 
 def table(shards: int) -> Any:
     """Return shards as a job of many tasks writes them, a thousand each."""
-    from shardio.metadata import DataKey, data_key
+    from shardio.metadata import DataKey
     from shardio.metadata._table import ShardTable, part_of
 
     rng = np.random.default_rng(0)
     attempts = [f"{number:016x}" for number in rng.integers(1 << 63, size=-(-shards // 1000)).tolist()]
-    keys = [
-        data_key(DataKey("train", "run7", k // 1000, attempts[k // 1000], k % 1000)) for k in range(shards)
-    ]
+    keys = [DataKey("train", "run7", k // 1000, attempts[k // 1000], k % 1000).key() for k in range(shards)]
     size = 1016 * ROWS + rng.integers(0, 1 << 16, shards)
     rows, none = np.full(shards, ROWS), np.zeros(shards, np.int64)
     columns = {

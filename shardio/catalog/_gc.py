@@ -40,17 +40,17 @@ from shardio.metadata import (
     LISTS,
     SESSIONS,
     TABLES,
+    DataKey,
     Expiry,
     ListRef,
     Manifest,
+    ReceiptKey,
     ShardTable,
     check_session,
     is_own_key,
     is_sidecar_key,
     is_unowned_key,
     key_run_of,
-    parse_data_key,
-    parse_receipt_key,
 )
 from shardio.progress import CountProgress, displayed
 from shardio.reports import Report
@@ -402,7 +402,7 @@ class _Removals:
         already = {key for version in self._versions for key in version.manifest.expiry.doomed_keys}
         live, dead = self._live_and_dead()
         # Rewrites name no session: that of a shard which a version names was committed as a whole.
-        self._merged |= {name.session for key in live | dead if (name := parse_data_key(key)) is not None}
+        self._merged |= {name.session for key in live | dead if (name := DataKey.parse(key)) is not None}
         # Those of versions that were collected before stand in lists of sessions, if they have names.
         unnamed = (info for info in (*self._objects, *self._temporaries) if info.key not in live)
         unknown = set(filter(None, map(_session_of, unnamed))) - self._merged
@@ -541,8 +541,8 @@ def _unclaimed(objects: Iterable[ObjectInfo], known: set[str]) -> dict[str, int]
 
 
 def _session_of(info: ObjectInfo) -> str | None:
-    receipt = parse_receipt_key(info.key)
+    receipt = ReceiptKey.parse(info.key)
     if receipt is not None:
         return receipt.session
-    data = parse_data_key(info.key)
+    data = DataKey.parse(info.key)
     return data.session if data is not None else None

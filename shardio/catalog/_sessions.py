@@ -31,14 +31,12 @@ from shardio.errors import FormatError, NotFoundError
 from shardio.metadata import (
     DATA,
     SESSIONS,
+    DataKey,
     Receipt,
     ReceiptKey,
     ShardTable,
     check_session,
     check_tasks,
-    parse_data_key,
-    parse_receipt_key,
-    receipt_key,
 )
 from shardio.storage import read_intact
 
@@ -105,10 +103,10 @@ def forget_session(catalog: Catalog, session: str, *, shards: bool) -> None:
     What a worker stores after this is left to `collect_garbage`.
     """
     for key in list(_receipt_keys(catalog, session)):
-        catalog.store.delete(receipt_key(key.session, key.task, key.attempt, key.sequence))
+        catalog.store.delete(key.key())
     if shards:
         for info in list(catalog.store.list(DATA)):
-            name = parse_data_key(info.key)
+            name = DataKey.parse(info.key)
             if name is not None and name.session == session:
                 catalog.store.delete(info.key)
 
@@ -194,13 +192,13 @@ def _receipts(
 
 def _receipt_keys(catalog: Catalog, session: str) -> Iterator[ReceiptKey]:
     for info in catalog.store.list(f"{SESSIONS}{session}/"):
-        key = parse_receipt_key(info.key)
+        key = ReceiptKey.parse(info.key)
         if key is not None:
             yield key
 
 
 def _read(catalog: Catalog, key: ReceiptKey) -> Receipt:
-    name = receipt_key(key.session, key.task, key.attempt, key.sequence)
+    name = key.key()
     url = catalog.store.url_of(name)
     limits = catalog.limits
     receipt = read_intact(

@@ -22,12 +22,12 @@ from shardio.metadata import (
     DATA,
     INDEX_SUFFIX,
     TABLES,
+    DataKey,
     ListRef,
     Manifest,
     ShardEntry,
     ShardTable,
     live_to_physical,
-    parse_data_key,
 )
 from shardio.progress import displayed
 from shardio.reader import deleted_rows
@@ -273,10 +273,10 @@ class _Holders:
             return
         there = {info.key: info.size for prefix in (DATA, TABLES) for info in store.list(prefix)}
         self.pending_gc = {key: size for key, size in self.pending_gc.items() if key in there}
-        tasks = {(n.session, n.task) for key in self.pending_gc if (n := parse_data_key(key)) is not None}
+        tasks = {(n.session, n.task) for key in self.pending_gc if (n := DataKey.parse(key)) is not None}
         named = {key for table in self._tables.values() for key in table.key}
         for key, size in there.items():
-            name = parse_data_key(key)
+            name = DataKey.parse(key)
             if (
                 name is not None
                 and not key.endswith(INDEX_SUFFIX)

@@ -25,15 +25,14 @@ from shardio.metadata import (
     Manifest,
     MergedSession,
     Receipt,
+    ReceiptKey,
     Schema,
     ShardEntry,
     ShardTable,
     is_list_key,
     is_random_session,
     is_rewriting_session,
-    parse_data_key,
     parse_list,
-    parse_receipt_key,
     parse_sessions,
     session_digest,
     usable_keys,
@@ -90,12 +89,12 @@ def find_remains(catalog: Catalog, found: Metadata) -> Remains:
     named, merged, abandoned = _known(catalog, found)
     by_session: dict[str, dict[str, DataKey]] = {}
     for info in store.list(DATA):
-        parts = parse_data_key(info.key)
+        parts = DataKey.parse(info.key)
         if parts is not None and not info.key.endswith(INDEX_SUFFIX) and info.key not in named:
             by_session.setdefault(parts.session, {})[info.key] = parts
     listed = _listed_entries(catalog, found)
     gap = len(found.versions) < number  # a version before may hold what one after it took out again
-    receipts = {key.session for info in store.list(SESSIONS) if (key := parse_receipt_key(info.key))}
+    receipts = {key.session for info in store.list(SESSIONS) if (key := ReceiptKey.parse(info.key))}
     number_of_schema = len(base.manifest.schemas) if base is not None else 0
     for name in sorted(by_session):
         if name in merged or name in abandoned:

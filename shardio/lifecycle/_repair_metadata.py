@@ -28,12 +28,12 @@ from shardio.metadata import (
     DATA,
     INDEX_SUFFIX,
     MANIFESTS,
+    DataKey,
     ListRef,
     ShardEntry,
     ShardTable,
     manifest_key,
     manifest_version,
-    parse_data_key,
     parse_list,
     parse_manifest,
     parse_sessions,
@@ -326,7 +326,7 @@ class _Work:
                 info.key
                 for info in (self.store.list(DATA) if merged else ())
                 if not info.key.endswith(INDEX_SUFFIX)
-                and (name := parse_data_key(info.key)) is not None
+                and (name := DataKey.parse(info.key)) is not None
                 and name.session in merged
             ],
             len(version.manifest.schemas),
@@ -377,7 +377,7 @@ def entries_of(store: Store, keys: Iterable[str], schema: int) -> list[ShardEntr
     """
     found = []
     for key in keys:
-        name = parse_data_key(key)
+        name = DataKey.parse(key)
         if name is None:
             continue
         try:

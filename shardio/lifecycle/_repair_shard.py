@@ -41,7 +41,6 @@ from shardio.metadata import (
     ShardEntry,
     check_frames_part,
     check_index_end,
-    data_key,
     parse_deletions,
     parse_head,
     random_id,
@@ -659,7 +658,7 @@ class _ShardRepair:
     def _new_key(self) -> str:
         entry = self._new()
         name = DataKey(entry.split, self.job.session, self.number, random_id(), 0)
-        return data_key(name, entry.compression.suffix)
+        return name.key(entry.compression.suffix)
 
     def _spool(self) -> ShardSpool | None:
         if self.job.options.dry_run:

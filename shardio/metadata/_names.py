@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -32,7 +32,7 @@ _KEY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT}){{0,{_MAX_COMPONENTS - 1}}}\Z"
 _PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=-/\0"
 _SHAPE = bytes.maketrans(b"\0=-", b"/..")
 _DIGITS = re.compile(r"\d+")
-_SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}\Z")
+_SPLIT = re.compile(r"(?!all\Z)[A-Za-z0-9][A-Za-z0-9._=-]{0,63}\Z")
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _TAG = re.compile(r"(?![0-9_]+\Z)(?!latest\Z)[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")
 _MANIFEST = re.compile(r"_shardio/manifests/([0-9]{20})\.manifest\Z")
@@ -133,15 +133,16 @@ def check_foreign_key(key: str, *, what: str = "the key of an adopted shard") ->
     return key
 
 
+def _check_name(name: str, pattern: re.Pattern[str], what: str, expected: str) -> str:
+    if not isinstance(name, str) or not pattern.match(name):
+        raise UnsafeNameError(f"not a name for a {what}", found=_shown(name), expected=expected)
+    return name
+
+
 def check_split(name: str) -> str:
     """Return a split's name, or raise `UnsafeNameError`; "all" is what `open` calls all of them."""
-    if not isinstance(name, str) or not _SPLIT.match(name) or name == "all":
-        raise UnsafeNameError(
-            "not a name for a split",
-            found=_shown(name),
-            expected='letters, digits and ._=-, at most 64, beginning with a letter or digit, and not "all"',
-        )
-    return name
+    expected = 'letters, digits and ._=-, at most 64, beginning with a letter or digit, and not "all"'
+    return _check_name(name, _SPLIT, "split", expected)
 
 
 def look_alike(name: str, other: str) -> bool:
@@ -163,25 +164,16 @@ def look_alike(name: str, other: str) -> bool:
 
 def check_session(name: str) -> str:
     """Return a session's id, or raise `UnsafeNameError`."""
-    if not isinstance(name, str) or not _SESSION.match(name):
-        raise UnsafeNameError(
-            "not a name for a session",
-            found=_shown(name),
-            expected="letters, digits and ._-, at most 64, beginning with a letter or digit",
-        )
-    return name
+    expected = "letters, digits and ._-, at most 64, beginning with a letter or digit"
+    return _check_name(name, _SESSION, "session", expected)
 
 
 def check_tag(name: str) -> str:
     """Return the name of a tag, or raise `UnsafeNameError`; none of them can be taken for a number."""
-    if not isinstance(name, str) or not _TAG.match(name):
-        raise UnsafeNameError(
-            "not a name for a tag",
-            found=_shown(name),
-            expected="letters, digits and ._+-, at most 128, beginning with a letter or digit; not a number, "
-            'and not "latest"',
-        )
-    return name
+    expected = (
+        "letters, digits and ._+-, at most 128, beginning with a letter or digit; not a number, and not"
+    )
+    return _check_name(name, _TAG, "tag", f'{expected} "latest"')
 
 
 def check_task(task: object) -> int:
@@ -229,25 +221,25 @@ class DataKey(NamedTuple):
     attempt: str
     sequence: int
 
+    def key(self, suffix: str = "") -> str:
+        """Return `data/<split>-<session>-<task>-<attempt>-<sequence>.tfrecord<suffix>`.
 
-def data_key(name: DataKey, suffix: str = "") -> str:
-    """Return `data/<split>-<session>-<task>-<attempt>-<sequence>.tfrecord<suffix>`.
+        Splits may hold hyphens, so sessions must not when a key is taken apart again: theirs become `=`,
+        which no session's name holds.
+        """
+        session = self.session.replace("-", "=")
+        name = f"{self.split}-{session}-{self.task:05d}-{self.attempt}-{self.sequence:05d}"
+        return f"{DATA}{name}.tfrecord{suffix}"
 
-    Splits may hold hyphens, so sessions must not when a key is taken apart again: theirs become `=`, which
-    no session's name holds.
-    """
-    session = name.session.replace("-", "=")
-    return f"{DATA}{name.split}-{session}-{name.task:05d}-{name.attempt}-{name.sequence:05d}.tfrecord{suffix}"
-
-
-def parse_data_key(key: str) -> DataKey | None:
-    """Return the parts of a data key (of a shard or of its index), or None for anything else."""
-    stem, dot, _ = key.removeprefix(DATA).rpartition(".tfrecord")
-    parts = stem.rsplit("-", 4)
-    if not dot or len(parts) != 5 or not _DATA.match(key):
-        return None
-    split, session, task, attempt, sequence = parts
-    return DataKey(split, session.replace("=", "-"), int(task), attempt, int(sequence))
+    @classmethod
+    def parse(cls, key: str) -> Self | None:
+        """Return the parts of a data key (of a shard or of its index), or None for anything else."""
+        stem, dot, _ = key.removeprefix(DATA).rpartition(".tfrecord")
+        parts = stem.rsplit("-", 4)
+        if not dot or len(parts) != 5 or not _DATA.match(key):
+            return None
+        split, session, task, attempt, sequence = parts
+        return cls(split, session.replace("=", "-"), int(task), attempt, int(sequence))
 
 
 def usual_index_key(key: str) -> str:
@@ -298,7 +290,7 @@ def is_own_key(key: str) -> bool:
         or (key.endswith(INDEX_SUFFIX) and key.startswith((DATA, INDEXES)))
         or is_list_key(key)
         or is_sidecar_key(key)
-        or parse_receipt_key(key) is not None
+        or ReceiptKey.parse(key) is not None
     )
 
 
@@ -334,24 +326,23 @@ def key_run_of(key: str) -> str | None:
     return f"{match[1]}.run" if match else None
 
 
-def receipt_key(session: str, task: int, attempt: str, sequence: int | None = None) -> str:
-    """Return the key of a task's receipt; with a sequence, of one that a running attempt leaves."""
-    middle = "" if sequence is None else f"-{sequence:05d}"
-    return f"{SESSIONS}{session}/{task:05d}-{attempt}{middle}.receipt"
-
-
 class ReceiptKey(NamedTuple):
-    """The parts of a receipt's key; `sequence` is None for a complete one."""
+    """The parts of the key of a task's receipt; `sequence` is that of one that a running attempt leaves."""
 
     session: str
     task: int
     attempt: str
-    sequence: int | None
+    sequence: int | None = None
 
+    def key(self) -> str:
+        """Return the key."""
+        middle = "" if self.sequence is None else f"-{self.sequence:05d}"
+        return f"{SESSIONS}{self.session}/{self.task:05d}-{self.attempt}{middle}.receipt"
 
-def parse_receipt_key(key: str) -> ReceiptKey | None:
-    """Return the parts of a receipt's key, or None for any other key."""
-    match = _RECEIPT.match(key)
-    if match is None:
-        return None
-    return ReceiptKey(match[1], int(match[2]), match[3], None if match[4] is None else int(match[4]))
+    @classmethod
+    def parse(cls, key: str) -> Self | None:
+        """Return the parts of a receipt's key, or None for any other key."""
+        match = _RECEIPT.match(key)
+        if match is None:
+            return None
+        return cls(match[1], int(match[2]), match[3], None if match[4] is None else int(match[4]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shardio.errors import NotFoundError, ShardioError, StorageError, UnsafeNameError
-from shardio.metadata import DATA, parse_data_key, unsafe_part
+from shardio.metadata import DATA, DataKey, unsafe_part
 from shardio.sources._urls import SplitUrl, expand_braces, glob_expression, has_pattern, literal_prefix
 from shardio.storage import DeniedError, ObjectInfo, Store, connect, followed, url_text
 
@@ -151,7 +151,7 @@ def find_governed(
     for listing in listings:
         for file in listing.files:
             folder, data, name = file.url.rpartition(f"/{DATA}")
-            if not data or parse_data_key(DATA + name) is None or file.is_shardio or file.place in named:
+            if not data or DataKey.parse(DATA + name) is None or file.is_shardio or file.place in named:
                 continue
             if folder not in datasets:
                 store = _connect(SplitUrl.parse(folder), storage_options)

@@ -19,15 +19,14 @@ from shardio.errors import CommitConflictError, FormatError, StorageError
 from shardio.metadata import (
     DataKey,
     Receipt,
+    ReceiptKey,
     Schema,
     ShardEntry,
     ShardTable,
     SplitReceipt,
-    data_key,
     encode_metadata,
     is_random_session,
     random_id,
-    receipt_key,
     usual_index_key,
 )
 from shardio.storage import Uploads
@@ -151,7 +150,7 @@ class Task:
         template = self._template
         name = DataKey(split, template.session, template.task, template.attempt, sequence)
         head = shard.index.head
-        entry = ShardEntry.of_index(head, split=split, key=data_key(name, head.compression.suffix))
+        entry = ShardEntry.of_index(head, split=split, key=name.key(head.compression.suffix))
         rows = self.rows(split) + head.rows
         splits = {**self._splits, split: SplitReceipt(rows, spool.frames_crc32c)}
 
@@ -205,7 +204,7 @@ class Task:
 
     def _sealed(self, receipt: Receipt, sequence: int | None = None) -> tuple[str, bytes]:
         """Return name and content of a receipt."""
-        key = receipt_key(receipt.session, receipt.task, receipt.attempt, sequence)
+        key = ReceiptKey(receipt.session, receipt.task, receipt.attempt, sequence).key()
         try:
             return key, receipt.seal(limits=self._limits)
         except FormatError as error:

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 import shardio
 from shardio.catalog import Catalog, StoredLists, Version, collect_garbage, commit_receipts
 from shardio.errors import FormatError
-from shardio.metadata import DataKey, Receipt, ShardEntry, ShardTable, SplitReceipt, data_key, random_id
+from shardio.metadata import DataKey, Receipt, ShardEntry, ShardTable, SplitReceipt, random_id
 from shardio.storage import connect
 from tests.promises.places import fresh
 from tests.promises.stores import Counting, FaultyStore, faulty
@@ -20,7 +20,7 @@ def shards(count: int, session: str = "auto.0123456789abcdef") -> ShardTable:
     attempt = random_id()
     return ShardTable.from_entries(
         ShardEntry(
-            split="train", key=data_key(DataKey("train", session, 0, attempt, k)), uuid=bytes(16),
+            split="train", key=DataKey("train", session, 0, attempt, k).key(), uuid=bytes(16),
             stored_bytes=16, decoded_bytes=16, rows=1, blocks=1, crc32c=k, index_head_bytes=640,
             index_head_sha256=bytes(32),
         )

@@ -25,7 +25,7 @@ from shardio.errors import (
     StaleIndexError,
     UnsafeNameError,
 )
-from shardio.metadata import DataKey, data_key
+from shardio.metadata import DataKey
 from shardio_indexer import ScanOptions, _adopt
 from shardio_indexer._shard import FoundShard
 from tests.indexer.shards import members, tar, tfrecord
@@ -701,7 +701,7 @@ def test_an_index_that_is_doomed_meanwhile_stops_the_adoption(tmp_path, monkeypa
 
 def test_a_shard_of_others_has_no_name_of_ours(tmp_path) -> None:
     """Once its version has expired, it could not be told from what lost attempts of a session left."""
-    name = data_key(DataKey("train", "mine", 0, "0123456789abcdef", 0))
+    name = DataKey("train", "mine", 0, "0123456789abcdef", 0).key()
     with shardio.DatasetWriter(tmp_path / "ds", session="mine") as out:
         out.write(b"mine", "train")
     theirs = tmp_path / "ds" / name

@@ -18,18 +18,14 @@ from shardio.metadata import (
     check_foreign_key,
     check_session,
     check_split,
-    data_key,
     is_random_session,
     list_key,
     manifest_key,
     manifest_version,
-    parse_data_key,
     parse_list,
     parse_manifest,
-    parse_receipt_key,
     random_id,
     random_session,
-    receipt_key,
     unsafe_part,
     usual_index_key,
 )
@@ -154,9 +150,9 @@ def test_splits_and_sessions_that_are_right():
 )
 def test_data_keys_are_taken_apart_as_they_were_made(split, session, task, attempt, sequence, suffix):
     name = DataKey(split, session, task, attempt, sequence)
-    key = data_key(name, suffix)
-    assert parse_data_key(key) == name
-    assert parse_data_key(usual_index_key(key)) == name
+    key = name.key(suffix)
+    assert DataKey.parse(key) == name
+    assert DataKey.parse(usual_index_key(key)) == name
     assert check_key(key) == key
 
 
@@ -173,13 +169,13 @@ def test_data_keys_are_taken_apart_as_they_were_made(split, session, task, attem
     ],
 )
 def test_what_is_no_data_key(key):
-    assert parse_data_key(key) is None
+    assert DataKey.parse(key) is None
 
 
 @given(SESSIONS, st.integers(0, 10**9), HEX, st.none() | st.integers(0, 10**7))
 def test_receipt_keys_are_taken_apart_as_they_were_made(session, task, attempt, sequence):
-    key = receipt_key(session, task, attempt, sequence)
-    assert parse_receipt_key(key) == ReceiptKey(session, task, attempt, sequence)
+    key = ReceiptKey(session, task, attempt, sequence).key()
+    assert ReceiptKey.parse(key) == ReceiptKey(session, task, attempt, sequence)
     assert check_key(key) == key
 
 
@@ -196,7 +192,7 @@ def test_manifest_keys(version):
 )
 def test_what_is_no_manifest_key(key):
     assert manifest_version(key) is None
-    assert parse_receipt_key(key) is None
+    assert ReceiptKey.parse(key) is None
 
 
 def test_random_names():
