@@ -139,8 +139,9 @@ def _part(message: MessageColumns) -> Mapping[str, Any]:
         raise FormatError(f"a {_WHAT} names a split twice", found=names)
     for name in names:
         check_split(name)
+    empty = NumberedTexts.alike("", count)
     columns = {
-        name: _column(message, name, column, count) for name, column in COLUMNS.items() if name != "split"
+        name: _column(message, name, column, empty) for name, column in COLUMNS.items() if name != "split"
     }
     split = message.numbers("split")
     if len(split) != count:
@@ -154,9 +155,9 @@ def _part(message: MessageColumns) -> Mapping[str, Any]:
     return part_of(columns | {"split": NumberedTexts(names, split)})
 
 
-def _column(message: MessageColumns, name: str, column: ListColumn, count: int) -> Any:
+def _column(message: MessageColumns, name: str, column: ListColumn, empty: NumberedTexts) -> Any:
     """Return a column of a list, checked; zeros or empty texts where the list does not hold it."""
-    field = column.field or name
+    field, count = column.field or name, len(empty.numbers)
     if column.width:
         data = message.blob(field)
         if column.where and not data:
@@ -168,11 +169,11 @@ def _column(message: MessageColumns, name: str, column: ListColumn, count: int) 
     if column.dtype is None:
         found = message.count(field)
         if not found and (column.where or not count):
-            return NumberedTexts.alike("", count)
+            return empty
         if found != count:
             raise _miscounted(field, count, found)
         joined = message.texts(field)
-        return PackedTexts.of_joined(joined, count) if isinstance(joined, bytes) else joined
+        return PackedTexts.from_joined(joined, count) if isinstance(joined, bytes) else joined
     values = message.numbers(field)
     if column.where and not len(values):
         return constant(0, np.uint8, (count,))

@@ -352,28 +352,23 @@ def _identity_rules(manifest: Manifest) -> list[_Rule]:
 
 
 def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> list[_Rule]:
+    expired, tagged = {*manifest.expiry.expired_versions}, {*manifest.tags.values()}
+    earlier = range(1, manifest.version)
+    critical = list(message.critical_features)
+    shards = sum([ref.shards for ref in manifest.lists])
+    splits = [split.name for split in manifest.splits]
+    columns = [column.name for column in manifest.table]
+    indexes = [index.feature for index in manifest.keys]
     return [
         (
             "list digests have 32 bytes",
-            all(len(ref.sha256) == 32 for ref in (*manifest.lists, *manifest.session_lists)),
+            {len(ref.sha256) for ref in (*manifest.lists, *manifest.session_lists)} <= {32},
             "others",
         ),
-        (
-            "shards are within the limit",
-            sum(ref.shards for ref in manifest.lists) <= limits.shards,
-            sum(ref.shards for ref in manifest.lists),
-        ),
-        ("rows are within the limit", sum(i.rows for i in manifest.splits) <= limits.rows, "more"),
-        (
-            "splits are by name, each once",
-            [i.name for i in manifest.splits] == sorted({i.name for i in manifest.splits}),
-            [i.name for i in manifest.splits],
-        ),
-        (
-            "critical features are sorted, each once",
-            list(message.critical_features) == sorted(set(message.critical_features)),
-            list(message.critical_features),
-        ),
+        ("shards are within the limit", shards <= limits.shards, shards),
+        ("rows are within the limit", sum([each.rows for each in manifest.splits]) <= limits.rows, "more"),
+        ("splits are by name, each once", splits == sorted(set(splits)), splits),
+        ("critical features are sorted, each once", critical == sorted(set(critical)), critical),
         ("roots have one URL each", len(manifest.roots) == len(message.roots), "a number twice"),
         (
             "a session is there once, with a SHA-256 of 32 bytes",
@@ -382,32 +377,32 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
         ),
         (
             "only earlier versions expire",
-            all(0 < number < manifest.version for number in manifest.expiry.expired_versions),
+            not expired or (min(expired) in earlier and max(expired) in earlier),
             manifest.expiry.expired_versions,
         ),
         ("root 0 is the dataset's own and is not listed", 0 not in manifest.roots, "root 0"),
         (
             "foreign roots are a critical feature",
-            ("foreign_roots" in message.critical_features) == bool(manifest.roots),
+            ("foreign_roots" in critical) == bool(manifest.roots),
             "",
         ),
         (
             "columns of the table have names of their own, and digests of 32 bytes",
-            len({column.name for column in manifest.table}) == len(manifest.table)
-            and all(len(column.default_sha256) in (0, 32) for column in manifest.table),
-            [column.name for column in manifest.table],
+            len(set(columns)) == len(columns)
+            and {len(column.default_sha256) for column in manifest.table} <= {0, 32},
+            columns,
         ),
         (
             "key indexes are by feature, each once, with digests of 32 bytes",
-            [index.feature for index in manifest.keys] == sorted({index.feature for index in manifest.keys})
-            and all(len(run.sha256) == 32 for index in manifest.keys for run in index.runs),
-            [index.feature for index in manifest.keys],
+            indexes == sorted(set(indexes))
+            and {len(run.sha256) for index in manifest.keys for run in index.runs} <= {32},
+            indexes,
         ),
         (
             "tags are by name, each once, and name an earlier version that has not expired",
             [tag.name for tag in message.tags] == sorted(manifest.tags)
-            and all(0 < number < manifest.version for number in manifest.tags.values())
-            and not {*manifest.tags.values()} & {*manifest.expiry.expired_versions},
+            and (not tagged or (min(tagged) in earlier and max(tagged) in earlier))
+            and not tagged & expired,
             [(tag.name, tag.version) for tag in message.tags][:20],
         ),
         (
@@ -423,24 +418,24 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
         ),
         (
             "a rewrite names shards by UUIDs of 16 bytes, and at least one old one",
-            all(i.old and all(len(each) == 16 for each in (*i.old, *i.new)) for i in manifest.rewrites),
+            all(rewrite.old for rewrite in manifest.rewrites)
+            and {len(each) for rewrite in manifest.rewrites for each in (*rewrite.old, *rewrite.new)} <= {16},
             "others",
         ),
         (
             "lists of sessions are a critical feature",
-            ("session_lists" in message.critical_features) == bool(manifest.session_lists),
+            ("session_lists" in critical) == bool(manifest.session_lists),
             "",
         ),
         (
             "names of folders are sorted, each once, and a critical feature",
-            (not manifest.partitions or list(manifest.partitions) == sorted({*manifest.partitions}))
-            and ("partitions" in message.critical_features) == (manifest.partitions != ()),
+            list(manifest.partitions) == sorted({*manifest.partitions})
+            and ("partitions" in critical) == bool(manifest.partitions),
             manifest.partitions,
         ),
         (
             "stored names are a critical feature",
-            ("stored_names" in message.critical_features)
-            == any(schema.stores_other_names for schema in manifest.schemas),
+            ("stored_names" in critical) == any(each.stores_other_names for each in manifest.schemas),
             "",
         ),
     ]

@@ -23,7 +23,7 @@ from shardio.format import Compression, Framing
 from shardio.metadata._index import IndexHead
 from shardio.metadata._names import usual_index_key
 from shardio.metadata._sealed import COPY_ADVICE
-from shardio.metadata._texts import JoinedTexts, NumberedTexts, PackedTexts, hold_any
+from shardio.metadata._texts import JoinedTexts, NumberedTexts, PackedTexts
 
 
 @dataclass(frozen=True)
@@ -240,6 +240,7 @@ class ShardTable:
         """Take columns by name for each part, all of one length; see `part_of`."""
         self.parts = tuple(parts)
         self._stops = np.cumsum([len(part["key"]) for part in self.parts], dtype=np.int64)
+        self._count = int(self._stops[-1]) if self.parts else 0
         self.hashes: NDArray[np.int64] | None = None
 
     @classmethod
@@ -268,7 +269,7 @@ class ShardTable:
         if column.dtype is None and not column.width:
             whole: Any = values[0] if len(values) == 1 else JoinedTexts(values)
         else:
-            dtype, count = column.dtype or np.uint8, len(self)
+            dtype, count = column.dtype or np.uint8, self._count
             shape = (count, column.width) if column.width else (count,)
             # Each part may say one number of all its shards.
             ones = {None if each.strides[0] else int(each.flat[0]) if len(each) else 0 for each in values}
@@ -285,7 +286,7 @@ class ShardTable:
 
     def __len__(self) -> int:
         """Return the number of shards."""
-        return int(self._stops[-1]) if len(self._stops) else 0
+        return self._count
 
     def __getitem__(self, item: int) -> ShardEntry:
         """Return one shard."""
@@ -310,7 +311,7 @@ class ShardTable:
 
     def sum(self, name: str) -> int:
         """Return the sum of a column of numbers."""
-        return sum(int(each.sum(dtype=np.int64)) for each in map(operator.itemgetter(name), self.parts))
+        return sum([int(part[name].sum(dtype=np.int64)) for part in self.parts])
 
     def row_stops(self) -> NDArray[np.int64]:
         """Return how many live rows this and all shards before have, int64[shards]."""
@@ -321,11 +322,17 @@ class ShardTable:
 
     def max(self, name: str) -> int:
         """Return the largest of a column of numbers; 0 without shards."""
-        return max((int(part[name].max()) for part in self.parts if len(part[name])), default=0)
+        return max([int(part[name].max()) for part in self.parts if len(part[name])], default=0)
 
     def holds(self, name: str) -> bool:
         """Tell whether a column of text, such as "etag", says something of any shard."""
-        return any(map(hold_any, map(operator.itemgetter(name), self.parts)))
+        for part in self.parts:
+            texts = part[name]
+            # Of numbered ones the names are few.
+            some = not isinstance(texts, NumberedTexts) or any(texts.names)
+            if some and any(texts):
+                return True
+        return False
 
     def take(self, items: Sequence[int] | NDArray[np.int64]) -> ShardTable:
         """Return the shards with these numbers, in this order."""
@@ -417,7 +424,7 @@ def part_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     for name, column in COLUMNS.items():
         values = columns[name]
         if name == "split":
-            part[name] = values if isinstance(values, NumberedTexts) else NumberedTexts.of(values)
+            part[name] = values if isinstance(values, NumberedTexts) else NumberedTexts.from_texts(values)
         elif column.width:
             part[name] = values
         elif column.dtype is not None:
@@ -426,7 +433,9 @@ def part_of(columns: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(values, NumberedTexts | PackedTexts):
             part[name] = values
         else:
-            part[name] = PackedTexts.of(values) if any(values) else NumberedTexts.alike("", len(values))
+            part[name] = (
+                PackedTexts.from_texts(values) if any(values) else NumberedTexts.alike("", len(values))
+            )
     return part
 
 

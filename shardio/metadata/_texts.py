@@ -7,7 +7,7 @@ characters, so that runs of them compress to a few bytes each and are opened whe
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, overload
 
@@ -57,7 +57,7 @@ class NumberedTexts(Texts):
         self.numbers = numbers
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> NumberedTexts:
+    def from_texts(cls, texts: Sequence[str]) -> NumberedTexts:
         """Return texts as numbers."""
         names = sorted(set(texts))
         numbers = {name: number for number, name in enumerate(names)}
@@ -117,14 +117,14 @@ class PackedTexts(Texts):
         self._opened: dict[int, list[str]] = {}
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Sequence[str]:
+    def from_texts(cls, texts: Sequence[str]) -> Sequence[str]:
         """Return texts packed where they are many, and a list where they are not."""
         if len(texts) <= _FEW or any(_END in each for each in texts):
             return texts if isinstance(texts, list) else list(texts)
         return cls(_END.join(texts).encode())
 
     @classmethod
-    def of_joined(cls, joined: bytes, count: int) -> Sequence[str]:
+    def from_joined(cls, joined: bytes, count: int) -> Sequence[str]:
         """Return so many texts, at least one, that have a NUL between them."""
         return cls(joined) if count > _FEW else joined.decode().split(_END)
 
@@ -173,10 +173,3 @@ class JoinedTexts(Texts):
     def _text(self, at: int) -> str:
         part = int(np.searchsorted(self._stops, at, side="right"))
         return self._parts[part][at - int(self._stops[part - 1] if part else 0)]
-
-
-def hold_any(texts: Iterable[str]) -> bool:
-    """Tell whether one of some texts is not empty."""
-    if isinstance(texts, NumberedTexts) and not any(texts.names):
-        return False
-    return any(texts)

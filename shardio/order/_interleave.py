@@ -98,7 +98,7 @@ class InterleavedEpoch(BaseEpoch):
 
     def _nothing_held(self) -> InterleavingState:
         try:
-            return InterleavingState.of(self._shape)
+            return InterleavingState.from_shape(self._shape)
         except MemoryError as error:
             raise ValueError(
                 f"the plan reads {self._shape.starts.size} windows of up to {self.plan.window} rows side by "

@@ -26,7 +26,7 @@ from typing import Any, NoReturn, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
+from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.ranges import coalesce, scatter
 from shardio.storage._create import Flush, create, make_folders, replace, written
@@ -411,7 +411,7 @@ class LocalStore(Store):
         self.url = path
         self._base = path if path.endswith(os.sep) else path + os.sep
         self._single_writer = single_writer
-        # Of files that `ahead` has written, by their paths.
+        # Of files that `stage` has written, by their paths.
         self._flushes: dict[str, Flush] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -480,14 +480,14 @@ class LocalStore(Store):
             _explain_write(error, path)
 
     def _get(self, key: str, max_bytes: int) -> bytes:
-        with LocalFile(self._path(key)) as file:
+        file = LocalFile(self._path(key))
+        try:
             size = file.size
             if size > max_bytes:
-                what = "the object is larger than it may be"
-                raise FormatError(
-                    what, url=self.url_of(key), expected=f"at most {max_bytes} bytes", found=size
-                )
+                raise self._too_large(key, size, max_bytes)
             return bytes(file.read(0, size))
+        finally:
+            file.close()
 
     def _head(self, key: str) -> ObjectInfo | None:
         path = self._path(key)

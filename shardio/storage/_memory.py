@@ -7,7 +7,7 @@ import pathlib
 import threading
 from typing import TYPE_CHECKING
 
-from shardio.errors import FormatError, NotFoundError
+from shardio.errors import NotFoundError
 from shardio.storage._keys import check_key
 from shardio.storage._store import Buffer, DataFile, ObjectInfo, Offsets, ShortReadError, Store
 
@@ -103,10 +103,7 @@ class MemoryStore(Store):
     def _get(self, key: str, max_bytes: int) -> bytes:
         data = self._read(key)
         if len(data) > max_bytes:
-            what = "the object is larger than it may be"
-            raise FormatError(
-                what, url=self.url_of(key), expected=f"at most {max_bytes} bytes", found=len(data)
-            )
+            raise self._too_large(key, len(data), max_bytes)
         return data
 
     def _head(self, key: str) -> ObjectInfo | None:

@@ -421,9 +421,7 @@ class RemoteStore(Store):
             raise_storage_error(error, self.url_of(key))
         size = self.size_of(key, identity)
         if size > max_bytes:
-            what = "the object is larger than it may be"
-            url = self.url_of(key)
-            raise FormatError(what, url=url, expected=f"at most {max_bytes} bytes", found=size)
+            raise self._too_large(key, size, max_bytes)
         if size == len(start):
             return start
         return start + self.begin_ranges(key, identity, ([len(start)], [size]))()[0]

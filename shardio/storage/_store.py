@@ -494,6 +494,10 @@ class Store(abc.ABC):
     def _list_linked(self, prefix: str) -> Iterator[ObjectInfo]:
         return self._list(prefix)
 
+    def _too_large(self, key: str, size: int, max_bytes: int) -> FormatError:
+        what = "the object is larger than it may be"
+        return FormatError(what, url=self.url_of(key), expected=f"at most {max_bytes} bytes", found=size)
+
     # The primitives of a backend; keys are checked, and writing is allowed, when these are called.
 
     @abc.abstractmethod
