@@ -120,7 +120,7 @@ def _features_json(schema: Any) -> dict[str, Any]:
 
     Source: `Features.from_arrow_schema` of https://github.com/huggingface/datasets.
     """
-    described = _parsed((schema.metadata or {}).get(_DATASETS_KEY))
+    described = _json_of((schema.metadata or {}).get(_DATASETS_KEY))
     info = described.get("info") if isinstance(described, dict) else None
     features = info.get("features") if isinstance(info, dict) else None
     return features if isinstance(features, dict) else {}
@@ -201,11 +201,7 @@ def _note_classes(found: dict[str, tuple[str, ...]], name: str, names: Any) -> N
         found[name] = tuple(names)
 
 
-@lru_cache(maxsize=8)
-def _parsed(data: bytes | None) -> Any:
-    return _json_of(data)
-
-
+@lru_cache(maxsize=64)
 def _json_of(data: bytes | None) -> Any:
     try:
         return None if data is None else parse_json(data)
@@ -281,7 +277,7 @@ def _plain_type(kind: Any) -> Any:
         return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
     if types.is_fixed_size_list(kind):
         return pa.list_(_plain_type(kind.value_type), kind.list_size)
-    if any(check(kind) for check in _views("list")):
+    if _without_view(kind) != kind:
         raise ValueError("views of lists within other types")
     if types.is_list(kind) or types.is_large_list(kind):
         return pa.list_(_plain_type(kind.value_type))
@@ -293,31 +289,19 @@ def _plain_type(kind: Any) -> Any:
         return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in inner])
     if types.is_temporal(kind) and not types.is_interval(kind):
         return pa.int32() if kind.bit_width == 32 else pa.int64()
-    if types.is_decimal(kind) or any(
-        check(kind) for check in (types.is_string, types.is_large_string, *_views("string"))
-    ):
+    texts = (types.is_decimal, types.is_string, types.is_large_string, types.is_string_view)
+    if any(check(kind) for check in texts):
         return pa.string()
-    if any(
-        check(kind)
-        for check in (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, *_views("binary"))
-    ):
-        return pa.binary()
-    return kind
-
-
-def _views(of: str) -> list[Any]:
-    """Return the checks of the view types that this pyarrow knows."""
-    import pyarrow as pa
-
-    names = (f"is_{of}_view", f"is_large_{of}_view")
-    return [getattr(pa.types, name) for name in names if hasattr(pa.types, name)]
+    binaries = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return pa.binary() if any(check(kind) for check in binaries) else kind
 
 
 def _without_view(kind: Any) -> Any:
     """Return the list type of a column of views of lists."""
     import pyarrow as pa
 
-    return pa.list_(kind.value_type) if any(check(kind) for check in _views("list")) else kind
+    viewed = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    return pa.list_(kind.value_type) if viewed else kind
 
 
 def _without_runs(column: Any) -> Any:

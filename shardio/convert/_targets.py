@@ -39,9 +39,9 @@ import tempfile
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, ClassVar, Self, cast
+from typing import IO, Any, ClassVar, Self
 
 import numpy as np
 
@@ -303,6 +303,7 @@ class TargetWriter(AtomicWriter):
     names: ClassVar[str] = "{split}-[0-9]*"
     file_is_record: ClassVar[bool] = False
     records = 0
+    _file: Any = field(default=None, init=False)
 
     output: JobFiles
     split: str
@@ -346,7 +347,9 @@ class TargetWriter(AtomicWriter):
         """Finish the last file."""
 
     def abort(self) -> None:
-        """Let go of an open file; the output removes it."""
+        """Close the file that is open; the output removes it."""
+        if self._file is not None:
+            self._file.close()
 
     @property
     def number(self) -> int:
@@ -404,7 +407,6 @@ class NumberedFiles(TargetWriter):
 
     pattern: ClassVar[str]
     digits: ClassVar[int] = 5
-    _file: Any = None
     _name = ""
     _number = 0
     _file_bytes = 0
@@ -435,11 +437,6 @@ class NumberedFiles(TargetWriter):
     def close(self) -> None:
         """Finish the last file; a split without records has none."""
         self.finish()
-
-    def abort(self) -> None:
-        """Close the file that is open."""
-        if self._file is not None:
-            self._file.close()
 
 
 class GroupedFiles(NumberedFiles):
@@ -663,7 +660,6 @@ class JsonLinesWriter(TargetWriter):
 
     names: ClassVar[str] = "{split}[-.]*"
     compressions: ClassVar[tuple[str, ...]] = ("gzip",)
-    _file: IO[bytes] | None = None
 
     @classmethod
     def check(cls, schema: Schema | None, compression: str | None) -> None:
@@ -684,10 +680,9 @@ class JsonLinesWriter(TargetWriter):
         if self._file is None:
             path = self.output.path(self._name)
             # mtime=0: the same records give the same bytes.
-            self._file = cast(
-                "IO[bytes]", gzip.GzipFile(path, "wb", 6, mtime=0) if self.compression else path.open("wb")
-            )
-        return self._file
+            self._file = gzip.GzipFile(path, "wb", 6, mtime=0) if self.compression else path.open("wb")
+        opened: IO[bytes] = self._file
+        return opened
 
     def add(self, value: Any) -> None:
         """Write a line."""
@@ -704,11 +699,6 @@ class JsonLinesWriter(TargetWriter):
         """Close the file; a split without records is an empty one."""
         self._opened().close()
         self.output.finish(self._name)
-
-    def abort(self) -> None:
-        """Close the file that is open."""
-        if self._file is not None:
-            self._file.close()
 
 
 def _features(value: Any, features: Mapping[str, Feature]) -> Any:
@@ -808,10 +798,10 @@ class ParquetWriter(GroupedFiles):
                 self.next_path(), arrow_schema(self.schema), compression=self.compression or "snappy"
             )
         columns = []
-        for field, feature in zip(fields, self.schema.values(), strict=True):
-            values = [row[field.name] for row in items]
+        for column, feature in zip(fields, self.schema.values(), strict=True):
+            values = [row[column.name] for row in items]
             number = feature.kind == "number"
-            columns.append(arrow_array(values, feature) if number else pa.array(values, field.type))
+            columns.append(arrow_array(values, feature) if number else pa.array(values, column.type))
         self._file.write_table(pa.Table.from_arrays(columns, schema=arrow_schema(self.schema)))
         return size
 

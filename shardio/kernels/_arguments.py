@@ -177,7 +177,7 @@ def as_out(out: Any, *shape: int) -> NDArray[np.uint8]:
     Raises:
         ValueError: it is not, or cannot.
     """
-    array = out if isinstance(out, np.ndarray) else np.zeros(0)
+    array: NDArray[Any] = out if isinstance(out, np.ndarray) else np.zeros(0)
     wanted = array.dtype == np.uint8 and array.shape == shape
     if not (wanted and array.flags.c_contiguous and array.flags.writeable):
         found = f"{array.dtype} of shape {array.shape}" if array is out else type(out).__name__

@@ -11,6 +11,7 @@ A `MessageLayout` is the one table by which a value becomes a message and a mess
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields
 from operator import attrgetter
@@ -172,15 +173,9 @@ class _Counter:
         return int(np.count_nonzero(np.frombuffer(self._data, np.uint8, stop - start, start) < 128))
 
 
+@functools.cache
 def _fields(message: Descriptor) -> dict[int, tuple[str | None, Descriptor | None, int | None]]:
-    known = _known.get(message.full_name)
-    if known is None:
-        known = {number: _facts(field) for number, field in message.fields_by_number.items()}
-        _known[message.full_name] = known
-    return known
-
-
-_known: dict[str, dict[int, tuple[str | None, Descriptor | None, int | None]]] = {}
+    return {number: _facts(field) for number, field in message.fields_by_number.items()}
 
 
 def _facts(field: FieldDescriptor) -> tuple[str | None, Descriptor | None, int | None]:

@@ -13,6 +13,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,7 +91,7 @@ class TfdsFolder:
         """Return what is known of a file by its key below the folder that was searched."""
         return self._by_key.get(key)
 
-    @property
+    @cached_property
     def _by_key(self) -> dict[str, TfdsSplitFile]:
         return {self.prefix + file.name: file for file in self.files}
 
@@ -252,16 +253,6 @@ def _files(content: Mapping[str, Any], there: Sequence[str]) -> list[TfdsSplitFi
     return found
 
 
-class _Place(NamedTuple):
-    """Where a feature is: the sizes of the sequences around it, outermost first, and how many there are."""
-
-    outer: _Shape = ()
-
-    @property
-    def rank(self) -> int:
-        return len(self.outer)
-
-
 class _FeatureTree:
     """Features by a `features.json`, which is a tree of `tensorflow_datasets/proto/feature.proto`."""
 
@@ -279,70 +270,70 @@ class _FeatureTree:
         root = _as_message(tree)
         if "featuresDict" not in root:
             raise ValueError("it does not begin with a FeaturesDict")
-        self.add((), root, _Place())
+        self.add((), root, ())
 
-    def add(self, path: tuple[str, ...], node: Mapping[str, Any], place: _Place) -> None:
-        """Add a node of the tree, and what is below it."""
+    def add(self, path: tuple[str, ...], node: Mapping[str, Any], outer: _Shape) -> None:
+        """Add a node of the tree, and what is below it; `outer` are the sizes of the sequences around it."""
         name = "/".join(path)
         node = _as_message(node)
         if "featuresDict" in node:
             for child, below in node["featuresDict"].get("features", {}).items():
-                self.add((*path, child), below, place)
+                self.add((*path, child), below, outer)
         elif "sequence" in node:
             length = int(node["sequence"].get("length", -1))
             inner = node["sequence"]["feature"]
-            self.add(path, inner, _Place((*place.outer, length if length >= 0 else None)))
+            self.add(path, inner, (*outer, length if length >= 0 else None))
         elif "translation" in node:
             languages = node["translation"].get("languages", [])
             if node["translation"].get("variableLanguagesPerExample"):
-                languages, place = ["language", "translation"], _Place((*place.outer, None))
+                languages, outer = ["language", "translation"], (*outer, None)
             for each in languages:
-                self._add("/".join((*path, each)), "text", (), place)
+                self._add("/".join((*path, each)), "text", (), outer)
         elif "text" in node:
-            self._add(name, "text", (), place)
+            self._add(name, "text", (), outer)
         elif "image" in node:
-            self._add_image(name, node["image"], place)
+            self._add_image(name, node["image"], outer)
         elif "video" in node:
             frames = _shape(node["video"])[:1]
-            self._add_image(name, node["video"], _Place((*place.outer, *frames)))
+            self._add_image(name, node["video"], (*outer, *frames))
         elif "classLabel" in node:
             stem = "-".join(part.replace("/", ".") for part in path)
-            self._add(name, "int64", (), place, classes=self._labels.get(stem))
+            self._add(name, "int64", (), outer, classes=self._labels.get(stem))
         elif "boundingBox" in node:
             form = node["boundingBox"].get("bboxFormat") or "REL_YXYX"
-            self._add(name, "float32", (4,), place, description=f"bounding box, {form}")
+            self._add(name, "float32", (4,), outer, description=f"bounding box, {form}")
         elif "audio" in node:
-            self._add_audio(name, node["audio"], place)
+            self._add_audio(name, node["audio"], outer)
         elif "tensor" in node:
             tensor = node["tensor"]
             self._add(
-                name, tensor["dtype"], _shape(tensor), place,
+                name, tensor["dtype"], _shape(tensor), outer,
                 packing=str(tensor.get("encoding") or "none").lower(), optional=bool(tensor.get("optional")),
             )  # fmt: skip
         else:
             self.unknown[name] = str(node.get("pythonClassName", "its kind")).rpartition(".")[2]
 
-    def _add_image(self, name: str, node: Mapping[str, Any], place: _Place) -> None:
+    def _add_image(self, name: str, node: Mapping[str, Any], outer: _Shape) -> None:
         kind = _IMAGES.get(node.get("encodingFormat") or "", "image")
         note = "float32 pixels, as the four bytes of a PNG's pixels" if node.get("dtype") == "float32" else ""
-        self._add(name, kind, (), place, note=note)
+        self._add(name, kind, (), outer, note=note)
 
-    def _add_audio(self, name: str, node: Mapping[str, Any], place: _Place) -> None:
+    def _add_audio(self, name: str, node: Mapping[str, Any], outer: _Shape) -> None:
         rate = node.get("sampleRate")
         description = f"audio, {rate} Hz" if rate else "audio"
         if node.get("lazyDecode"):
-            self._add(name, "bytes", (), place, description=description)
+            self._add(name, "bytes", (), outer, description=description)
         else:
             packing = str(node.get("encoding") or "none").lower()
             dtype = node.get("dtype") or "int64"
-            self._add(name, dtype, _shape(node), place, packing=packing, description=description)
+            self._add(name, dtype, _shape(node), outer, packing=packing, description=description)
 
     def _add(  # noqa: PLR0913 - what a feature is
         self,
         name: str,
         dtype: str,
         shape: _Shape,
-        place: _Place,
+        outer: _Shape,
         *,
         packing: str = "none",
         classes: tuple[str, ...] | None = None,
@@ -356,16 +347,16 @@ class _FeatureTree:
             name: in records.
             dtype: of TFDS, or a type of features.
             shape: of one of them.
-            place: in sequences.
+            outer: sizes of the sequences that it is in, outermost first.
             packing: "none", or how a tensor became bytes: "bytes" or "zlib".
             classes, optional, description, note: what else is known of it.
         """
         dtype = {"string": "bytes", "object": "bytes", "str": "bytes"}.get(dtype, dtype)
-        whole = (*place.outer, *shape)
+        whole = (*outer, *shape)
         if packing != "none":
-            made = _packed(name, dtype, shape, place, packing, optional=optional)
-        elif place.rank > 1:
-            made = _ragged(name, dtype, shape, place)
+            made = _packed(name, dtype, shape, outer, packing, optional=optional)
+        elif len(outer) > 1:
+            made = _ragged(name, dtype, shape, outer)
         elif classes is not None:
             made = tfds_feature(name, _labels(whole, classes))
         else:
@@ -480,21 +471,21 @@ class _Cast:
 
 
 def _packed(
-    name: str, dtype: str, shape: _Shape, place: _Place, packing: str, *, optional: bool
+    name: str, dtype: str, shape: _Shape, outer: _Shape, packing: str, *, optional: bool
 ) -> TfdsFeature:
     """Return a tensor that is stored as its bytes, little-endian in C order, or these compressed."""
     sizes = shape.count(None) > 1
     value = f"{name}/value" if sizes else name
     # Features of these types and shapes are the same bytes here.
-    same = packing == "bytes" and not sizes and not place.rank and dtype not in (*_OWN_LISTS, "bytes")
+    same = packing == "bytes" and not sizes and not outer and dtype not in (*_OWN_LISTS, "bytes")
     if same:
         feature = Feature(dtype, shape=shape, optional=optional)
         return TfdsFeature(name, {name: feature}, feature)
-    stored = {value: Feature("bytes", shape=place.outer, optional=optional)}
+    stored = {value: Feature("bytes", shape=outer, optional=optional)}
     note = f"{dtype} in TFDS, and bytes in the records"
     if packing == "zlib":
         note += ", compressed with zlib"
-    if place.rank:
+    if outer:
         return TfdsFeature(name, stored, None, note)
     if sizes:
         stored[f"{name}/shape"] = Feature("int64", shape=(len(shape),), optional=optional)
@@ -527,11 +518,11 @@ class _Unpack:
             raise SchemaError(f"{self.name!r} is not a tensor of {self.dtype}", found=str(error)) from error
 
 
-def _ragged(name: str, dtype: str, shape: _Shape, place: _Place) -> TfdsFeature:
+def _ragged(name: str, dtype: str, shape: _Shape, outer: _Shape) -> TfdsFeature:
     """Return sequences in sequences: values one after another, and the lengths of rows by level."""
     held = _own(dtype)
     flat = f"{name}/ragged_flat_values"
-    lengths = tuple(f"{name}/ragged_row_lengths_{level}" for level in range(place.rank - 1))
+    lengths = tuple(f"{name}/ragged_row_lengths_{level}" for level in range(len(outer) - 1))
     stored = {flat: Feature(held, shape=(None, *shape))}
     stored |= {each: Feature("int64", shape=(None,)) for each in lengths}
     note = f"sequences in sequences in TFDS, and {', '.join(map(_last, (flat, *lengths)))} in the records"
