@@ -10,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardio import kernels
-from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, ShardioError
+from shardio.errors import CorruptRecordError, FormatError, ShardioError
 from shardio.format import (
     Buffer,
     Compression,
     Framing,
     Limits,
     RecordCrc,
-    check_block,
-    decompress,
     parse_json,
 )
 from shardio.maintenance._findings import UNREADABLE, Finding, Survey
@@ -36,10 +34,12 @@ from shardio.maintenance._stored_bytes import (
     runs,
     size_error,
 )
-from shardio.metadata import INDEX_ADVICE, IndexHead, Schema, check_frames_part
+from shardio.metadata import INDEX_ADVICE, IndexHead, Schema
 from shardio.ranges import runs_of
-from shardio.reader import check_index_file
+from shardio.reader import Fetched, WrongBlock, check_index_file, examined_blocks
 from shardio.storage import DataFile, read_intact
+
+_Wait: TypeAlias = Callable[[], list[Fetched]]
 
 # Adoption gives up so many decoded bytes at most in front of the place where a stream is damaged.
 _MOST_REST = 4 << 20
@@ -103,95 +103,116 @@ def check_indexed(
         take: called with each block of which any record is good, in order.
     """
     survey.note_skipped(head, url=index.url if data is None else data.url, shard=shard)
-    note = partial(survey.note, url=index.url, shard=shard)
-    parts = _frame_stops(head, index, note)
-    if data is None:
-        for _ in parts:
-            pass
-    else:
-        # Lines are objects by their keys, or values as a whole.
-        json_lines = schema is not None and (
-            schema.encoding != "bytes" or [feature.kind for feature in schema.values()] == ["json"]
-        )
-        blocks = _BlockWalk(survey, head, data, shard, limits, json_lines, take)
-        for (block, stored), part in zip(blocks.stored(), parts, strict=True):
-            blocks.check(block, stored, part)
-    _check_rest_of_index(head, index, note)
+    # Lines are objects by their keys, or values as a whole.
+    json_lines = schema is not None and (
+        schema.encoding != "bytes" or [feature.kind for feature in schema.values()] == ["json"]
+    )
+    _BlockWalk(survey, head, index, data, shard, limits, json_lines, take).run()
 
 
 @dataclass
 class _BlockWalk:
-    """One pass over the blocks of a shard; the arguments are those of `check_indexed`."""
+    """One pass over a shard and its index; the arguments are those of `check_indexed`."""
 
     survey: Survey
     head: IndexHead
-    data: DataFile
+    index: DataFile
+    data: DataFile | None
     shard: str
     limits: Limits
     json_lines: bool
     take: Callable[[CheckedBlock], None] | None
 
-    def __post_init__(self) -> None:
-        # The blocks of a stream are cut from its decoded bytes.
-        self._compression = Compression.NONE if self.head.stream else self.head.compression
-        self._whole = self.data.size == self.head.stored_bytes  # and nothing else was found so far
-
-    def stored(self) -> Iterator[tuple[int, Buffer | None]]:
-        """Yield each block's stored bytes, or None where they are not there or cannot be read."""
-        head = self.head
-        done = 0
-        if not self._whole and head.stream:
-            self._note("size", size_error(head.stored_bytes, self.data.size))
-        for block, stored in self._of_stream() if head.stream else self._of_object():
-            yield block, stored
-            done = block + 1
-        yield from ((block, None) for block in range(done, head.blocks))
-        found = head.crc32c if head.stream else _joined(head.block_crc32c, head.block_stop)
+    def run(self) -> None:
+        """Look at all of it: what is sent, compared and asked for again is so by the readers' blocks."""
+        head, data = self.head, self.data
+        self._blocks = examined_blocks(head, self.index, data, shard=self.shard, limits=self.limits)
+        # Nothing was found so far that says that the shard is another one.
+        self._whole = data is not None and data.size == head.stored_bytes
+        there = 0 if data is None or head.stream else self._blocks_there(head.block_stop, data.size)
+        if data is not None and not self._whole:
+            places = self._rows(there, head.blocks) if there < head.blocks and not head.stream else {}
+            self._note("size", size_error(head.stored_bytes, data.size), **places)
+        stream = None if data is None or not head.stream else self._of_stream(data)
+        for run, *waits in read_ahead(self._begun(there)):
+            stored, frames = map(self._received, waits, (self._note, self._note_index), (run, run))
+            for number in range(*run):
+                block = stored if stream is None else next(stream, None)
+                self._check(number, self._blocks.examine(number, frames, block))
+            if stored is not None:
+                self.survey.advance(head.block_bounds(run[1] - 1)[1] - head.block_bounds(run[0])[0])
+        for _ in stream or ():
+            pass  # what follows the last block
+        found = head.crc32c if data is None or head.stream else _joined(head.block_crc32c, head.block_stop)
         if found != head.crc32c:
             self._note("checksum", checksum_error(head.crc32c, found))
+        _check_rest_of_index(head, self.index, self._note_index)
 
-    def check(self, block: int, stored: Buffer | None, part: NDArray[np.uint32] | None) -> None:
-        """Check one block by its checksum, by decoding it, and record by record."""
-        if stored is None:
-            return
-        decoded, sound = self._open(block, stored)
-        if decoded is None or part is None:
-            return
-        good = self._check_records(block, decoded, part)
+    def _begun(self, there: int) -> Iterator[tuple[tuple[int, int], _Wait | None, _Wait | None]]:
+        """Yield runs of blocks, with what waits for their bytes and their parts of `frame_stop`."""
+        head, blocks = self.head, self._blocks
+        try:
+            rows = max(0, self.index.size - head.frame_stop_offset) // 4
+        except FAILED as error:
+            self._note_index(UNREADABLE, error)
+            rows = 0
+        covered = self._blocks_there(head.block_row_stop, rows)  # else noted with the size of the index
+        for run in runs(head, there, covered):
+            stored = blocks.data.begin([run]) if run[1] <= there else None
+            yield run, stored, blocks.frames.begin([run]) if run[1] <= covered else None
+
+    def _blocks_there(self, stops: NDArray[np.uint64], size: int) -> int:
+        return int(np.searchsorted(stops, np.uint64(size), side="right"))
+
+    def _received(
+        self, wait: _Wait | None, note: Callable[..., None], run: tuple[int, int]
+    ) -> Fetched | None:
+        """Return what came; None where nothing was asked for, or it cannot be read, which is noted."""
+        try:
+            return None if wait is None else wait()[0]
+        except FAILED as error:
+            note(UNREADABLE, error, **self._rows(*run))
+        return None
+
+    def _check(self, number: int, found: kernels.OpenBlock | WrongBlock) -> None:
+        """Note what is wrong with a block, and check its records one by one."""
+        if isinstance(found, WrongBlock):
+            self._note_wrong(found)
+            sound, decoded, stops = found.stored is None, found.decoded, found.stops
+        else:
+            edges = found.edges
+            sound, stops = True, edges[1:]
+            decoded = memoryview(found.buffer)[found.base : found.base + int(edges[-1])]
+        first, stop = self.head.block_rows(number)
+        if decoded is None or stops is None or first == stop:
+            return  # a gap has bytes of no record
+        ends = stops.astype(np.int64)
+        good = self._check_records(number, decoded, ends)
         # Where the block is damaged, only checksums of their own can speak for its other records; but if they
         # all match, then these are records, and not those that were written.
         own = self.head.record_crc in (RecordCrc.CRC32C, RecordCrc.CRC32)
         if sound or (own and not good.all()):
             self.survey.good_records += int(good.sum())
             if self.take is not None and good.any():
-                first, _ = self.head.block_rows(block)
-                self.take(CheckedBlock(first, decoded, part.astype(np.int64), good, sound))
+                self.take(CheckedBlock(first, decoded, ends, good, sound))
 
-    def _of_object(self) -> Iterator[tuple[int, Buffer | None]]:
-        head, size = self.head, self.data.size
-        there = int(np.searchsorted(head.block_stop, np.uint64(size), side="right"))
-        if not self._whole:
-            places = self._rows(there, head.blocks) if there < head.blocks else {}
-            self._note("size", size_error(head.stored_bytes, size), **places)
-        spans = [(first, min(stop, there)) for first, stop in runs(head) if first < there]
-        ranges = [(head.block_bounds(first)[0], head.block_bounds(stop - 1)[1]) for first, stop in spans]
-        for (first, stop), (start_byte, stop_byte), wait in zip(
-            spans, ranges, read_ahead(self.data, ranges), strict=True
-        ):
-            try:
-                run = wait()
-            except FAILED as error:
-                self._note(UNREADABLE, error, **self._rows(first, stop))
-                yield from ((block, None) for block in range(first, stop))
-                continue
-            for block in range(first, stop):
-                a, b = head.block_bounds(block)
-                yield block, run[a - start_byte : b - start_byte]
-            self.survey.advance(stop_byte - start_byte)
+    def _note_wrong(self, wrong: WrongBlock) -> None:
+        """Note what is wrong with a block."""
+        places = self._rows(wrong.number, wrong.number + 1)
+        if wrong.frames is not None:
+            self._note_index(_kind_of(wrong.frames, "frames"), wrong.frames, **places)
+        error = wrong.stored or wrong.decoding
+        if error is not None:
+            # Damaged bytes do not decode, and that is not another finding.
+            kind = _kind_of(error, "decode" if wrong.stored is None else "block")
+            self._whole = self._whole and kind != "block"
+            start, stop = self.head.block_bounds(wrong.number)
+            self._note(kind, error, start=start, stop=stop, **places)
 
-    def _of_stream(self) -> Iterator[tuple[int, Buffer | None]]:
+    def _of_stream(self, data: DataFile) -> Iterator[Fetched]:
+        """Yield the blocks, cut from the decoded bytes; note what is wrong with these."""
         head = self.head
-        whole = StoredBytes(self.survey, self.data)
+        whole = StoredBytes(self.survey, data)
         block = 0
         rest = None
         try:
@@ -199,10 +220,10 @@ class _BlockWalk:
                 if isinstance(stored, FormatError):
                     rest = stored
                 else:
-                    yield block, stored
+                    yield Fetched(memoryview(stored), block)
                     block += 1
             if rest is not None:
-                whole = StoredBytes(self.survey, self.data)
+                whole = StoredBytes(self.survey, data)
                 for _ in whole.stored():
                     pass
         except (FormatError, *FAILED) as error:
@@ -213,7 +234,7 @@ class _BlockWalk:
         # byte has changed since, and else it is damage that came later.
         same = self._whole and whole.crc32c == head.crc32c
         if rest is not None and same:
-            found = Finding.from_error("skipped", rest, url=self.data.url, shard=self.shard)
+            found = Finding.from_error("skipped", rest, url=data.url, shard=self.shard)
             self.survey.skipped.append(found)
         elif rest is not None:
             self._note("decode", rest)
@@ -270,42 +291,12 @@ class _BlockWalk:
             "with `shardio adopt`",
         )
 
-    def _open(self, block: int, stored: Buffer) -> tuple[Buffer | None, bool]:
-        """Return the decoded bytes of a block, or None, and whether its stored bytes are those written."""
-        head = self.head
-        start, stop = head.block_bounds(block)
-        places = {**self._rows(block, block + 1), "start": start, "stop": stop}
-        sound = True
-        check = partial(check_block, crc32c=int(head.block_crc32c[block]))
-        try:
-            if head.stream:
-                check(stored)
-            else:
-                stored = _intact(self.data, (start, stop), stored, check)
-        except FAILED as error:
-            self._note(UNREADABLE, error, **places)
-            return None, False
-        except CorruptBlockError as error:
-            sound = self._whole = False
-            self._note("block", error, **places)
-        if places["row"] == places["row_stop"]:
-            return None, sound  # a gap: bytes of no record
-        size = int(head.block_decoded_bytes[block])
-        try:
-            return decompress(stored, self._compression, size, limits=self.limits), sound
-        except CorruptBlockError as error:
-            # Damaged bytes do not decode, and that is not another finding.
-            if sound:
-                self._note("decode", error, **places)
-            return None, sound
-
-    def _check_records(self, block: int, decoded: Buffer, part: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    def _check_records(self, block: int, decoded: Buffer, stops: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Note every damaged record of a block, neighbours as one; return for each row whether it is good."""
         head = self.head
         row, row_stop = head.block_rows(block)
-        base = head.block_bounds(block)[0] if self._compression is Compression.NONE else 0
+        base = head.block_bounds(block)[0] if head.stream or head.compression is Compression.NONE else 0
         good = np.ones(row_stop - row, bool)
-        stops = part.astype(np.int64)
         starts = np.concatenate([[0], stops[:-1]])
         kinds = _damaged_rows(head, decoded, starts, stops, last=row_stop == head.rows, json=self.json_lines)
         for rows, explain in kinds:
@@ -323,7 +314,15 @@ class _BlockWalk:
         return {"row": self.head.block_rows(first)[0], "row_stop": self.head.block_rows(stop - 1)[1]}
 
     def _note(self, kind: str, error: ShardioError, **places: int) -> None:
+        assert self.data is not None  # noqa: S101 - for the type checker
         self.survey.note(kind, error, url=self.data.url, shard=self.shard, **places)
+
+    def _note_index(self, kind: str, error: ShardioError, **places: int) -> None:
+        self.survey.note(kind, error, url=self.index.url, shard=self.shard, **places)
+
+
+def _kind_of(error: ShardioError, kind: str) -> str:
+    return kind if isinstance(error, FormatError) else UNREADABLE
 
 
 def _joined(crcs: NDArray[np.uint32], stops: NDArray[Any], size: int = 1) -> int:
@@ -335,67 +334,8 @@ def _joined(crcs: NDArray[np.uint32], stops: NDArray[Any], size: int = 1) -> int
     return whole
 
 
-def _intact(
-    file: DataFile, bounds: tuple[int, int], first: Buffer, check: Callable[[Buffer], None]
-) -> Buffer:
-    """Return a range of a file that `check` takes: what came first, or what is fetched again.
-
-    Raises:
-        FormatError, StorageError, NotFoundError: by `check`, of the last; the environment failed.
-    """
-    replies = [first]
-
-    def read() -> Buffer:
-        data = replies.pop() if replies else file.read(*bounds)
-        check(data)
-        return data
-
-    return read_intact(read, file)
-
-
-def _frame_stops(
-    head: IndexHead, index: DataFile, note: Callable[..., None]
-) -> Iterator[NDArray[np.uint32] | None]:
-    """Yield each block's part of `frame_stop`, or None where it is damaged or absent, which is noted."""
-    try:
-        size = index.size
-    except FAILED as error:
-        note(UNREADABLE, error)
-        size = 0
-    for first, stop in runs(head):
-        start, end = head.frame_stop_bounds(first)[0], head.frame_stop_bounds(stop - 1)[1]
-        base, row_stop = head.block_rows(first)[0], head.block_rows(stop - 1)[1]
-        column = np.empty(0, np.uint32)
-        try:
-            data = index.read(start, min(end, start + max(0, size - start) // 4 * 4))
-            column = np.frombuffer(data, "<u4").view(np.uint32)
-        except FAILED as error:
-            note(UNREADABLE, error, row=base, row_stop=row_stop)
-        for block in range(first, stop):
-            row, row_stop = head.block_rows(block)
-            part: NDArray[np.uint32] | None = column[row - base : row_stop - base]
-            if row_stop - base > len(column):
-                part = None  # noted where the column was read, or with the size of the file
-            else:
-                bounds, check = head.frame_stop_bounds(block), partial(_check_part, head, block, index.url)
-                try:
-                    stored = _intact(index, bounds, memoryview(column[row - base : row_stop - base]), check)
-                    part = np.frombuffer(stored, "<u4").view(np.uint32)
-                except FormatError as error:
-                    note("frames", error, row=row, row_stop=row_stop)
-                    part = None
-                except FAILED as error:
-                    note(UNREADABLE, error, row=row, row_stop=row_stop)
-                    part = None
-            yield part
-
-
-def _check_part(head: IndexHead, block: int, url: str, stored: Buffer) -> None:
-    check_frames_part(head, block, np.frombuffer(stored, "<u4").view(np.uint32), url=url)
-
-
 def _check_rest_of_index(head: IndexHead, index: DataFile, note: Callable[..., None]) -> None:
-    """Check what `_frame_stops` does not see: the column as a whole, and what follows it."""
+    """Check what is not compared by block: the column as a whole, and what follows it."""
     found = _joined(head.block_frames_crc32c, head.block_row_stop, 4)
     if found != head.frames_crc32c:
         column = FormatError(

@@ -6,8 +6,9 @@ That is its size and checksum where a list names them, and its records in order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TypeVar
 
 from shardio import kernels
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, NotFoundError, StorageError
@@ -23,6 +24,8 @@ from shardio.format import (
 from shardio.maintenance._findings import UNREADABLE, Survey
 from shardio.metadata import IndexHead, ShardEntry
 from shardio.storage import DataFile
+
+T = TypeVar("T")
 
 # What a read can end with that says nothing about the data.
 FAILED = (StorageError, NotFoundError)
@@ -71,24 +74,24 @@ class StoredBytes:
         return sniff_compression(bytes(self._data.read(0, min(12, self._data.size))))
 
 
-def read_ahead(data: DataFile, ranges: Iterable[tuple[int, int]]) -> Iterator[Callable[[], memoryview]]:
-    """Yield what waits for each range of bytes; while one is looked at, the next ones are on their way."""
-    begun: deque[Callable[[], list[memoryview]]] = deque()
-    for start, stop in ranges:
-        begun.append(data.begin_read([start], [stop]))
-        if len(begun) > _AHEAD:
-            yield partial(_only, begun.popleft())
-    yield from (partial(_only, wait) for wait in begun)
+def read_ahead(begun: Iterable[T]) -> Iterator[T]:
+    """Yield what was begun; while one is looked at, the next ones are on their way."""
+    waiting: deque[T] = deque()
+    for each in begun:
+        waiting.append(each)
+        if len(waiting) > _AHEAD:
+            yield waiting.popleft()
+    while waiting:
+        yield waiting.popleft()
 
 
-def _only(wait: Callable[[], list[memoryview]]) -> memoryview:
-    (view,) = wait()
-    return view
+def runs(head: IndexHead, *cuts: int) -> Iterator[tuple[int, int]]:
+    """Yield half-open runs of consecutive blocks that are read together: bounded in bytes and in rows.
 
-
-def runs(head: IndexHead) -> Iterator[tuple[int, int]]:
-    """Yield half-open runs of consecutive blocks that are read together: bounded in bytes and in rows."""
-    return head.runs(0, head.blocks, most_bytes=_RUN_BYTES, most_rows=_RUN_ROWS)
+    No run goes over a cut, given by the number of the block behind it.
+    """
+    for first, stop in pairwise(sorted({0, *cuts, head.blocks})):
+        yield from head.runs(first, stop, most_bytes=_RUN_BYTES, most_rows=_RUN_ROWS)
 
 
 def check_records(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from shardio.reader._blocks import FetchedFrames as FetchedFrames, FetchedRun as FetchedRun
+from shardio.reader._blocks import (
+    FetchedFrames as FetchedFrames,
+    FetchedRun as FetchedRun,
+    WrongBlock as WrongBlock,
+    examined_blocks as examined_blocks,
+)
 from shardio.reader._columns import (
     TABLE_ADVICE as TABLE_ADVICE,
     ChosenColumn as ChosenColumn,
@@ -26,7 +31,7 @@ from shardio.reader._damage import (
     Damage as Damage,
     SuppressCorruption as SuppressCorruption,
 )
-from shardio.reader._files import check_index_file as check_index_file
+from shardio.reader._files import Fetched as Fetched, check_index_file as check_index_file
 from shardio.reader._find import (
     check_key_feature as check_key_feature,
     check_key_index as check_key_index,

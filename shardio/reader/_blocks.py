@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio import kernels
-from shardio.errors import CorruptBlockError, FormatError, ShardioError
+from shardio.errors import CorruptBlockError, FormatError, NotFoundError, ShardioError, StorageError
 from shardio.format import (
     TFRECORD_HEAD,
     TFRECORD_TAIL,
@@ -31,8 +31,9 @@ from shardio.format import (
 )
 from shardio.metadata import IndexHead, check_frames_part
 from shardio.ranges import runs_of
-from shardio.reader._files import BlockFetcher, Fetched, ShardFiles
-from shardio.storage import REFETCHES
+from shardio.reader._files import BlockSource, Fetched, ShardFiles
+from shardio.reader._options import ReadStats
+from shardio.storage import REFETCHES, DataFile
 
 # Bytes before and behind a payload, -1 for the end of its line; and the least size of a frame.
 _BOUNDS = {
@@ -106,15 +107,38 @@ class FetchedFrames(NamedTuple):
         return wrong[np.searchsorted(self.stops, self.edges[1:], side="left")]
 
 
+class WrongBlock(NamedTuple):
+    """What is wrong with a block, and what of it can be used all the same.
+
+    Attributes:
+        number: of the block.
+        frames, stored, decoding: why its part of `frame_stop` is not right, why its stored bytes are not
+            those that were written, and why these do not decode; None where that is not so, or was not here.
+        decoded: its decoded bytes, None where there are none.
+        stops: uint32 [rows], its part of `frame_stop`; None where that is not right, or not here.
+    """
+
+    number: int
+    frames: ShardioError | None
+    stored: ShardioError | None
+    decoding: ShardioError | None
+    decoded: Buffer | None
+    stops: NDArray[np.uint32] | None
+
+    @property
+    def error(self) -> ShardioError | None:
+        """What readers raise."""
+        return self.frames or self.stored or self.decoding
+
+
 class BlockReader:
     """The blocks of one shard: where their bytes are, and what makes them true.
 
     Args:
         files: the shard and its index.
         index: opens blocks.
-        mapped: the bytes of the shard, if these are mapped.
         column: `frame_stop` as a whole, mapped or as it came with the head; None where it must be fetched.
-        data, frames: fetch stored bytes of blocks and parts of `frame_stop`; None of what is mapped.
+        data, frames: where stored bytes of blocks are, and their parts of `frame_stop`.
         kept: decoded blocks that lookups may use again, or None.
     """
 
@@ -123,14 +147,13 @@ class BlockReader:
         files: ShardFiles,
         index: kernels.ShardIndex,
         *,
-        mapped: memoryview | None,
         column: NDArray[np.uint32] | None,
-        data: BlockFetcher | None,
-        frames: BlockFetcher | None,
+        data: BlockSource,
+        frames: BlockSource,
         kept: DecodedBlocks | None,
     ) -> None:
         self._files, self.head, self.stats = files, files.head, files.stats
-        self.index, self.mapped = index, mapped
+        self.index, self.mapped = index, data.view
         # Items of a memoryview are Python's integers, at a third of the price of NumPy's.
         self.stops = memoryview(self.head.block_stop)
         self.row_stops = memoryview(self.head.block_row_stop)
@@ -143,16 +166,10 @@ class BlockReader:
             CorruptBlockError, FormatError, StaleIndexError, NotFoundError, StorageError: with shard, row and
                 bytes; when waited for, or when blocks are opened.
         """
-        wait_frames = None if self.frames is None or self.column is not None else self.frames.begin(runs)
-        wait_data = None if self.data is None else self.data.begin(runs)
-        nothing: list[Fetched | None] = [None] * len(runs)
-
-        def finish() -> list[FetchedRun]:
-            parts = nothing if wait_frames is None else wait_frames()
-            stored = nothing if wait_data is None else wait_data()
-            return [FetchedRun(self, *each) for each in zip(runs, parts, stored, strict=True)]
-
-        return finish
+        wait_frames, wait_data = self.frames.begin(runs), self.data.begin(runs)
+        return lambda: [
+            FetchedRun(self, *each) for each in zip(runs, wait_frames(), wait_data(), strict=True)
+        ]
 
     def record(self, row: int) -> bytes:
         """Return one payload."""
@@ -216,16 +233,18 @@ class BlockReader:
             CorruptBlockError, FormatError: it is not right.
         """
         block = self.try_open(number, buffer, start, part)
-        if block is not None:
-            return block
-        wrong = self.wrong_frames(number, part) or self.wrong_stored(number, buffer, start)
-        if wrong is None:
-            what, row = (
-                "a mapped shard or its index changed while it was read",
-                self.head.block_rows(number)[0],
-            )
-            wrong = FormatError(what, url=self._files.data.url, shard=self._files.key, row=row)
-        raise wrong
+        if block is None:
+            raise self.refusal(self.wrong(number, buffer, start, part))
+        return block
+
+    def refusal(self, wrong: WrongBlock) -> ShardioError:
+        """Return the error of a block that was not right when it was opened."""
+        return wrong.error or self.changed(self.head.block_rows(wrong.number)[0])
+
+    def changed(self, row: int | None = None) -> FormatError:
+        """Return the error of what was not right, and is now."""
+        what = "a mapped shard or its index changed while it was read"
+        return FormatError(what, url=self._files.data.url, shard=self._files.key, row=row)
 
     def try_open(
         self, number: int, buffer: memoryview, start: int, part: memoryview | None
@@ -235,7 +254,7 @@ class BlockReader:
         try:
             return self.index.open_block(number, buffer, start, part)
         except CorruptBlockError:
-            return None  # and told by `wrong`
+            return None  # `wrong` says what is
 
     def _frames_of(self, number: int) -> NDArray[np.uint32]:
         """Return a block's part of `frame_stop`, compared.
@@ -243,17 +262,12 @@ class BlockReader:
         Raises:
             FormatError: with shard, row and bytes of the index.
         """
-        part, wrong, run = None, None, (number, number + 1)
-        if self.column is None and self.frames is not None:
-            part = self.frames.begin([run])()[0].data
-        wrong = self.wrong_frames(number, part)
-        for _ in range(REFETCHES):
-            if wrong is not None and self.frames is not None:
-                part = self.again(self.frames, run).data
-                wrong = self.wrong_frames(number, part)
-        if wrong is not None:
-            raise wrong
-        return self._stops(number, part)
+        run = (number, number + 1)
+        found = self.examine(number, self.frames.begin([run])()[0], None)
+        assert isinstance(found, WrongBlock)  # noqa: S101 - for the type checker: its stored bytes are not here
+        if found.stops is None:
+            raise self.refusal(found)
+        return found.stops
 
     @cached_property
     def has_right_column(self) -> bool:
@@ -261,41 +275,78 @@ class BlockReader:
 
         Where they are not, each part is compared when it is used, and damage told where it matters.
         """
-        return self.column is not None and self.frames is not None and self.index.has_right_frames()
+        return self.column is not None and not self.frames.fixed and self.index.has_right_frames()
 
-    def _stops(self, number: int, part: memoryview | None) -> NDArray[np.uint32]:
-        if part is not None:
-            return np.frombuffer(part, "<u4").view(np.uint32)
-        assert self.column is not None  # noqa: S101 - for the type checker
-        return self.column[slice(*self.head.block_rows(number))]
+    def examine(
+        self, number: int, frames: Fetched | None, stored: Fetched | None
+    ) -> kernels.OpenBlock | WrongBlock:
+        """Return a block, opened, or what is wrong with it, from bytes of blocks that may be damaged.
 
-    def wrong_frames(self, number: int, part: memoryview | None) -> ShardioError | None:
-        """Return what is wrong with a block's part of `frame_stop`; None where it is right."""
-        try:
-            check_frames_part(self.head, number, self._stops(number, part), url=self._files.index.url)
-        except FormatError as error:
-            return error.located(shard=self._files.key, row=self.head.block_rows(number)[0])
-        return None
+        It is fetched again by itself: what follows may be right, and every block of a run may be wrong.
 
-    def wrong_stored(self, number: int, buffer: memoryview, start: int) -> ShardioError | None:
-        """Return what is wrong with the stored bytes of a block; None where they are right."""
+        Args:
+            number: of the block.
+            frames, stored: its part of `frame_stop`, and its stored bytes; None of what is not here.
+        """
+        return FetchedRun(self, (number, number + 1), frames, stored).try_open(number)
+
+    def wrong(
+        self, number: int, buffer: memoryview | None, start: int, part: memoryview | None
+    ) -> WrongBlock:
+        """Say what is wrong with a block: slowly, for one that `try_open` refused."""
         head, files = self.head, self._files
         (row, row_stop), (first, stop) = head.block_rows(number), head.block_bounds(number)
-        stored = buffer[start : start + stop - first]
-        try:
-            if files.verify:
+        places = {"url": files.data.url, "shard": files.key, "row": row, "start": first, "stop": stop}
+        stops = decoded = frames = damage = decoding = None
+        if part is not None:
+            stops = np.frombuffer(part, "<u4").view(np.uint32)
+        elif self.column is not None:
+            stops = self.column[row:row_stop]
+        if stops is not None:
+            try:
+                check_frames_part(head, number, stops, url=files.index.url)
+            except FormatError as error:
+                frames, stops = error.located(shard=files.key, row=row), None
+        stored = None if buffer is None else buffer[start : start + stop - first]
+        if stored is not None and files.verify:
+            try:
                 check_block(stored, int(head.block_crc32c[number]))
-            if row < row_stop:
-                kind = Compression.NONE if head.stream else head.compression
-                decompress(stored, kind, int(head.block_decoded_bytes[number]), limits=files.limits)
-        except CorruptBlockError as error:
-            return error.located(url=files.data.url, shard=files.key, row=row, start=first, stop=stop)
-        return None
+            except CorruptBlockError as error:
+                damage = error.located(**places)
+        if stored is not None and row < row_stop:
+            kind = Compression.NONE if head.stream else head.compression
+            try:
+                decoded = decompress(stored, kind, int(head.block_decoded_bytes[number]), limits=files.limits)
+            except CorruptBlockError as error:
+                decoding = error.located(**places)
+        return WrongBlock(number, frames, damage, decoding, decoded, stops)
 
-    def again(self, fetcher: BlockFetcher, run: tuple[int, int]) -> Fetched:
-        """Fetch from the source, past every cache: the bytes may have been hurt on their way only."""
-        self.stats.refetched += 1
-        return fetcher.begin([run], cached=False)()[0]
+
+def examined_blocks(
+    head: IndexHead, index: DataFile, data: DataFile | None, *, shard: str, limits: Limits
+) -> BlockReader:
+    """Return the blocks of a shard that may be damaged: what its files say is raised as they say it.
+
+    Args:
+        head: of its index, checked.
+        index, data: its files; None for a shard that is not here.
+        shard: its key.
+        limits: upper bounds for decoding.
+    """
+    stats = ReadStats()
+    files = ShardFiles(
+        shard, head, index, data or index, adopted=False, verify=True, limits=limits, stats=stats,
+        check_expired=lambda: None,
+    )  # fmt: skip
+    return BlockReader(
+        files,
+        shard_index(head, None, None, limits, verify=True),
+        column=None,
+        # A stream is decoded once.
+        data=BlockSource(files.data, head.block_bounds, stats, checksummed=False, fixed=head.stream),
+        frames=BlockSource(index, head.frame_stop_bounds, stats, checksummed=False),
+        kept=None,
+    )
 
 
 class FetchedRun:
@@ -307,8 +358,7 @@ class FetchedRun:
     Args:
         blocks: of the shard.
         run: `[first, stop)` of them.
-        frames: their parts of `frame_stop`; None where the shard has the column.
-        stored: their stored bytes; None where the shard is mapped.
+        frames, stored: their parts of `frame_stop`, and their stored bytes; None of what is not here.
     """
 
     def __init__(
@@ -316,45 +366,65 @@ class FetchedRun:
     ) -> None:
         self._blocks, self._run = blocks, run
         self._frames, self._stored = frames, stored
-        self._first_part = self._first_block = run[0]  # of the two
 
     def __iter__(self) -> Iterator[kernels.OpenBlock]:
         """Yield the blocks; errors are those of `BlockReader.begin`."""
-        blocks, stop = self._blocks, self._run[1]
         for number in range(*self._run):
             # Not held here: the next block takes the memory of this one, which stays in the cache.
             yield self._open(number)
-        if self._frames is not None and blocks.frames is not None:
-            blocks.frames.keep((self._first_part, stop), self._frames)
-        if self._stored is not None and blocks.data is not None:
-            blocks.data.keep((self._first_block, stop), self._stored)
+        assert self._frames is not None  # noqa: S101 - for the type checker
+        assert self._stored is not None  # noqa: S101
+        self._blocks.frames.keep(self._frames)
+        self._blocks.data.keep(self._stored)
 
     def _open(self, number: int) -> kernels.OpenBlock:
-        blocks, rest = self._blocks, (number, self._run[1])
-        for _ in range(REFETCHES):
-            place = self._place(number)
-            found = blocks.try_open(number, *place)
-            if found is not None:
-                return found
-            if blocks.frames is not None and blocks.wrong_frames(number, place[2]) is not None:
-                self._frames, self._first_part = blocks.again(blocks.frames, rest), number
-            if blocks.data is not None and blocks.wrong_stored(number, *place[:2]) is not None:
-                self._stored, self._first_block = blocks.again(blocks.data, rest), number
-        return blocks.open(number, *self._place(number))
+        found = self.try_open(number)
+        if isinstance(found, WrongBlock):
+            try:
+                raise self._blocks.refusal(found)
+            finally:
+                del found  # the error holds this frame, which must not hold it
+        return found
 
-    def _place(self, number: int) -> tuple[memoryview, int, memoryview | None]:
+    def try_open(self, number: int) -> kernels.OpenBlock | WrongBlock:
+        """Return a block, opened, or what is wrong with it once its bytes came again."""
+        blocks, run, left = self._blocks, (number, self._run[1]), REFETCHES
+        while True:
+            buffer, start, part = self._place(number)
+            if buffer is not None and part is not None:
+                found = blocks.try_open(number, buffer, start, part)
+                if found is not None:
+                    return found
+            wrong = blocks.wrong(number, buffer, start, part)
+            frames = wrong.frames is not None and not blocks.frames.fixed
+            stored = (wrong.stored or wrong.decoding) is not None and not blocks.data.fixed
+            if not left or not (frames or stored):
+                return wrong
+            left -= 1
+            try:
+                if frames:
+                    self._frames = blocks.frames.again(run)
+            except (StorageError, NotFoundError) as error:
+                return WrongBlock(number, error, None, None, None, None)
+            try:
+                if stored:
+                    self._stored = blocks.data.again(run)
+            except (StorageError, NotFoundError) as error:
+                return wrong._replace(frames=None, stored=error, decoding=None, decoded=None)
+
+    def _place(self, number: int) -> tuple[memoryview | None, int, memoryview | None]:
         """Return the buffer that a block is in, where it begins there, and its part of `frame_stop`."""
         stops, row_stops = self._blocks.stops, self._blocks.row_stops
-        start, part = stops[number - 1] if number else 0, None
-        if self._frames is not None:
-            before = row_stops[self._first_part - 1] if self._first_part else 0
+        frames, stored = self._frames, self._stored
+        buffer, start, part = None, 0, None
+        if frames is not None:
+            before = row_stops[frames.first - 1] if frames.first else 0
             row = row_stops[number - 1] if number else 0
-            part = self._frames.data[4 * (row - before) : 4 * (row_stops[number] - before)]
-        if self._stored is None:
-            assert self._blocks.mapped is not None  # noqa: S101 - for the type checker
-            return self._blocks.mapped, start, part
-        base = stops[self._first_block - 1] if self._first_block else 0
-        return self._stored.data, start - base, part
+            part = frames.data[4 * (row - before) : 4 * (row_stops[number] - before)]
+        if stored is not None:
+            buffer = stored.data
+            start = (stops[number - 1] if number else 0) - (stops[stored.first - 1] if stored.first else 0)
+        return buffer, start, part
 
     def payloads(self, first: int, stop: int) -> list[bytes]:
         """Return the payloads of those of the rows `first .. stop - 1` that are in the blocks."""

@@ -184,15 +184,17 @@ class ShardFiles:
 
 
 class Fetched(NamedTuple):
-    """The bytes of a run of blocks.
+    """The bytes of some blocks.
 
     Attributes:
-        data: all of them, one block after another.
-        fresh: runs of blocks that came from the source and are not in the cache yet.
+        data: one block after another.
+        first: the block that begins there.
+        fresh: runs of blocks that came from the file and are not in the cache yet.
     """
 
     data: memoryview
-    fresh: list[tuple[int, int]]
+    first: int
+    fresh: Sequence[tuple[int, int]] = ()
 
 
 class KnownEnd:
@@ -227,30 +229,32 @@ class KnownEnd:
 
 
 @dataclass(eq=False, repr=False)
-class BlockFetcher:
-    """Reads one file block by block.
+class BlockSource:
+    """Where the bytes of blocks are, or of their parts of the index; it knows no checksum.
 
     Args:
-        file: shard or index.
+        file: shard, decoded stream, or index.
         bounds: byte range of a block in the file.
-        name: what the cache calls a block; says shard, block and checksum.
-        cache: or None.
         stats: counts what is read.
-        refused: the error for a file that is cut, gone or another one.
+        refused: the error for a file that is cut, gone or another one; by default what the store says.
+        cache: or None.
+        name: what the cache calls a block; says shard, block and checksum.
         checksummed: what is fetched will be compared with checksums.
-        held: the bytes of all blocks, one after another, if they were read already.
+        view: the bytes of all blocks, one after another, if they are mapped or were read already.
+        fixed: what the file answers first is what there is: it is mapped, or read in one pass.
         known_end: remembers where the file was found to be cut; None to ask it each time.
     """
 
     file: DataFile
     bounds: Callable[[int], tuple[int, int]]
-    name: Callable[[int], str]
-    cache: BlockCache | None
     stats: ReadStats
-    refused: Callable[[RefusedError], ShardioError]
+    refused: Callable[[RefusedError], ShardioError] = ShardioError.located
     _: KW_ONLY
+    cache: BlockCache | None = None
+    name: Callable[[int], str] = str
     checksummed: bool = True
-    held: memoryview | None = None
+    view: memoryview | None = None
+    fixed: bool = False
     known_end: KnownEnd | None = None
 
     def begin(self, runs: Sequence[tuple[int, int]], *, cached: bool = True) -> Callable[[], list[Fetched]]:
@@ -266,11 +270,9 @@ class BlockFetcher:
                 waited for.
             StorageError: the environment failed; when waited for.
         """
-        whole = self.held
-        if whole is not None and cached:
-            base = self.bounds(0)[0]
-            parts = [(self.bounds(first)[0], self.bounds(stop - 1)[1]) for first, stop in runs]
-            return lambda: [Fetched(whole[start - base : stop - base], []) for start, stop in parts]
+        if self.view is not None and cached:
+            whole = Fetched(self.view, 0)
+            return lambda: [whole] * len(runs)
         found = [self._look_up(run) if cached else [] for run in runs]
         missing = [self._missing(run, held) for run, held in zip(runs, found, strict=True)]
         flat = [segment for segments in missing for segment in segments]
@@ -295,8 +297,8 @@ class BlockFetcher:
                 raise refused from error
             self.stats.bytes_read += sum(stops) - sum(starts)
             return [
-                Fetched(self._join(held, [(segment, next(replies)) for segment in segments]), segments)
-                for held, segments in zip(found, missing, strict=True)
+                Fetched(self._join(held, [(part, next(replies)) for part in segments]), run[0], segments)
+                for run, held, segments in zip(runs, found, missing, strict=True)
             ]
 
         return finish
@@ -307,11 +309,16 @@ class BlockFetcher:
             return None
         return self.known_end.refusal(max(self.bounds(stop - 1)[1] for _, stop in runs))
 
-    def keep(self, run: tuple[int, int], fetched: Fetched) -> None:
+    def again(self, run: tuple[int, int]) -> Fetched:
+        """Fetch a run from the file, past every cache: its bytes may have been hurt on their way only."""
+        self.stats.refetched += 1
+        return self.begin([run], cached=False)()[0]
+
+    def keep(self, fetched: Fetched) -> None:
         """Store blocks in the cache; they were compared with their checksums."""
         if self.cache is None:
             return
-        base = self.bounds(run[0])[0]
+        base = self.bounds(fetched.first)[0]
         for first, stop in fetched.fresh:
             bounds = (self.bounds(block) for block in range(first, stop))
             blocks = [fetched.data[start - base : end - base] for start, end in bounds]

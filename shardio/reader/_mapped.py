@@ -76,7 +76,7 @@ class MappedRows:
             self._compare(rows)
             found = self._rows.places(rows)
         if found is None:
-            raise self._changed()
+            raise self._blocks.changed()
         return self._mapped, found[0], found[1]
 
     def lists(self, row: int, ends: Iterable[int]) -> Iterator[list[bytes]]:
@@ -125,12 +125,8 @@ class MappedRows:
             raise self._wrong_records(number)
         found = self._rows.record(row)
         if found is None:
-            raise self._changed(row)
+            raise self._blocks.changed(row)
         return found
-
-    def _changed(self, row: int | None = None) -> FormatError:
-        what = "a mapped shard or its index changed while it was read"
-        return FormatError(what, url=self._files.data.url, shard=self._files.key, row=row)
 
     def _wrong_records(self, block: int) -> FormatError:
         start, stop = self._head.record_crc_bounds(block)

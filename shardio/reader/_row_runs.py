@@ -40,8 +40,7 @@ class RowRun(NamedTuple):
 
     def refusal(self) -> ShardioError | None:
         """Return the error of rows behind the end of a shard that was found to be cut; else None."""
-        data = self.shard.blocks.data
-        return None if data is None else data.refusal([self.blocks])
+        return self.shard.blocks.data.refusal([self.blocks])
 
     def range(self) -> tuple[DataFile, int, int] | None:
         """Return the range of their blocks, if nothing else of them need be fetched, else None."""
@@ -83,7 +82,7 @@ def frames_in_cache(
     """
     blocks, head = shard.blocks, shard.head
     plain = shard.has_frame_runs and head.compression is Compression.NONE
-    if blocks.data is None or not plain or not blocks.has_right_column:
+    if not plain or not blocks.has_right_column:
         return None
     places: list[tuple[NamedFile, int]] = []
     for run in blocks.runs(rows):

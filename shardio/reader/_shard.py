@@ -17,7 +17,7 @@ from shardio.metadata import IndexHead
 from shardio.reader._alone import FramesAlone
 from shardio.reader._blocks import BlockReader, DecodedBlocks, shard_index
 from shardio.reader._files import (
-    BlockFetcher,
+    BlockSource,
     KnownEnd,
     ShardFiles,
     decoded_file,
@@ -82,30 +82,28 @@ class OpenShard:
         self.blocks = BlockReader(
             files,
             shard_index(head, ends, own, limits, verify=verify),
-            mapped=mapped,
             column=ends,
-            data=None
-            if mapped is not None
-            else BlockFetcher(
+            data=BlockSource(
                 decoded_file(data, head, limits, stats),
                 head.block_bounds,
-                partial(_data_name, head),
-                cache,
                 stats,
                 files.explain,
+                cache=cache,
+                name=partial(_data_name, head),
                 checksummed=verify,
+                view=mapped,
+                fixed=mapped is not None,
                 known_end=data_end,
             ),
-            frames=None
-            if column is not None
-            else BlockFetcher(
+            frames=BlockSource(
                 index,
                 head.frame_stop_bounds,
-                partial(_frames_name, head),
-                cache,
                 stats,
                 files.explain_index,
-                held=frames,
+                cache=cache,
+                name=partial(_frames_name, head),
+                view=frames if column is None else column.view(np.uint8).data,
+                fixed=column is not None,
                 known_end=index_end,
             ),
             # Blocks are worth keeping where one holds several records.

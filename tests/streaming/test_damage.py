@@ -26,7 +26,7 @@ from shardio.errors import (
 )
 from shardio.order import Plan
 from shardio.reader import Damage, FetchedRun
-from shardio.reader._files import BlockFetcher
+from shardio.reader._files import BlockSource
 from shardio.reader._tuning import TUNING
 from shardio.storage._local import LocalStore
 from shardio.streaming._tuning import TUNING as STREAM_TUNING
@@ -456,7 +456,7 @@ def test_what_was_hurt_on_its_way_comes_again(monkeypatch, url, threads):
     write(url, [300])
     shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
     ds = shardio.open(url, mmap=False)
-    begin, begun = BlockFetcher.begin, []
+    begin, begun = BlockSource.begin, []
 
     def hurting(self, runs, **options):
         wait = begin(self, runs, **options)
@@ -465,7 +465,7 @@ def test_what_was_hurt_on_its_way_comes_again(monkeypatch, url, threads):
             return wait
         return lambda: [each._replace(data=memoryview(bytes(len(each.data)))) for each in wait()]
 
-    monkeypatch.setattr(BlockFetcher, "begin", hurting)
+    monkeypatch.setattr(BlockSource, "begin", hurting)
     stream = shardio.stream(ds, plan=shape, global_batch=10, num_threads=threads)
     assert sorted(flat(batch["n"].tolist() for batch in stream)) == list(range(300))
     assert ds.stats["refetched"] == len(begun[1])
