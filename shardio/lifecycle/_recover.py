@@ -96,41 +96,34 @@ def find_remains(catalog: Catalog, found: Metadata) -> Remains:
     gap = len(found.versions) < number  # a version before may hold what one after it took out again
     receipts = {key.session for info in store.list(SESSIONS) if (key := ReceiptKey.parse(info.key))}
     number_of_schema = len(base.manifest.schemas) if base is not None else 0
-    for name in sorted(by_session):
+    alone = base is None and len(by_session) == 1
+    for name, keys in sorted(by_session.items()):
         if name in merged or name in abandoned:
             continue  # what lost attempts of a merged session left, or what was given up
+        shards = f"its {len(keys)} shards are left alone"
         if is_rewriting_session(name):
-            out.notes.append(
-                f"session {name} holds records of other shards, rewritten: its {len(by_session[name])} "
-                "shards are left alone; where records were erased, erase them again"
-            )
-            continue
-        if gap and is_random_session(name):
-            out.notes.append(f"session {name} may be part of a lost earlier version, so it is left alone")
-            continue
-        session = (
-            _of_receipts(catalog, name, by_session[name], number_of_schema)
-            if name in receipts
-            else _of_indexes(catalog, name, by_session[name], number_of_schema)
-        )
-        if session is not None and not session.receipts:
+            why = f"holds records of other shards, rewritten: {shards}; where records were erased, "
+            why += "erase them again"
+        elif gap and is_random_session(name):
+            why = "may be part of a lost earlier version, so it is left alone"
+        else:
+            made = _of_receipts if name in receipts else _of_indexes
+            session = made(catalog, name, keys, number_of_schema)
             # A list is stored once the session was finished.
-            session = session if all(each.key in listed for each in session.entries) else None
-        alone = base is None and len(by_session) == 1
-        if session is not None and not alone and any(each.mode == "overwrite" for each in session.receipts):
-            out.notes.append(f"session {name} replaces everything before it, so it is left alone")
-            continue
-        if session is None:
-            out.notes.append(
-                f"session {name} was not finished, or was written more than once: its "
-                f"{len(by_session[name])} shards are left alone"
-            )
-            continue
-        session.entries = [
-            replace(listed[each.key], schema=each.schema) if each.key in listed else each
-            for each in session.entries
-        ]
-        out.sessions.append(session)
+            if session is None or not (
+                session.receipts or all(each.key in listed for each in session.entries)
+            ):
+                why = f"was not finished, or was written more than once: {shards}"
+            elif not alone and any(each.mode == "overwrite" for each in session.receipts):
+                why = "replaces everything before it, so it is left alone"
+            else:
+                entries = session.entries
+                session.entries = [
+                    replace(listed.get(each.key, each), schema=each.schema) for each in entries
+                ]
+                out.sessions.append(session)
+                continue
+        out.notes.append(f"session {name} {why}")
     if base is not None:
         changed = [
             (entry.live_rows, listed[entry.key])
@@ -261,19 +254,17 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
             bytes_alone = bytes_alone or bool(session.receipts and not schemas)
             entries += [replace(entry, schema=number) for entry in session.entries]
         table = ShardTable.from_entries(entries)
-        if old is not None and now is not None:
-            known = catalog.table(now)
-            if take and remains.deletions:
-                changed = [
-                    entry.with_deletions_of(remains.deletions.get(entry.key, entry)) for entry in known
-                ]
-                table = ShardTable.concatenate([ShardTable.from_entries(changed), table])
-                refs = lists.extend(catalog, (), table, merge=False)
-            else:
-                refs = lists.extend(catalog, old.lists, table, merge=False) if entries else old.lists
-                table = ShardTable.concatenate([known, table])
+        known = ShardTable.from_entries([]) if now is None else catalog.table(now)
+        changed = remains.deletions if take else {}
+        if changed:
+            known = ShardTable.from_entries(
+                [each.with_deletions_of(changed.get(each.key, each)) for each in known]
+            )
+        whole = ShardTable.concatenate([known, table])
+        if old is None or changed:
+            refs = lists.extend(catalog, (), whole, merge=False)
         else:
-            refs = lists.extend(catalog, (), table, merge=False)
+            refs = lists.extend(catalog, old.lists, table, merge=False) if entries else old.lists
         version = (now.number if now else 0) + 1
         recovered = tuple(_merged(session, version) for session in sessions if session.receipts)
         named = tuple(each for each in (old.sessions if old else ()) if not is_random_session(each.session))
@@ -283,8 +274,8 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
             sessions=(*named, *recovered),
             schemas=schemas,
             lists=refs,
-            splits=tuple(table.totals().values()),
-            deletions=table.holds("deletion_key"),
+            splits=tuple(whole.totals().values()),
+            deletions=whole.holds("deletion_key"),
             keys=usable_keys(old.keys, old.schemas, schemas) if old is not None else (),
         )
 
@@ -321,22 +312,14 @@ def _add_schema(
     if not session.receipts:
         return schemas, len(schemas)
     schema = session.receipts[0].schema
-    if schema is None:
-        if schemas:
-            raise SchemaError(
-                f"the dataset has a schema and session {session.name} has none",
-                url=url,
-                advice='leave it with uncertain="leave"',
-            )
-        return schemas, 0
     if schema in schemas:
         return schemas, schemas.index(schema) + 1
-    if bytes_alone:
-        raise SchemaError(
-            f"the dataset has no schema and session {session.name} has one",
-            url=url,
-            advice='leave it with uncertain="leave"',
-        )
+    if bool(schemas) if schema is None else bytes_alone:
+        has, lacks = ("no schema", "one") if schema is not None else ("a schema", "none")
+        what = f"the dataset has {has} and session {session.name} has {lacks}"
+        raise SchemaError(what, url=url, advice='leave it with uncertain="leave"')
+    if schema is None:
+        return schemas, 0
     for each in schemas:
         schema.check_reads(each)
     return (*schemas, schema), len(schemas) + 1

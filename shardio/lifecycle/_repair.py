@@ -6,7 +6,7 @@ manifests and lists, whose very bytes are put back; what is lost is listed by ad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -19,15 +19,16 @@ from shardio.errors import CommitConflictError, NotFoundError, ShardioError, Sto
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._recover import commit_remains, find_remains
 from shardio.lifecycle._repair_metadata import Metadata, mend_metadata
-from shardio.lifecycle._repair_report import Repaired, RepairProgress, RepairReport
+from shardio.lifecycle._repair_report import Repaired, RepairProgress, RepairReport, Repairs
 from shardio.lifecycle._repair_shard import DatasetAddress, RepairJob, RepairOptions, RepairOutcome
-from shardio.maintenance import Finding, Survey, check_keys
-from shardio.metadata import Manifest, Rewrite, ShardEntry, ShardTable, manifest_key, random_session
+from shardio.maintenance import Survey, check_keys
+from shardio.metadata import Manifest, Rewrite, ShardTable, manifest_key, random_session
 from shardio.parallel import JobRunner, LostJob, check_workers, cut_jobs
 from shardio.progress import displayed
 from shardio.storage import url_text
 
 _JOB_BYTES = 256 << 20
+_LATER = "shards are checked after the manifests and lists are restored"
 
 
 @checked_options
@@ -138,72 +139,48 @@ class _Repair:
             raise ValueError(f"mirror={self.mirror.url!r} is the dataset itself; name a copy of it")
         if not self.dry_run:
             store.refuse_writing(advice="repair the dataset where it can be written, or a copy of it")
-        self.report = RepairReport(url=store.url, dry_run=self.dry_run, base_version=None)
+        self.out = Repairs()
+        self.facts: dict[str, Any] = {"url": store.url, "dry_run": self.dry_run, "base_version": None}
 
     def run(
         self, executor: Executor | None, workers: int | None, show: Callable[[RepairProgress], None] | None
     ) -> RepairReport:
         """Repair the metadata, then the shards."""
+        out = self.out
         copy = None if self.mirror is None else Catalog(self.mirror.connect())
         found = mend_metadata(self.catalog, copy, digest=self.digest, dry_run=self.dry_run)
-        self._add(repaired=found.repaired, unrepaired=found.unrepaired)
-        version = self._recover(found)
-        if version is None:
-            return self.report if not (found.repaired and self.dry_run) else self._wait()
-        self.report = replace(self.report, base_version=version.number)
-        try:
-            table = self.catalog.table(version)
-        except ShardioError:
-            # A list stays lost, and is reported; or it would have been repaired.
-            return self._wait() if self.dry_run and found.repaired else self.report
+        out.add(found)
+        version, table = self._recover(found), None
+        if version is not None:
+            self.facts["base_version"] = version.number
+            with suppress(ShardioError):  # a list stays lost, and is reported; or it would have been repaired
+                table = self.catalog.table(version)
+        if version is None or table is None:
+            if self.dry_run and found.repaired:
+                out.notes.append(_LATER)
+            return out.report(**self.facts)
         survey = Survey()
         check_keys(survey, self.catalog, version)
-        self._add(unrepaired=survey.findings)
-        outcomes = list(self._look(version, table, executor, workers, show))
-        outcomes.sort(key=lambda outcome: outcome.number)
-        for outcome in outcomes:
-            self._add(
-                repaired=outcome.repaired,
-                lost=outcome.lost,
-                unrepaired=outcome.unrepaired,
-                uncertain=outcome.uncertain,
-            )
+        out.unrepaired += survey.findings
+        outcomes = sorted(self._look(version, table, executor, workers, show), key=lambda each: each.number)
         before = {total.name: total.rows for total in version.manifest.splits}
         after = dict(before)
         for outcome in outcomes:
+            out.add(outcome)
             after[outcome.old.split] -= outcome.old.live_rows - (outcome.new.live_rows if outcome.new else 0)
-        self.report = replace(self.report, before=before, after=after)
         changed = [outcome for outcome in outcomes if outcome.new != outcome.old]
         if sum(before.values()) and not sum(after.values()):
             # Rather a folder that is not mounted than a disk that lost every shard and no manifest.
-            gone = [
-                Finding.from_error("missing", NotFoundError(each.reason, url=each.where))
-                for each in self.report.lost
-            ]
             advice = "no record would be left: check that the data is where it was, or name a mirror"
-            self.report = replace(
-                self.report,
-                repaired=tuple(each for each in self.report.repaired if each.what in ("manifest", "list")),
-                lost=(),
-                after=before,
-                unrepaired=(*self.report.unrepaired, *(each.with_advice(advice) for each in gone)),
-            )
+            for lost in out.lost:
+                out.leave("missing", NotFoundError(lost.reason), advice, url=lost.where)
+            out.repaired = [each for each in out.repaired if each.what in ("manifest", "list")]
+            out.lost, after = [], before
             for outcome in changed:
                 self._remove(outcome)
-            return self.report
-        if changed and not self.dry_run:
-            self._commit(version, changed)
-        return self.report
-
-    def _wait(self) -> RepairReport:
-        """Return the report of a dry run that ends where it would have to read what is not repaired."""
-        self._add(notes=["shards are checked after the manifests and lists are restored"])
-        return self.report
-
-    def _add(self, *, uncertain: Mapping[str, int] | None = None, **found: Iterable[Any]) -> None:
-        more: dict[str, Any] = {name: (*getattr(self.report, name), *items) for name, items in found.items()}
-        unproven = {**self.report.uncertain, **(uncertain or {})}
-        self.report = replace(self.report, uncertain=unproven, **more)
+        elif changed and not self.dry_run:
+            self.facts["version"] = self._commit(version, changed)
+        return out.report(**self.facts, before=before, after=after)
 
     def _recover(self, found: Metadata) -> Version | None:
         """Return the latest version, made of what is left where it is gone; None where there is none yet."""
@@ -226,7 +203,8 @@ class _Repair:
                 advice="check the address; a single shard is salvaged with `shardio adopt --salvage`",
             )
         url = store.url_of(manifest_key(found.top or 1))
-        self._add(uncertain=remains.uncertain, notes=remains.notes)
+        self.out.uncertain |= remains.uncertain
+        self.out.notes += remains.notes
         nothing = remains.base is None and (self.uncertain != "take" or not remains.sessions)
         if nothing or self.uncertain is None:
             what = f"the manifest of version {found.top or 1} is gone, which was committed"
@@ -242,27 +220,19 @@ class _Repair:
                 + ('uncertain="leave" goes back to that version, ' if remains.base else "")
                 + 'uncertain="take" adds what may have been in it'
             )
-            self._add(
-                unrepaired=[Finding.from_error("missing", NotFoundError(what, url=url)).with_advice(advice)]
-            )
+            self.out.leave("missing", NotFoundError(what), advice, url=url)
             return None
-        version = (
-            None if self.dry_run else commit_remains(self.catalog, remains, take=self.uncertain == "take")
-        )
-        by = None if version is None else manifest_key(version.number)
         taken = sum(each.rows for each in remains.sessions) if self.uncertain == "take" else 0
         kept = sum(total.rows for total in remains.base.manifest.splits) if remains.base else 0
-        self._add(
-            repaired=[
-                Repaired(
-                    how="recovered", what="manifest", url=url, by=by, source="left over", records=kept + taken
-                )
-            ]
-        )
-        if version is not None:
-            self.report = replace(self.report, version=version.number)
+        made = Repaired(how="recovered", what="manifest", url=url, source="left over", records=kept + taken)
+        version = None
+        if not self.dry_run:
+            version = commit_remains(self.catalog, remains, take=self.uncertain == "take")
+            made = replace(made, by=manifest_key(version.number))
+            self.facts["version"] = version.number
         elif remains.base is not None:
-            self._wait()
+            self.out.notes.append(_LATER)
+        self.out.repaired.append(made)
         return version
 
     def _look(
@@ -275,7 +245,7 @@ class _Repair:
     ) -> Iterator[RepairOutcome]:
         """Yield what became of each shard, as they come."""
         jobs = list(self._jobs(version, table))
-        total, done, repaired = int(table.stored_bytes.sum()), 0, len(self.report.repaired)
+        total, done, repaired = int(table.stored_bytes.sum()), 0, len(self.out.repaired)
         here = executor is None and (len(jobs) < 2 or self.options.place.url.startswith("memory:"))
         runner: JobRunner[RepairJob, list[RepairOutcome]] = JobRunner(
             RepairJob.run, executor=executor, workers=1 if here else workers
@@ -297,10 +267,10 @@ class _Repair:
         for first, stop in cut_jobs(table.stored_bytes.tolist(), most_bytes=_JOB_BYTES):
             yield RepairJob(self.options, version.number, version.digest, session, first, stop)
 
-    def _commit(self, version: Version, changed: list[RepairOutcome]) -> None:
-        """Make a version that names what takes the place of what is damaged."""
+    def _commit(self, version: Version, changed: list[RepairOutcome]) -> int:
+        """Make a version that names what takes the place of what is damaged; return its number."""
         wanted = {(outcome.old.root, outcome.old.key, outcome.old.uuid): outcome for outcome in changed}
-        store = self.catalog.store
+        url = self.catalog.store.url
 
         def build(base: Version, lists: StoredLists) -> Manifest | None:
             applied: list[RepairOutcome] = []
@@ -313,10 +283,15 @@ class _Repair:
                     if outcome is None:
                         kept.append(entry)
                         continue
+                    if entry != outcome.old:
+                        raise CommitConflictError(
+                            "a shard was changed by another writer while it was repaired",
+                            url=url,
+                            found=f"shard {entry.key}",
+                            advice="run it again",
+                        )
                     applied.append(outcome)
-                    following = _follow(entry, outcome, store.url)
-                    if following is not None:
-                        kept.append(following)
+                    kept += [] if outcome.new is None else [outcome.new]
                 return table if kept == entries else ShardTable.from_entries(kept)
 
             refs, table = lists.edit(self.catalog, base.manifest.lists, change)
@@ -336,12 +311,11 @@ class _Repair:
 
         keys = [key for outcome in changed for key in outcome.keys]
         try:
-            committed = commit_change(self.catalog, build, operation="repair", seen=version, keys=keys)
+            return commit_change(self.catalog, build, operation="repair", seen=version, keys=keys).number
         except CommitConflictError:
             for outcome in changed:
                 self._remove(outcome)
             raise
-        self.report = replace(self.report, version=committed.number)
 
     def _remove(self, outcome: RepairOutcome) -> None:
         """Remove what has new names, which no other process knows; what got its own name back stays."""
@@ -349,19 +323,3 @@ class _Repair:
         for key in set(outcome.keys) - old:
             with suppress(StorageError):
                 self.catalog.store.delete(key)
-
-
-def _follow(entry: ShardEntry, outcome: RepairOutcome, url: str) -> ShardEntry | None:
-    """Return what takes the place of a shard as it is listed now.
-
-    Raises:
-        CommitConflictError: it was changed since it was looked at.
-    """
-    if entry != outcome.old:
-        raise CommitConflictError(
-            "a shard was changed by another writer while it was repaired",
-            url=url,
-            found=f"shard {entry.key}",
-            advice="run it again",
-        )
-    return outcome.new

@@ -21,9 +21,8 @@ from shardio.errors import (
     UnsupportedVersionError,
 )
 from shardio.format import DEFAULT_LIMITS
-from shardio.lifecycle._repair_report import Repaired
-from shardio.lifecycle._repair_shard import put_object
-from shardio.maintenance import Finding
+from shardio.lifecycle._repair_report import Repaired, Repairs
+from shardio.lifecycle._repair_shard import get_right, put_object
 from shardio.metadata import (
     DATA,
     INDEX_SUFFIX,
@@ -42,7 +41,7 @@ from shardio.metadata import (
     usual_index_key,
 )
 from shardio.reader import read_head
-from shardio.storage import CannotListError, Store, read_intact
+from shardio.storage import CannotListError, Store
 
 _SEAL = b"SHRDEND1"
 _MIRROR = "name a copy of the dataset with mirror="
@@ -50,19 +49,16 @@ _TAKE_AWAY = "without a copy, remove the object, and repair makes a manifest fro
 
 
 @dataclass
-class Metadata:
+class Metadata(Repairs):
     """What became of manifests and lists.
 
     Attributes:
         top: number of the latest version that is known to have been committed; 0 for none.
         versions: those that can be read (or could, once repaired), by number.
-        repaired, unrepaired: see `RepairReport`.
     """
 
     top: int = 0
     versions: dict[int, Version] = field(default_factory=dict)
-    repaired: list[Repaired] = field(default_factory=list)
-    unrepaired: list[Finding] = field(default_factory=list)
 
 
 def mend_metadata(catalog: Catalog, mirror: Catalog | None, *, digest: str | None, dry_run: bool) -> Metadata:
@@ -192,9 +188,9 @@ class _Work:
             advice = _MIRROR if child is not None else f"{_MIRROR}; {_TAKE_AWAY}"
             if missing and child is None:
                 return  # the latest is gone: it is made again from what is left
-            self.out.unrepaired.append(Finding.from_error(kind, error, url=url).with_advice(advice))
+            self.out.leave(kind, error, advice, url=url)
             return
-        version, data = copy
+        data, version = copy
         if child is not None:
             proven = version.sha256 == child.manifest.parent_sha256
         else:
@@ -206,7 +202,7 @@ class _Work:
                 else f"nothing left here proves that the mirror's manifest of version {number} is the one "
                 f"that was here: if it is, give digest={version.digest!r}"
             )
-            self.out.unrepaired.append(Finding.from_error(kind, error, url=url).with_advice(advice))
+            self.out.leave(kind, error, advice, url=url)
             return
         self._restore(key, data, "manifest", missing=missing)
         self.out.versions[number] = version
@@ -226,19 +222,14 @@ class _Work:
         own = [ref for ref in version.manifest.lists if ref.key not in earlier]
         return bool(own) and all(self._list_data(self.store, ref, sessions=False) is not None for ref in own)
 
-    def _mirrored(self, number: int) -> tuple[Version, bytes] | None:
+    def _mirrored(self, number: int) -> tuple[bytes, Version] | None:
         if self.mirror is None:
             return None
-        store, key = self.mirror.store, manifest_key(number)
 
-        def read() -> tuple[Version, bytes]:
-            data = store.get(key, max_bytes=self.catalog.limits.manifest)
-            return Version(*parse_manifest(data, version=number)), data
+        def parse(data: bytes) -> Version:
+            return Version(*parse_manifest(data, version=number))
 
-        try:
-            return read_intact(read)
-        except (FormatError, NotFoundError):
-            return None
+        return get_right(self.mirror.store, manifest_key(number), self.catalog.limits.manifest, parse)
 
     # Lists.
 
@@ -287,26 +278,20 @@ class _Work:
                 if self.mirror is not None
                 else f"{_MIRROR}, or open an earlier version"
             )
-            self.out.unrepaired.append(
-                Finding.from_error("list", error, url=self.store.url_of(ref.key)).with_advice(advice)
-            )
+            self.out.leave("list", error, advice, url=self.store.url_of(ref.key))
             return
         self._restore(ref.key, data, "list", missing=self.store.head(ref.key) is None, source=source)
 
     def _list_data(self, store: Store, ref: ListRef, *, sessions: bool) -> bytes | None:
         """Return the bytes of a list that a place has, where they are those that the manifest names."""
-        parse: Callable[[bytes], tuple[object, bytes]] = parse_sessions if sessions else parse_list
 
-        def read() -> bytes:
-            data = store.get(ref.key, max_bytes=self.catalog.limits.manifest)
+        def check(data: bytes) -> None:
+            parse: Callable[[bytes], tuple[object, bytes]] = parse_sessions if sessions else parse_list
             if parse(data)[1] != ref.sha256:
                 raise FormatError("a list is not the one that the manifest names", url=store.url_of(ref.key))
-            return data
 
-        try:
-            return read_intact(read)
-        except (FormatError, NotFoundError):
-            return None
+        found = get_right(store, ref.key, self.catalog.limits.manifest, check)
+        return None if found is None else found[0]
 
     def _rebuilt(self, ref: ListRef, version: Version, *, sessions: bool) -> bytes | None:
         """Return a list made again from what is left, where its digest proves it."""

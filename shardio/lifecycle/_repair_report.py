@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from shardio.errors import BadRecord
+from shardio.errors import BadRecord, ShardioError
 from shardio.maintenance import Finding
 from shardio.progress import BytesProgress
 from shardio.reports import Report, ReportItem
@@ -43,6 +43,34 @@ class Repaired(ReportItem):
         by = f" as {self.by}" if self.by and not self.url.endswith(self.by) else ""
         counts = f", {self.records} records kept, {self.lost} lost" if self.lost else ""
         return f"{self.how}{source}: {self.what} {self.url}{by}{counts}"
+
+
+@dataclass(kw_only=True)
+class Repairs:
+    """What became of a part of a dataset; the attributes are those of `RepairReport`."""
+
+    repaired: list[Repaired] = field(default_factory=list)
+    lost: list[BadRecord] = field(default_factory=list)
+    unrepaired: list[Finding] = field(default_factory=list)
+    uncertain: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, other: Repairs) -> None:
+        """Add what became of another part."""
+        self.repaired += other.repaired
+        self.lost += other.lost
+        self.unrepaired += other.unrepaired
+        self.uncertain |= other.uncertain
+        self.notes += other.notes
+
+    def leave(self, kind: str, error: ShardioError, advice: str, **places: Any) -> None:
+        """Note what stays damaged, and what to do about it."""
+        self.unrepaired.append(Finding.from_error(kind, error, **places).with_advice(advice))
+
+    def report(self, **facts: Any) -> RepairReport:
+        """Return all of it, with what else there is to say."""
+        own = {name: tuple(getattr(self, name)) for name in ("repaired", "lost", "unrepaired", "notes")}
+        return RepairReport(**{**own, **facts, "uncertain": self.uncertain})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,10 @@ import contextlib
 import functools
 import pickle
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,8 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
-from shardio.format import DEFAULT_LIMITS, Framing, check_block, decompress
-from shardio.lifecycle._repair_report import Repaired
+from shardio.format import DEFAULT_LIMITS, Framing
+from shardio.lifecycle._repair_report import Repaired, Repairs
 from shardio.lifecycle._rewrite import rewriting_task
 from shardio.maintenance import UNREADABLE, CheckedBlock, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import (
@@ -50,7 +50,7 @@ from shardio.metadata import (
     usual_index_key,
 )
 from shardio.ranges import runs_of
-from shardio.reader import ReadOptions, ShardSource, deleted_rows, root_stores
+from shardio.reader import ReadOptions, ShardSource, deleted_rows, examined_blocks, root_stores
 from shardio.storage import (
     DataFile,
     ShortReadError,
@@ -62,6 +62,8 @@ from shardio.storage import (
     temporary_files,
 )
 from shardio.writer import ShardOptions, ShardSpool, spool_folder
+
+T = TypeVar("T")
 
 _PIECE = 8 << 20
 # What says that an object is not the one that is looked for. That a place cannot be read says nothing, and
@@ -93,7 +95,7 @@ class DatasetAddress(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class RepairOutcome:
+class RepairOutcome(Repairs):
     """What became of one shard.
 
     Attributes:
@@ -101,17 +103,12 @@ class RepairOutcome:
         old: as the version lists it.
         new: as the next version lists it; None where it is not listed any more. The same as `old` where
             nothing about it changes.
-        repaired, lost, unrepaired, uncertain: see `RepairReport`.
         keys: of the objects that were stored under new names.
     """
 
     number: int
     old: ShardEntry
     new: ShardEntry | None
-    repaired: list[Repaired] = field(default_factory=list)
-    lost: list[BadRecord] = field(default_factory=list)
-    unrepaired: list[Finding] = field(default_factory=list)
-    uncertain: dict[str, int] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
 
 
@@ -158,10 +155,7 @@ class RepairJob:
             StorageError: what was repaired could not be stored.
         """
         # By the session, too: another repair looks at the places again.
-        place, mirror, allow_roots = self.options.place, self.options.mirror, self.options.allow_roots
-        context = _context_of(
-            pickle.dumps((place, mirror, allow_roots, self.version, self.digest, self.session))
-        )
+        context = _context_of(pickle.dumps(replace(self, first=0, stop=0)))
         return [_ShardRepair(self, context, number).repair() for number in range(self.first, self.stop)]
 
 
@@ -177,9 +171,10 @@ class _JobContext(NamedTuple):
 
 @functools.lru_cache(maxsize=2)
 def _context_of(frozen: bytes) -> _JobContext:
-    place, mirror, allow_roots, number, digest, _ = pickle.loads(frozen)  # noqa: S301 - frozen above
+    job: RepairJob = pickle.loads(frozen)  # noqa: S301 - frozen above
+    place, mirror, allow_roots = job.options.place, job.options.mirror, job.options.allow_roots
     catalog = Catalog(place.connect())
-    version = catalog.load(number, digest=digest, known_live=True)
+    version = catalog.load(job.version, digest=job.digest, known_live=True)
     table = catalog.table(version)
     options = ReadOptions(
         storage_options=place.storage_options, engine=place.engine, allow_roots=allow_roots, mmap=False
@@ -224,6 +219,7 @@ class _ShardRepair:
         self.index_url = self.store.url_of(self.entry.usual_index_key)
         self.rows_url = self.store.url_of(self.entry.deletion_key) if self.entry.deletion_key else ""
         self.out = RepairOutcome(number=number, old=self.entry, new=self.entry)
+        self._rows: bytes | None = None  # which are deleted, where these were repaired
 
     def repair(self) -> RepairOutcome:
         """Return what is wrong and what became of it."""
@@ -257,12 +253,14 @@ class _ShardRepair:
     def _mend_rows(self, findings: list[Finding]) -> bool:
         """Get the deleted rows back; return False where nothing else is to be done with the shard."""
         entry = self.entry
-        source, data = "mirror", self._from_mirror(entry.deletion_key, self._parses)
+        found = self._from_mirror(entry.deletion_key, functools.partial(parse_deletions, shard=entry))
+        source, data = "mirror", None if found is None else found[0]
         if data is None and entry.live_rows == 0:
             # All rows are deleted: there is one such sidecar.
             source, data = "shard", np.arange(entry.rows, dtype="<u4").tobytes()
         missing = all(finding.kind == "missing" for finding in findings)
         if data is not None:
+            self._rows = data
             key = entry.deletion_key if missing else rows_key(random_id() + random_id())
             self._store(key, data)
             self.entry = replace(self._new(), deletion_key=key)
@@ -283,10 +281,6 @@ class _ShardRepair:
         else:
             self._drop(f"{deleted} rows were deleted, and nothing tells which")
         return False
-
-    def _parses(self, data: bytes) -> bool:
-        parse_deletions(data, self.entry)
-        return True
 
     # Shards of others.
 
@@ -337,18 +331,16 @@ class _ShardRepair:
         """Return the index from its own head, where that is whole, and what the shard says of its frames."""
         entry = self.entry
 
-        def read() -> tuple[bytes, IndexHead]:
-            with self.store.open(entry.usual_index_key) as file:
-                raw = bytes(file.read(0, min(file.size, DEFAULT_LIMITS.index)))
+        def parse(raw: bytes) -> IndexHead:
             head = parse_head(raw[: entry.index_head_bytes])
             if head.head_sha256 != entry.index_head_sha256:
                 raise StaleIndexError("an index is another one", url=self.index_url)
-            return raw, head
+            return head
 
-        try:
-            raw, head = read_intact(read)
-        except _WRONG:
+        own = get_right(self.store, entry.usual_index_key, DEFAULT_LIMITS.index, parse)
+        if own is None:
             return None
+        raw, head = own
         # What cannot be had is left as zeros, which no checksum takes for a part.
         whole = bytearray(head.index_bytes)
         whole[: head.frame_stop_offset] = raw[: head.frame_stop_offset]
@@ -380,33 +372,34 @@ class _ShardRepair:
 
     def _derived_part(self, head: IndexHead, block: int, data: DataFile) -> NDArray[np.uint32]:
         """Return a block's part of `frame_stop` from itself, where the head vouches for both; or zeros."""
+        found = np.zeros(head.block_rows(block)[1] - head.block_rows(block)[0], np.uint32)
+        if head.stream or head.framing is not Framing.TFRECORD:
+            return found
+        blocks = examined_blocks(head, data, data, shard=self.entry.key, limits=DEFAULT_LIMITS)
         with contextlib.suppress(*_WRONG):
-            if not head.stream and head.framing is Framing.TFRECORD:
-                stored = data.read(*head.block_bounds(block))
-                check_block(stored, int(head.block_crc32c[block]))
-                decoded = decompress(stored, head.compression, int(head.block_decoded_bytes[block]))
-                part = kernels.scan_frames(decoded).frame_stops.astype("<u4")
+            stored = blocks.wrong(block, data.read(*head.block_bounds(block)), 0, None)
+            if stored.error is None and stored.decoded is not None:
+                part = kernels.scan_frames(stored.decoded).frame_stops.astype("<u4")
                 check_frames_part(head, block, part)
                 return part
-        first, stop = head.block_rows(block)
-        return np.zeros(stop - first, "<u4")
+        return found
 
     def _mirrored_index(self) -> _Index | None:
         """Return the index that the mirror has, where it is the one that the list names."""
-        found: list[IndexHead] = []
 
-        def fits(data: bytes) -> bool:
+        def parse(data: bytes) -> IndexHead:
             head = parse_head(data)
             stop = head.frame_stop_offset + 4 * head.rows
             check_index_end(head, data[stop:])
-            found.append(head)
             same = kernels.crc32c(data[head.frame_stop_offset : stop]) == head.frames_crc32c
-            return same and head.head_sha256 == self.entry.index_head_sha256
+            if not same or head.head_sha256 != self.entry.index_head_sha256:
+                raise StaleIndexError("an index of the mirror is another one")
+            return head
 
         for key in dict.fromkeys((self.entry.usual_index_key, self._copy().usual_index_key)):
-            data = self._from_mirror(key, fits)
-            if data is not None:
-                return _Index(data, found[-1], "mirror")
+            found = self._from_mirror(key, parse)
+            if found is not None:
+                return _Index(*found, "mirror")
         return None
 
     def _scanned_index(self, store: Store, key: str, *, salvage: bool = False) -> _Index:
@@ -472,11 +465,31 @@ class _ShardRepair:
             found = self._patched_index(data) or self._mirrored_index()
             if found is None:
                 return True  # size and checksum of the whole are all that is known of it
-            survey = Survey()
-            with _as_file(found.data, path.with_name("check")) as index:
-                check_indexed(survey, found.head, index, data, shard=self.entry.key, limits=DEFAULT_LIMITS)
-        _refuse_unreadable(survey)
-        return not survey.findings
+            return not self._compare(found, data, path.with_name("check"))
+
+    def _compare(
+        self,
+        found: _Index,
+        data: DataFile,
+        path: Path,
+        take: Callable[[CheckedBlock], None] | None = None,
+    ) -> list[Finding]:
+        """Return what `verify` finds in a shard by an index, which becomes a file under a path.
+
+        Raises:
+            StorageError: some of it could not be read.
+        """
+        path.write_bytes(found.data)
+        store, key = connect_folder(str(path))
+        survey = Survey()
+        with store.open(key) as index:
+            check_indexed(
+                survey, found.head, index, data, shard=self.entry.key, limits=DEFAULT_LIMITS, take=take
+            )
+        for finding in survey.findings:
+            if finding.kind == UNREADABLE:
+                raise StorageError(finding.message, url=finding.url, found=finding.found, advice="try again")
+        return survey.findings
 
     def _put_copy(self, shard: list[Finding], index: list[Finding], copy: Path) -> None:
         entry = self._new()
@@ -502,7 +515,6 @@ class _ShardRepair:
             known = found is not None
             if found is None:
                 found = self._scanned_index(self.data_store, entry.key, salvage=True)
-            survey = Survey()
             kept = _Kept(
                 self._deleted() if known else np.empty(0, np.int64),
                 doubtful=self.job.options.uncertain == "take",
@@ -510,17 +522,8 @@ class _ShardRepair:
             )
             spool = self._spool()
             try:
-                with _as_file(found.data, folder / "index") as file:
-                    check_indexed(
-                        survey,
-                        found.head,
-                        file,
-                        data,
-                        shard=entry.key,
-                        limits=DEFAULT_LIMITS,
-                        take=functools.partial(kept.take, spool),
-                    )
-                _refuse_unreadable(survey)
+                take = functools.partial(kept.take, spool)
+                findings = self._compare(found, data, folder / "index", take)
                 if not known and (other := self._whose(found.head)) is not None:
                     self._drop(f"the bytes of another shard are here, {other}")
                     return
@@ -539,7 +542,7 @@ class _ShardRepair:
                 if spool is not None:
                     spool.discard()
         if known:
-            self.out.lost += self._lost_rows(kept, found.head, survey.findings or shard)
+            self.out.lost += self._lost_rows(kept, found.head, findings or shard)
         else:
             self.out.lost += self._lost_places(found.head, kept.rows)
 
@@ -618,42 +621,18 @@ class _ShardRepair:
         return self.out.new
 
     def _deleted(self) -> NDArray[np.int64]:
-        entry = self._new()
-        if not entry.deletion_key:
-            return np.empty(0, np.int64)
-        if (
-            self.job.options.dry_run
-            and self.entry.deletion_key != self.context.source.table[self.number].deletion_key
-        ):
-            data = self._from_mirror(self.out.old.deletion_key, self._parses)
-        else:
-            try:
-                return deleted_rows(self.store, entry, DEFAULT_LIMITS)
-            except NotFoundError:  # a dry run, in which it was not restored
-                data = self._from_mirror(entry.deletion_key, self._parses)
-        if data is None:
-            data = np.arange(entry.rows, dtype="<u4").tobytes()
-        return parse_deletions(data, entry)
+        if self._rows is not None:  # in a dry run, they are not stored
+            return parse_deletions(self._rows, self._new())
+        return deleted_rows(self.store, self._new(), DEFAULT_LIMITS)
 
     def _copy(self) -> ShardEntry:
         """Return the mirror's entry of this shard, or the own one."""
         return self.context.copies.get((self.entry.uuid, self.entry.index_head_sha256), self.entry)
 
-    def _from_mirror(self, key: str, fits: Any) -> bytes | None:
-        """Return an object of the mirror, where there is one and it is right."""
-        if self.context.mirror is None:
-            return None
+    def _from_mirror(self, key: str, parse: Callable[[bytes], T]) -> tuple[bytes, T] | None:
+        """Return an object of the mirror, and what it is, where there is one and it is right."""
         mirror = self.context.mirror
-
-        def read() -> bytes:
-            data = mirror.get(key, max_bytes=DEFAULT_LIMITS.index)
-            if not fits(data):
-                raise FormatError("an object of the mirror is another one", url=mirror.url_of(key))
-            return data
-
-        with contextlib.suppress(*_WRONG):
-            return read_intact(read)
-        return None
+        return None if mirror is None else get_right(mirror, key, DEFAULT_LIMITS.index, parse)
 
     def _new_key(self) -> str:
         entry = self._new()
@@ -746,24 +725,24 @@ def _with_index(entry: ShardEntry, head: IndexHead, key: str) -> ShardEntry:
     )
 
 
-@contextlib.contextmanager
-def _as_file(data: bytes, path: Path) -> Iterator[DataFile]:
-    """Write bytes to a file, and open it."""
-    path.write_bytes(data)
-    store, key = connect_folder(str(path))
-    with store.open(key) as file:
-        yield file
-
-
-def _refuse_unreadable(survey: Survey) -> None:
-    """Raise where something could not be read while it was compared or copied."""
-    for finding in survey.findings:
-        if finding.kind == UNREADABLE:
-            raise StorageError(finding.message, url=finding.url, found=finding.found, advice="try again")
-
-
 def _is_missing(finding: Finding, url: str) -> bool:
     return finding.kind == "missing" and finding.url == url
+
+
+def get_right(store: Store, key: str, most: int, parse: Callable[[bytes], T]) -> tuple[bytes, T] | None:
+    """Return an object and what `parse` makes of it; None where there is none that it takes.
+
+    Raises:
+        StorageError: the environment failed.
+    """
+
+    def read() -> tuple[bytes, T]:
+        data = store.get(key, max_bytes=most)
+        return data, parse(data)
+
+    with contextlib.suppress(*_WRONG):
+        return read_intact(read)
+    return None
 
 
 def put_object(store: Store, key: str, data: bytes | Path) -> None:
