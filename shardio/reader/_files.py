@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -271,8 +271,7 @@ class BlockSource:
             StorageError: the environment failed; when waited for.
         """
         if self.view is not None and cached:
-            whole = Fetched(self.view, 0)
-            return lambda: [whole] * len(runs)
+            return ([self._whole] * len(runs)).copy
         found = [self._look_up(run) if cached else [] for run in runs]
         missing = [self._missing(run, held) for run, held in zip(runs, found, strict=True)]
         flat = [segment for segments in missing for segment in segments]
@@ -302,6 +301,11 @@ class BlockSource:
             ]
 
         return finish
+
+    @cached_property
+    def _whole(self) -> Fetched:
+        assert self.view is not None  # noqa: S101 - for the type checker
+        return Fetched(self.view, 0)
 
     def refusal(self, runs: Sequence[tuple[int, int]]) -> ShardioError | None:
         """Return the error of runs of blocks that end behind a file that was found to be cut; else None."""
