@@ -79,8 +79,7 @@ from shardio.reader._records import (
 )
 from shardio.reader._row_runs import (
     RowRun as RowRun,
-    begin_frames as begin_frames,
-    begin_frames_of as begin_frames_of,
+    fetch_frames as fetch_frames,
     frames_in_cache as frames_in_cache,
 )
 from shardio.reader._shard import OpenShard as OpenShard

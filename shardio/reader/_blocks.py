@@ -90,7 +90,7 @@ class FetchedFrames(NamedTuple):
         stops, crcs: int64 and uint32 [blocks], where each block stops and its CRC-32C, which are to be
             compared; empty where they were, or need not be.
         again: fetches blocks that are not right once more, and compares them: they may have been hurt on
-            their way only. It raises what `begin_frames` says.
+            their way only. It raises what `fetch_frames` says.
     """
 
     buffer: Buffer

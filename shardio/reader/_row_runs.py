@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from shardio.reader._blocks import FetchedFrames
 from shardio.storage import begin_together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -20,13 +20,22 @@ if TYPE_CHECKING:
     from shardio.reader._shard import OpenShard
     from shardio.storage import DataFile, NamedFile
 
+    Frames: TypeAlias = list[FetchedFrames]
+
 
 class RowRun(NamedTuple):
-    """Consecutive rows of a shard that `has_frame_runs`."""
+    """Consecutive rows of a shard that `has_frame_runs`.
+
+    Attributes:
+        shard: it.
+        first, stop: numbers of the rows.
+        local: it is a local file.
+    """
 
     shard: OpenShard
     first: int
     stop: int
+    local: bool
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -68,7 +77,7 @@ class RowRun(NamedTuple):
 
     def _frames_again(self) -> list[FetchedFrames]:
         self.shard.blocks.stats.refetched += 1
-        return begin_frames_of([self])()[0]
+        return _begin_shard([self])()[0]
 
 
 def frames_in_cache(
@@ -98,45 +107,52 @@ def frames_in_cache(
     return [file for file, _ in places], block, starts
 
 
-def begin_frames_of(runs: Sequence[RowRun]) -> Callable[[], list[list[FetchedFrames]]]:
-    """Send the requests for runs of rows of one shard.
+def fetch_frames(runs: Sequence[RowRun]) -> Iterator[tuple[list[int], Callable[[], list[Frames]]]]:
+    """Fetch runs of rows, in as few calls as possible.
 
-    Returns:
-        What waits for them, and returns the frames of each run.
+    Yields:
+        Numbers of some runs of one shard, and what returns the frames of each, or raises what is wrong with
+        these alone: CorruptBlockError, FormatError, StaleIndexError or NotFoundError.
 
     Raises:
-        CorruptBlockError, FormatError, StaleIndexError, StorageError: with shard, row and bytes.
-    """
-    wait = runs[0].shard.blocks.begin([run.blocks for run in runs])
-    return lambda: [found.frames(run.first, run.stop) for run, found in zip(runs, wait(), strict=True)]
-
-
-def begin_frames(runs: Sequence[RowRun]) -> Callable[[], list[Callable[[], list[FetchedFrames]]]] | None:
-    """Do what `begin_frames_of` does with rows of many shards, in as few calls as possible.
-
-    Returns:
-        What waits for them, and returns for each run what returns its frames, or raises what is wrong with
-        it alone; None where not all are of one store, plain and to be compared, or not now.
+        StorageError: the environment failed.
     """
     ranges = [run.range() for run in runs]
     known = [each for each in ranges if each is not None]
     wait = begin_together(known) if len(known) == len(runs) else None
-    if wait is None:
-        return None
-
-    def finish() -> list[Callable[[], list[FetchedFrames]]]:
-        # What did not come is begun together, and waited for in turn.
-        return [
-            partial(_only, begin_frames_of([run])) if data is None else partial(_frames_in, run, data)
+    if wait is not None:
+        # All of one store, plain and to be compared. What did not come is begun together.
+        begun = [
+            _begin_shard([run]) if data is None else partial(_frames_in, run, data)
             for run, data in zip(runs, wait(), strict=True)
         ]
+        yield from (([k], each) for k, each in enumerate(begun))
+        return
+    by_shard: dict[int, list[int]] = {}
+    for k, run in enumerate(runs):
+        by_shard.setdefault(id(run.shard), []).append(k)
+    waiting = []
+    for own in by_shard.values():
+        some = [runs[k] for k in own]
+        if some[0].local:
+            # Nothing is under way meanwhile, and a shard that waits holds descriptors.
+            yield own, partial(_read_shard, some)
+        else:
+            waiting.append((own, _begin_shard(some)))
+    yield from waiting
 
-    return finish
+
+def _begin_shard(runs: Sequence[RowRun]) -> Callable[[], list[Frames]]:
+    """Send the requests for runs of rows of one shard; return what waits for the frames of each."""
+    wait = runs[0].shard.blocks.begin([run.blocks for run in runs])
+    return lambda: [found.frames(run.first, run.stop) for run, found in zip(runs, wait(), strict=True)]
 
 
-def _only(wait: Callable[[], list[list[FetchedFrames]]]) -> list[FetchedFrames]:
-    return wait()[0]
+def _read_shard(runs: Sequence[RowRun]) -> list[Frames]:
+    found = _begin_shard(runs)()
+    runs[0].shard.drop_pages()
+    return found
 
 
-def _frames_in(run: RowRun, data: memoryview) -> list[FetchedFrames]:
-    return [run.frames_in(data)]
+def _frames_in(run: RowRun, data: memoryview) -> list[Frames]:
+    return [[run.frames_in(data)]]

@@ -18,15 +18,7 @@ from shardio import kernels
 from shardio.codecs import ImageCodec, are_alike, stack
 from shardio.order import StepGroup, record_generator
 from shardio.reader import Damage, DatasetSource, JoinedSource, SuppressCorruption, codec_over
-from shardio.streaming._tuning import TUNING
-from shardio.streaming._windows import (
-    Memory,
-    WindowData,
-    locate_rows,
-    open_rows,
-    read_row_records,
-    read_rows,
-)
+from shardio.streaming._rows import RowReader, TakenRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +29,7 @@ if TYPE_CHECKING:
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._stats import Counters
+    from shardio.streaming._windows import WindowData
 
     class PendingWindow(Protocol):
         """What is being fetched."""
@@ -123,44 +116,6 @@ class PlannedSteps(NamedTuple):
         if identities is not None:
             identities = RowIdentities(*(column[low:high] for column in identities))
         return PlannedSteps(some, self.windows, self.window[index], self.row[index], identities)
-
-
-class _Gathered(NamedTuple):
-    """Where the rows of a group are gathered from.
-
-    Attributes:
-        windows: that hold them.
-        which: int64 [rows], number of each row's window, in the order of delivery.
-        row: int64 [rows], its number in that window.
-    """
-
-    windows: list[WindowData]
-    which: NDArray[np.int64]
-    row: NDArray[np.int64]
-
-    def with_read(
-        self,
-        unread: NDArray[np.bool_],
-        own: NDArray[np.int64],
-        values: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-    ) -> _Gathered:
-        """Return these with one more window in place of those that were not read.
-
-        Args:
-            unread: bool [windows], which ones those are.
-            own: int64 [n], the rows that were read now.
-            values, offsets: uint8 and int64 [n + 1], their payloads.
-        """
-        table = np.stack([np.zeros(own.size, np.int64), offsets[:-1], offsets[1:]])
-        first = self.windows[int(np.argmax(unread))]
-        read = WindowData([memoryview(values)], table, first.component, first.pieces)
-        others = np.flatnonzero(~unread).tolist()
-        number = np.full(unread.size, len(others))
-        number[others] = np.arange(len(others))
-        row = self.row.copy()
-        row[own] = np.arange(own.size)
-        return _Gathered([*(self.windows[k] for k in others), read], number[self.which], row)
 
 
 class _Decoded(NamedTuple):
@@ -262,7 +217,7 @@ class BatchBuilder:
         varied = any(_stacks_by_value(each.source) for each in components)
         self._patterned = columnar and (self._by_value or varied)
         self._pattern: Any = None
-        self._memory = Memory(mapped=True, most=TUNING.batch_memory)
+        self._rows = RowReader(damage, counters)
         self._cancelled = False
 
     def cancel(self) -> None:
@@ -433,54 +388,12 @@ class BatchBuilder:
         if self._cancelled:
             raise CancelledError
         order = planned.group.order
-        rows = _Gathered(data, planned.window[order], planned.row[order])
-        unread = [each.unread for each in data]
-        if data and all(unread):
-            if self._codec is None:
-                with self._counters.timed("fetch_seconds"):
-                    records = read_row_records(rows.which, rows.row, data, self._damage)
-                return self._decode_records(planned, data, records)
-            with self._counters.timed("fetch_seconds"):
-                values, offsets = read_rows(rows.which, rows.row, data, self._damage, self._memory)
-            with self._counters.timed("decode_seconds"):
-                return self._decode_payloads(planned, data, np.arange(order.size), values, offsets, None)
-        if any(unread):
-            with self._counters.timed("fetch_seconds"):
-                rows = self._read(rows, np.array(unread))
-        if any(each.later is not None for each in rows.windows):
-            with self._counters.timed("fetch_seconds"):
-                open_rows(rows.which, rows.row, rows.windows)
+        codec = self._codec
+        found = self._rows.take(data, planned.window[order], planned.row[order], as_bytes=codec is None)
         with self._counters.timed("decode_seconds"):
-            return self._decode_windows(planned, data, rows)
-
-    def _read(self, rows: _Gathered, unread: NDArray[np.bool_]) -> _Gathered:
-        """Read the rows of those windows that were not read."""
-        own = np.flatnonzero(unread[rows.which])
-        some, which = np.unique(rows.which[own], return_inverse=True)
-        windows = [rows.windows[k] for k in some.tolist()]
-        return rows.with_read(
-            unread, own, *read_rows(which, rows.row[own], windows, self._damage, self._memory)
-        )
-
-    def _decode_windows(self, planned: PlannedSteps, data: list[WindowData], rows: _Gathered) -> _Decoded:
-        tables = [each.whole for each in rows.windows]
-        whole = [table for table in tables if table is not None]
-        if len(whole) == len(rows.windows):
-            # No window lacks a row, and each is in one buffer of its own.
-            found = [each.buffers[0] for each in rows.windows], whole, rows.which, rows.row
-            if self._codec is None:
-                # What records stay is made at once, without a copy of all of them between.
-                return self._decode_records(planned, data, kernels.slice_rows(*found))
-            values, offsets = kernels.gather_rows(*found)
-            return self._decode_payloads(planned, data, np.arange(len(rows.row)), values, offsets, None)
-        buffers, table = locate_rows(rows.which, rows.row, rows.windows)
-        kept = None
-        if not (table[0] >= 0).all():
-            kept = np.flatnonzero(table[0] >= 0)
-            table = table[:, kept]
-        values, offsets = kernels.gather_from(buffers, *table)
-        numbers = np.arange(table.shape[1]) if kept is None else kept
-        return self._decode_payloads(planned, data, numbers, values, offsets, kept)
+            if found.records is not None:
+                return self._decode_records(planned, data, found.records)
+            return self._decode_payloads(planned, data, found)
 
     def _decode_records(
         self, planned: PlannedSteps, data: list[WindowData], records: list[bytes]
@@ -493,11 +406,10 @@ class BatchBuilder:
         self,
         planned: PlannedSteps,
         data: list[WindowData],
-        rows: NDArray[np.int64],
-        values: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        kept: NDArray[np.int64] | None,
+        taken: TakenRows,
     ) -> _Decoded:
+        values, offsets, kept = taken.values, taken.offsets, taken.kept
+        rows = np.arange(offsets.size - 1) if kept is None else kept
         self._counters.add(record_bytes=len(values))
         with SuppressCorruption() as skipped:
             content = self._content(planned, rows, values, offsets[:-1], offsets[1:])

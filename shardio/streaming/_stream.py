@@ -31,12 +31,13 @@ from shardio.progress import displayed
 from shardio.reader import Damage, DatasetReader
 from shardio.streaming._batches import Batch, BatchBuilder
 from shardio.streaming._components import Mix, components_of, prepare
+from shardio.streaming._memory import Memory
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline, PipelineOptions, budget_of, check_bound, plan_template
 from shardio.streaming._scratch import ScratchPlace, ScratchSpace, scratch_place
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
 from shardio.streaming._tuning import TUNING
-from shardio.streaming._windows import Memory, load_parts, load_window
+from shardio.streaming._windows import Sink, load_parts, load_window
 
 # The datasets, by their UUIDs, of whose mixing this process has been told: their next stream says no more.
 _TOLD_OF_MIXING: set[tuple[str, ...]] = set()
@@ -365,29 +366,26 @@ class Stream:
         options, components, schedule, damage = self.options, self.components, self._schedule, self._damage
         counters = self.counters
         # Windows of mapped shards stay in place, but not those of interleaved plans: they are from all over.
-        windows, parts = Memory(mapped=False), Memory(mapped=True)
-        memory = [windows if plan.interleaved else None for plan in self.order.plans]
-        reads = self.reads
+        windows, parts = Memory(mapped=False), Sink(Memory(mapped=True))
         place = self._scratch
         scratch = None if place is None else ScratchSpace(place.folder)
-        in_cache = place is not None and place.in_cache
+        sinks = [
+            Sink(
+                windows if plan.interleaved else None,
+                unread=read.unread,
+                scratch=scratch if read.scratch else None,
+                in_cache=place is not None and place.in_cache,
+            )
+            for plan, read in zip(self.order.plans, self.reads, strict=True)
+        ]
 
         def load(
             source: int, pieces: Pieces, part: NDArray[np.int64] | None = None, *, alone: bool = False
         ) -> Any:
             with counters.timed("fetch_seconds"):
                 if part is not None:
-                    return load_parts(components[source], pieces, damage, part, parts)
-                return load_window(
-                    components[source],
-                    pieces,
-                    damage,
-                    memory=memory[source],
-                    unread=reads[source].unread,
-                    scratch=scratch if reads[source].scratch else None,
-                    in_cache=in_cache,
-                    alone=alone,
-                )
+                    return load_parts(components[source], pieces, damage, parts, part)
+                return load_window(components[source], pieces, damage, sinks[source], alone=alone)
 
         # Lanes of their own: the pass may be asking its own ones meanwhile.
         lanes = partial(self.order.lanes, self.epoch, schedule.changes[0].global_batch)
@@ -411,7 +409,7 @@ class Stream:
             workers=workers,
             threads=options.num_threads if threads is None else threads,
             by_value=options.transforms_records or collate is not None,
-            read=reads,
+            read=self.reads,
         )
         return iter(Pipeline(schedule, builder, load, pipeline_options))
 

@@ -9,18 +9,15 @@ are delivered.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import mmap
 import threading
-from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from shardio import kernels
-from shardio.errors import NotFoundError, StorageError
+from shardio.errors import NotFoundError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.metadata import live_to_physical
 from shardio.order import select_rows
@@ -29,34 +26,28 @@ from shardio.reader import (
     RowRun,
     SuppressCorruption,
     advise_frames,
-    begin_frames,
-    begin_frames_of,
+    fetch_frames,
     frames_in_cache,
     lookup_alone,
-    read_frames,
-    read_records,
 )
-from shardio.storage import ShortReadError, advise_need
 from shardio.streaming._tuning import TUNING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from shardio.format import Buffer
     from shardio.order import Pieces
-    from shardio.reader import Damage, FetchedRun, OpenShard, ShardPool
+    from shardio.reader import Damage, FetchedRun, ShardPool
     from shardio.storage import NamedFile
     from shardio.streaming._components import Component
+    from shardio.streaming._memory import LeasedMemory, Memory
     from shardio.streaming._scratch import ScratchPart, ScratchSpace
 
-_FRAME_FIELDS = 4
-_FRAME_BYTES = 8 * _FRAME_FIELDS
+FRAME_FIELDS = 4
 # Places of frames and payloads are 32 bits where they are dealt.
 _MOST_DEALT = 1 << 32
-# Memory that a fork copies, as any other; what Python maps by default a child would share.
-_OWN = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,123 +104,25 @@ class WindowData:
         return number, int(_physical(self.component, number, row, row + 1)[0])
 
 
-def _mapped(size: int) -> NDArray[np.uint8]:
-    """Return memory that goes back to the system at once with its last reference."""
-    if size < 2 * TUNING.huge_page or not hasattr(mmap, "MADV_HUGEPAGE"):
-        memory = mmap.mmap(-1, max(1, size), **_OWN)
-        advise_need(memoryview(memory), 0, size)
-        return np.frombuffer(memory, np.uint8, size)
-    # The first touch of 512 pages costs eight times what one of a huge page does. Linux puts a map where its
-    # huge pages begin if it has a whole number of them.
-    memory = mmap.mmap(-1, -(-size // TUNING.huge_page) * TUNING.huge_page, **_OWN)
-    with contextlib.suppress(OSError):  # a kernel without them
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8, size)
-
-
-class Memory:
-    """Memory for windows, used again, because the system clears new pages before it hands them out.
-
-    Windows that were fetched together end in bursts, so memory that they leave is kept: what is in use and
-    what is kept is together no more than what was once in use. The threads of a pass share it.
-
-    Args:
-        mapped: what is not kept goes back to the system at once. Parts of windows end in another order than
-            they began in, so that `malloc` would keep what is between; of whole ones it keeps what is wanted
-            again.
-        most: bytes that are kept at most; None for no other bound.
-    """
-
-    def __init__(self, *, mapped: bool, most: int | None = None) -> None:
-        self._is_mapped = mapped
-        self._keeps = most
-        self._lock = threading.Lock()
-        # What was given back, which the collector may do in the middle of anything, and so without the lock.
-        self._back: deque[NDArray[np.uint8]] = deque()
-        # By size, which are few; and how many bytes are kept, in use, and were in use at most.
-        self._free: dict[int, list[NDArray[np.uint8]]] = {}
-        self._kept = self._used = self._most = 0
-
-    def take(self, size: int) -> LeasedMemory:
-        """Return memory of at least so many bytes, and at most an eighth more, or 64 KiB.
-
-        Of mapped memory up to twice as much, where more would have to be asked for than was once in use.
-        """
-        with self._lock:
-            self._take_back()
-            room = self._most - self._used - self._kept
-            most = size + (size if room < size and self._is_mapped else max(size // 8, TUNING.least_memory))
-            fits = min((many for many in self._free if size <= many <= most), default=None)
-            if fits is None:
-                # A little more than is wanted now, so that it does for what is wanted later.
-                step = max(TUNING.least_memory, 1 << max(0, size.bit_length() - 5))
-                fits = -(-size // step) * step
-                memory = None
-            else:
-                memory = self._pop(fits)
-            self._used += fits
-            self._most = max(self._most, self._used)
-            while self._used + self._kept > self._most:
-                self._pop(next(iter(self._free)))
-        if memory is None:
-            memory = _mapped(fits) if self._is_mapped else np.empty(fits, np.uint8)
-        return LeasedMemory(self, memory)
-
-    def _pop(self, size: int) -> NDArray[np.uint8]:
-        memory = self._free[size].pop()
-        if not self._free[size]:
-            del self._free[size]
-        self._kept -= size
-        return memory
-
-    def _take_back(self) -> None:
-        while self._back:
-            memory = self._back.popleft()
-            self._used -= len(memory)
-            if self._keeps is None or self._kept + len(memory) <= self._keeps:
-                self._free.setdefault(len(memory), []).append(memory)
-                self._kept += len(memory)
-
-    def give_back(self, memory: NDArray[np.uint8]) -> None:
-        """Keep memory that nothing refers to any more."""
-        self._back.append(memory)
-        if self._lock.acquire(blocking=False):  # else who has it may be this thread; it is kept later
-            try:
-                self._take_back()
-            finally:
-                self._lock.release()
-
-
-class LeasedMemory:
-    """Memory that is given back when nothing refers to this any more.
+class Sink(NamedTuple):
+    """Where windows of a pass keep their records.
 
     Attributes:
-        bytes: uint8 array; a view of it does not keep this alive.
+        memory: in memory of their own that may be this, and pages of mapped shards are let go; None where
+            they are found: in maps, or in what was fetched.
+        unread: where they are, if they can be read one by one.
+        scratch: in this file of a local disk, if it takes them and none is skipped.
+        in_cache: instead, those of shards that are not compressed in the cache, if it has them all.
     """
 
-    def __init__(self, owner: Memory, memory: NDArray[np.uint8]) -> None:
-        self.bytes = memory
-        self._owner = owner
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        """What `numpy.asarray` looks at: the same bytes, whose views keep this alive."""
-        return self.bytes.__array_interface__
-
-    def __del__(self) -> None:
-        self._owner.give_back(self.bytes)
+    memory: Memory | None = None
+    unread: bool = False
+    scratch: ScratchSpace | None = None
+    in_cache: bool = False
 
 
 def load_window(
-    component: Component,
-    pieces: Pieces,
-    damage: Damage,
-    memory: Memory | None = None,
-    *,
-    unread: bool = False,
-    scratch: ScratchSpace | None = None,
-    in_cache: bool = False,
-    alone: bool = False,
+    component: Component, pieces: Pieces, damage: Damage, sink: Sink, *, alone: bool = False
 ) -> WindowData:
     """Fetch, check and decode the rows of windows.
 
@@ -239,54 +132,61 @@ def load_window(
         component: the dataset.
         pieces: which rows.
         damage: what to do about it.
-        memory: hold the payloads alone, in memory of their own that may be this, and let the pages of mapped
-            shards go.
-        unread: leave records where they are, if they can be read one by one.
-        scratch: keep them in this file of a local disk, if it takes them and none is skipped.
-        in_cache: instead, leave those of shards that are not compressed in the cache, if it has them all.
+        sink: where they are kept.
         alone: fetch records without their blocks, where they can be compared so.
 
     Raises:
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
         StorageError: the environment failed.
     """
-    if unread:
+    data = None
+    if sink.unread:
         data = _found(component, pieces)
-        if data is not None:
-            return data
-    if alone and not damage.skips:
+    if data is None and alone and not damage.skips:
         data = _without_blocks(component, pieces)
-        if data is not None:
-            return data
-    if memory is not None:
+    if data is None and sink.memory is None:
+        data = _in_place(component, pieces, damage)
+    if data is None and sink.memory is not None:
         # Skipping goes block by block, below.
         with SuppressCorruption(skips=damage.skips):
-            data = _copied(component, pieces, memory)
-            if data is not None:
-                return data
-    fetched = None if memory is None else _fetched(component, pieces, damage)
-    if scratch is not None:
-        frames = _whole_frames(component, pieces, damage, fetched)
-        places = _in_cache(component, pieces) if in_cache and frames is not None else None
-        data = None if frames is None else _put_down(frames, component, pieces, scratch, places)
-        if data is not None:
-            return data
-    if fetched is not None and memory is not None:
-        part = np.zeros(int((pieces.stops - pieces.starts).sum()), np.int64)
-        dealt = _dealt(fetched, component, pieces, damage, part, [None], memory)
+            data = _copied(component, pieces, sink.memory)
+    if data is not None:
+        return data
+    part = np.zeros(int((pieces.stops - pieces.starts).sum()), np.int64)
+    return load_parts(component, pieces, damage, sink, part)[0]
+
+
+def load_parts(
+    component: Component, pieces: Pieces, damage: Damage, sink: Sink, part: NDArray[np.int64]
+) -> list[WindowData]:
+    """Do what `load_window` does with rows that are fetched, and return each part of them by itself.
+
+    Args:
+        component, pieces, damage, sink: those of `load_window`; there is memory.
+        part: int64 [rows], the number of the part that each row belongs to, from 0 on.
+
+    Returns:
+        What each part holds, its rows in the order of the pieces.
+    """
+    memory = sink.memory
+    assert memory is not None  # noqa: S101 - for the type checker
+    sizes = np.bincount(part, minlength=1)
+    rows: list[NDArray[np.int64] | None] = [None]
+    if sizes.size > 1:
+        rows = [*np.split(np.argsort(part, kind="stable"), np.cumsum(sizes)[:-1])]
+    fetched = _fetched(component, pieces, damage)
+    if sink.scratch is not None:
+        kept = _put_down(fetched, component, pieces, damage, sink)
+        if kept is not None:
+            return [kept]
+    if fetched is not None:
+        dealt = _dealt(fetched, component, pieces, damage, part, rows, memory)
         if dealt is not None:
-            return dealt[0]
-    if memory is None and _is_opened_later(component, pieces, damage):
-        loading = _Loading(component, pieces, damage)
-        return WindowData(
-            loading.buffers, loading.table, component, pieces, later=_Later(loading, pieces.shards)
-        )
+            return dealt
     loading = _loaded(component, pieces, damage, fetched)
-    if memory is None:
-        return WindowData(loading.buffers, loading.table, component, pieces)
-    data = _alone(loading, component, pieces, memory)
+    found = [_alone(loading, component, pieces, memory, own) for own in rows]
     loading.end()
-    return data
+    return found
 
 
 def _without_blocks(component: Component, pieces: Pieces) -> WindowData | None:
@@ -303,16 +203,13 @@ def _without_blocks(component: Component, pieces: Pieces) -> WindowData | None:
 
 
 def _whole_frames(
-    component: Component,
-    pieces: Pieces,
-    damage: Damage,
-    fetched: list[list[FetchedFrames] | None] | None,
+    fetched: list[list[FetchedFrames] | None] | None, component: Component, pieces: Pieces, damage: Damage
 ) -> list[FetchedFrames] | None:
     """Return the frames of pieces, compared; None where some are damaged, if that is to be skipped.
 
     Args:
+        fetched: of the pieces, as `_fetched` returns them; where it is None, frames are made of payloads.
         component, pieces, damage: the dataset, which rows, and what to do about damage.
-        fetched: of the pieces, as `_fetched` returns them; else frames are made of payloads.
     """
     if fetched is None:
         return _framed(_loaded(component, pieces, damage))
@@ -332,32 +229,11 @@ def _whole_frames(
 
 def _framed(loading: _Loading) -> list[FetchedFrames] | None:
     """Return frames that are made of payloads; None where some are damaged."""
-    which, starts, stops = loading.table
-    if (which < 0).any():
+    if (loading.table[0] < 0).any():
         return None
-    # Of each frame the head, the payload, and room for the last checksum.
-    lengths = (stops - starts).astype("<u8")
-    heads = np.zeros((lengths.size, TFRECORD_HEAD), np.uint8)
-    places = np.arange(lengths.size, dtype=np.int64) * TFRECORD_HEAD
-    heads[:, :8] = lengths.view(np.uint8).reshape(-1, 8)
-    heads[:, 8:] = _checksums(heads, places, places + 8)
-    parts = np.zeros((3, lengths.size, 3), np.int64)
-    parts[1, :, 0], parts[2, :, 0] = places, places + TFRECORD_HEAD
-    parts[..., 1] = which + 1, starts, stops
-    parts[2, :, 2] = TFRECORD_TAIL
-    made, edges = kernels.gather_from([heads.reshape(-1), *loading.buffers], *parts.reshape(3, -1))
-    ends = edges[3::3]
-    tails = ends[:, None] + np.arange(-TFRECORD_TAIL, 0)
-    made[tails] = _checksums(made, edges[1::3], edges[2::3])
-    return [FetchedFrames(memoryview(made), np.append(0, ends).astype(np.uint32))]
-
-
-def _checksums(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]
-) -> NDArray[np.uint8]:
-    """Return the masked checksums of ranges as a frame has them, uint8 [ranges, 4]."""
-    masked = kernels.mask_crc(kernels.crc32c_many(data, starts, stops).astype(np.int64))
-    return masked.astype("<u4").view(np.uint8).reshape(-1, 4)
+    values, edges = kernels.gather_from(loading.buffers, *loading.table)
+    made, stops = kernels.encode_frames(kernels.slice_records(values, edges[:-1], edges[1:]))
+    return [FetchedFrames(made, np.append(np.uint32(0), stops))]
 
 
 class _Places(NamedTuple):
@@ -385,40 +261,43 @@ def _in_cache(component: Component, pieces: Pieces) -> _Places | None:
 
 
 def _put_down(
-    frames: Sequence[FetchedFrames],
+    fetched: list[list[FetchedFrames] | None] | None,
     component: Component,
     pieces: Pieces,
-    scratch: ScratchSpace,
-    places: _Places | None,
+    damage: Damage,
+    sink: Sink,
 ) -> WindowData | None:
-    """Return where frames are on a local disk; None where it does not take them.
-
-    Args:
-        frames: compared.
-        component, pieces: what they are.
-        scratch: what they are written to.
-        places: where they are already.
-    """
+    """Return where rows are on a local disk; None where it does not take them, or some are skipped."""
+    frames = _whole_frames(fetched, component, pieces, damage)
+    if frames is None:
+        return None
+    assert sink.scratch is not None  # noqa: S101 - for the type checker
     edges = [each.edges.astype(np.int64) for each in frames]
     views = [memoryview(each.buffer).cast("B") for each in frames]
     sizes = np.concatenate([np.diff(own) for own in edges])
-    part = None
+    places, part = _in_cache(component, pieces) if sink.in_cache else None, None
     if places is None:
-        part = scratch.write([view[own[0] : own[-1]] for view, own in zip(views, edges, strict=True)])
+        part = sink.scratch.write([view[own[0] : own[-1]] for view, own in zip(views, edges, strict=True)])
         if part is None:
             return None
         # One after another, as they are in their buffers.
         places = _Places([part.file], np.zeros_like(sizes), part.start + np.cumsum(sizes) - sizes)
-    table = np.empty((sizes.size, _FRAME_FIELDS), np.int64)
-    table[:, 0], table[:, 1] = places.which, places.starts
-    table[:, 2] = sizes - TFRECORD_HEAD - TFRECORD_TAIL
-    low = 0
-    for view, own in zip(views, edges, strict=True):
-        # The last four bytes of each frame are the checksum of its payload.
-        tails = np.frombuffer(view, np.uint8)[own[1:, None] + np.arange(-TFRECORD_TAIL, 0)]
-        table[low : low + len(tails), 3] = tails.view("<u4")[:, 0]
-        low += len(tails)
+    # The last four bytes of each frame are the checksum of its payload.
+    tails = [
+        np.frombuffer(view, np.uint8)[own[1:, None] + np.arange(-TFRECORD_TAIL, 0)].view("<u4")[:, 0]
+        for view, own in zip(views, edges, strict=True)
+    ]
+    payloads = sizes - TFRECORD_HEAD - TFRECORD_TAIL
+    table = np.column_stack([places.which, places.starts, payloads, np.concatenate(tails)])
     return WindowData(places.files, table, component, pieces, part, unread=True)
+
+
+def _in_place(component: Component, pieces: Pieces, damage: Damage) -> WindowData:
+    """Return rows where they are found: in maps, or in what was fetched."""
+    later = _is_opened_later(component, pieces, damage)
+    loading = (_Loading if later else _loaded)(component, pieces, damage)
+    data = WindowData(loading.buffers, loading.table, component, pieces)
+    return replace(data, later=_Later(loading, pieces.shards)) if later else data
 
 
 def _is_opened_later(component: Component, pieces: Pieces, damage: Damage) -> bool:
@@ -465,53 +344,6 @@ class _Later:
                 self._closed[own] = False
 
 
-def open_rows(which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[WindowData]) -> None:
-    """Open the shards of rows where windows leave that for later.
-
-    Args:
-        which: int64[rows], the number of each row's window.
-        rows: int64[rows], the number of each row in its window.
-        windows: their data.
-
-    Raises:
-        CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
-        StorageError: the environment failed.
-    """
-    for number, window in enumerate(windows):
-        if window.later is not None:
-            window.later.open(rows[which == number])
-
-
-def load_parts(
-    component: Component, pieces: Pieces, damage: Damage, part: NDArray[np.int64], memory: Memory
-) -> list[WindowData]:
-    """Fetch, check and decode the rows of windows, each part of them in memory of its own.
-
-    Args:
-        component, pieces, damage: the dataset, which rows, and what to do about damage.
-        part: int64 [rows], the number of the part that each row belongs to, from 0 on.
-        memory: for what is fetched and need not be decoded.
-
-    Returns:
-        What each part holds, its rows in the order of the pieces.
-
-    Raises:
-        CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
-        StorageError: the environment failed.
-    """
-    order = np.argsort(part, kind="stable")
-    rows = np.split(order, np.cumsum(np.bincount(part))[:-1])
-    fetched = _fetched(component, pieces, damage)
-    if fetched is not None:
-        dealt = _dealt(fetched, component, pieces, damage, part, rows, memory)
-        if dealt is not None:
-            return dealt
-    loading = _loaded(component, pieces, damage, fetched)
-    found = [_alone(loading, component, pieces, memory, own) for own in rows]
-    loading.end()
-    return found
-
-
 def _fetched(component: Component, pieces: Pieces, damage: Damage) -> list[list[FetchedFrames] | None] | None:
     """Fetch and decode pieces together.
 
@@ -532,7 +364,7 @@ def _fetched(component: Component, pieces: Pieces, damage: Damage) -> list[list[
     ):
         with SuppressCorruption(skips=damage.skips):
             shard, rows = pool.get(number), _physical(component, number, start, stop)
-            run = RowRun(shard, int(rows[0]), int(rows[-1]) + 1)
+            run = RowRun(shard, int(rows[0]), int(rows[-1]) + 1, pool.is_local(number))
             if not shard.has_frame_runs or run.stop - run.first != len(rows):
                 return None
             size += run.decoded_bytes
@@ -543,41 +375,11 @@ def _fetched(component: Component, pieces: Pieces, damage: Damage) -> list[list[
             runs.append(run)
     if size >= _MOST_DEALT:
         return None
-    together = begin_frames(runs)
-    if together is not None:
-        for piece, wait in zip(wanted, together(), strict=True):
-            with _Remembered(pool, numbers[piece], damage):
-                found[piece] = wait()
-        return found
-    by_shard: dict[int, list[int]] = {}
-    for k, piece in enumerate(wanted):
-        by_shard.setdefault(numbers[piece], []).append(k)
-    waiting = []
-    for number, own in by_shard.items():
-        shard = runs[own[0]].shard
-        begun = begin_frames_of([runs[k] for k in own])
-        if pool.is_local(number):
-            # Nothing is under way meanwhile, and a shard that waits holds descriptors.
-            _put(found, number, [wanted[k] for k in own], begun, pool, damage)
-            shard.drop_pages()
-        else:
-            waiting.append((number, [wanted[k] for k in own], begun))
-    for number, places, begun in waiting:
-        _put(found, number, places, begun, pool, damage)
+    for own, wait in fetch_frames(runs):
+        with _Remembered(pool, numbers[wanted[own[0]]], damage):
+            for k, frames in zip(own, wait(), strict=True):
+                found[wanted[k]] = frames
     return found
-
-
-def _put(
-    found: list[list[FetchedFrames] | None],
-    number: int,
-    places: list[int],
-    wait: Callable[[], list[list[FetchedFrames]]],
-    pool: ShardPool,
-    damage: Damage,
-) -> None:
-    with _Remembered(pool, number, damage):
-        for piece, each in zip(places, wait(), strict=True):
-            found[piece] = each
 
 
 class _Remembered(SuppressCorruption):
@@ -683,103 +485,31 @@ def _loaded(
     return loading
 
 
-def read_rows(
-    which: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    windows: list[WindowData],
-    damage: Damage,
-    memory: Memory,
+def load_rows(
+    window: WindowData, rows: NDArray[np.int64], damage: Damage, *, changed: bool
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Read and check rows of windows that are not read yet.
+    """Read rows of a window that holds none by their blocks, which says what is wrong with them.
 
     Args:
-        which: int64[rows], the number of each row's window.
-        rows: int64[rows], the number of each row in its window.
-        windows: their data.
+        window, rows: which ones.
         damage: what to do about it.
-        memory: for the payloads, if they are many bytes; given back with the last view of them.
+        changed: one of them is not as its index says: blocks that were compared before are so again.
 
     Returns:
-        The payloads, uint8, in the order of the rows, and int64[rows + 1], where each begins.
-
-    Raises:
-        CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage.
-        StorageError: the environment failed.
+        The payloads, and int64 [rows + 1] where each begins.
     """
-    files, frames = _locate_frames(which, rows, windows)
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(frames[:, 2], out=offsets[1:])
-    size = int(offsets[-1])
-    values = (
-        np.asarray(memory.take(size))[:size] if size >= 2 * TUNING.huge_page else np.empty(size, np.uint8)
-    )
-    with _explained(windows, len(rows)) as left:
-        left.extend(read_frames(files, frames, values, offsets))
-    for place, payload in _read_by_map(left, which, rows, windows, damage):
-        values[offsets[place] : offsets[place + 1]] = payload
-    return values, offsets
-
-
-def read_row_records(
-    which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[WindowData], damage: Damage
-) -> list[bytes]:
-    """Do what `read_rows` does, and return each payload as an object of its own, read to where it stays."""
-    files, frames = _locate_frames(which, rows, windows)
-    records = [b""] * len(rows)
-    with _explained(windows, len(rows)) as left:
-        records, some = read_records(files, frames)
-        left.extend(some)
-    for place, payload in _read_by_map(left, which, rows, windows, damage):
-        records[place] = payload.tobytes()
-    return records
-
-
-@contextlib.contextmanager
-def _explained(windows: list[WindowData], rows: int) -> Iterator[list[tuple[slice, bool]]]:
-    """Raise what the shard says of it where a file of windows ends too early.
-
-    Yields:
-        A list for what `read_frames` returns: all rows, where a file of scratch or of a cache failed.
-    """
-    left: list[tuple[slice, bool]] = []
-    try:
-        yield left
-    except StorageError as error:
-        if any(error.url == file.url for each in windows if each.is_copied for file in each.buffers):
-            left[:] = [(slice(0, rows), False)]
-        elif isinstance(error, ShortReadError):
-            raise _shard_at(error.url, windows).explain(error) from error
-        else:
-            raise
-
-
-def _read_by_map(
-    left: list[tuple[slice, bool]],
-    which: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    windows: list[WindowData],
-    damage: Damage,
-) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """Yield place and payload of rows that `read_frames` left, read by the maps of their shards.
-
-    Blocks are compared when they are first met, which says what is wrong; and again where something is.
-    """
-    for some, wrong in left:
-        for number in np.unique(which[some]).tolist():
-            own = some.start + np.flatnonzero(which[some] == number)
-            component, pieces = windows[number].component, windows[number].pieces
-            wanted = np.zeros(len(windows[number].table), bool)
-            wanted[rows[own]] = True
-            pieces, order = select_rows(pieces, wanted, exact=True)
-            for shard, found in _by_shard(component, pieces) if wrong else ():
-                in_place = component.source.pool.get(shard).in_place
-                assert in_place is not None  # noqa: S101 - for the type checker; records stay in such files
-                in_place.invalidate_verified(found)
-            loading = _loaded(component, pieces, damage)
-            values, edges = kernels.gather_from(loading.buffers, *loading.table[:, order[rows[own]]])
-            loading.end()
-            for k, place in enumerate(own.tolist()):
-                yield place, values[edges[k] : edges[k + 1]]
+    component = window.component
+    wanted = np.zeros(len(window.table), bool)
+    wanted[rows] = True
+    pieces, order = select_rows(window.pieces, wanted, exact=True)
+    for shard, found in _by_shard(component, pieces) if changed else ():
+        in_place = component.source.pool.get(shard).in_place
+        assert in_place is not None  # noqa: S101 - for the type checker; records stay in such files
+        in_place.invalidate_verified(found)
+    loading = _loaded(component, pieces, damage)
+    values, edges = kernels.gather_from(loading.buffers, *loading.table[:, order[rows]])
+    loading.end()
+    return values, edges
 
 
 def _found(component: Component, pieces: Pieces) -> WindowData | None:
@@ -794,41 +524,13 @@ def _found(component: Component, pieces: Pieces) -> WindowData | None:
         shard.drop_pages(of_data=False)
     if not frames:
         return None
-    table = np.empty((sum(each.starts.size for each in frames), _FRAME_FIELDS), np.int64)
+    table = np.empty((sum(each.starts.size for each in frames), FRAME_FIELDS), np.int64)
     table[:, 0] = np.repeat(np.arange(len(frames)), [each.starts.size for each in frames])
     np.concatenate([each.starts for each in frames], out=table[:, 1])
     np.concatenate([each.lengths for each in frames], out=table[:, 2])
     np.concatenate([each.crcs for each in frames], out=table[:, 3])
     advise_frames(frames)
     return WindowData([each.file for each in frames], table, component, pieces, unread=True)
-
-
-def _locate_frames(
-    which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[WindowData]
-) -> tuple[list[NamedFile], NDArray[np.int64]]:
-    """Return the files of all windows, and of each row what `read_frames` takes; see `read_rows`."""
-    numbers: dict[NamedFile, int] = {}
-    # By window and number of a file in it, where the first of a window is, and the file's number among all.
-    first: list[int] = []
-    own: list[int] = []
-    for window in windows:
-        first.append(len(own))
-        own += [numbers.setdefault(file, len(numbers)) for file in window.buffers]
-    starts = rows * _FRAME_BYTES
-    found, _ = kernels.gather_from([each.table for each in windows], which, starts, starts + _FRAME_BYTES)
-    frames = found.view(np.int64).reshape(-1, _FRAME_FIELDS)
-    frames[:, 0] = np.array(own)[np.array(first)[which] + frames[:, 0]]
-    return list(numbers), frames
-
-
-def _shard_at(url: str | None, windows: list[WindowData]) -> OpenShard:
-    """Return the shard of windows whose file is at an address."""
-    for window in windows:
-        pool = window.component.source.pool
-        for number in np.unique(window.pieces.shards).tolist():
-            if pool.url_of(number) == url:
-                return pool.get(number)
-    raise AssertionError(f"{url} is not a shard of these windows")
 
 
 def _by_shard(component: Component, pieces: Pieces) -> list[tuple[int, NDArray[np.int64]]]:
@@ -1044,41 +746,6 @@ class _Loading:
         stops: NDArray[np.int64],
     ) -> None:
         self.table[0, at], self.table[1, at], self.table[2, at] = number, starts, stops
-
-
-def locate_rows(
-    which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[WindowData]
-) -> tuple[list[Any], NDArray[np.int64]]:
-    """Return the buffers of all windows, and int64[3, rows]: each row's buffer, start and stop.
-
-    Args:
-        which: int64[rows], the number of each row's window.
-        rows: int64[rows], the number of each row in its window.
-        windows: their data, read.
-    """
-    buffers: list[Any] = []
-    numbers: dict[int, int] = {}
-    order = np.argsort(which, kind="stable") if len(windows) > 1 else slice(None)
-    local = rows[order]
-    table = np.empty((3, len(local)), np.int64)
-    low = 0
-    for window, count in zip(windows, np.bincount(which, minlength=len(windows)).tolist(), strict=True):
-        part = table[:, low : low + count]
-        window.places(local[low : low + count], part)
-        # The same map is behind many windows; each buffer is handed over once.
-        own = []
-        for buffer in window.buffers:
-            number = numbers.setdefault(id(buffer), len(buffers))
-            if number == len(buffers):
-                buffers.append(buffer)
-            own.append(number)
-        if own != list(range(len(own))):
-            # The last entry is what -1, a row that is skipped, points to.
-            part[0] = np.array([*own, -1])[part[0]]
-        low += count
-    out = np.empty_like(table)
-    out[:, order] = table
-    return buffers, out
 
 
 def _physical(component: Component, number: int, start: int, stop: int) -> NDArray[np.int64]:

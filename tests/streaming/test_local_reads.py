@@ -22,10 +22,10 @@ from shardio.order import Plan
 from shardio.reader._mapped import MappedRows
 from shardio.reader._tuning import TUNING
 from shardio.storage import StoreNetwork, _local as local, _memory
-from shardio.streaming import _stream, _windows
+from shardio.streaming import _memory as window_memory, _rows, _stream
+from shardio.streaming._memory import Memory
 from shardio.streaming._pipeline import PipelineOptions
 from shardio.streaming._tuning import TUNING as STREAM_TUNING
-from shardio.streaming._windows import Memory
 
 RECORD = 1000
 ROWS = 6000
@@ -452,14 +452,15 @@ def test_a_plan_says_what_the_system_is_asked_for(unread, monkeypatch):
 @pytest.mark.parametrize("threads", [0, 2])
 def test_memory_of_batches_is_used_again_but_not_below_a_view(tmp_path, monkeypatch, threads):
     """What the system clears is dear; a batch that is held, or a row of it, stays what it is."""
-    made, mapped = [], _windows._mapped
+    made, mapped = [], window_memory._mapped
 
     def counting(size):
         made.append(size)
         return mapped(size)
 
-    monkeypatch.setattr(_windows, "_mapped", counting)
-    monkeypatch.setattr(_windows, "TUNING", replace(STREAM_TUNING, huge_page=1 << 15))
+    monkeypatch.setattr(window_memory, "_mapped", counting)
+    for module in (window_memory, _rows):
+        monkeypatch.setattr(module, "TUNING", replace(STREAM_TUNING, huge_page=1 << 15))
     values = np.random.default_rng(0).integers(0, 1 << 30, (MANY, 1100), dtype=np.int32)
     with shardio.DatasetWriter(tmp_path / "d", schema={"x": "int32[1100]"}, encoding="array") as out:
         for row in values:

@@ -260,8 +260,8 @@ class Counted:
 
         load = _windows.load_window
 
-        def counting(member, pieces, damage, **options):
-            data = load(member, pieces, damage, **options)
+        def counting(member, pieces, damage, sink, **options):
+            data = load(member, pieces, damage, sink, **options)
             size = sum(len(buffer) for buffer in data.buffers)
             with self._lock:
                 self.pieces.append((pieces, int((pieces.stops - pieces.starts).sum()), size))
@@ -319,8 +319,8 @@ class CountedParts:
         self._lock = threading.RLock()
         from shardio.streaming import _stream, _windows
 
-        def counting(member, pieces, damage, part, memory):
-            found = _windows.load_parts(member, pieces, damage, part, memory)
+        def counting(member, pieces, damage, sink, part):
+            found = _windows.load_parts(member, pieces, damage, sink, part)
             with self._lock:
                 self.rows += sum(len(data.table) - 1 for data in found)
                 for data in found:
@@ -426,11 +426,11 @@ def test_a_part_that_cannot_be_fetched_is_an_error_at_its_step(monkeypatch, larg
 
     calls = []
 
-    def failing(member, pieces, damage, part, memory):
+    def failing(member, pieces, damage, sink, part):
         calls.append(part)
         if len(calls) == 3:
             raise OSError("torn cable")
-        return _windows.load_parts(member, pieces, damage, part, memory)
+        return _windows.load_parts(member, pieces, damage, sink, part)
 
     monkeypatch.setattr(_stream, "load_parts", failing)
     seen = 0
@@ -606,11 +606,11 @@ def test_fetches_that_32_bits_cannot_place_are_not_dealt(monkeypatch, fetched_ur
 @pytest.mark.parametrize("threads", [0, 2])
 def test_parts_of_fetched_windows_take_memory_that_others_left(monkeypatch, fetched_url, threads):
     """New pages are dear: an epoch asks for less than it fetches, the more so the longer it is."""
-    from shardio.streaming import _windows
+    from shardio.streaming import _memory
 
     from_bucket(monkeypatch)
     taken, asked = [], []
-    take, mapped = _windows.Memory.take, _windows._mapped
+    take, mapped = _memory.Memory.take, _memory._mapped
 
     def taking(own, size):
         taken.append(size)
@@ -620,9 +620,9 @@ def test_parts_of_fetched_windows_take_memory_that_others_left(monkeypatch, fetc
         asked.append(size)
         return mapped(size)
 
-    monkeypatch.setattr(_windows.Memory, "take", taking)
-    monkeypatch.setattr(_windows, "_mapped", asking)
-    monkeypatch.setattr(_windows, "TUNING", replace(TUNING, least_memory=1024))
+    monkeypatch.setattr(_memory.Memory, "take", taking)
+    monkeypatch.setattr(_memory, "_mapped", asking)
+    monkeypatch.setattr(_memory, "TUNING", replace(TUNING, least_memory=1024))
     options = {"global_batch": 20, "plan": _PARTED, "ahead_bytes": 1 << 17}
     ds = shardio.open(fetched_url, mmap=False)
     seen = [p for batch in shardio.stream(ds, num_threads=threads, **options) for p in batch["payload"]]
@@ -639,9 +639,9 @@ def test_windows_of_one_fetch_are_of_like_length(monkeypatch, fetched_url):
     from_bucket(monkeypatch)
     counts = []
 
-    def noting(member, pieces, damage, part, memory):
+    def noting(member, pieces, damage, sink, part):
         counts.append((pieces.stops - pieces.starts).tolist())
-        return _windows.load_parts(member, pieces, damage, part, memory)
+        return _windows.load_parts(member, pieces, damage, sink, part)
 
     monkeypatch.setattr(_stream, "load_parts", noting)
     reading = BatchReading(0, 0, alone=False)
@@ -713,7 +713,7 @@ def test_groups_from_a_bucket_are_planned_two_at_a_time(monkeypatch, fetched_url
 
 
 def test_larger_memory_is_taken_where_more_would_be_held():
-    from shardio.streaming._windows import Memory
+    from shardio.streaming._memory import Memory
 
     memory = Memory(mapped=True)
     held = [memory.take(1 << 20) for _ in range(4)]
