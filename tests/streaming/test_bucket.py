@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import shardio
+from shardio.errors import CorruptBlockError
 from shardio.order import Plan
 from shardio.streaming._held import HeldWindows
 from shardio.streaming._tuning import TUNING
@@ -168,3 +169,39 @@ def test_an_epoch_in_storage_order_has_no_seams(server: FaultServer) -> None:
     sizes = [r.range[1] - r.range[0] for r, _ in server.log if r.range and "/data/" in r.path]
     assert len(sizes) <= 2 * 3  # the head of an index, and a shard
     assert sum(sizes) <= 1.05 * ROWS * SIZE
+
+
+@pytest.mark.filterwarnings("ignore:damaged records are skipped")
+@pytest.mark.parametrize("plan", [WHOLE, PART], ids=["whole", "part"])
+def test_nothing_of_a_damaged_block_is_delivered(server: FaultServer, tmp_path: Path, plan: Plan) -> None:
+    """Blocks of many shards come by one call, and are compared while rows are taken from them."""
+    with shardio.DatasetWriter(tmp_path / "d", shard_bytes=400_000, block_bytes=BLOCK) as out:
+        for number in range(2000):
+            out.write(number.to_bytes(4, "little") + bytes(SIZE - 4))
+    ds = shardio.open(tmp_path / "d")
+    firsts = {}  # of each shard that is hurt, the number of its first record
+    for position in (333, 1500):
+        place = ds.locate(position)
+        path = tmp_path / "d" / place.shard
+        data = bytearray(path.read_bytes())
+        data[place.start + 100] ^= 1
+        path.write_bytes(data)
+        firsts[place.shard] = position - place.row
+    found = [each for each in shardio.verify(tmp_path / "d").findings if each.kind == "block"]
+    bad = {firsts[each.shard] + row for each in found for row in range(each.row, each.row_stop)}
+    assert {333, 1500} < bad
+    server.load(tmp_path / "d", "/bucket/hurt")
+
+    def numbers(on_error: str) -> list[int]:
+        ds = shardio.open(
+            "s3://bucket/hurt",
+            storage_options=s3.options_for(server.url),
+            engine="obstore",
+            on_error=on_error,
+        )
+        stream = shardio.stream(ds, global_batch=16, seed=3, plan=plan, remainder="keep")
+        return [int.from_bytes(each[:4], "little") for batch in stream for each in batch["payload"]]
+
+    with pytest.raises(CorruptBlockError):
+        numbers("raise")
+    assert sorted(numbers("skip")) == sorted(set(range(2000)) - bad)
