@@ -50,7 +50,14 @@ from shardio.metadata import (
     usual_index_key,
 )
 from shardio.ranges import runs_of
-from shardio.reader import ReadOptions, ShardSource, deleted_rows, examined_blocks, root_stores
+from shardio.reader import (
+    BlockReader,
+    ReadOptions,
+    ShardSource,
+    deleted_rows,
+    examined_blocks,
+    root_stores,
+)
 from shardio.storage import (
     DataFile,
     ShortReadError,
@@ -345,13 +352,14 @@ class _ShardRepair:
         whole = bytearray(head.index_bytes)
         whole[: head.frame_stop_offset] = raw[: head.frame_stop_offset]
         whole[-8:] = b"SHRDEND1"
+        blocks = examined_blocks(head, data, data, shard=self.entry.key, limits=DEFAULT_LIMITS)
         for block in range(head.blocks):
             start, stop = head.frame_stop_bounds(block)
             part = _uint32(raw, start, stop)
             try:
                 check_frames_part(head, block, part)
             except FormatError:
-                part = self._derived_part(head, block, data)
+                part = self._derived_part(blocks, block, data)
             whole[start:stop] = part.tobytes()
             if head.block_records_crc32c is not None:
                 start, stop = head.record_crc_bounds(block)
@@ -370,12 +378,12 @@ class _ShardRepair:
             found = record_checksums(data.read(*head.block_bounds(block)), frames)
         return found if records_fit(head, own, found) else np.zeros(len(frames), np.uint32)
 
-    def _derived_part(self, head: IndexHead, block: int, data: DataFile) -> NDArray[np.uint32]:
+    def _derived_part(self, blocks: BlockReader, block: int, data: DataFile) -> NDArray[np.uint32]:
         """Return a block's part of `frame_stop` from itself, where the head vouches for both; or zeros."""
+        head = blocks.head
         found = np.zeros(head.block_rows(block)[1] - head.block_rows(block)[0], np.uint32)
         if head.stream or head.framing is not Framing.TFRECORD:
             return found
-        blocks = examined_blocks(head, data, data, shard=self.entry.key, limits=DEFAULT_LIMITS)
         with contextlib.suppress(*_WRONG):
             stored = blocks.wrong(block, data.read(*head.block_bounds(block)), 0, None)
             if stored.error is None and stored.decoded is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardio.reader._blocks import (
+    BlockReader as BlockReader,
     FetchedFrames as FetchedFrames,
     FetchedRun as FetchedRun,
     WrongBlock as WrongBlock,

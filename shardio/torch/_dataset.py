@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Self
 
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from shardio.callers import warn
@@ -222,7 +222,7 @@ def _streams_in(root: object) -> Iterator[StreamingDataset]:
         if isinstance(each, StreamingDataset):
             yield each
             continue
-        held: Iterable[object] = each if isinstance(each, list | tuple) else ()
+        held: Iterable[object] = each if isinstance(each, list | tuple | set | frozenset) else ()
         if isinstance(each, dict):
             held = each.values()
         elif hasattr(each, "__dict__"):
@@ -230,7 +230,8 @@ def _streams_in(root: object) -> Iterator[StreamingDataset]:
         for one in itertools.islice(held, _MOST_LOOKED_AT):
             if id(one) not in seen and not isinstance(one, type | ModuleType):
                 seen.add(id(one))
-                coming.append(one)
+                # Data may hold any number of objects: wrappers, which are datasets, come before it.
+                (coming.appendleft if isinstance(one, Dataset) else coming.append)(one)
 
 
 if hasattr(os, "register_at_fork"):

@@ -438,6 +438,7 @@ def test_torchs_own_loader_and_set_epoch(url, expected):
 
 class Wrapped(IterableDataset):
     def __init__(self, data):
+        self.names = list(map(str, range(2000)))
         self.data = data
 
     def __iter__(self):
@@ -447,7 +448,7 @@ class Wrapped(IterableDataset):
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("loader_of", [DataLoader, StatefulDataLoader])
 @pytest.mark.parametrize(
-    "wrap", [lambda data: data, lambda data: ChainDataset([Wrapped(data)])], ids=["bare", "wrapped"]
+    "wrap", [lambda data: data, lambda data: ChainDataset([Wrapped(Wrapped(data))])], ids=["bare", "wrapped"]
 )
 def test_torchs_own_loader_without_set_epoch(url, expected, loader_of, wrap):
     """Workers start again for each pass, from a dataset that is not told."""

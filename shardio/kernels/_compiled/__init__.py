@@ -27,10 +27,10 @@ if not all(map(_is_built, _MODULES)):
     raise ImportError("the kernels were not compiled here")
 
 # The C of `_images` needs more of a compiler than the rest, which does not depend on it.
-for _name in (*_MODULES, *filter(_is_built, ("_images",))):
+MISSING = () if _is_built("_images") else ("resize_image",)
+for _name in (*_MODULES, *(() if MISSING else ("_images",))):
     _module = importlib.import_module(f"{__name__}.{_name}")
     globals().update({name: getattr(_module, name) for name in __all__ if hasattr(_module, name)})
 
-# One implementation of `encode_sequence_example` serves both.
-MISSING = tuple(name for name in __all__ if name not in globals() and name != "encode_sequence_example")
+# One implementation of `encode_sequence_example` serves both. Any other name that is not here is an error.
 globals().update({name: getattr(_reference, name) for name in (*MISSING, "encode_sequence_example")})
