@@ -663,6 +663,7 @@ class DaemonThreads:
     def __init__(self, count: int, name: str) -> None:
         self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
         self._tasks = queue.SimpleQueue()
+        self._closed = False
         self.threads = [
             threading.Thread(target=self._work, name=f"{name}_{number}", daemon=True)
             for number in range(count)
@@ -679,21 +680,17 @@ class DaemonThreads:
             task = self._tasks.get()
             if task is None:
                 return
+            if self._closed:
+                task[0].cancel()
             if task[0].set_running_or_notify_cancel():
                 _run(*task)
             # What the task holds must not live until the next one comes.
             del task
 
     def close(self) -> None:
-        """Cancel the tasks that were not begun."""
-        while True:
-            try:
-                task = self._tasks.get_nowait()
-            except queue.Empty:
-                break
-            if task is not None:
-                task[0].cancel()
-                task[0].set_running_or_notify_cancel()
+        """End the threads; those that are not begun of their tasks are cancelled."""
+        # The threads take them: what another thread took, and Ctrl-C made it forget, would be waited for.
+        self._closed = True
         for _ in self.threads:
             self._tasks.put(None)
 

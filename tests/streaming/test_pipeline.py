@@ -241,6 +241,28 @@ def test_wherever_ctrl_c_comes_no_thread_is_left(ds, part):
         assert not left, f"interrupted at line {n}"
 
 
+def test_no_task_waits_for_one_that_ctrl_c_made_the_closing_thread_forget():
+    """The second task waits for the first; it may be begun before all threads are told again."""
+
+    def waiting():
+        threads = _pipeline.DaemonThreads(1, "test")
+        threads.submit(threads.submit(int).result)
+        return threads
+
+    with Interrupt() as whole:
+        waiting().close()
+    for n in range(1, whole.lines + 1):
+        threads = waiting()
+        with contextlib.suppress(KeyboardInterrupt), Interrupt(n):
+            threads.close()
+        for thread in threads.threads:
+            thread.start()
+        threads.join(time.monotonic() + 0.1)
+        threads.close()
+        threads.join(time.monotonic() + 60)
+        assert not any(thread.is_alive() for thread in threads.threads), f"interrupted at line {n}"
+
+
 def test_nothing_runs_before_the_first_batch_is_asked_for(ds):
     it = iter(make(ds))
     assert stream_threads() == []
