@@ -111,6 +111,7 @@ _ELSEWHERE = {
     ),
     **dict.fromkeys(("DataLoader", "StreamingDataLoader", "StreamingDataset"), "it is in shardio.torch"),
     "Dataset": "shardio.open(url) returns a DatasetReader",
+    "erase": "shardio.delete(url, rows, erase=True)",
     "Writer": "shardio.DatasetWriter(url, schema=...)",
 }
 _notebook: Any = None
