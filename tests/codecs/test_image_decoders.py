@@ -363,8 +363,10 @@ def test_decoding_lets_other_threads_run(decoder) -> None:
         sleeper.start()
         sys.setswitchinterval(30)  # no thread is made to give the lock away
         began = naps[0]
-        sized(data, ImageOptions(size=1900))
-        gone = naps[0] - began
+        for _ in range(50):  # on a busy machine the other thread may miss one image
+            sized(data, ImageOptions(size=1900))
+            if (gone := naps[0] - began) > 5:
+                break
     finally:
         stop.set()
         sys.setswitchinterval(before)

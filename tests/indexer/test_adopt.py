@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from shardio.metadata import DataKey
 from shardio_indexer import ScanOptions, _adopt
 from shardio_indexer._shard import FoundShard
 from tests.indexer.shards import members, tar, tfrecord
+from tests.parallel.programs import wait_until_gone, workers_of
 from tests.promises.stores import FaultyStore
 
 
@@ -271,9 +271,10 @@ def test_killed_in_the_middle_and_run_again(tmp_path, workers) -> None:
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(folder), str(workers)]
     with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ten\n"
+        children = workers_of(process)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        _wait_until_gone(process.pid)
+        wait_until_gone(children)
     done = indexes(folder)
     assert 0 < len(done) < 150
     assert not (folder / "_shardio").exists()
@@ -286,18 +287,6 @@ def test_killed_in_the_middle_and_run_again(tmp_path, workers) -> None:
     assert list(shardio.open(folder)) == wanted
     assert shardio.verify(folder).ok
     assert len(list(folder.rglob(".shardio-tmp-*"))) <= workers, "one half-written index a process at most"
-
-
-def _wait_until_gone(group: int) -> None:
-    """Wait for the end of every process of a session."""
-    for _ in range(500):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.01)
-    os.killpg(group, signal.SIGKILL)
-    pytest.fail("workers outlived the process that was killed")
 
 
 def test_an_index_of_another_state_of_the_shard_is_not_taken(tmp_path) -> None:

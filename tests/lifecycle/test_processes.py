@@ -27,7 +27,7 @@ def read(url: str, options: Any, parent: Any) -> None:
         first = shardio.open(url, version="run", storage_options=options)
         parent.send("ready")
         passes = 0
-        while not parent.poll(0.05):  # others need the processors, too
+        while not (passes and parent.poll(0.05)):  # others need the processors, too
             for ds in (first, shardio.open(url, version="run", storage_options=options)):
                 assert numbers(ds) == list(range(RECORDS))
                 assert numbers(ds.read([passes % RECORDS, 7])) == [passes % RECORDS, 7]

@@ -37,7 +37,7 @@ from shardio.reader._sql import _end_engines as end_engines
 from shardio.storage import TEMPORARY
 
 PACKAGE = str(Path(shardio.__file__).parent)
-SECONDS = 10.0  # in which threads end
+SECONDS = 30.0  # in which threads end
 
 
 class Moments:

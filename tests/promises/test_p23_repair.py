@@ -770,10 +770,12 @@ def test_half_of_a_killed_writer_is_never_taken(tmp_path):
         "import os, sys, time, shardio\n"
         "out = shardio.DatasetWriter(sys.argv[1], mode='append', shard_bytes=200, block_bytes=64)\n"
         "for n in range(60): out.write(b'half %d' % n)\n"
-        "time.sleep(1); os._exit(0)\n"
+        "def stored(): return str(os.listdir(sys.argv[1] + '/data')).count('.shardidx')\n"
+        "while stored() < 6: time.sleep(0.01)\n"
+        "os._exit(0)\n"
     )
     subprocess.run([sys.executable, "-c", script, url], check=True)
-    assert len(list(Path(url, "data").glob("*.tfrecord"))) > 2
+    assert len(list(Path(url, "data").glob("*.tfrecord"))) == 6, "five of them of the half"
     with shardio.DatasetWriter(url, mode="append") as out:
         out.write(b"more")
     lose(url, 2)

@@ -34,6 +34,7 @@ from shardio.storage import (
     linked_folders,
 )
 from tests.independent_reader import masked
+from tests.suites.descriptors import open_in
 from tests.suites.store import CONTENT, StoreLaws, put_from_process
 
 if TYPE_CHECKING:
@@ -594,7 +595,7 @@ def test_ctrl_c_while_a_file_is_destroyed_leaves_no_descriptor(
 ) -> None:
     store.put_if_absent("k", CONTENT)
     file = store.open("k")
-    [number] = [each for each in map(int, os.listdir("/proc/self/fd")) if is_open_on(each, tmp_path)]
+    assert len(open_in(tmp_path)) == 1
 
     def interrupted(self: object) -> None:
         raise KeyboardInterrupt
@@ -605,14 +606,7 @@ def test_ctrl_c_while_a_file_is_destroyed_leaves_no_descriptor(
         patch.setattr(type(file), "close", interrupted)
         del file
     assert told == [KeyboardInterrupt]
-    assert not is_open_on(number, tmp_path)
-
-
-def is_open_on(number: int, folder: pathlib.Path) -> bool:
-    try:
-        return os.readlink(f"/proc/self/fd/{number}").startswith(str(folder))
-    except OSError:
-        return False
+    assert not open_in(tmp_path)
 
 
 def test_reading_after_close_is_the_callers_mistake(store: LocalStore) -> None:

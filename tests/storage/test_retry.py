@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import random
 import statistics
-import time
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -113,21 +113,40 @@ def test_a_request_that_hangs_is_given_up() -> None:
 
 def test_building_a_client_is_no_silence_of_the_service() -> None:
     """On a busy machine the imports of a client library took longer than any answer may."""
-    tuning = dataclasses.replace(TUNING, stall=0.05, slowest=1e9, first_deadline=0.01)
+    looks = threading.Semaphore(0)
+
+    class Watched(FakeClock):
+        def ticks(self) -> float:
+            return self.time
+
+        def wait(self, gate: threading.Lock, seconds: float) -> None:
+            looks.release()
+            gate.acquire(timeout=min(seconds, 0.01))
+
+    def wait_for_looks() -> None:
+        """Wait until who waits for the request has looked at it, and found nothing to do."""
+        while looks.acquire(blocking=False):
+            pass
+        for _ in range(2):
+            assert looks.acquire(timeout=60)
 
     class Built:
         pass
 
     class Slow:
         def connect(self, *_: object, **__: object) -> Built:
-            time.sleep(0.5)
+            clock.time += 2 * TUNING.stall
+            wait_for_looks()
             return Built()
 
     async def request(client: object) -> object:
+        await asyncio.to_thread(wait_for_looks)
         return client
 
-    made = Sender(Slow(), tuning, Clock())
+    clock = Watched()
+    made = Sender(Slow(), TUNING, clock)
     assert isinstance(made.send(request), Built)
+    assert clock.slept == []
 
 
 def test_the_budget_is_a_stock_refilled_by_time_and_success() -> None:
