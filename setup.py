@@ -9,12 +9,14 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import shutil
 import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
 FOLDER = Path("shardio/kernels/_compiled")
@@ -78,6 +80,28 @@ def readme() -> str:
     return re.sub(r"(?<!!)\]\((?!\w+:|#)", f"]({repository}/blob/main/", text)
 
 
+class BuildWhatChanged(build_ext):
+    """An editable install takes compiled modules that lie in the tree and are younger than their sources.
+
+    Environments that share a checkout share these files: the second of one Python compiles nothing.
+    """
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile one module, or take the one that is there."""
+        built = Path(self.get_ext_fullpath(ext.name))
+        there = Path(*ext.name.split(".")[:-1], built.name)
+        sources = [*ext.sources, *ext.depends, __file__]
+        if (
+            self.editable_mode
+            and there.exists()
+            and there.stat().st_mtime > max(Path(source).stat().st_mtime for source in sources)
+        ):
+            built.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(there, built)
+        else:
+            super().build_extension(ext)
+
+
 class ReproducibleSdist(sdist):
     """The archive of the same sources is the same bytes, whoever makes it and when."""
 
@@ -104,7 +128,7 @@ class ReproducibleSdist(sdist):
 
 
 setup(
-    cmdclass={"sdist": ReproducibleSdist},
+    cmdclass={"build_ext": BuildWhatChanged, "sdist": ReproducibleSdist},
     packages=packages(),
     ext_modules=extensions(),
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
