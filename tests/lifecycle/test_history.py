@@ -258,6 +258,17 @@ def test_a_split_is_renamed(url):
     assert [version.operation for version in shardio.log(url)][:2] == ["remove split", "rename split"]
     assert shardio.rename_split(url, "fit", "test").after == {"test": 6}
 
+    def append() -> None:
+        with shardio.DatasetWriter(url, mode="append") as out:
+            out.write(b"y", "new")
+
+    with (
+        faulty(at_the_line(8, append)),
+        pytest.raises(CommitConflictError, match="another writer changed the splits"),
+    ):
+        shardio.rename_split(url, "test", "new")
+    assert shardio.open(url, "all").splits == {"new": 1, "test": 6}, "records of two splits are not mixed"
+
 
 def test_a_split_is_removed(url):
     with shardio.DatasetWriter(url, mode="append") as out:

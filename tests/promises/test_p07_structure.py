@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import shardio
+from shardio.catalog import Catalog
 from shardio.errors import ShardioError
 from shardio.kernels import crc32c
 from shardio.metadata import IndexBuilder, parse_head
+from shardio.storage import connect
 from tests.format.plain import frame
 from tests.promises.damage import WAYS, Victim, found_out
-from tests.promises.places import GOLDEN, PLACES, copied, payloads
+from tests.promises.places import GOLDEN, PLACES, copied, fresh, payloads
 
 CASES = [(name, place) for name in ("none", "zstd", "gzip") for place in PLACES]
 # Its second version has but one list.
@@ -105,6 +107,25 @@ def test_another_datasets_metadata(victim, tmp_path):
             victim.put(key, stranger.objects[stranger.of_kind(end)[0]])
             check_refused(victim, f"{key} of another dataset")
             victim.restore(key)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_list_of_another_version(place, tmp_path):
+    """Its seal is right, it names the same shards and adds up to the same; but other rows are deleted."""
+    url = fresh(place, tmp_path)
+    with shardio.DatasetWriter(url) as out:
+        for number in range(4):
+            out.write(b"%d" % number)
+    catalog, keys = Catalog(connect(url)), []
+    for number in (0, 1):
+        version = shardio.delete(url, [number]).version
+        keys += [ref.key for ref in catalog.load(version).manifest.lists]
+        shardio.restore(url, 1)
+    shardio.restore(url, version)
+    case = Victim(url, [b"0", b"2", b"3"])
+    assert found_out(url, "iteration") is None
+    case.put(keys[1], case.objects[keys[0]])
+    check_refused(case, "the list of version 2")
 
 
 @EVERY_CASE

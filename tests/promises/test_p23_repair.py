@@ -783,6 +783,40 @@ def test_half_of_a_killed_writer_is_never_taken(tmp_path):
     assert list(shardio.open(url)) == [b"whole", b"more"]
 
 
+def test_a_session_of_which_a_shard_is_gone_is_not_taken(tmp_path):
+    """Shards of a session are numbered: where one is gone, the others are not what was written."""
+    url = str(tmp_path / "d")
+    with shardio.DatasetWriter(url) as out:
+        out.write(b"whole")
+    with shardio.DatasetWriter(url, mode="append", shard_bytes=200, block_bytes=64) as out:
+        for n in range(40):
+            out.write(b"part %d" % n)
+    catalog = Catalog(connect(url))
+    keys = catalog.table(catalog.load(2)).key
+    assert len(keys) > 3
+    for end in ("", ".shardidx"):
+        Path(url, keys[2] + end).unlink()
+    lose(url, 2)
+    report = shardio.repair(url, dry_run=False, uncertain="take")
+    assert list(shardio.open(url)) == [b"whole"]
+    assert any("was not finished" in note for note in report.notes)
+
+
+def test_what_a_lost_earlier_version_held_is_not_put_beside_what_followed(tmp_path):
+    """What a version in the middle had, one after it may have taken out."""
+    url = str(tmp_path / "d")
+    for mode, record in (("create", b"one"), ("append", b"two"), ("overwrite", b"three")):
+        with shardio.DatasetWriter(url, mode=mode) as out:
+            out.write(record)
+    with shardio.DatasetWriter(url, mode="append", session="last") as out:
+        out.write(b"last")
+    Path(url, manifest_key(2)).unlink()
+    lose(url, 4)
+    report = shardio.repair(url, dry_run=False, uncertain="take")
+    assert list(shardio.open(url)) == [b"three", b"last"]
+    assert any("lost earlier version" in note for note in report.notes)
+
+
 @pytest.mark.parametrize("kind", ["tables", "keys"])
 def test_damaged_tables_and_indexes_of_keys_are_not_passed_over(tmp_path, kind):
     url = str(tmp_path / "d")
@@ -1020,6 +1054,18 @@ def test_a_mirror_that_does_not_answer(tmp_path):
         shardio.repair(case.url, mirror=mirror, dry_run=False, uncertain="leave", workers=1)
     assert shardio.open(case.url).version == 2
     repaired(case.url, mirror=mirror)
+    assert read(case.url) == case.payloads
+
+
+def test_a_shard_that_does_not_answer(tmp_path):
+    """What cannot be looked at is neither whole nor lost: it is listed, and stays as it is."""
+    case = victim("none", "local", tmp_path)
+    shard = case.of_kind(".tfrecord")[1]
+    with faulty(lambda _, key: "before" if key == shard else ""):
+        report = shardio.repair(case.url, dry_run=False, uncertain="leave", workers=1)
+    assert [(each.kind, each.shard) for each in report.unrepaired] == [("unreadable", shard)]
+    assert (report.repaired, report.lost) == ((), ())
+    assert not report.ok
     assert read(case.url) == case.payloads
 
 

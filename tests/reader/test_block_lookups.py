@@ -34,8 +34,10 @@ def written(place: str, tmp_path: Path, **options) -> str:
 @pytest.mark.parametrize("compression", ["zstd", "gzip"])
 @pytest.mark.parametrize("block_bytes", [1, 1000])
 def test_lookups_of_compressed_records(place, compression, block_bytes, tmp_path):
-    """One by one and many at once, repeated and in any order; whatever is kept; deleted ones are left out."""
-    url = written(place, tmp_path, compression=compression, block_bytes=block_bytes)
+    """One by one and many at once, of several shards, repeated and in any order; whatever is kept; deleted
+    ones are left out.
+    """
+    url = written(place, tmp_path, compression=compression, block_bytes=block_bytes, shard_bytes=5000)
     rows = random.Random(0).choices(range(400), k=100)
     for bound in (0, 3000, 1 << 20):
         ds = shardio.open(url, decoded_bytes=bound)

@@ -581,6 +581,14 @@ def test_every_option_is_in_the_signature_of_both():
     assert list(ours.parameters) == list(theirs.parameters)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("batch_size", [1, 4])  # 1 is torch's default
+def test_a_loader_that_would_batch_the_batches_is_refused(url, workers, batch_size):
+    loader = DataLoader(dataset(url), batch_size=batch_size, num_workers=workers)
+    with pytest.raises(ValueError, match="would batch them again"):
+        next(iter(loader))
+
+
 def test_it_loads_streaming_datasets_only(url):
     with pytest.raises(TypeError, match="found MapDataset; make one, StreamingDataset"):
         StreamingDataLoader(MapDataset(shardio.open(url)))
