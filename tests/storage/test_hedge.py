@@ -147,7 +147,7 @@ def test_a_straggler_that_cannot_be_cancelled_changes_nothing() -> None:
 
 def test_a_punctual_request_is_sent_once() -> None:
     replies = Replies(0, 0)
-    assert send(replies) == 0
+    assert send(replies, sender(learned(seconds=30.0))) == 0
     assert replies.sent == [0]
 
 
@@ -160,7 +160,7 @@ def test_a_straggler_that_answers_after_the_second_failed_wins() -> None:
 def test_when_both_fail_it_fails() -> None:
     replies = Replies(-1, -1)
     with pytest.raises(RetryError) as caught:
-        send(replies)
+        send(replies, sender(learned(seconds=30.0)))
     assert str(caught.value.__cause__) == "failure 0"
     assert replies.sent == [0]
 
