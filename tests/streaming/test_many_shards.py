@@ -17,8 +17,12 @@ SHARDS = 100
 
 @pytest.fixture(scope="module", params=[None, "zstd"])
 def url(request, tmp_path_factory):
-    place = tmp_path_factory.mktemp("many") / "d"
-    return write(str(place), [5] * SHARDS, schema={"n": "int64"}, compression=request.param)
+    url = str(tmp_path_factory.mktemp("many") / "d")
+    with shardio.DatasetWriter(url, {"n": "int64"}, request.param, block_bytes=130, shard_bytes=1) as out:
+        for n in range(5 * SHARDS):
+            out.write({"n": n})
+    assert shardio.open(url).source.table.rows.tolist() == [5] * SHARDS
+    return url
 
 
 def make(ds, **options):
