@@ -23,7 +23,8 @@ DEFAULT_BLOCK_BYTES = 64 << 10
 FRAME_EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
 
 DAMAGE_ADVICE = (
-    "`shardio repair` takes it from a copy (--mirror) or salvages its records; "
+    "`shardio repair` takes it from a copy (--mirror) or salvages its records; an adopted shard is to be "
+    "fetched from its source again, then `shardio adopt URL --update`; "
     'readers with on_error="skip" leave the damage out'
 )
 

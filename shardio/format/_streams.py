@@ -95,7 +95,10 @@ def decode_stream(
                 if known is not None:
                     raise known.located(start=begin) from error
                 raise FormatError(
-                    f"a {compression.name} stream does not decode", start=offset, found=str(error)
+                    f"a {compression.name} stream does not decode",
+                    start=offset,
+                    found=str(error),
+                    advice="fetch the file again",
                 ) from error
             if not decoder.eof:
                 offset += len(piece)

@@ -49,6 +49,7 @@ from shardio.reader import (
     check_key_index,
     deleted_rows,
     is_shard,
+    missing_advice,
     read_head,
     read_table_bytes,
     root_stores,
@@ -362,7 +363,8 @@ def check_listed(
             url = root.url_of(entry.table_key)
             with _noted(survey, "table", url=url, shard=entry.key, gone=TABLE_ADVICE):
                 read_table_bytes(root, entry, limits.index)
-        data = _open_data(survey, files, source.pool.store_of(number), entry.key)
+        gone = missing_advice(adopted=entry.adopted)
+        data = _open_data(survey, files, source.pool.store_of(number), entry.key, gone)
         if opened is not None:
             index, head = opened
             files.enter_context(index)
@@ -390,8 +392,10 @@ def _noted(survey: Survey, kind: str, *, gone: str | None = None, **places: Any)
         survey.note(UNREADABLE, error, **places)
 
 
-def _open_data(survey: Survey, files: contextlib.ExitStack, store: Store, key: str) -> DataFile | None:
-    with _noted(survey, "size", url=store.url_of(key), shard=key, gone=COPY_ADVICE):
+def _open_data(
+    survey: Survey, files: contextlib.ExitStack, store: Store, key: str, gone: str = COPY_ADVICE
+) -> DataFile | None:
+    with _noted(survey, "size", url=store.url_of(key), shard=key, gone=gone):
         data = files.enter_context(store.open(key))
         _ = data.size  # a remote object that is not there is found out here
         return data

@@ -32,7 +32,11 @@ from shardio.reader._damage import (
     Damage as Damage,
     SuppressCorruption as SuppressCorruption,
 )
-from shardio.reader._files import Fetched as Fetched, check_index_file as check_index_file
+from shardio.reader._files import (
+    Fetched as Fetched,
+    check_index_file as check_index_file,
+    missing_advice as missing_advice,
+)
 from shardio.reader._find import (
     check_key_feature as check_key_feature,
     check_key_index as check_key_index,

@@ -124,14 +124,18 @@ def wrong_size(data: DataFile, head: IndexHead, key: str, found: str, *, adopted
 
 def missing_shard_error(error: NotFoundError, key: str, *, adopted: bool) -> NotFoundError:
     """Return the error for a shard that is not there any more, made of what its store said."""
+    return NotFoundError(error.what, url=error.url, shard=key, advice=missing_advice(adopted=adopted))
+
+
+def missing_advice(*, adopted: bool) -> str:
+    """Return what to do where a shard is not there any more."""
+    advice = COPY_ADVICE
     if adopted:
         advice = (
             "see that it is where it was, or take it out of the dataset with "
             "`shardio adopt URL --drop-missing`"
         )
-    else:
-        advice = COPY_ADVICE
-    return NotFoundError(error.what, url=error.url, shard=key, advice=advice)
+    return advice
 
 
 @dataclass

@@ -865,6 +865,12 @@ def test_adopted_shards_are_left_alone(place, tmp_path):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     path = folder / "a.tfrecord"
     path.write_bytes(flipped(before["a.tfrecord"], 8 * 500))
+    with pytest.raises(ShardioError) as caught:
+        list(shardio.open(url, decode=False, **options))
+    # What readers and verify advise is not what repair does not do.
+    found = shardio.verify(url, **options).findings[0]
+    for said in (caught.value, found):
+        assert "adopted shard is to be fetched from its source again, then `shardio adopt" in str(said.advice)
     report = shardio.repair(url, dry_run=False, mirror=mirror, uncertain="take", **options)
     assert (report.ok, report.version) == (False, None)
     assert "others wrote this shard" in str(report.unrepaired[0].advice)
