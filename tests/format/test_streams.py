@@ -209,7 +209,7 @@ def test_a_bomb_is_decoded_in_small_pieces(kind):
     tracemalloc.start()
     try:
         stream = decode_stream([bomb], kind)
-        largest = max(len(next(stream)) for _ in range(20))
+        largest = max(map(len, itertools.islice(stream, 20)))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

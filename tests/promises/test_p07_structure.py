@@ -185,6 +185,8 @@ def test_a_manifest_under_anothers_name(victim):
     first, second = victim.of_kind(".manifest")
     third = second.replace("2.manifest", "3.manifest")
     victim.put(third, victim.objects[second])
+    with pytest.raises(ShardioError, match="under another's name"):
+        Catalog(connect(victim.url)).fetch(3)
     check_refused(victim, "version 2 as version 3")
     victim.put(third, None)
     victim.put(second, victim.objects[first])
