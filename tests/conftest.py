@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -19,6 +20,9 @@ from hypothesis import HealthCheck, settings
 
 from shardio.storage import Tuning
 from tests.promises.places import PLACES, S3_BUCKET
+
+if TYPE_CHECKING:
+    from tests.servers.faults import FaultServer
 
 # `ci` is the default, so that a run at home is the run of CI: the same examples every time, and no deadline,
 # because shared machines are slow at times.  `pytest --hypothesis-profile=long` searches at random and for
@@ -186,6 +190,31 @@ def moto_endpoint() -> Iterator[str]:
 
     with s3.moto() as endpoint:
         yield endpoint
+
+
+@pytest.fixture(scope="session")
+def gcs_endpoint() -> Iterator[str]:
+    from tests.servers import gcs
+
+    with gcs.gcs_emulator() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def azurite_endpoint(tmp_path_factory) -> Iterator[str]:
+    from tests.servers import azure
+
+    with azure.azurite(tmp_path_factory.mktemp("azurite")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[FaultServer]:
+    """A server whose answers a test chooses."""
+    from tests.servers.faults import fault_server
+
+    with fault_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

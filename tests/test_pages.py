@@ -66,18 +66,6 @@ BIRDS = 600
 
 
 @pytest.fixture(scope="module")
-def gcs_endpoint() -> Iterator[str]:
-    with gcs.gcs_emulator() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture(scope="module")
-def azure_endpoint(tmp_path_factory) -> Iterator[str]:
-    with azure.azurite(tmp_path_factory.mktemp("azurite")) as endpoint:
-        yield endpoint
-
-
-@pytest.fixture(scope="module")
 def dask_address() -> Iterator[str]:
     from distributed import LocalCluster
 
@@ -205,7 +193,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             write_birds(str(folder / "site" / "birds"), 3)
             options = gcs.options_for(request.getfixturevalue("gcs_endpoint"))
             monkeypatch.setitem(fsspec.config.conf, "gs", options)
-            endpoint = request.getfixturevalue("azure_endpoint")
+            endpoint = request.getfixturevalue("azurite_endpoint")
             monkeypatch.setitem(fsspec.config.conf, "az", azure.options_for(endpoint))
             container = azure.make_container(endpoint)
             write_birds(f"gs://{gcs.BUCKET}/birds", 3)

@@ -22,7 +22,6 @@ from shardio.storage import connect
 from tests.lifecycle.overtaken import collect_before_commit
 from tests.metadata.crafted import hash_key
 from tests.servers import s3 as servers_s3
-from tests.servers.faults import fault_server
 
 SCHEMA = {"id": "text", "n": "int64"}
 
@@ -486,12 +485,6 @@ def test_a_dry_run_changes_nothing(url):
     report = build(url, dry_run=True)
     assert (report.read, report.dry_run, report.keys) == (report.shards, True, 0)
     assert objects(url) == []
-
-
-@pytest.fixture(scope="module")
-def running_server():
-    with fault_server() as server:
-        yield server
 
 
 def test_a_lookup_in_a_bucket_reads_three_ranges(running_server, tmp_path, monkeypatch):

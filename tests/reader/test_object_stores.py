@@ -9,7 +9,8 @@ import multiprocessing
 import pathlib
 import pickle
 import random
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Self
 
@@ -28,7 +29,7 @@ from shardio.reader._tuning import TUNING
 from shardio.storage import connect
 from shardio.streaming._tuning import TUNING as STREAM_TUNING
 from tests.servers import s3
-from tests.servers.faults import FaultServer, Request, fault_server
+from tests.servers.faults import FaultServer, Request
 from tests.servers.web import folder_server
 
 RECORDS = [b"record %d " % k * (k % 40) for k in range(1200)]
@@ -36,16 +37,17 @@ URL = "s3://bucket/birds"
 
 
 @pytest.fixture(scope="module")
-def running_server() -> Iterator[FaultServer]:
-    with fault_server() as server:
-        yield server
+def birds(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Return the folder of a dataset that nothing may change."""
+    folder: pathlib.Path = tmp_path_factory.mktemp("bucket") / "birds"
+    write(folder)
+    return folder
 
 
 @pytest.fixture
-def server(running_server: FaultServer, tmp_path: pathlib.Path) -> FaultServer:
-    write(tmp_path / "birds")
+def server(running_server: FaultServer, birds: pathlib.Path) -> FaultServer:
     running_server.objects.clear()
-    running_server.load(tmp_path / "birds", "/bucket/birds")
+    running_server.load(birds, "/bucket/birds")
     running_server.plan = lambda _: None
     running_server.log.clear()
     return running_server
@@ -186,8 +188,9 @@ def test_many_records_of_one_block_are_one_request(server: FaultServer, parts: l
 
 
 @pytest.fixture
-def large(server: FaultServer, tmp_path: pathlib.Path) -> FaultServer:
+def large(server: FaultServer, birds: pathlib.Path, tmp_path: pathlib.Path) -> FaultServer:
     """10,000 shards by name; only the first ones exist, since there is no reason to look."""
+    shutil.copytree(birds, tmp_path / "birds")
     catalog = Catalog(connect(str(tmp_path / "birds")))
     version = catalog.latest()
     assert version is not None

@@ -40,12 +40,6 @@ CLIENTS = ["s3 fsspec", "s3 obstore", "http fsspec", "http obstore"]
 
 
 @pytest.fixture(scope="module")
-def running_server() -> Iterator[FaultServer]:
-    with fault_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     root = tmp_path_factory.mktemp("bucket") / "ds"
     for mode in ("create", "append"):
