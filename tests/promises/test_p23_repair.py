@@ -627,6 +627,7 @@ def test_lists_without_a_copy_stay_lost_and_say_so(tmp_path):
     assert [each.advice for each in report.unrepaired] == [advice]
     assert len(shardio.open(case.url, version=2)) == 100
     Path(mirror, ref.key).rename(tmp_path / "list")
+    shutil.copy(Path(mirror, min(older)), Path(mirror, ref.key))  # a list of another version
     report = shardio.repair(case.url, dry_run=False, mirror=mirror)
     assert [each.advice for each in report.unrepaired] == [
         "the mirror does not have these bytes; name another copy of the dataset"
@@ -653,6 +654,10 @@ def test_a_manifest_of_the_mirror_that_is_another(tmp_path):
     (left,) = report.unrepaired
     assert left.advice == "the mirror's manifest of this version is another one"
     assert len(shardio.open(case.url)) == 100
+    # One that is whole, of this dataset, and not the one that the next was built on.
+    case.put(manifest_key(2), Path(other, manifest_key(2)).read_bytes())
+    (left,) = shardio.repair(case.url, mirror=mirror).unrepaired
+    assert left.advice == "the mirror's manifest of this version is another one"
 
 
 def test_a_folder_that_is_not_mounted(tmp_path):

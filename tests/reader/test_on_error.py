@@ -14,8 +14,14 @@ import numpy as np
 import pytest
 
 import shardio
-from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
-from shardio.reader import Damage, _iterate
+from shardio.errors import (
+    FormatError,
+    NotFoundError,
+    ShardioError,
+    StorageError,
+    UnsupportedVersionError,
+)
+from shardio.reader import Damage, SuppressCorruption, _iterate
 from shardio.reader._damage import iterate_skipping
 from shardio.reader._tuning import TUNING
 from tests.streaming.datasets import edited, memory_url, root, write
@@ -262,6 +268,13 @@ def test_an_environment_that_fails_is_not_damage(url, monkeypatch):
     with pytest.raises(StorageError, match="the network is down"):
         list(ds)
     assert ds.stats["records_skipped"] == 0
+
+
+def test_what_a_newer_shardio_wrote_is_not_damage():
+    """It is whole: it must not be left out, but read by that one."""
+    with pytest.raises(UnsupportedVersionError), SuppressCorruption() as skipped:
+        raise UnsupportedVersionError("an index was written by a newer shardio")
+    assert skipped.error is None
 
 
 def test_damage_costs_one_run_more(url, monkeypatch):

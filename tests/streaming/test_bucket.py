@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shardio
-from shardio.errors import CorruptBlockError
+from shardio.errors import CorruptBlockError, CorruptRecordError
 from shardio.order import Plan
 from shardio.streaming._held import HeldWindows
 from shardio.streaming._tuning import TUNING
@@ -205,3 +205,23 @@ def test_nothing_of_a_damaged_block_is_delivered(server: FaultServer, tmp_path: 
     with pytest.raises(CorruptBlockError):
         numbers("raise")
     assert sorted(numbers("skip")) == sorted(set(range(2000)) - bad)
+
+
+@pytest.mark.filterwarnings("ignore:some chunks are fetched more than once")
+def test_a_record_that_does_not_decode_has_its_address(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where windows are held in parts, rows have other numbers there."""
+    monkeypatch.setattr("shardio.streaming._pipeline.TUNING", replace(TUNING, part_row_bytes=16))
+    with shardio.DatasetWriter(tmp_path / "d", {"n": "int64"}, shard_bytes=40_000) as out:
+        for number in range(2000):
+            if number == 1500:
+                out.write_encoded(b"\xff")
+            else:
+                out.write({"n": number})
+    server.load(tmp_path / "d", "/bucket/decodes")
+    ds = shardio.open("s3://bucket/decodes", storage_options=s3.options_for(server.url), engine="obstore")
+    with pytest.raises(CorruptRecordError) as caught:
+        list(shardio.stream(ds, global_batch=16, seed=3, plan=PART, num_threads=0))
+    place = ds.locate(1500)
+    assert (caught.value.url, caught.value.row) == (place.url, place.row)
