@@ -182,7 +182,8 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
         super().load_state_dict(state)
 
     def _check_kept(self, what: str) -> None:
-        batches = None if self._served is None else self._served()
+        # A process that was forked for that loader knows it, too, and is told the state by torchdata.
+        batches = None if self._served is None or get_worker_info() is not None else self._served()
         if getattr(batches, "_persistent_workers", False):
             raise ValueError(
                 f"{what} does not reach the worker processes that a loader of this dataset keeps: each of "

@@ -522,6 +522,19 @@ def test_torchdatas_loader_goes_on_in_a_later_epoch(url, expected, workers, step
     assert lists(other) == expected[2]
 
 
+def test_torchdatas_kept_workers_go_on_in_a_later_epoch(url, expected):
+    """They are told the state, unlike those that are at work already."""
+    options = {"batch_size": None, "num_workers": 2, "persistent_workers": True}
+    loader = StatefulDataLoader(dataset(url), **options)
+    lists(loader)
+    it = iter(loader)
+    head = [next(it)["n"].tolist() for _ in range(5)]
+    other = StatefulDataLoader(dataset(url), **options)
+    other.load_state_dict(pickle.loads(pickle.dumps(loader.state_dict())))
+    assert head + lists(other) == expected[1]
+    assert lists(other) == expected[2]
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("steps", [1, 7, 33])
