@@ -101,7 +101,7 @@ def marks(tmp_path) -> Path:
 
 
 def processes_of(marks: Path) -> list[int]:
-    """Return the processes of a program that run, whoever their parent is by now."""
+    """Return the processes of a program that run, also those that have lost their parent."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):  # it has ended, or is another user's
