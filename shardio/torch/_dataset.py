@@ -229,10 +229,17 @@ def _streams_in(root: object) -> Iterator[StreamingDataset]:
         elif hasattr(each, "__dict__"):
             held = vars(each).values()
         for one in itertools.islice(held, _MOST_LOOKED_AT):
-            if id(one) not in seen and not isinstance(one, type | ModuleType):
+            if id(one) not in seen and _may_hold(one):
                 seen.add(id(one))
                 # Data may hold any number of objects: wrappers, which are datasets, come before it.
                 (coming.appendleft if isinstance(one, Dataset) else coming.append)(one)
+
+
+def _may_hold(each: object) -> bool:
+    """Whether other objects may be in one; text and numbers, of which data is made, hold none."""
+    if isinstance(each, list | tuple | set | frozenset | dict):
+        return bool(each)
+    return hasattr(each, "__dict__") and not isinstance(each, type | ModuleType)
 
 
 if hasattr(os, "register_at_fork"):

@@ -438,17 +438,28 @@ def test_torchs_own_loader_and_set_epoch(url, expected):
 
 class Wrapped(IterableDataset):
     def __init__(self, data):
-        self.names = list(map(str, range(2000)))
+        self.rows = [[n] for n in range(2000)]
         self.data = data
 
     def __iter__(self):
         return iter(self.data)
 
 
+class Parted(IterableDataset):
+    def __init__(self, data):
+        self.names = list(map(str, range(2000)))
+        self.parts = {"train": [data]}
+
+    def __iter__(self):
+        return iter(self.parts["train"][0])
+
+
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("loader_of", [DataLoader, StatefulDataLoader])
 @pytest.mark.parametrize(
-    "wrap", [lambda data: data, lambda data: ChainDataset([Wrapped(Wrapped(data))])], ids=["bare", "wrapped"]
+    "wrap",
+    [lambda data: data, lambda data: ChainDataset([Parted(Wrapped(Wrapped(data)))])],
+    ids=["bare", "wrapped"],
 )
 def test_torchs_own_loader_without_set_epoch(url, expected, loader_of, wrap):
     """Workers start again for each pass, from a dataset that is not told."""
