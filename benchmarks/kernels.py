@@ -68,20 +68,15 @@ def make(folder: Path, records: int) -> dict[str, float]:
         "label": [b"label %d" % (number % 1000) for number in range(records)],
     }
 
-    def encode_batches() -> list[bytes]:
-        payloads: list[bytes] = []
-        for start in range(0, records, BATCH):
-            part = {k.encode(): kernels.make_column(v[start : start + BATCH]) for k, v in columns.items()}
-            payloads += kernels.slice_records(*kernels.encode_examples(part))
-        return payloads
-
-    few = min(records, 20_000)
-
-    def encode_singly() -> None:
-        for row in range(few):
+    def encode(count: int) -> list[bytes]:
+        return [
             kernels.encode_example(
                 {name: values[row] if name != "id" else row for name, values in columns.items()}
             )
+            for row in range(count)
+        ]
+
+    few = min(records, 20_000)
 
     def encode_messages() -> None:
         for row in range(few):
@@ -94,7 +89,7 @@ def make(folder: Path, records: int) -> dict[str, float]:
             features["label"].bytes_list.value.append(columns["label"][row])
             example.SerializeToString()
 
-    payloads = encode_batches()
+    payloads = encode(records)
 
     def write() -> None:
         with (folder / "examples.tfrecord").open("wb") as file:
@@ -109,8 +104,7 @@ def make(folder: Path, records: int) -> dict[str, float]:
                 file.write(kernels.encode_frames(small[start : start + 200])[0])
 
     return {
-        "encode, by the batch": best(encode_batches, records),
-        "encode, one by one": best(encode_singly, few),
+        "encode": best(lambda: encode(few), few),
         "encode, protobuf messages": best(encode_messages, few, 2),
         "write frames (and data)": best(write, records),
         "write small records": best(write_small, records),

@@ -37,7 +37,6 @@ from shardio.kernels._interleaving import (
 
 # The reference carries the types and the documentation of both.
 from shardio.kernels._reference import *  # noqa: F403 - it lists the names once
-from shardio.kernels._values import make_column as make_column
 
 if TYPE_CHECKING:
     IMPLEMENTATION: str

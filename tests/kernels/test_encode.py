@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from shardio.kernels import Column, FeatureRequest, encode_sequence_example, make_column
+from shardio.kernels import FeatureRequest, encode_sequence_example
 from shardio.v1 import example_pb2
 from tests.kernels.differential import IMPLEMENTATIONS, plain
 from tests.kernels.messages import INTEGERS, WORDS
@@ -65,35 +65,25 @@ def test_one_example_is_what_protobuf_writes(values) -> None:
 
 
 @given(st.data(), st.integers(0, 4))
-def test_a_batch_is_what_protobuf_writes_and_comes_back(data, rows) -> None:
-    """Rows of any length, or none, for every kind; parsing gives the same columns, bit for bit."""
-    names = data.draw(st.lists(NAMES, max_size=3, unique=True))
-    columns, wanted, records = {}, [], [{} for _ in range(rows)]
-    for name in names:
-        kind = data.draw(st.sampled_from(["int64", "float", "bytes"]))
-        drawn = {"int64": INT_LISTS, "float": WORD_LISTS, "bytes": BYTE_LISTS}[kind]
-        present = data.draw(st.lists(st.booleans(), min_size=rows, max_size=rows))
-        lists = [data.draw(drawn) if there else [] for there in present]
-        convert = {"int64": int64s, "float": float32s, "bytes": list}[kind]
-        for record, there, values in zip(records, present, lists, strict=True):
-            if there:
-                record[name] = convert(values)
-        offsets = np.cumsum([0, *map(len, lists)])
-        flat = convert([value for values in lists for value in values])
-        columns[name.encode()] = make_column(flat, offsets, present=present)
-        wanted.append(FeatureRequest(name.encode(), kind))
-    expected = [message(record) for record in records]
+def test_what_was_encoded_is_parsed_again(data, rows) -> None:
+    """Rows of any length, or without the feature, for every kind, bit for bit."""
+    drawn = {"int64": INT_LISTS.map(int64s), "float": WORD_LISTS.map(float32s), "bytes": BYTE_LISTS}
+    kinds = data.draw(st.dictionaries(NAMES, st.sampled_from(sorted(drawn)), max_size=3))
+    records = [{n: value for n, k in kinds.items() if (value := data.draw(st.none() | drawn[k])) is not None}
+               for _ in range(rows)]  # fmt: skip
     for module in IMPLEMENTATIONS:
-        encoded = module.encode_examples(columns, rows=rows)
-        assert isinstance(encoded.buffer, bytes)
-        assert module.slice_records(*encoded) == expected
-        parsed = module.parse_examples(encoded, wanted)
+        encoded = [module.encode_example(record) for record in records]
+        parsed = module.parse_examples(encoded, [FeatureRequest(n.encode(), k) for n, k in kinds.items()])
         assert parsed.mismatch is None
-        assert {name: plain(column) for name, column in parsed.columns.items()} == {
-            name: plain(column) for name, column in columns.items()
-        }
-        again = module.encode_examples(parsed.columns, rows=rows)
-        assert again.buffer == encoded.buffer
+        for name, column in parsed.columns.items():
+            lists = [record.get(name.decode(), []) for record in records]
+            assert column.present.tolist() == [name.decode() in record for record in records]
+            assert column.offsets.tolist() == np.cumsum([0, *map(len, lists)]).tolist()
+            found = plain(column)["values"]
+            if column.kind == "bytes":
+                assert found == [value for values in lists for value in values]
+            else:
+                assert found[-1] == b"".join(values.tobytes() for values in lists if len(values))
 
 
 @given(
@@ -111,21 +101,11 @@ def test_a_sequence_example_is_what_protobuf_writes(context, lists) -> None:
     assert encode_sequence_example(context, lists) == record.SerializeToString(deterministic=True)
 
 
-def test_fixed_columns_of_any_shape(kernels) -> None:
-    """An array [n, ...] gives each row all its values in C order, however it is in memory."""
+def test_arrays_of_any_shape(kernels) -> None:
+    """An array gives all its values in C order, however it is in memory."""
     array = np.arange(24, dtype=np.int64).reshape(2, 3, 4)
-    forms = [array, np.asfortranarray(array), np.repeat(array, 2, axis=2)[..., ::2]]
-    expected = [message({"x": row}) for row in array]
-    for form in forms:
-        assert kernels.slice_records(*kernels.encode_examples({b"x": make_column(form)})) == expected
-        assert [kernels.encode_example({"x": row}) for row in form] == expected
-    scalars = kernels.encode_examples(
-        {b"x": make_column(np.array([1.5, 2.5], np.float32)), b"b": make_column([b"p", b""])}
-    )
-    assert kernels.slice_records(*scalars) == [
-        message({"x": np.array([value], np.float32), "b": [text]})
-        for value, text in ((1.5, b"p"), (2.5, b""))
-    ]
+    for form in (array, np.asfortranarray(array), np.repeat(array, 2, axis=2)[..., ::2]):
+        assert [kernels.encode_example({"x": row}) for row in form] == [message({"x": row}) for row in array]
 
 
 def test_features_stand_in_the_order_of_their_names(kernels) -> None:
@@ -133,8 +113,6 @@ def test_features_stand_in_the_order_of_their_names(kernels) -> None:
     names = ["b", "", "ab", "a", "ä", "Z", "日本", "\U0001f426"]
     expected = b"".join(kernels.encode_example({name: 1})[2:] for name in sorted(names, key=str.encode))
     assert kernels.encode_example(dict.fromkeys(names, 1))[2:] == expected
-    columns = {name.encode(): make_column(int64s([1])) for name in names}
-    assert bytes(kernels.encode_examples(columns).buffer)[2:] == expected
 
 
 def test_single_values_stand_for_lists_of_one(kernels) -> None:
@@ -215,55 +193,10 @@ def test_names_are_text_and_ints_have_64_bits(kernels) -> None:
             kernels.encode_example({"a": value})
 
 
-def test_columns_must_belong_together(kernels) -> None:
-    two, three = make_column(int64s([1, 2])), make_column(int64s([1, 2, 3]))
-    with pytest.raises(ValueError, match="has 3 rows; expected 2"):
-        kernels.encode_examples({b"a": two, b"b": three})
-    with pytest.raises(ValueError, match="has 2 rows; expected 5"):
-        kernels.encode_examples({b"a": two}, rows=5)
-    with pytest.raises(ValueError, match="rows: expected a number"):
-        kernels.encode_examples({})
-    assert kernels.slice_records(*kernels.encode_examples({}, rows=2)) == [b"", b""]
-    with pytest.raises(ValueError, match="not UTF-8"):
-        kernels.encode_examples({b"\xff": two})
-    with pytest.raises(TypeError, match="expected int64, float32 or a list of bytes"):
-        make_column(np.zeros(3))
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        Column("int64", np.ones(2, np.bool_)),
-        Column("bytes", np.ones(2, np.bool_), values=np.zeros((2, 1), np.int64)),
-        Column("text", np.ones(2, np.bool_), values=np.zeros((2, 1), np.int64)),
-        Column("int64", np.ones(2, np.bool_), values=np.zeros((2, 1), np.float32)),
-        Column("int64", np.ones(2, np.bool_), values=np.zeros((3, 1), np.int64)),
-        Column("int64", np.ones(2, np.bool_), values=np.zeros(2, np.int64)),
-        *[
-            Column("int64", np.ones(2, np.bool_), values=np.zeros(5, np.int64), offsets=np.array(offsets))
-            for offsets in ([0, 5], [0, 6, 5], [-1, 2, 5], [0, 2, 6], [3, 2, 5])
-        ],
-        Column("int64", np.ones(2, np.bool_), values=np.zeros((2, 1), np.int64), steps=np.zeros(3, np.int64)),
-    ],
-)
-def test_arrays_that_make_no_column_are_refused(kernels, column) -> None:
-    with pytest.raises(ValueError, match="feature b'a' "):
-        kernels.encode_examples({b"a": column})
-
-
-def test_spans_outside_their_source_are_refused(kernels) -> None:
-    spans = np.array([[0], [3]])
-    column = Column("bytes", np.ones(2, np.bool_), source=b"abc", starts=spans, stops=spans + 1)
-    with pytest.raises(IndexError, match="range 1 is"):
-        kernels.encode_examples({b"a": column})
-
-
 def test_messages_beyond_protobufs_limit_are_refused(kernels, monkeypatch) -> None:
     for name in ("_reference", "_compiled"):
         module = sys.modules.get(f"shardio.kernels.{name}._encode")
         if module is not None:
             monkeypatch.setattr(module, "MAX_MESSAGE", 1000)
-    with pytest.raises(ValueError, match="row 1 would take"):
-        kernels.encode_examples({b"a": make_column([b"", b"x" * 1000])})
     with pytest.raises(ValueError, match="the record would take"):
         kernels.encode_example({"a": b"x" * 1000})

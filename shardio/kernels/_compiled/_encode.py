@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""tf.train.Example written by the batch or one by one, compiled: the same functions as in `_reference`.
+"""tf.train.Example written, compiled: the same functions as in `_reference`.
 
-A row is measured and then written, from the first byte to the last. A length stands before what it
+A record is measured and then written, from the first byte to the last. A length stands before what it
 measures, so every part is measured twice: once for the size of the whole, which keeps what is dear to
 measure again, and once when its own length is written.
 """
@@ -15,23 +15,13 @@ from cython.cimports.cpython.float import PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cython.cimports.cpython.long import PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cython.cimports.cpython.unicode import PyUnicode_CheckExact
 from cython.cimports.libc.math import isinf
-from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
+from cython.cimports.libc.stdint import int64_t, uint64_t
 from cython.cimports.libc.stdlib import calloc, free
 from cython.cimports.libc.string import memcpy
-from cython.cimports.shardio.kernels._compiled._encode import Place, Single, Source
+from cython.cimports.shardio.kernels._compiled._encode import Place, Source
 from cython.cimports.shardio.kernels._compiled._memory import address_of
 
-from shardio.kernels._arguments import as_bytes
-from shardio.kernels._features import KINDS, Records
-from shardio.kernels._values import (
-    MAX_MESSAGE,
-    check_columns,
-    is_packed,
-    row_bounds,
-    too_large,
-    wrong_name,
-    wrong_value,
-)
+from shardio.kernels._values import MAX_MESSAGE, is_packed, too_large, wrong_name, wrong_value
 
 COMPILED = cython.compiled
 
@@ -75,20 +65,18 @@ def field_size(size):
     return 1 + _varint_size(size) + size
 
 
-def _values_size(source, row):
-    """Measure the values of one row: of numbers the packed bytes, of bytes the fields."""
+def _values_size(source):
+    """Measure the values of a feature: of numbers the packed bytes, of bytes the fields."""
     k: cython.Py_ssize_t
     size: cython.Py_ssize_t = 0
     if source.packed:
-        return source.last[row] - source.first[row]
+        return source.count
+    if source.kind == 1:
+        return field_size(source.count)
     if source.kind == 2:
-        return 4 * (source.last[row] - source.first[row])
-    if source.kind == 3:
-        for k in range(source.first[row], source.last[row]):
-            size += _varint_size(source.ints[k])
-        return size
-    for k in range(source.first[row], source.last[row]):
-        size += field_size(source.stops[k] - source.starts[k])
+        return 4 * source.count
+    for k in range(source.count):
+        size += _varint_size(source.ints[k])
     return size
 
 
@@ -110,30 +98,23 @@ def _entry_size(source: cython.pointer[Source], size: cython.Py_ssize_t) -> cyth
     return field_size(source.name_size) + field_size(feature)
 
 
-def _put_values(out, source, row):
+def _put_values(out, source):
     k: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    first: cython.Py_ssize_t = source.first[row]
-    if source.packed or source.kind == 2:
-        first *= 1 if source.packed else 4
-        size = _values_size(source, row)
-        memcpy(out, source.floats + first, size)
-        return out + size
-    if source.kind == 3:
-        for k in range(first, source.last[row]):
+    if source.kind == 3 and not source.packed:
+        for k in range(source.count):
             out = _put_varint(out, source.ints[k])
         return out
-    for k in range(first, source.last[row]):
-        size = source.stops[k] - source.starts[k]
-        out = _put_head(out, 0x0A, size)
-        memcpy(out, source.data + source.starts[k], size)
-        out += size
-    return out
+    if source.kind == 1 and not source.packed:
+        out = _put_head(out, 0x0A, source.count)
+        memcpy(out, source.data, source.count)
+        return out + source.count
+    memcpy(out, source.data, source.size)
+    return out + source.size
 
 
-def _put_entry(out, source, row, size):
-    listed: cython.Py_ssize_t = _list_size(source.kind, size)
-    out = _put_head(out, 0x0A, _entry_size(source, size))
+def _put_entry(out, source):
+    listed: cython.Py_ssize_t = _list_size(source.kind, source.size)
+    out = _put_head(out, 0x0A, _entry_size(source, source.size))
     out = _put_head(out, 0x0A, source.name_size)
     memcpy(out, source.name, source.name_size)
     out += source.name_size
@@ -141,144 +122,37 @@ def _put_entry(out, source, row, size):
         return _put_head(out, 0x12, 0)
     out = _put_head(out, 0x12, field_size(listed))
     out = _put_head(out, source.kind << 3 | 2, listed)
-    if source.kind != 1 and size:
-        out = _put_head(out, 0x0A, size)
-    return _put_values(out, source, row)
-
-
-def measure_row(sources, count, row):
-    """Measure the entries of one row, and keep the size of each one's values."""
-    number: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    total: cython.Py_ssize_t = 0
-    for number in range(count):
-        if not sources[number].present[row]:
-            sources[number].sizes[row] = -1
-            continue
-        size = _values_size(cython.address(sources[number]), row)
-        sources[number].sizes[row] = size
-        total += field_size(_entry_size(cython.address(sources[number]), size))
-    return total
-
-
-def put_row(out, sources, count, row, body):
-    """Write one record; `body` is what its entries take, and without entries there is nothing to write."""
-    number: cython.Py_ssize_t
-    if body == 0:
-        return out
-    out = _put_head(out, 0x0A, body)
-    for number in range(count):
-        if sources[number].sizes[row] >= 0:
-            out = _put_entry(out, cython.address(sources[number]), row, sources[number].sizes[row])
-    return out
-
-
-def _measure(sources, count, offsets, bodies):
-    row: cython.Py_ssize_t
-    for row in range(bodies.shape[0]):
-        bodies[row] = measure_row(sources, count, row)
-        offsets[row + 1] = offsets[row] + (field_size(bodies[row]) if bodies[row] else 0)
-
-
-def _write(sources, count, bodies, out):
-    row: cython.Py_ssize_t
-    for row in range(bodies.shape[0]):
-        out = put_row(out, sources, count, row, bodies[row])
+    if source.kind != 1 and source.size:
+        out = _put_head(out, 0x0A, source.size)
+    return _put_values(out, source)
 
 
 @cython.cfunc
-def _fill(source: cython.pointer[Source], name: bytes, column, kept: list) -> object:
-    """Aim one source at its column's arrays, which `kept` keeps alive."""
-    source.kind = 1 + KINDS.index(column.kind)
-    source.name = PyBytes_AS_STRING(name)
-    source.name_size = len(name)
-    first, last = row_bounds(column)
-    present = np.ascontiguousarray(column.present, np.bool_)
-    sizes = np.empty(len(first), np.int64)
-    kept.extend((name, first, last, present, sizes))
-    source.first = cython.cast(cython.pointer[int64_t], address_of(first))
-    source.last = cython.cast(cython.pointer[int64_t], address_of(last))
-    source.present = cython.cast(cython.pointer[uint8_t], address_of(present))
-    source.sizes = cython.cast(cython.pointer[int64_t], address_of(sizes))
-    if source.kind == 1:
-        data = as_bytes(column.source)
-        starts = np.ascontiguousarray(column.starts, np.int64)
-        stops = np.ascontiguousarray(column.stops, np.int64)
-        kept.extend((data, starts, stops))
-        source.data = cython.cast(cython.p_char, address_of(data))
-        source.starts = cython.cast(cython.pointer[int64_t], address_of(starts))
-        source.stops = cython.cast(cython.pointer[int64_t], address_of(stops))
-        return None
-    values = np.ascontiguousarray(column.values)
-    kept.append(values)
-    source.ints = cython.cast(cython.pointer[int64_t], address_of(values))
-    source.floats = cython.cast(cython.p_char, address_of(values))
-
-
-def encode_examples(columns, *, rows=None):
-    count, names = check_columns(columns, rows)
-    number: cython.Py_ssize_t
-    kept: list = []
-    ends = np.zeros(count + 1, np.int64)
-    offsets: int64_t[::1] = ends
-    bodies: int64_t[::1] = np.zeros(count, np.int64)
-    many: cython.Py_ssize_t = len(names)
-    sources: cython.pointer[Source] = cython.cast(
-        cython.pointer[Source], calloc(many + 1, cython.sizeof(Source))
-    )
-    if sources == cython.NULL:
-        raise MemoryError
-    try:
-        for number in range(many):
-            _fill(cython.address(sources[number]), names[number], columns[names[number]], kept)
-        with cython.nogil:
-            _measure(sources, many, offsets, bodies)
-        widths = np.diff(ends)
-        if widths.size and widths.max() > MAX_MESSAGE:
-            row = int(widths.argmax())
-            raise too_large(row, int(widths[row]))
-        records: bytes = PyBytes_FromStringAndSize(cython.NULL, ends[count])
-        out: Place = cython.cast(Place, PyBytes_AS_STRING(records))
-        with cython.nogil:
-            _write(sources, many, bodies, out)
-    finally:
-        free(sources)
-    return Records(records, ends[:count], ends[1:])
-
-
-@cython.cfunc
-def _take(source: cython.pointer[Source], single: cython.pointer[Single], value, kept: list) -> object:
-    """Aim one source at one value.  Spans of bytes objects count from address 0."""
-    count: cython.Py_ssize_t = 1
-    single.present = True
-    source.first = cython.address(single.first)
-    source.last = cython.address(single.last)
-    source.present = cython.address(single.present)
-    source.sizes = cython.address(single.size)
-    source.starts = cython.address(single.start)
-    source.stops = cython.address(single.stop)
+def _take(source: cython.pointer[Source], value, kept: list) -> object:
+    """Aim a source at a value, which `kept` keeps alive."""
+    kept.append(value)
+    source.count = 1
     if value is None:
-        source.kind = 0
-        count = 0
+        source.kind = source.count = 0
     elif isinstance(value, bytes):
         source.kind = 1
-        single.start = cython.cast(int64_t, cython.cast(cython.size_t, PyBytes_AS_STRING(value)))
-        single.stop = single.start + len(value)
+        source.data = PyBytes_AS_STRING(value)
+        source.count = len(value)
     elif isinstance(value, int):
         source.kind = 3
-        single.value = value
-        source.ints = cython.address(single.value)
+        source.value = value
+        source.ints = cython.address(source.value)
     elif isinstance(value, float):
         source.kind = 2
-        single.single = cython.cast(cython.float, cython.cast(cython.double, value))
-        source.floats = cython.cast(cython.p_char, cython.address(single.single))
+        source.single = cython.cast(cython.float, cython.cast(cython.double, value))
+        source.data = cython.cast(cython.p_char, cython.address(source.single))
     elif isinstance(value, np.ndarray) and (value.dtype == np.int64 or value.dtype == np.float32):
         source.kind = 3 if value.dtype == np.int64 else 2
         array = np.ascontiguousarray(value)
         kept.append(array)
-        source.floats = cython.cast(cython.p_char, address_of(array))
-        source.ints = cython.cast(cython.pointer[int64_t], source.floats)
-        count = array.size
+        source.data = cython.cast(cython.p_char, address_of(array))
+        source.ints = cython.cast(cython.pointer[int64_t], source.data)
+        source.count = array.size
     elif isinstance(value, list | tuple):
         packed = pack_list("bytes", None, value) if isinstance(value, list) else value
         if packed is None or not is_packed(packed):
@@ -286,11 +160,10 @@ def _take(source: cython.pointer[Source], single: cython.pointer[Single], value,
         source.kind, data = packed
         kept.append(data)
         source.packed = True
-        source.floats = PyBytes_AS_STRING(data)
-        count = len(data)
+        source.data = PyBytes_AS_STRING(data)
+        source.count = len(data)
     else:
         raise wrong_value(value)
-    single.last = count
 
 
 @cython.cfunc
@@ -360,30 +233,32 @@ def encode_example(values):
     count: cython.Py_ssize_t = len(names)
     kept: list = []
     number: cython.Py_ssize_t
-    body: cython.Py_ssize_t
+    body: cython.Py_ssize_t = 0
     sources: cython.pointer[Source] = cython.cast(
-        cython.pointer[Source], calloc(count + 1, cython.sizeof(Source) + cython.sizeof(Single))
+        cython.pointer[Source], calloc(count + 1, cython.sizeof(Source))
     )
     if sources == cython.NULL:
         raise MemoryError
-    singles: cython.pointer[Single] = cython.cast(cython.pointer[Single], sources + count + 1)
     try:
         for number in range(count):
             name = names[number]
             if not isinstance(name, str):
                 raise wrong_name(name)
             encoded: bytes = name.encode()
-            value = values[name]
             kept.append(encoded)
-            kept.append(value)
-            sources[number].name = PyBytes_AS_STRING(encoded)
-            sources[number].name_size = len(encoded)
-            _take(cython.address(sources[number]), cython.address(singles[number]), value, kept)
-        body = measure_row(sources, count, 0)
+            source: cython.pointer[Source] = cython.address(sources[number])
+            source.name = PyBytes_AS_STRING(encoded)
+            source.name_size = len(encoded)
+            _take(source, values[name], kept)
+            source.size = _values_size(source)
+            body += field_size(_entry_size(source, source.size))
         if body > MAX_MESSAGE - 6:
-            raise too_large(None, body + 6)
+            raise too_large(body + 6)
         record: bytes = PyBytes_FromStringAndSize(cython.NULL, field_size(body) if body else 0)
-        put_row(cython.cast(Place, PyBytes_AS_STRING(record)), sources, count, 0, body)
+        if body:
+            out: Place = _put_head(cython.cast(Place, PyBytes_AS_STRING(record)), 0x0A, body)
+            for number in range(count):
+                out = _put_entry(out, cython.address(sources[number]))
     finally:
         free(sources)
     return record

@@ -5,7 +5,6 @@ from __future__ import annotations
 from shardio.kernels._reference._blocks import MappedRecords, OpenBlock, ShardIndex, cut_frames, take_frames
 from shardio.kernels._reference._encode import (
     encode_example,
-    encode_examples,
     encode_sequence_example,
     pack_list,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "crc32c_many",
     "cut_frames",
     "encode_example",
-    "encode_examples",
     "encode_frames",
     "encode_sequence_example",
     "gather",

@@ -1,8 +1,4 @@
-"""tf.train.Example written without protobuf: what it writes in deterministic mode, byte for byte.
-
-Integers of a whole column become varints at once in NumPy; what is left per record is to put lengths before
-parts.
-"""
+"""tf.train.Example written without protobuf: what it writes in deterministic mode, byte for byte."""
 
 from __future__ import annotations
 
@@ -13,17 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.kernels._arguments import as_bytes
-from shardio.kernels._features import KINDS, Column, Records
-from shardio.kernels._values import (
-    MAX_MESSAGE,
-    check_columns,
-    is_packed,
-    row_bounds,
-    too_large,
-    wrong_name,
-    wrong_value,
-)
+from shardio.kernels._values import MAX_MESSAGE, is_packed, too_large, wrong_name, wrong_value
 
 # Values from these on take one byte more; negative ones, as unsigned numbers, take ten.
 _STEPS = np.array([1 << shift for shift in range(7, 64, 7)], np.uint64)
@@ -52,8 +38,7 @@ def _field(tag: bytes, body: bytes) -> bytes:
     return tag + _varint(len(body)) + body
 
 
-def _varints(values: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
-    """Encode all values and return the bytes and int64[n + 1], where each one begins and ends."""
+def _varints(values: NDArray[np.int64]) -> bytes:
     words = np.ascontiguousarray(values, np.int64).view(np.uint64)
     sizes = np.searchsorted(_STEPS, words, "right") + 1
     widest = int(sizes.max()) if sizes.size else 1
@@ -62,74 +47,7 @@ def _varints(values: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
         columns[:, place] = (words >> np.uint64(7 * place)) & np.uint64(127)
     places = np.arange(widest)
     columns[places < (sizes - 1)[:, None]] |= 128
-    ends = np.zeros(words.size + 1, np.int64)
-    np.cumsum(sizes, out=ends[1:])
-    return columns[places < sizes[:, None]].tobytes(), ends
-
-
-def _lists(column: Column) -> list[bytes]:
-    """Encode the values of each row as the body of a BytesList, FloatList or Int64List."""
-    starts, stops = row_bounds(column)
-    bounds = list(zip(starts.tolist(), stops.tolist(), strict=True))
-    if column.kind == "bytes":
-        view = memoryview(as_bytes(column.source))
-        assert column.starts is not None  # noqa: S101 (checked by check_columns)
-        assert column.stops is not None  # noqa: S101 (the same)
-        spans = zip(column.starts.ravel().tolist(), column.stops.ravel().tolist(), strict=True)
-        fields = [b"\x0a" + _varint(stop - start) + view[start:stop] for start, stop in spans]
-        return [
-            fields[start] if stop - start == 1 else b"".join(fields[start:stop]) for start, stop in bounds
-        ]
-    assert column.values is not None  # noqa: S101 (the same)
-    flat = column.values.ravel()
-    if column.kind == "float":
-        data, places = flat.astype("<f4", copy=False).tobytes(), None
-    else:
-        data, ends = _varints(flat)
-        places = ends.tolist()
-    bodies = []
-    for start, stop in bounds:
-        body = data[4 * start : 4 * stop] if places is None else data[places[start] : places[stop]]
-        bodies.append(_field(b"\x0a", body) if body else b"")
-    return bodies
-
-
-def encode_examples(columns: Mapping[bytes, Column], *, rows: int | None = None) -> Records:
-    """Encode columns as tf.train.Example records, features in the order of their names.
-
-    Args:
-        columns: by feature name; `parse_examples` returns such, and `make_column` makes them.  Rows in
-            which a column is not present lack the feature; a row that lacks all is an empty message.
-        rows: their number; needed only where there are no columns.
-
-    Returns:
-        The records, one after another in a bytes object.
-
-    Raises:
-        ValueError: columns of different length, or arrays that do not make a column.
-        IndexError: spans leave their source.
-    """
-    count, names = check_columns(columns, rows)
-    entries = []
-    for name in names:
-        column = columns[name]
-        tag = bytes([(1 + KINDS.index(column.kind)) << 3 | 2])
-        head = _field(b"\x0a", name) + b"\x12"
-        there = column.present.tolist()
-        lists = _lists(column)
-        made = []
-        for body, present in zip(lists, there, strict=True):
-            feature = _field(tag, body)
-            made.append(_field(b"\x0a", head + _varint(len(feature)) + feature) if present else b"")
-        entries.append(made)
-    payloads = [_field(b"\x0a", body) if body else b"" for body in map(b"".join, zip(*entries, strict=True))]
-    offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)), out=offsets[1 : len(payloads) + 1])
-    sizes = np.diff(offsets)
-    if sizes.size and sizes.max() > MAX_MESSAGE:
-        row = int(sizes.argmax())
-        raise too_large(row, int(sizes[row]))
-    return Records(b"".join(payloads), offsets[:-1], offsets[1:])
+    return columns[places < sizes[:, None]].tobytes()
 
 
 def pack_list(kind: str, size: int | None, items: list[Any]) -> tuple[int, bytes] | None:
@@ -180,7 +98,7 @@ def _feature(value: Any) -> bytes:
         with np.errstate(over="ignore"):
             value = np.array([value]).astype(np.float32)
     if isinstance(value, np.ndarray) and value.dtype == np.int64:
-        body = _few(value.ravel().tolist()) if value.size <= _FEW else _varints(value.ravel())[0]
+        body = _few(value.ravel().tolist()) if value.size <= _FEW else _varints(value.ravel())
         return _field(b"\x1a", _field(b"\x0a", body) if body else b"")
     if isinstance(value, np.ndarray) and value.dtype == np.float32:
         body = value.astype("<f4", copy=False).tobytes()
@@ -234,5 +152,5 @@ def encode_sequence_example(context: Mapping[str, Any], lists: Mapping[str, Sequ
 
 def _sized(message: bytes) -> bytes:
     if len(message) > MAX_MESSAGE:  # found late here, because everything was in memory anyway
-        raise too_large(None, len(message))
+        raise too_large(len(message))
     return message
