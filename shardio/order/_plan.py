@@ -257,27 +257,6 @@ def check_batch(global_batch: int, ranks: int) -> None:
         )
 
 
-def default_plan(
-    sizes: ShardSizes,
-    *,
-    global_batch: int,
-    shuffle: bool = True,
-    given: Plan | None = None,
-    budget: Budget | None = None,
-) -> Plan:
-    """Return the plan of a dataset for its first global batch.
-
-    Args:
-        sizes: the shards of the split.
-        global_batch: rows of a global batch.
-        shuffle: False gives one lane, which is storage order.
-        given: the numbers that are fixed; the others are chosen to go with them.
-        budget: what it may cost.
-    """
-    fixed = None if given is None else [given]
-    return default_plans([sizes], global_batch=global_batch, shuffle=shuffle, given=fixed, budget=budget)[0]
-
-
 def default_plans(
     sources: Sequence[ShardSizes],
     *,
@@ -287,11 +266,18 @@ def default_plans(
     given: Sequence[Plan] | None = None,
     budget: Budget | None = None,
 ) -> list[Plan]:
-    """Return the plans of the sources of a mixture, which share their lanes; see `default_plan`.
+    """Return the plans of the sources of a mixture, which share their lanes, or of one dataset.
 
-    `shares` are the places of each source in one period of the schedule.  The smallest source decides how
-    many lanes there are; the windows of a source have its share of the memory.  `given` is one plan for each
-    source, with the numbers that are fixed.
+    The smallest source decides how many lanes there are; the windows of a source have its share of the
+    memory.
+
+    Args:
+        sources: of each, the shards of the split.
+        global_batch: rows of the first global batch.
+        shuffle: False gives one lane, which is storage order.
+        shares: the places of each source in one period of the schedule.
+        given: for each source a plan with the numbers that are fixed; the others are chosen to go with them.
+        budget: what it may cost.
 
     Raises:
         ValueError: the given plans contradict each other, or the batch.

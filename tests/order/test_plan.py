@@ -25,7 +25,7 @@ from shardio.order import (
     mixing_warning,
     report,
 )
-from shardio.order._plan import default_plan, default_plans, least_first_batch, windowed_plans
+from shardio.order._plan import default_plans, least_first_batch, windowed_plans
 from shardio.order._sizes import MAX_CHUNKS, chunk_counts, chunk_edges
 from tests.order.reference import default_shape
 from tests.order.shapes import IDENTITY, mixed_order, order_of, sizes_of, small_plan
@@ -35,6 +35,11 @@ def images(rows=1_281_167, per_shard=2000, record=110_000):
     counts = np.full(-(-rows // per_shard), per_shard)
     counts[-1] -= counts.sum() - rows
     return ShardSizes(counts, counts * record, counts * record, counts)
+
+
+def default_plan(sizes, *, given=None, **options):
+    """Return the plan of one dataset."""
+    return default_plans([sizes], given=None if given is None else [given], **options)[0]
 
 
 @given(
