@@ -18,7 +18,6 @@ from numpy.random import Generator, Philox
 from numpy.random.bit_generator import ISeedSequence
 
 from shardio.arguments import integer
-from shardio.kernels import argsort_words
 
 Array = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -76,7 +75,7 @@ def permutation(count: int, purpose: str, *fields: int) -> Array:
     """Return the permutation of `range(count)` for a key, int64: the stable argsort of its raw words."""
     if count < 2:
         return np.zeros(count, np.int64)
-    return argsort_words(raw_words(key(purpose, *fields), 0, count))
+    return np.argsort(raw_words(key(purpose, *fields), 0, count), kind="stable")
 
 
 def record_generator(

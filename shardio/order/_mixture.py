@@ -16,7 +16,6 @@ from fractions import Fraction
 import numpy as np
 
 from shardio.arguments import integer
-from shardio.kernels import argsort_words
 from shardio.order._epoch import Epoch
 from shardio.order._interleave import InterleavedEpoch
 from shardio.order._keys import Array, key, raw_words
@@ -179,7 +178,7 @@ class MixedEpoch:
         sources = np.tile(self._pattern, (periods, 1))
         if self._shuffle:
             raw = raw_words(key("schedule", *self._fields, lane), first * period, periods * period)
-            sources = self._pattern[argsort_words(raw.reshape(periods, period))]
+            sources = self._pattern[np.argsort(raw.reshape(periods, period), axis=-1, kind="stable")]
         sources = sources.reshape(-1)
         places = np.empty_like(sources)
         for i, count in enumerate(self.mixture.counts):

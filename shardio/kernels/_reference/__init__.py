@@ -17,7 +17,7 @@ from shardio.kernels._reference._frames import (
     scan_frames,
 )
 from shardio.kernels._reference._images import resize_image
-from shardio.kernels._reference._orders import argsort_words, interleave, permute, shuffle_ranges
+from shardio.kernels._reference._orders import interleave, permute, shuffle_ranges
 from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
 from shardio.kernels._reference._slices import (
     gather,
@@ -35,7 +35,6 @@ __all__ = [
     "MappedRecords",
     "OpenBlock",
     "ShardIndex",
-    "argsort_words",
     "check_frames",
     "crc32c_joined",
     "crc32c_many",

@@ -1,4 +1,4 @@
-"""Orders of random words: what permutations are made of."""
+"""Permutations of random words, and rows of interleaved orders."""
 
 from __future__ import annotations
 
@@ -10,18 +10,6 @@ from shardio.kernels._interleaving import Interleaved, Interleaving, Interleavin
 
 _BLOCK = 8192  # numbers that go through the network at once: their arrays stay in the second-level cache
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd
-
-
-def argsort_words(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the order of words along the last axis, equal words in the order they came.
-
-    Args:
-        words: uint64 of any shape; one row of random ones is what this is made to be fast for.
-
-    Returns:
-        int64 of the same shape.
-    """
-    return np.argsort(words, axis=-1, kind="stable").astype(np.int64, copy=False)
 
 
 def shuffle_ranges(
