@@ -43,13 +43,13 @@ from shardio.metadata import (
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import displayed
 from shardio.reader import (
+    MISSING_ADVICE,
     TABLE_ADVICE,
     ReadOptions,
     ShardSource,
     check_key_index,
     deleted_rows,
     is_shard,
-    missing_advice,
     read_head,
     read_table_bytes,
     root_stores,
@@ -363,7 +363,7 @@ def check_listed(
             url = root.url_of(entry.table_key)
             with _noted(survey, "table", url=url, shard=entry.key, gone=TABLE_ADVICE):
                 read_table_bytes(root, entry, limits.index)
-        gone = missing_advice(adopted=entry.adopted)
+        gone = MISSING_ADVICE[entry.adopted]
         data = _open_data(survey, files, source.pool.store_of(number), entry.key, gone)
         if opened is not None:
             index, head = opened

@@ -33,9 +33,9 @@ from shardio.reader._damage import (
     SuppressCorruption as SuppressCorruption,
 )
 from shardio.reader._files import (
+    MISSING_ADVICE as MISSING_ADVICE,
     Fetched as Fetched,
     check_index_file as check_index_file,
-    missing_advice as missing_advice,
 )
 from shardio.reader._find import (
     check_key_feature as check_key_feature,

@@ -28,6 +28,12 @@ from shardio.storage import BlockCache, CachedBlocks, ChangedObjectError, DataFi
 # What a store says of a file that was opened before and is cut, gone or another one now.
 RefusedError: TypeAlias = ShortReadError | NotFoundError | ChangedObjectError
 REFUSED = (ShortReadError, NotFoundError, ChangedObjectError)
+# What to do where a shard is not there any more, and whether it is an adopted one.
+MISSING_ADVICE = {
+    True: "see that it is where it was, or take it out of the dataset with "
+    "`shardio adopt URL --drop-missing`",
+    False: COPY_ADVICE,
+}
 
 
 def map_frames(index: DataFile, head: IndexHead) -> NDArray[np.uint32] | None:
@@ -124,18 +130,7 @@ def wrong_size(data: DataFile, head: IndexHead, key: str, found: str, *, adopted
 
 def missing_shard_error(error: NotFoundError, key: str, *, adopted: bool) -> NotFoundError:
     """Return the error for a shard that is not there any more, made of what its store said."""
-    return NotFoundError(error.what, url=error.url, shard=key, advice=missing_advice(adopted=adopted))
-
-
-def missing_advice(*, adopted: bool) -> str:
-    """Return what to do where a shard is not there any more."""
-    advice = COPY_ADVICE
-    if adopted:
-        advice = (
-            "see that it is where it was, or take it out of the dataset with "
-            "`shardio adopt URL --drop-missing`"
-        )
-    return advice
+    return NotFoundError(error.what, url=error.url, shard=key, advice=MISSING_ADVICE[adopted])
 
 
 @dataclass
