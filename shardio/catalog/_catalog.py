@@ -410,8 +410,8 @@ class Catalog:
 
         def read() -> int:
             text = self.store.get(HINT_KEY, max_bytes=64).strip()
-            # What is not the number of a manifest is not a hint.
-            if not (text.isdigit() and len(text) <= 20):
+            # What is not the number of a manifest, of which 1 is the first, is not a hint.
+            if not (text.isdigit() and len(text) <= 20 and int(text)):
                 raise FormatError("this is not the number of a version", found=text)
             return int(text)
 

@@ -76,6 +76,20 @@ def test_the_hint_is_never_trusted(url, hint):
     assert store.get(HINT_KEY, max_bytes=9) == b"4"
 
 
+@pytest.mark.parametrize("reply", [b"0", b"", b"three"])
+def test_a_hint_that_arrives_damaged_is_asked_for_again(url, reply, monkeypatch):
+    """Where objects cannot be listed it is all that says that there is a dataset."""
+    store = connect(url)
+    get, replies = store.get, [reply]
+
+    def get_damaged(key, **options):
+        return replies.pop() if replies and key == HINT_KEY else get(key, **options)
+
+    monkeypatch.setattr(store, "get", get_damaged)
+    assert Catalog(store).hinted() == 3
+    assert not replies
+
+
 @pytest.mark.parametrize("lost", [(3,), (2, 3), (1, 2, 3)])
 def test_a_hint_beyond_every_manifest_means_that_manifests_are_gone(url, lost):
     """A hint that names a version beyond every manifest MUST be an error: it is written after a commit."""
