@@ -24,7 +24,6 @@ import contextlib
 import dataclasses
 import hashlib
 import io
-import itertools
 import logging
 import os
 import re
@@ -59,7 +58,7 @@ _READ = (
     os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 )
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-_FOLDERS, _SAMPLE = 256, 4  # entries are in so many folders, of which so many tell what all hold
+_FOLDERS, _SAMPLE = 256, 256  # entries are in so many folders, and so many of them tell what all hold
 # A process looks at the whole folder again after adding this share of it, and then makes room for eight such
 # shares: up to eight writers at once stay within the bound, and each further one may exceed it by one share.
 _SHARES = 64
@@ -267,14 +266,20 @@ class BlockCache:
         return CacheUsage(len(found), sum(entry.size for entry in found), self._root)
 
     def room(self) -> int:
-        """Return about how many bytes it may hold: what it has, by a sample, and its disk has free."""
+        """Return how many bytes it may hold: what it has, about, if there is much, and its disk has free."""
         folder = os.path.dirname(self._root)
         while not os.path.isdir(folder):
             folder = os.path.dirname(folder)
         found = os.statvfs(folder)
-        # Names are digests, so that any folder has its share.
-        some = itertools.islice(self._folders(), _SAMPLE)
-        held = sum(entry.size for entry in self._entries(some)) * (_FOLDERS // _SAMPLE)
+        sizes: list[int] = []
+        looked_at = 0
+        for each in self._folders():
+            sizes.extend(entry.size for entry in self._entries([each]))
+            looked_at += 1
+            # Names are digests, so that any folder has its share.
+            if len(sizes) >= _SAMPLE:
+                break
+        held = sum(sizes) * _FOLDERS // looked_at
         return min(self.options.max_bytes, held + found.f_bavail * found.f_frsize)
 
     def clear(self) -> CacheUsage:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.random import Philox
 
-from shardio.order import record_generator
+from shardio.order import _keys, record_generator
 from shardio.order._keys import key, permutation, raw_words, seed_field
 
 
@@ -50,6 +50,12 @@ def test_a_permutation_is_the_stable_argsort_of_its_words():
     """Permutations come from raw words: a stable argsort."""
     raw = Philox(key=key("chunks", 1, 2)).random_raw(500)
     assert permutation(500, "chunks", 1, 2).tolist() == sorted(range(500), key=lambda i: (raw[i], i))
+
+
+def test_words_that_are_equal_keep_their_places_in_a_permutation(monkeypatch):
+    words = np.random.default_rng(0).integers(0, 1000, 5000, dtype=np.uint64)
+    monkeypatch.setattr(_keys, "raw_words", lambda *_: words)
+    assert permutation(5000, "chunks", 0).tolist() == sorted(range(5000), key=lambda i: (words[i], i))
 
 
 def test_the_generator_belongs_to_the_record():

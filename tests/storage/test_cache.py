@@ -14,6 +14,7 @@ import signal
 import stat
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -223,6 +224,17 @@ def test_it_stays_within_its_bound_and_keeps_what_is_used(tmp_path: pathlib.Path
     assert cache.get("n199") == block("n199")
     assert cache.get("n0") is None
     assert cache.usage().num_bytes > 50_000
+
+
+def test_the_room_on_a_full_disk_is_what_it_holds(cache: BlockCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the byte where that is little, however few folders it is in, and about where it is much."""
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=0, f_frsize=4096))
+    assert cache.room() == 0
+    for number in range(600):
+        cache.put(f"n{number}", block(f"n{number}", 100 + number % 7))
+        if number in (0, 20, 200):
+            assert cache.room() == cache.usage().num_bytes
+    assert 0.7 < cache.room() / cache.usage().num_bytes < 1.4
 
 
 def test_what_is_too_large_is_not_stored(tmp_path: pathlib.Path) -> None:
