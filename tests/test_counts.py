@@ -284,7 +284,7 @@ WALKS = {
     "a later read of three": Walk(used_reader, looked_up_together, 7, 11, 15, 19),
     "a later read of three in zstd": Walk(used_zstd, looked_up_together, 12, 33, 55, 55),
     "the first batch, iterated": Walk(reader, first_of_iteration, 17, 73, 168, 169),
-    "the first batch, streamed": Walk(begun_stream, next, 41, 258, 644, 628),
+    "the first batch, streamed": Walk(begun_stream, next, 41, 258, 644, 629),
     "a later batch, streamed": Walk(steady_stream, next, 4, 7, 22, 23),
     "verify": Walk(stored, shardio.verify, 29, 430, 886, 835),
 }
