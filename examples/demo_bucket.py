@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import demo
@@ -57,7 +58,7 @@ def loopback_s3() -> Iterator[str]:
         "AWS_SECRET_ACCESS_KEY": "demo",
         "AWS_DEFAULT_REGION": "us-east-1",
     }
-    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("s3_server.py")), str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             for _ in range(600):

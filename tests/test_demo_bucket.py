@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import importlib
+import runpy
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -57,3 +60,25 @@ def test_the_demo_goes_where_it_is_told(bucket, monkeypatch, arguments: list[str
     monkeypatch.setenv("SHARDIO_DEMO_URL", "gs://told/by-variable")
     bucket.main()
     assert went == [(expected, 800)]
+
+
+def test_the_server_creates_one_object_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of writers that race one wins, as in S3: what the probe before a first commit asks for."""
+    from moto.s3.responses import S3Response
+
+    under_way: list[object] = []
+    most: list[int] = []
+
+    def put_object(response: object) -> object:
+        under_way.append(response)
+        time.sleep(0.01)
+        most.append(len(under_way))
+        under_way.remove(response)
+        return response
+
+    monkeypatch.setattr(S3Response, "put_object", put_object)
+    runpy.run_path(str(EXAMPLES / "s3_server.py"))["create_one_at_a_time"]()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(S3Response.put_object, range(8)))
+    assert answers == list(range(8))
+    assert most == [1] * 8

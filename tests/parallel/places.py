@@ -14,16 +14,15 @@ from typing import Any
 import shardio
 from shardio.errors import NotFoundError
 from tests.servers.processes import held_port, running
-from tests.servers.s3 import make_bucket, options_for
+from tests.servers.s3 import PROGRAM, make_bucket, options_for
 
 
 @contextlib.contextmanager
 def moto_program() -> Iterator[str]:
     """Run moto's S3 as a program, so that processes which are forked here inherit nothing of it."""
-    program = Path(sys.executable).parent / "moto_server"
     with held_port() as port:
         # It writes a line for each request, and stops when they are not read.
-        quiet = f"exec {program} -H 127.0.0.1 -p {port} > /dev/null 2>&1"
+        quiet = f"exec {sys.executable} {PROGRAM} {port} > /dev/null 2>&1"
         with running(["/bin/sh", "-c", quiet], port, env=dict(os.environ)):
             yield f"http://127.0.0.1:{port}"
 

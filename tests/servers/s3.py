@@ -7,7 +7,8 @@ import functools
 import itertools
 import logging
 import os
-import threading
+import pathlib
+import runpy
 from typing import TYPE_CHECKING, Any
 
 from tests.servers.processes import PYTHON, held_port, running
@@ -15,6 +16,8 @@ from tests.servers.processes import PYTHON, held_port, running
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# An S3 server as a program, which takes its port.
+PROGRAM = pathlib.Path(__file__).parents[2] / "examples" / "s3_server.py"
 _numbers = itertools.count()
 CREDENTIALS = {"key": "testing", "secret": "testing"}
 
@@ -46,16 +49,7 @@ def moto() -> Iterator[str]:
 
 @functools.cache
 def _create_one_at_a_time() -> None:
-    """Let writers that race to create one object have one winner: moto looks first and stores then."""
-    from moto.s3.responses import S3Response
-
-    lock, put = threading.Lock(), S3Response.put_object
-
-    def put_object(response: Any) -> Any:
-        with lock:
-            return put(response)
-
-    S3Response.put_object = put_object
+    runpy.run_path(str(PROGRAM))["create_one_at_a_time"]()
 
 
 def make_bucket(endpoint: str, name: str | None = None) -> str:
