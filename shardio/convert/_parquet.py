@@ -221,13 +221,13 @@ def _declared(field: Any) -> Feature | None:
 def _feature(name: str, kind: Any) -> Feature | Unreadable:
     import pyarrow as pa
 
-    tensor = _tensor_shape(kind)
+    tensor = _tensor_layout(kind)
     if _extension_name(kind) == "arrow.json":
         return Feature("json")
     kind = _without_view(kind)
     try:
         plain = _plain_type(kind)
-        _without_runs(pa.array([], kind)).cast(plain)
+        _without_runs(pa.nulls(0, kind)).cast(plain)
     except (pa.ArrowException, TypeError, ValueError) as error:
         return Unreadable(f"column {name!r} is of the type {kind}, which cannot be read ({error!s:.200})")
     shape: list[int | None] = []
@@ -240,7 +240,7 @@ def _feature(name: str, kind: Any) -> Feature | Unreadable:
         if _holds_bytes(inner):
             return Unreadable(f"column {name!r} is of the type {kind}: no feature holds bytes so deep")
         return Feature("json")
-    return Feature(scalar, shape=tuple(shape) if tensor is None else tensor)
+    return Feature(scalar, shape=tuple(shape) if tensor is None else tuple(tensor[0][at] for at in tensor[1]))
 
 
 def _scalar(kind: Any) -> str | None:
@@ -270,6 +270,8 @@ def _plain_type(kind: Any) -> Any:
     import pyarrow as pa
 
     types = pa.types
+    if _extension_name(kind) == "arrow.bool8":
+        return pa.bool_()
     kind = _unwrapped(kind)
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return _plain_type(kind.value_type)
@@ -336,12 +338,11 @@ def _extension_name(kind: Any) -> str | None:
     return str(kind.extension_name) if isinstance(kind, pa.BaseExtensionType) else None
 
 
-def _tensor_shape(kind: Any) -> tuple[int, ...] | None:
-    """Return the sizes of Arrow's tensors of fixed shape in C order, which are stored as flat lists."""
+def _tensor_layout(kind: Any) -> tuple[list[int], list[int]] | None:
+    """Return the shape in which tensors of fixed shape lie in flat lists, and the order of its axes."""
     if _extension_name(kind) != "arrow.fixed_shape_tensor":
         return None
-    order = kind.permutation
-    return tuple(kind.shape) if order is None or list(order) == sorted(order) else None
+    return kind.shape, kind.permutation or list(range(len(kind.shape)))
 
 
 def _rows_of(batch: Any, missing: Counter[str], casts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -449,7 +450,7 @@ def _values(column: Any, feature: Feature) -> list[Any]:
     if (kind := _without_view(column.type)) != column.type:
         # pyarrow's cast of views gives arrays without their last lists (seen in 26.0).
         column = pa.array(column.to_pylist(), kind)
-    tensor = _tensor_shape(kind)
+    tensor = _tensor_layout(kind)
     plain = _plain_type(kind)
     while isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
@@ -461,7 +462,8 @@ def _values(column: Any, feature: Feature) -> list[Any]:
     rows = _arrays(column) if feature.kind == "number" else None
     values: list[Any] = column.to_pylist() if rows is None else list(rows)
     if tensor is not None:
-        return [None if value is None else np.reshape(value, tensor) for value in values]
+        shape, axes = tensor
+        return [None if value is None else np.reshape(value, shape).transpose(axes) for value in values]
     return values
 
 
@@ -819,18 +821,7 @@ class ArrowTable(_ArrowRows):
             return pa.Table.from_batches([place])
         if isinstance(place, pa.Table):
             return place
-        if hasattr(place, "to_arrow"):
-            return place.to_arrow()
-        # An index that is more than row numbers is data.
-        plain = type(place.index).__name__ == "RangeIndex" and place.index.name is None
-        try:
-            return pa.Table.from_pandas(place if plain else place.reset_index(), preserve_index=False)
-        except (pa.ArrowException, OverflowError) as error:
-            raise SchemaError(
-                f"Arrow has no type for the values of {_odd_columns(place)}",
-                found=str(error.args[0]),
-                advice="give the column one type, as in df.astype({'NAME': 'float64'}), or drop it",
-            ) from error
+        return _of_polars(place) if hasattr(place, "to_arrow") else _of_pandas(place)
 
     @cached_property
     def _heads(self) -> list[_Head | BadRecord]:
@@ -871,7 +862,45 @@ def _digest(rows: Iterable[Any]) -> str:
     return digest.hexdigest()
 
 
-def _odd_columns(frame: Any) -> str:
+def _of_polars(frame: Any) -> Any:
+    import pyarrow as pa
+
+    # Of Python objects polars gives Arrow their addresses in memory.
+    if objects := [repr(name) for name, kind in frame.schema.items() if str(kind) == "Object"]:
+        raise SchemaError(
+            f"column {', '.join(objects)} holds Python objects, which Arrow has no type for",
+            advice="drop it, or write rows: shardio.from_generator(df.to_dicts(), url)",
+        )
+    try:
+        return frame.to_arrow()
+    except pa.ArrowException as error:
+        raise SchemaError(
+            "Arrow has no type for a column of this table",
+            found=str(error.args[0]),
+            advice="cast the column, as in df.cast({'NAME': polars.Float64}), or drop it",
+        ) from error
+
+
+def _of_pandas(frame: Any) -> Any:
+    import pyarrow as pa
+
+    # An index that is more than row numbers is data.
+    plain = type(frame.index).__name__ == "RangeIndex" and frame.index.name is None
+    try:
+        return pa.Table.from_pandas(frame if plain else frame.reset_index(), preserve_index=False)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        what = "the index and the columns of this table cannot be columns of one"
+        advice = "give each a name of its own, or drop the index"
+        if odd := _odd_columns(frame):
+            what = f"Arrow has no type for the values of column {', '.join(odd)}"
+            advice = (
+                "give the column one type, as in df.astype({'NAME': 'float64'}), drop it, or write rows: "
+                "shardio.from_generator(df.to_dict('records'), url)"
+            )
+        raise SchemaError(what, found=str(error.args[0]), advice=advice) from error
+
+
+def _odd_columns(frame: Any) -> list[str]:
     """Name the columns of a frame of pandas that cannot be columns of Arrow."""
     import pyarrow as pa
 
@@ -879,9 +908,9 @@ def _odd_columns(frame: Any) -> str:
     for name, column in frame.items():
         try:
             pa.array(column, from_pandas=True)
-        except (pa.ArrowException, OverflowError):
+        except (pa.ArrowException, OverflowError, TypeError):
             odd.append(repr(name))
-    return f"column {', '.join(odd)}" if odd else "the index"
+    return odd
 
 
 class _Head(NamedTuple):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -74,21 +76,56 @@ def test_a_column_of_pandas_without_one_type_is_named(tmp_path):
     assert not (tmp_path / "ds").exists()
 
 
-class Polars:
-    """A stand-in of its frames, which have this one method: the tests do not install polars."""
+def test_an_index_or_columns_of_pandas_without_names_of_their_own(tmp_path):
+    for df in (
+        pd.DataFrame([[1, 2]], columns=["a", "a"]),
+        pd.DataFrame({"x": [1]}, index=pd.Index([5], name="x")),
+        pd.DataFrame({"x": [1, 2]}, index=pd.Index([1, "two"])),
+    ):
+        with pytest.raises(SchemaError, match="give each a name of its own, or drop the index"):
+            shardio.from_pandas(df, tmp_path / "ds")
+        df.columns = ["a", "b"][: len(df.columns)]
+        assert len(shardio.from_pandas(df.reset_index(drop=True), tmp_path / "ds", mode="overwrite")) == len(
+            df
+        )
+        shutil.rmtree(tmp_path / "ds")
 
-    def to_arrow(self):
-        return TABLE
 
-    def collect(self):
-        return self
-
-
-Polars.__module__, Polars.__name__ = "polars.dataframe.frame", "DataFrame"
+@pytest.mark.parametrize(
+    ("values", "advised"),
+    [
+        ([np.ones((2, 2)), np.zeros((2, 2))], "rows"),
+        ([1j, 2j], "rows"),
+        (pd.arrays.SparseArray([0, 1]), "one type"),
+        ([2**70, 1], "one type"),
+    ],
+)
+def test_the_advice_for_columns_that_arrow_has_no_type_for(tmp_path, values, advised):
+    df = pd.DataFrame({"odd": values})
+    with pytest.raises(SchemaError, match=r"astype\(.*from_generator\(df\.to_dict\('records'\), url\)"):
+        shardio.from_pandas(df, tmp_path / "ds")
+    if advised == "rows":
+        ds = shardio.from_generator(df.to_dict("records"), tmp_path / "ds")
+    else:
+        ds = shardio.from_pandas(df.astype({"odd": "float64"}), tmp_path / "ds")
+    assert all(np.array_equal(record["odd"], value) for record, value in zip(ds, values, strict=True))
 
 
 def test_frames_of_polars(tmp_path):
-    assert len(shardio.from_polars(Polars(), tmp_path / "ds")) == 3
+    frame = pl.from_arrow(TABLE)
+    for number, df in enumerate((frame, frame.lazy())):
+        ds = shardio.from_polars(df, tmp_path / f"{number}")
+        assert [record["word"] for record in ds] == ["a", "b", "c"]
+
+
+def test_polars_objects_are_refused_and_not_their_addresses_written(tmp_path):
+    df = pl.DataFrame({"n": [1], "odd": pl.Series([{"a"}], dtype=pl.Object)})
+    with pytest.raises(SchemaError, match="column 'odd' holds Python objects"):
+        shardio.from_polars(df, tmp_path / "ds")
+    big = pl.DataFrame({"n": pl.Series([1], dtype=pl.Int128)})
+    with pytest.raises(SchemaError, match=r"df\.cast\(\{'NAME': polars\.Float64\}\)"):
+        shardio.from_polars(big, tmp_path / "ds")
+    assert len(shardio.from_polars(big.cast({"n": pl.Float64}), tmp_path / "ds")) == 1
 
 
 def test_tables_are_sources_of_convert(tmp_path):

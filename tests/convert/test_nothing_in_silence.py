@@ -705,6 +705,16 @@ def arrow_columns() -> dict[str, tuple[Any, str, list[Any]]]:
             "int32[2,2]",
             [[[1, 2], [3, 4]]] * 2,
         ),
+        "tensor in another order": (
+            pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12).reshape(2, 2, 3).transpose(0, 2, 1)),
+            "int64[3,2]",
+            np.arange(12).reshape(2, 2, 3).transpose(0, 2, 1).tolist(),
+        ),
+        "bool8": (
+            pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0], pa.int8())),
+            "bool",
+            [True, False],
+        ),
         "runs": (
             pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array([7, 8])),
             "int64",
