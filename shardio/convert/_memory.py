@@ -101,16 +101,24 @@ def from_generator(
         raise TypeError(message)
     rest = iter(given)
     first = list(itertools.islice(rest, LOOK_AT)) if schema is None else []
-    if first and isinstance(first[0], Mapping):
+    inferred = bool(first) and isinstance(first[0], Mapping)
+    if inferred:
         samples = [Sample(f"value {number}", value) for number, value in enumerate(first)]
         try:
             schema = infer_from_values(_Values(), samples, None)
         except SchemaError as error:
-            # Nothing is left out here.
-            error.advice = (error.advice or "").removesuffix(f", or {SKIP}")
+            # Here a schema names every feature, and nothing is left out.
+            advice, _, _ = (error.advice or "").partition(f", or {SKIP}")
+            others = " beside the other features" if len(first[0]) > 1 else ""
+            error.advice = "give its values one type" if "None" in advice else advice + others
             raise
-    with DatasetWriter(url, schema, **options) as out:
-        out.write_many(itertools.chain(first, rest), split)
+    try:
+        with DatasetWriter(url, schema, **options) as out:
+            out.write_many(itertools.chain(first, rest), split)
+    except SchemaError as error:
+        if inferred:
+            error.advice = error.advice or "say what is meant with schema=, which names every feature"
+        raise
     return _reader(url, split, out.version, options)
 
 

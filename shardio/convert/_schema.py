@@ -669,17 +669,38 @@ def _merged_shape(seen: _FeatureValues) -> tuple[int | None, ...] | None:
 
 
 def _type_of(value: Any) -> tuple[str | None, tuple[int, ...]]:
-    """Return the type of a value and its shape; no type for an empty list, which could be of any."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.dtype.name, value.shape
+    """Return the type of a value and its shape; no type for an empty list, which could be of any.
+
+    What no feature takes is json, too, whose writer says so: there it is known in which record.
+    """
     if isinstance(value, list | tuple):
         return _type_of_list(list(value))
-    if isinstance(value, bytes | bytearray):
+    if isinstance(value, bytes | bytearray | memoryview):
         return image_type(bytes(value[:16])) or "bytes", ()
+    if not isinstance(value, str) and hasattr(value, "dtype") and hasattr(value, "shape"):
+        return _type_of_array(value)
     return _type_of_one(value), ()
 
 
+def _type_of_array(value: Any) -> tuple[str | None, tuple[int, ...]]:
+    """Return type and shape of an array or scalar of NumPy's, or of a tensor, which is written as one."""
+    kind = getattr(value.dtype, "kind", "")
+    if kind == "O":
+        return _type_of(value.tolist())
+    name = {"U": "text", "S": "bytes"}.get(kind) or getattr(value.dtype, "name", "")
+    name = name or str(value.dtype).removeprefix("torch.")
+    try:
+        Feature(name, shape=(None,) * len(value.shape))
+    except ValueError:
+        return "json", ()
+    return name, tuple(value.shape)
+
+
 def _type_of_one(value: Any) -> str:
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, np.generic):
+        return _type_of_array(value)[0] or "json"
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -688,7 +709,8 @@ def _type_of_one(value: Any) -> str:
         return "uint64" if 0 <= value < 2 * INT64_LIMIT else "json"
     if isinstance(value, float | complex):
         return "float64" if isinstance(value, float) else "complex128"
-    return "text" if isinstance(value, str) else "json"
+    # A Pillow image is written as a PNG.
+    return "image" if hasattr(value, "getbands") else "json"
 
 
 def _type_of_list(items: list[Any]) -> tuple[str | None, tuple[int, ...]]:

@@ -10,6 +10,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
+from PIL import Image
 
 import shardio
 from shardio import Feature
@@ -155,6 +157,35 @@ def test_what_a_generator_yields(tmp_path):
         assert ds.features["parts"].short == "int64[?]"
 
 
+@pytest.mark.parametrize(
+    ("value", "short", "read"),
+    [
+        (np.str_("wren"), "text", "wren"),
+        (np.bytes_(b"wren"), "bytes", b"wren"),
+        (memoryview(b"wren"), "bytes", b"wren"),
+        (np.array(["a", "bc"]), "text[2]", ["a", "bc"]),
+        (np.array(["a", "bc"], object), "text[2]", ["a", "bc"]),
+        ([np.float32(1), np.float32(2)], "float32[2]", [1.0, 2.0]),
+        (np.zeros((0, 2), ">i4"), "int32[?,2]", []),
+        (torch.ones(2, 3, dtype=torch.float16), "float16[2,3]", [[1.0] * 3] * 2),
+        (torch.tensor(True), "bool", True),
+    ],
+)
+def test_values_are_inferred_as_they_are_written(tmp_path, value, short, read):
+    """NumPy's text, tensors and views of bytes, which a writer takes, get the type of what they hold."""
+    ds = shardio.from_generator([{"a": value}], tmp_path / "ds")
+    assert ds.features["a"].short == short
+    found = ds[0]["a"]
+    assert (found.tolist() if isinstance(found, np.ndarray | np.generic) else found) == read
+
+
+def test_pillow_images_are_inferred_as_images(tmp_path):
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    ds = shardio.from_generator([{"a": Image.fromarray(pixels)}], tmp_path / "ds")
+    assert ds.features["a"].short == "image"
+    assert np.array_equal(shardio.open(tmp_path / "ds", decode="image")[0]["a"], pixels)
+
+
 def test_bytes_and_nothing(tmp_path):
     assert list(shardio.from_generator([b"a", b"b"], tmp_path / "bytes")) == [b"a", b"b"]
     assert len(shardio.from_generator([], tmp_path / "none", schema={"n": "int64"})) == 0
@@ -164,9 +195,17 @@ def test_values_that_do_not_fit_publish_nothing(tmp_path):
     with pytest.raises(SchemaError, match=re.escape('schema={"a": "json"}')) as caught:
         shardio.from_generator([{"a": 1}, {"a": "x"}], tmp_path / "ds")
     assert "on_error" not in str(caught.value)
+    two = [{"a": 1, "b": 0}, {"a": "x", "b": 1}]
+    with pytest.raises(SchemaError, match=re.escape('schema={"a": "json"} beside the other features')):
+        shardio.from_generator(two, tmp_path / "ds")
+    with pytest.raises(SchemaError, match=r"'a' are of different types.*; give its values one type"):
+        shardio.from_generator([{"a": 1}, {"a": b"x"}], tmp_path / "ds")
     late = [{"a": n} for n in range(1500)] + [{"a": "x"}]
-    with pytest.raises(SchemaError, match="'a'"):
+    with pytest.raises(SchemaError, match=r"'a'.*row 1500.*; say what is meant with schema="):
         shardio.from_generator(late, tmp_path / "ds")
+    for odd in (np.datetime64("2020-01-01"), np.zeros(2, [("x", "i4")]), np.longdouble(1), {1}):
+        with pytest.raises(SchemaError, match=r"feature 'a' .*row 0\)"):
+            shardio.from_generator([{"a": odd}], tmp_path / "ds")
     with pytest.raises(TypeError, match="from_generator takes"):
         shardio.from_generator(5, tmp_path / "ds")
     with pytest.raises(shardio.errors.NotFoundError):
