@@ -173,7 +173,7 @@ def _is_number(text: str) -> bool:
     number = float(text)
     if not math.isfinite(number):
         return "inf" in text.lower()
-    return abs(number) < _EXACT or _INTEGER.fullmatch(text) is None
+    return abs(number) < _EXACT or not text.lstrip("+-").isdecimal()
 
 
 class _Table(NamedTuple):
