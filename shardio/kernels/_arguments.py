@@ -245,30 +245,6 @@ def as_frame_tables(
     return views, ends, number
 
 
-def as_blocks(
-    blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.uint32]]], views: Sequence[NDArray[np.uint8]]
-) -> list[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
-    """Check the stops and checksums of the blocks of buffers.
-
-    Raises:
-        ValueError: there are not as many as buffers, or not as many checksums as stops.
-        IndexError: blocks are not one behind the other, or not in their buffer.
-    """
-    if len(blocks) != len(views):
-        raise ValueError(f"expected the blocks of as many buffers, found {len(blocks)} and {len(views)}")
-    checked = []
-    for (stops, crcs), view in zip(blocks, views, strict=True):
-        stop = as_offsets(stops, "stops")
-        if stop.size != crcs.size or crcs.dtype != np.uint32 or crcs.ndim != 1:
-            raise ValueError(
-                f"expected as many checksums (uint32) as stops of blocks, found {crcs.size} and {stop.size}"
-            )
-        if stop.size and (stop[0] < 0 or stop[-1] > view.size or bool((stop[1:] < stop[:-1]).any())):
-            raise IndexError(f"blocks end at {stop.tolist()}, which is not in a buffer of {view.size} bytes")
-        checked.append((stop, np.ascontiguousarray(crcs)))
-    return checked
-
-
 def as_parts(outs: Sequence[NDArray[np.uint8]], sizes: NDArray[np.int64]) -> None:
     """Check that there is an array for each part, which takes exactly its bytes.
 

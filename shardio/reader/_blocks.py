@@ -42,7 +42,6 @@ _BOUNDS = {
     Framing.LINES: (0, -1, 1),
     Framing.TAR_SAMPLE: (0, 0, 1),
 }
-_NO_STOPS, _NO_CRCS = np.zeros(0, np.int64), np.zeros(0, np.uint32)
 
 
 def shard_index(
@@ -82,29 +81,15 @@ def _decode(compression: Compression, limits: Limits, stored: Buffer, size: int)
 
 
 class FetchedFrames(NamedTuple):
-    """Bytes of some blocks, and where the frames of consecutive rows are in them.
+    """A block, compared, and where the frames of consecutive rows are in it.
 
     Attributes:
-        buffer: the blocks, decoded.
+        buffer: the block, decoded.
         edges: uint32 [rows + 1], where each frame begins, and where the last one stops.
-        stops, crcs: int64 and uint32 [blocks], where each block stops and its CRC-32C, which are to be
-            compared; empty where they were, or need not be.
-        again: fetches blocks that are not right once more, and compares them: they may have been hurt on
-            their way only. It raises what `fetch_frames` says.
     """
 
     buffer: Buffer
     edges: NDArray[np.uint32]
-    stops: NDArray[np.int64] = _NO_STOPS
-    crcs: NDArray[np.uint32] = _NO_CRCS
-    again: Callable[[], list[FetchedFrames]] | None = None
-
-    def in_wrong_blocks(self) -> NDArray[np.bool_]:
-        """Return which frames are in blocks that are not right, bool [rows]."""
-        starts = np.concatenate([[0], self.stops[:-1]])[: self.stops.size]
-        right = kernels.crc32c_many(self.buffer, starts, self.stops) == self.crcs
-        wrong = np.append(~right, False)  # the last entry stands for frames that need not be compared
-        return wrong[np.searchsorted(self.stops, self.edges[1:], side="left")]
 
 
 class WrongBlock(NamedTuple):
@@ -159,14 +144,20 @@ class BlockReader:
         self.row_stops = memoryview(self.head.block_row_stop)
         self.column, self.data, self.frames, self._kept = column, data, frames, kept
 
-    def begin(self, runs: Sequence[tuple[int, int]]) -> Callable[[], list[FetchedRun]]:
+    def begin(
+        self, runs: Sequence[tuple[int, int]], *, gap: int | None = None
+    ) -> Callable[[], list[FetchedRun]]:
         """Send the requests that runs `[first, stop)` of blocks need, and return what waits for them.
+
+        Args:
+            runs: of blocks.
+            gap: stored bytes that may be fetched needlessly to save a request; None for what suits most.
 
         Raises:
             CorruptBlockError, FormatError, StaleIndexError, NotFoundError, StorageError: with shard, row and
                 bytes; when waited for, or when blocks are opened.
         """
-        wait_frames, wait_data = self.frames.begin(runs), self.data.begin(runs)
+        wait_frames, wait_data = self.frames.begin(runs), self.data.begin(runs, gap=gap)
         return lambda: [
             FetchedRun(self, *each) for each in zip(runs, wait_frames(), wait_data(), strict=True)
         ]

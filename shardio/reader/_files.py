@@ -256,13 +256,16 @@ class BlockSource:
     fixed: bool = False
     known_end: KnownEnd | None = None
 
-    def begin(self, runs: Sequence[tuple[int, int]], *, cached: bool = True) -> Callable[[], list[Fetched]]:
+    def begin(
+        self, runs: Sequence[tuple[int, int]], *, cached: bool = True, gap: int | None = None
+    ) -> Callable[[], list[Fetched]]:
         """Send the requests for some runs `[first, stop)` of blocks and return what waits for the bytes.
 
         Args:
             runs: of blocks, each at least one.
             cached: what the cache holds may be taken from there; without, a reply must also prove that it is
                 of the object that was opened.
+            gap: bytes that may be fetched needlessly to save a request; None for what suits most.
 
         Raises:
             FormatError, StaleIndexError, NotFoundError: the file is shorter than it must be, or gone; when
@@ -283,7 +286,7 @@ class BlockSource:
         if not cached:
             # If the wrong bytes were another object's, so are its size and ETag.
             self.file.invalidate()
-        wait = self.file.begin_read(starts, stops, checksummed=checksummed) if flat else list
+        wait = self.file.begin_read(starts, stops, checksummed=checksummed, gap=gap) if flat else list
 
         def finish() -> list[Fetched]:
             try:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from shardio.format import Compression
-from shardio.reader._blocks import FetchedFrames
-from shardio.storage import begin_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +15,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.errors import ShardioError
+    from shardio.reader._blocks import FetchedFrames
     from shardio.reader._shard import OpenShard
-    from shardio.storage import DataFile, NamedFile
+    from shardio.storage import NamedFile
 
     Frames: TypeAlias = list[FetchedFrames]
 
@@ -50,34 +49,6 @@ class RowRun(NamedTuple):
     def refusal(self) -> ShardioError | None:
         """Return the error of rows behind the end of a shard that was found to be cut; else None."""
         return self.shard.blocks.data.refusal([self.blocks])
-
-    def range(self) -> tuple[DataFile, int, int] | None:
-        """Return the range of their blocks, if nothing else of them need be fetched, else None."""
-        if not self.shard.ranged or not self.shard.blocks.has_right_column:
-            return None
-        head, (first, stop) = self.shard.head, self.blocks
-        return self.shard.data, head.block_bounds(first)[0], head.block_bounds(stop - 1)[1]
-
-    def frames_in(self, data: memoryview) -> FetchedFrames:
-        """Return the frames in the range that `range` says; they are to be compared."""
-        head, blocks, run = self.shard.head, self.shard.blocks, self.blocks
-        assert blocks.column is not None  # noqa: S101 - for the type checker
-        blocks.stats.bytes_read += len(data)
-        blocks.stats.blocks_opened += run[1] - run[0]
-        first, stop = head.block_rows(run[0])[0], head.block_rows(run[1] - 1)[1]
-        numbers = np.arange(*run)
-        bases = head.starts_of_blocks(numbers)
-        # They fill their blocks, so that each begins where the one before stops.
-        edges = np.zeros(stop - first + 1, np.uint32)
-        shift = np.repeat(bases - bases[0], head.rows_of_blocks(numbers))
-        np.add(blocks.column[first:stop], shift, out=edges[1:], casting="unsafe")
-        edges = edges[self.first - first : self.stop - first + 1]
-        stops = head.block_stop[slice(*run)].astype(np.int64) - bases[0]
-        return FetchedFrames(data, edges, stops, head.block_crc32c[slice(*run)], self._frames_again)
-
-    def _frames_again(self) -> list[FetchedFrames]:
-        self.shard.blocks.stats.refetched += 1
-        return _begin_shard([self])()[0]
 
 
 def frames_in_cache(
@@ -117,17 +88,6 @@ def fetch_frames(runs: Sequence[RowRun]) -> Iterator[tuple[list[int], Callable[[
     Raises:
         StorageError: the environment failed.
     """
-    ranges = [run.range() for run in runs]
-    known = [each for each in ranges if each is not None]
-    wait = begin_together(known) if len(known) == len(runs) else None
-    if wait is not None:
-        # All of one store, plain and to be compared. What did not come is begun together.
-        begun = [
-            _begin_shard([run]) if data is None else partial(_frames_in, run, data)
-            for run, data in zip(runs, wait(), strict=True)
-        ]
-        yield from (([k], each) for k, each in enumerate(begun))
-        return
     by_shard: dict[int, list[int]] = {}
     for k, run in enumerate(runs):
         by_shard.setdefault(id(run.shard), []).append(k)
@@ -144,7 +104,8 @@ def fetch_frames(runs: Sequence[RowRun]) -> Iterator[tuple[list[int], Callable[[
 
 def _begin_shard(runs: Sequence[RowRun]) -> Callable[[], list[Frames]]:
     """Send the requests for runs of rows of one shard; return what waits for the frames of each."""
-    wait = runs[0].shard.blocks.begin([run.blocks for run in runs])
+    # What is between runs is of other ranks, or of other times.
+    wait = runs[0].shard.blocks.begin([run.blocks for run in runs], gap=0)
     return lambda: [found.frames(run.first, run.stop) for run, found in zip(runs, wait(), strict=True)]
 
 
@@ -152,7 +113,3 @@ def _read_shard(runs: Sequence[RowRun]) -> list[Frames]:
     found = _begin_shard(runs)()
     runs[0].shard.drop_pages()
     return found
-
-
-def _frames_in(run: RowRun, data: memoryview) -> list[Frames]:
-    return [[run.frames_in(data)]]

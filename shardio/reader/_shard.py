@@ -52,7 +52,6 @@ class OpenShard:
         begin_rows: sends the requests for the blocks of rows, int64 ascending; returns what waits for their
             payloads.
         has_frame_runs: windows take runs of its frames, as blocks have them.
-        ranged: nothing of its blocks but their stored bytes need be fetched, and these are compared.
         explain: makes an error of what a store says of a file that is cut, gone or another one.
     """
 
@@ -110,9 +109,9 @@ class OpenShard:
             kept=kept if framed and not plain and head.rows > head.blocks else None,
         )
         self.in_place = MappedRows(files, self.blocks, own) if cuts else None
-        self.ranged = mapped is None and plain and verify and cache is None
+        compared = mapped is None and plain and verify and cache is None and alone
         has_checksums = held is not None and head.block_records_crc32c is not None
-        self.alone = FramesAlone(files, self.blocks) if self.ranged and has_checksums and alone else None
+        self.alone = FramesAlone(files, self.blocks) if compared and has_checksums else None
         self.record = (self.in_place or self.alone or self.blocks).record
         self.begin_rows = (self.alone or self.blocks).begin_rows
         self.has_frame_runs = framed and not head.gaps and not head.stream and not cuts

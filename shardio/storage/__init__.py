@@ -37,7 +37,6 @@ from shardio.storage._obstore import fork_is_meant as fork_is_meant
 from shardio.storage._remote import (
     RemoteStore as RemoteStore,
     Upload as Upload,
-    begin_together as begin_together,
     unlisted as unlisted,
     upload_of as upload_of,
 )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from shardio.ranges import Coalesced, coalesce, scatter
 from shardio.storage._client import FetchMany, Response
@@ -256,45 +256,6 @@ def _calls(sender: Sender, path: str, pieces: Sequence[Piece], most: int) -> lis
             runs.append([(start, stop)])
             size = stop - start
     return [together(reader.fetch_many, path, run) for run in runs]
-
-
-class RangeOf(NamedTuple):
-    """A range of an object, whose responses are held to an identity."""
-
-    path: str
-    identity: ObjectIdentity
-    start: int
-    stop: int
-
-
-def begin_scattered(
-    sender: Sender, ranges: Sequence[RangeOf]
-) -> Callable[[], list[memoryview | None]] | None:
-    """Send a request for each of some ranges and return what waits, None where they must go one by one.
-
-    The caller has checksums; neighbours of one object go in one call of the engine. Where a call fails its
-    ranges have None for bytes.
-    """
-    if not sender.batches.closed:
-        return None
-    longest = sender.tuning.max_request_bytes
-    requests: list[Request] = []
-    for path, of_one in itertools.groupby(ranges, key=itemgetter(0)):
-        some = list(of_one)
-        fit = all(0 < stop - start <= longest and known.reaches(stop) for _, known, start, stop in some)
-        calls = _calls(sender, path, [(each.start, each.stop) for each in some], _TOGETHER) if fit else None
-        if calls is None:
-            return None
-        requests += calls
-    wait = Pending(sender, requests, apart=True).begin()
-
-    def finish() -> list[memoryview | None]:
-        found: list[memoryview | None] = []
-        for request, views in zip(requests, wait(), strict=True):
-            found += [None] * request.count if views is None else views
-        return found
-
-    return finish
 
 
 def _fail(error: Exception) -> NoReturn:

@@ -15,7 +15,7 @@ import pathlib
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.storage._backends import Backend, fingerprint
@@ -29,7 +29,7 @@ from shardio.storage._errors import (
     raise_storage_error,
     storage_error,
 )
-from shardio.storage._fetch import ObjectIdentity, RangeOf, RangeReader, begin_scattered
+from shardio.storage._fetch import ObjectIdentity, RangeReader
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._requests import PerProcess
 from shardio.storage._store import (
@@ -247,27 +247,6 @@ class RemoteFile(DataFile):
         """Do nothing: connections belong to the store."""
 
 
-def begin_together(
-    ranges: Sequence[tuple[DataFile, int, int]],
-) -> Callable[[], list[memoryview | None]] | None:
-    """Send a request for each of some ranges of several objects, and return what waits for all of them.
-
-    That costs less than to begin each by itself, and who waits is woken once. What did not come is asked for
-    again by itself, which says what is wrong with it.
-
-    Args:
-        ranges: of each the file, start and stop; the caller has checksums to compare the bytes with.
-
-    Returns:
-        What waits, for the bytes of each range in the order asked, None where they did not come; or None
-        where these are not objects of one store, or its engine does not do it now.
-    """
-    store = getattr(ranges[0][0], "store", None) if ranges else None
-    if store is None or any(getattr(file, "store", None) is not store for file, _, _ in ranges):
-        return None
-    return cast("RemoteStore", store).begin_apart(cast("Sequence[tuple[RemoteFile, int, int]]", ranges))
-
-
 class RemoteStore(Store):
     """Objects under a bucket's prefix, or under the URL of a web server.
 
@@ -344,18 +323,6 @@ class RemoteStore(Store):
             self._begin_ranges, key, identity, ranges, engine=engine, checksummed=checksummed, gap=gap
         )
         return functools.partial(self._await_ranges, begin(), begin, os.getpid(), key, identity, ranges)
-
-    def begin_apart(
-        self, ranges: Sequence[tuple[RemoteFile, int, int]]
-    ) -> Callable[[], list[memoryview | None]] | None:
-        """Do what `begin_together` does with files of this store."""
-        path_of = self._backend.path_of
-        wanted = [RangeOf(path_of(file.key), file.identity, start, stop) for file, start, stop in ranges]
-        wait, home = begin_scattered(self._sender.current(), wanted), os.getpid()
-        if wait is None:
-            return None
-        # In a forked child: the thread that the answer would come from stayed with the parent.
-        return lambda: wait() if os.getpid() == home else [None] * len(wanted)
 
     def _begin_ranges(
         self, key: str, identity: ObjectIdentity, ranges: tuple[Offsets, Offsets], **options: Any

@@ -387,13 +387,11 @@ class Pending:
     Args:
         sender: of this process.
         requests: what to send.
-        apart: one that fails leaves the others, and has None for an answer.
     """
 
-    def __init__(self, sender: Sender, requests: Sequence[Request], *, apart: bool = False) -> None:
+    def __init__(self, sender: Sender, requests: Sequence[Request]) -> None:
         self.sender = sender
         self.lock = threading.Lock()
-        self._apart = apart
         self._calls = [_Call(self, request) for request in requests]
         self._left = len(self._calls)
         # Held until everything is answered, or something failed.
@@ -440,13 +438,7 @@ class Pending:
         """Look after all requests; return the seconds until the next is due, and whether it pauses."""
         due = float("inf"), False
         for call in self._calls:
-            try:
-                due = min(due, call.attend())
-            except RetryError:
-                if not self._apart:
-                    raise
-                call.stop()
-                self.finished()
+            due = min(due, call.attend())
         return due
 
     def finished(self) -> None:

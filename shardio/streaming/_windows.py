@@ -180,7 +180,7 @@ def load_parts(
         if kept is not None:
             return [kept]
     if fetched is not None:
-        dealt = _dealt(fetched, component, pieces, damage, part, rows, memory)
+        dealt = _dealt(fetched, component, pieces, part, rows, memory)
         if dealt is not None:
             return dealt
     loading = _loaded(component, pieces, damage, fetched)
@@ -202,29 +202,10 @@ def _without_blocks(component: Component, pieces: Pieces) -> WindowData | None:
     return WindowData([memoryview(b"".join(payloads))], table, component, pieces)
 
 
-def _whole_frames(
-    fetched: list[list[FetchedFrames] | None] | None, component: Component, pieces: Pieces, damage: Damage
-) -> list[FetchedFrames] | None:
-    """Return the frames of pieces, compared; None where some are damaged, if that is to be skipped.
-
-    Args:
-        fetched: of the pieces, as `_fetched` returns them; where it is None, frames are made of payloads.
-        component, pieces, damage: the dataset, which rows, and what to do about damage.
-    """
-    if fetched is None:
-        return _framed(_loaded(component, pieces, damage))
-    if any(each is None for each in fetched):
-        return None
-    found: list[FetchedFrames] = []
-    for frames in itertools.chain.from_iterable(each for each in fetched if each is not None):
-        right = [frames]
-        if frames.again is not None and frames.in_wrong_blocks().any():
-            with SuppressCorruption(skips=damage.skips) as skipped:
-                right = frames.again()
-            if skipped.error is not None:
-                return None
-        found += right
-    return found
+def _whole(fetched: Sequence[list[FetchedFrames] | None]) -> list[FetchedFrames] | None:
+    """Return the frames of pieces, one after another; None where some are damaged."""
+    found = [each for each in fetched if each is not None]
+    return [*itertools.chain.from_iterable(found)] if len(found) == len(fetched) else None
 
 
 def _framed(loading: _Loading) -> list[FetchedFrames] | None:
@@ -289,7 +270,7 @@ def _put_down(
     sink: Sink,
 ) -> WindowData | None:
     """Return where rows are on a local disk; None where it does not take them, or some are skipped."""
-    frames = _whole_frames(fetched, component, pieces, damage)
+    frames = _framed(_loaded(component, pieces, damage)) if fetched is None else _whole(fetched)
     if frames is None:
         return None
     assert sink.scratch is not None  # noqa: S101 - for the type checker
@@ -421,7 +402,6 @@ def _dealt(
     fetched: Sequence[list[FetchedFrames] | None],
     component: Component,
     pieces: Pieces,
-    damage: Damage,
     part: NDArray[np.int64],
     rows: Sequence[NDArray[np.int64] | None],
     memory: Memory,
@@ -430,7 +410,7 @@ def _dealt(
 
     Args:
         fetched: of the pieces, as `_fetched` returns them.
-        component, pieces, damage: the dataset, which rows, and what to do about damage.
+        component, pieces: the dataset, and which rows.
         part: int64 [rows], the number of the part that each row belongs to, from 0 on.
         rows: the rows of each part; None for all.
         memory: for the payloads.
@@ -438,9 +418,9 @@ def _dealt(
     Returns:
         None where some are damaged, if that is to be skipped: it goes block by block.
     """
-    if any(each is None for each in fetched):
+    frames = _whole(fetched)
+    if frames is None:
         return None
-    frames = list(itertools.chain.from_iterable(each for each in fetched if each is not None))
     edges = [each.edges for each in frames]
     # Between the frames of two buffers nothing is one.
     seams = np.cumsum([each.size for each in edges])[:-1] - 1
@@ -449,29 +429,11 @@ def _dealt(
     sizes = np.bincount(part, lengths, minlength=len(rows)).astype(np.int64).tolist()
     leased = [memory.take(size) for size in sizes]
     outs = [lease.bytes[:size] for lease, size in zip(leased, sizes, strict=True)]
-    while isinstance(tables := _partition_frames(frames, part, outs), int):
-        again = frames[tables].again
-        assert again is not None  # noqa: S101 - for the type checker; what is compared can be fetched again
-        with SuppressCorruption(skips=damage.skips) as skipped:
-            frames[tables : tables + 1] = again()
-        if skipped.error is not None:
-            return None
+    tables = kernels.partition_frames([each.buffer for each in frames], edges, part, outs)
     return [
         WindowData([memoryview(values)], table, component, pieces, lease, rows=own)
         for values, table, lease, own in zip(outs, tables, leased, rows, strict=True)
     ]
-
-
-def _partition_frames(
-    frames: Sequence[FetchedFrames], part: NDArray[np.int64], outs: Sequence[NDArray[np.uint8]]
-) -> list[NDArray[np.uint32]] | int:
-    return kernels.partition_frames(
-        [each.buffer for each in frames],
-        [each.edges for each in frames],
-        [(each.stops, each.crcs) for each in frames],
-        part,
-        outs,
-    )
 
 
 def _loaded(
@@ -692,7 +654,7 @@ class _Loading:
         self._salvage(self._shards[piece], rows, at)
 
     def take_fetched(self, piece: int, fetched: list[FetchedFrames] | None) -> None:
-        """Take what there is of a piece already, and of what is not right the blocks that are."""
+        """Take what there is of a piece already, or of one that is damaged the blocks that are right."""
         rows, at = self._rows[piece], self._at(piece)
         if fetched is None:
             self._salvage(self._shards[piece], rows, at)
@@ -700,14 +662,9 @@ class _Loading:
         low = 0
         for each in fetched:
             edges = each.edges.astype(np.int64)
-            here = slice(low, low + edges.size - 1)
-            low = here.stop
-            wrong = each.in_wrong_blocks()
-            right = np.flatnonzero(~wrong)
-            starts, stops = edges[right] + TFRECORD_HEAD, edges[right + 1] - TFRECORD_TAIL
-            self._place(at[here][right], self._number(each.buffer), starts, stops)
-            if wrong.any():
-                self._salvage(self._shards[piece], rows[here][wrong], at[here][wrong])
+            here, low = at[low : low + edges.size - 1], low + edges.size - 1
+            starts, stops = edges[:-1] + TFRECORD_HEAD, edges[1:] - TFRECORD_TAIL
+            self._place(here, self._number(each.buffer), starts, stops)
 
     def _salvage(self, number: int, rows: NDArray[np.int64], at: NDArray[np.int64]) -> None:
         """Load block by block, leaving out those that are damaged; or all, if the shard cannot be opened."""

@@ -190,27 +190,12 @@ def test_payloads_of_frames_are_dealt_to_parts(kernels) -> None:
     part = rng.integers(0, 3, 80) * 2  # nothing is of parts 1 and 3
     flat = [payload for each in payloads for payload in each]
     wanted = [[payload for payload, own in zip(flat, part, strict=True) if own == k] for k in range(5)]
-    # Blocks of some frames each, of which the first has the bytes before them, too.
-    crc = IMPLEMENTATIONS[0].crc32c_many
-    blocks = []
-    for data, edges in zip(buffers, tables, strict=True):
-        stops = np.append(edges[1:-1:7], edges[-1:]).astype(np.int64)
-        blocks.append((stops, crc(data, np.append(0, stops[:-1]), stops)))
-    for known in (blocks, [NOT_COMPARED] * 3):
-        outs = [np.full(sum(map(len, each)), 255, np.uint8) for each in wanted]
-        ends = kernels.partition_frames(buffers, tables, known, part, outs)
-        assert [out.tobytes() for out in outs] == [b"".join(each) for each in wanted]
-        assert {each.dtype for each in ends} == {np.dtype(np.uint32)}
-        sizes = [np.cumsum([0, *map(len, each)]).tolist() for each in wanted]
-        assert [each.tolist() for each in ends] == sizes
-    assert kernels.partition_frames([], [], [], [], []) == []
-    for buffer, block in ((2, 0), (2, 7), (0, 4)):
-        stops, crcs = blocks[buffer]
-        blocks[buffer] = stops, crcs ^ (np.arange(crcs.size) == block).astype(np.uint32)
-        assert kernels.partition_frames(buffers, tables, blocks, part, outs) == buffer
-
-
-NOT_COMPARED = np.zeros(0, np.int64), np.zeros(0, np.uint32)
+    outs = [np.full(sum(map(len, each)), 255, np.uint8) for each in wanted]
+    ends = kernels.partition_frames(buffers, tables, part, outs)
+    assert [out.tobytes() for out in outs] == [b"".join(each) for each in wanted]
+    assert {each.dtype for each in ends} == {np.dtype(np.uint32)}
+    assert [each.tolist() for each in ends] == [np.cumsum([0, *map(len, each)]).tolist() for each in wanted]
+    assert kernels.partition_frames([], [], [], []) == []
 
 
 @pytest.mark.parametrize(
@@ -224,22 +209,13 @@ def test_frames_that_are_nowhere_are_named(kernels, part, edge, named) -> None:
     if edge is not None:
         edges[1] = edge
     outs = [np.full(9, 255, np.uint8), np.empty(0, np.uint8)]
-    two = [NOT_COMPARED] * 2
     with pytest.raises(IndexError, match=f"frame {named} of buffer 1, of part"):
-        kernels.partition_frames([b"", data], [np.zeros(1, np.uint32), edges], two, [0, part], outs)
+        kernels.partition_frames([b"", data], [np.zeros(1, np.uint32), edges], [0, part], outs)
     for wrong in ([np.empty(8, np.uint8)], [np.empty(9, np.uint8), np.empty(1, np.uint8)]):
         with pytest.raises(ValueError, match="and writable"):
-            kernels.partition_frames([data], [right], two[:1], [0, 0], wrong)
+            kernels.partition_frames([data], [right], [0, 0], wrong)
     with pytest.raises(ValueError, match="as many numbers of parts as frames"):
-        kernels.partition_frames([data], [edges], two[:1], [0], outs)
-    with pytest.raises(ValueError, match="blocks of as many buffers"):
-        kernels.partition_frames([data], [right], two, [0, 0], outs[:1])
-    crcs = np.zeros(2, np.uint32)
-    for stops in ([5, len(data) + 1], [-1, 5], [6, 5]):
-        with pytest.raises(IndexError, match="blocks end at"):
-            kernels.partition_frames([data], [right], [(stops, crcs)], [0, 0], outs[:1])
-    with pytest.raises(ValueError, match="as many checksums"):
-        kernels.partition_frames([data], [right], [([5], crcs)], [0, 0], outs[:1])
+        kernels.partition_frames([data], [edges], [0], outs)
     assert set(outs[0].tolist()) == {255}
 
 

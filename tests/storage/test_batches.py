@@ -18,7 +18,7 @@ from fsspec.asyn import get_loop
 
 from shardio.storage import Tuning, _obstore
 from shardio.storage._errors import RetryError, StatusError
-from shardio.storage._fetch import ObjectIdentity, RangeOf, RangeReader, begin_scattered, together
+from shardio.storage._fetch import ObjectIdentity, RangeReader, together
 from shardio.storage._requests import Attempt, Pending, Sender
 from shardio.storage._tuning import Clock
 
@@ -224,25 +224,6 @@ def test_bytes_go_with_their_last_reference(answer: float | str) -> None:
     assert wait is not None
 
 
-def test_one_that_fails_leaves_the_others() -> None:
-    """Where they are of several objects: what did not come is asked for by itself, and not what came."""
-    made, engine = sender(), Engine(0.01)
-    made.engine.reader = engine
-    known = ObjectIdentity(10 * SIZE)
-    engine.by_key = {"key1": "fails", "key2": "short"}
-    edges = [(0, SIZE), (2 * SIZE, 4 * SIZE)]
-    found = begin_scattered(made, [RangeOf(f"key{k}", known, *edge) for k in range(4) for edge in edges])()
-    assert [None if data is None else len(data) for data in found] == [
-        SIZE,
-        2 * SIZE,
-        *[None] * 4,
-        SIZE,
-        2 * SIZE,
-    ]
-    assert not made.batches.closed
-    assert read(made, Engine(0.0), calls=2, ranges=4) is not None  # all permits were given back
-
-
 @pytest.mark.parametrize(
     ("error", "closed"),
     [(FileNotFoundError("gone"), True), (StatusError(416, ""), True), (StatusError(503, ""), False)],
@@ -267,33 +248,21 @@ class Reader:
 
 
 def test_ranges_of_one_object_go_together() -> None:
-    """Up to so many, and so many bytes; neighbours that touch do not, which obstore would make one of."""
-    tuning = dataclasses.replace(TUNING, large_bytes=100, max_request_bytes=200)
+    """Up to so many bytes; neighbours that touch do not, which obstore would make one of."""
+    tuning = dataclasses.replace(TUNING, large_bytes=100, max_request_bytes=40)
     made = sender(tuning)
     made.engine.reader = Reader()
-    known = ObjectIdentity(1000)
 
-    def asked(*ranges: tuple[str, int, int]) -> list[tuple[str, list[int], list[int]]] | None:
+    def asked(*ranges: tuple[int, int]) -> list[tuple[list[int], list[int]]]:
         made.engine.reader.asked.clear()
-        wait = begin_scattered(made, [RangeOf(path, known, start, stop) for path, start, stop in ranges])
-        if wait is None:
-            return None
-        assert [len(data) for data in wait()] == [stop - start for _, start, stop in ranges]
-        return sorted(made.engine.reader.asked)
+        reader = RangeReader(made, "a", ObjectIdentity(1000), engine=True, checksummed=True, gap=0)
+        found = reader.begin(*zip(*ranges, strict=True))()
+        assert [len(data) for data in found] == [stop - start for start, stop in ranges]
+        return sorted((starts, stops) for _, starts, stops in made.engine.reader.asked)
 
-    assert asked(("a", 0, 40), ("a", 50, 90), ("b", 100, 110)) == [
-        ("a", [0, 50], [40, 90]),
-        ("b", [100], [110]),
-    ]
-    assert asked(("a", 0, 40), ("a", 40, 80)) == [("a", [0], [40]), ("a", [40], [80])]
-    assert asked(("a", 0, 40), ("a", 50, 120)) == [("a", [0], [40]), ("a", [50], [120])]
-    many = [("a", 4 * k, 4 * k + 1) for k in range(20)]
-    assert [len(starts) for _, starts, _ in asked(*many)] == [8, 8, 4]
-    assert asked(("a", 0, 40), ("a", 900, 1001)) is None  # past the end: an error that is explained
-    assert asked(("a", 0, 201)) is None
-    assert asked(("a", 5, 5)) is None
-    made.batches.failed()
-    assert asked(("a", 0, 40)) is None
+    assert asked((0, 40), (50, 90)) == [([0, 50], [40, 90])]
+    assert asked((0, 40), (40, 80)) == [([0], [40]), ([40], [80])]
+    assert asked((0, 40), (50, 80), (90, 130)) == [([0, 50], [40, 80]), ([90], [130])]
 
 
 @pytest.mark.parametrize(("seconds", "sizes"), [(0.001, [32, 8]), (0.02, [8] * 5)])

@@ -441,11 +441,6 @@ def test_a_damaged_end_of_a_frame_is_told(monkeypatch, url, threads, row):
     data[ds.source.pool.get(0).head.frame_stop_offset + 4 * row] ^= 1
     index.write_bytes(data)
 
-    def together(ranges):
-        waiting = [file.begin_read([start], [stop]) for file, start, stop in ranges]
-        return lambda: [each()[0] for each in waiting]
-
-    monkeypatch.setattr("shardio.reader._row_runs.begin_together", together)
     shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
     with pytest.raises(FormatError, match="the index of block"):
         list(shardio.stream(shardio.open(url, mmap=False), plan=shape, global_batch=10, num_threads=threads))
@@ -470,43 +465,6 @@ def test_what_was_hurt_on_its_way_comes_again(monkeypatch, url, threads):
     stream = shardio.stream(ds, plan=shape, global_batch=10, num_threads=threads)
     assert sorted(flat(batch["n"].tolist() for batch in stream)) == list(range(300))
     assert ds.stats["refetched"] == len(hurt_runs) > 0
-
-
-@THREADS
-@pytest.mark.parametrize("verify", [True, False])
-def test_what_did_not_come_with_the_others_is_asked_for_by_itself(monkeypatch, url, threads, verify):
-    """And what came, but hurt, once more; nothing of a block is delivered before it is right."""
-    fetched(monkeypatch)
-    write(url, [300, 100])
-    shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
-    ds = shardio.open(url, mmap=False, verify=verify)
-    asked, calls = [], itertools.count(1)
-
-    def together(ranges):
-        waiting = [file.begin_read([start], [stop]) for file, start, stop in ranges]
-        number = next(calls)  # others are asked for before this one is waited for
-        asked.append(len(ranges))
-
-        def wait():
-            found = [each()[0] for each in waiting]
-            if number == 2:
-                found[0] = memoryview(bytes(len(found[0])))
-            if number == 3:
-                found[-1] = None
-            return found
-
-        return wait
-
-    monkeypatch.setattr("shardio.reader._row_runs.begin_together", together)
-    stream = shardio.stream(ds, plan=shape, global_batch=10, num_threads=threads)
-    found = sorted(flat(batch["n"].tolist() for batch in stream))
-    if verify:
-        assert len(asked) > 3
-        assert found == list(range(400))
-        assert ds.stats["refetched"] == 1
-    else:
-        assert not asked  # its replies must prove what they are of, by themselves
-        assert found == list(range(400))
 
 
 def test_an_environment_that_fails_is_not_damage(url):

@@ -24,7 +24,6 @@ import pytest
 
 import shardio
 from shardio.order import SCRATCH_BYTES
-from shardio.reader import FetchedFrames
 from shardio.storage import BlockCache
 from shardio.storage._local import LocalStore
 from shardio.streaming import _scratch as scratch_module, _windows as windows_module
@@ -148,30 +147,6 @@ def test_frames_are_made_where_shards_hold_none(
     again = list(stream(ds))
     assert numbers(again) == expected
     assert made.written > before + 20
-
-
-def test_blocks_that_were_hurt_on_their_way_come_again(
-    urls: dict[str, str], made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ds = shardio.open(urls["plain"])
-    expected, fetch = in_order(urls["plain"]), windows_module._fetched
-    came: list[int] = []
-
-    def hurt(frames: FetchedFrames) -> FetchedFrames:
-        def again() -> list[FetchedFrames]:
-            came.append(1)
-            return [frames]
-
-        wrong = np.zeros(len(frames.buffer), np.uint8)
-        stops, crcs = np.array([wrong.size]), np.ones(1, np.uint32)
-        return FetchedFrames(memoryview(wrong), frames.edges, stops, crcs, again)
-
-    def fetched(*args: Any) -> Any:
-        return [[hurt(each) for each in frames] for frames in fetch(*args) or ()]
-
-    monkeypatch.setattr(windows_module, "_fetched", fetched)
-    assert numbers(stream(ds)) == expected
-    assert len(came) > 20
 
 
 @pytest.mark.parametrize("step", [1, 50, 123])

@@ -10,12 +10,10 @@ from cython.cimports.cpython.list import PyList_New, PyList_SET_ITEM
 from cython.cimports.cpython.ref import Py_INCREF
 from cython.cimports.libc.stdint import int64_t, uint32_t
 from cython.cimports.libc.string import memcpy
-from cython.cimports.shardio.kernels._compiled._crc import shardio_crc, shardio_crc_begin
 from cython.cimports.shardio.kernels._compiled._memory import address_of, raise_trim_threshold
 from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
 from shardio.kernels._arguments import (
-    as_blocks,
     as_bounds,
     as_bytes,
     as_frame_tables,
@@ -30,7 +28,6 @@ from shardio.kernels._arguments import (
 )
 
 COMPILED = cython.compiled
-_INSTRUCTION = bool(shardio_crc_begin())  # fills the tables of this module
 
 Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
 Ends = cython.typedef(cython.pointer(cython.const[uint32_t]))
@@ -331,63 +328,36 @@ def _measure_frames(
 @cython.nogil
 @cython.exceptval(check=False)
 def _deal(
-    memory: cython.const[int64_t][:, ::1],
-    blocks: cython.const[int64_t][:, ::1],
-    part: cython.const[int64_t][::1],
-    outs: int64_t[:, ::1],
-) -> cython.Py_ssize_t:
-    """Copy payloads apart, those of a block behind the comparison with its checksum, which has just read it.
+    memory: cython.const[int64_t][:, ::1], part: cython.const[int64_t][::1], outs: int64_t[:, ::1]
+) -> cython.void:
+    """Copy payloads apart.
 
-    Of each part `outs` has the addresses of its bytes and of its table, and how much of both is full; of each
-    buffer `blocks` the addresses of the stops and checksums of its blocks, and how many they are.
-
-    Returns:
-        The number of the first buffer with a block that is not right; or -1.
+    Of each part `outs` has the addresses of its bytes and of its table, and how much of both is full.
     """
     buffer: cython.Py_ssize_t
-    block: cython.Py_ssize_t
     row: cython.Py_ssize_t
     k: cython.Py_ssize_t = 0
     ends: Ends
     data: Bytes
     own: int64_t
     size: int64_t
-    start: int64_t
-    stop: int64_t
     for buffer in range(memory.shape[0]):
         data = cython.cast(Bytes, memory[buffer, 0])
         ends = cython.cast(Ends, memory[buffer, 2])
-        row = 0
-        start = 0
-        for block in range(blocks[buffer, 2] + 1):
-            stop = memory[buffer, 1]
-            if block < blocks[buffer, 2]:
-                stop = cython.cast(cython.pointer(int64_t), blocks[buffer, 0])[block]
-                if (
-                    shardio_crc(0, data + start, stop - start)
-                    != cython.cast(cython.pointer(uint32_t), blocks[buffer, 1])[block]
-                ):
-                    return buffer
-                start = stop
-            while row < memory[buffer, 3] and cython.cast(int64_t, ends[row + 1]) <= stop:
-                own = part[k]
-                size = cython.cast(int64_t, ends[row + 1]) - cython.cast(int64_t, ends[row]) - FRAME
-                memcpy(
-                    cython.cast(cython.p_uchar, outs[own, 0] + outs[own, 2]), data + ends[row] + HEAD, size
-                )
-                outs[own, 2] += size
-                outs[own, 3] += 1
-                cython.cast(cython.pointer(uint32_t), outs[own, 1])[outs[own, 3]] = cython.cast(
-                    uint32_t, outs[own, 2]
-                )
-                k += 1
-                row += 1
-    return -1
+        for row in range(memory[buffer, 3]):
+            own = part[k]
+            size = cython.cast(int64_t, ends[row + 1]) - cython.cast(int64_t, ends[row]) - FRAME
+            memcpy(cython.cast(cython.p_uchar, outs[own, 0] + outs[own, 2]), data + ends[row] + HEAD, size)
+            outs[own, 2] += size
+            outs[own, 3] += 1
+            cython.cast(cython.pointer(uint32_t), outs[own, 1])[outs[own, 3]] = cython.cast(
+                uint32_t, outs[own, 2]
+            )
+            k += 1
 
 
-def partition_frames(buffers, tables, blocks, part, outs):
+def partition_frames(buffers, tables, part, outs):
     views, ends, numbers = as_frame_tables(buffers, tables, part)
-    checks = as_blocks(blocks, views)
     memory = _places_of(views, ends)
     sizes = np.zeros((len(outs), 2), np.int64)
     wrong: cython.Py_ssize_t = _measure_frames(memory, numbers, sizes)
@@ -403,18 +373,9 @@ def partition_frames(buffers, tables, blocks, part, outs):
     for k in range(len(found)):
         places[k, 0] = address_of(outs[k]) if outs[k].size else 0
         places[k, 1] = address_of(found[k])
-    compared = np.zeros((len(checks), 3), np.int64)
-    known: int64_t[:, ::1] = compared
-    for k in range(len(checks)):
-        stops, crcs = checks[k]
-        if stops.size:
-            known[k, 0] = address_of(stops)
-            known[k, 1] = address_of(crcs)
-            known[k, 2] = stops.size
     first: cython.const[int64_t][:, ::1] = memory
-    block: cython.const[int64_t][:, ::1] = compared
     number: cython.const[int64_t][::1] = numbers
     with cython.nogil:
-        wrong = _deal(first, block, number, places)
-    del views, checks
-    return found if wrong < 0 else wrong
+        _deal(first, number, places)
+    del views
+    return found

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardio.kernels._arguments import (
-    as_blocks,
     as_bounds,
     as_bytes,
     as_frame_tables,
@@ -22,7 +21,6 @@ from shardio.kernels._arguments import (
     frame_of_no_part,
     row_outside,
 )
-from shardio.kernels._checksums import crc32c
 
 _HEAD, _TAIL = 12, 4  # bytes of a TFRECORD frame before and behind its payload
 
@@ -169,34 +167,28 @@ def gather_rows(
 def partition_frames(
     buffers: Sequence[Any],
     tables: Sequence[NDArray[np.uint32]],
-    blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.uint32]]],
     part: ArrayLike,
     outs: Sequence[NDArray[np.uint8]],
-) -> list[NDArray[np.uint32]] | int:
+) -> list[NDArray[np.uint32]]:
     """Copy the payloads of TFRECORD frames apart, each behind those of its part that came before.
 
-    Frame r of buffer k is its bytes `[tables[k][r], tables[k][r + 1])`. Blocks are compared first, each just
-    before its frames are copied, so that memory is read once.
+    Frame r of buffer k is its bytes `[tables[k][r], tables[k][r + 1])`.
 
     Args:
         buffers: any contiguous buffers.
         tables: of each, uint32[its frames + 1].
-        blocks: of each, where its blocks stop, int64, one behind the other from 0 on, and the CRC-32C of
-            each, uint32; both empty where nothing is to be compared.
         part: int64[n], of each frame of all buffers, one after another, the number of its part.
         outs: of each part, uint8 array for its payloads, just as large.
 
     Returns:
         Of each part, uint32[its frames + 1]: where each payload begins in `outs`, and where the last stops.
-        Or the number of the first buffer with a block that is not right; what `outs` hold then is undefined.
 
     Raises:
         IndexError: a table leads out of its buffer, or has no room for a frame, or there is no such part;
-            names the first one. Or blocks lead out of it.
+            names the first one.
         ValueError: an array of `outs` has not the size of its payloads, or there are too few or many.
     """
     views, ends, number = as_frame_tables(buffers, tables, part)
-    checks = as_blocks(blocks, views)
     found: list[list[NDArray[np.uint8]]] = [[] for _ in outs]
     numbers = iter(number.tolist())
     for k, (view, table) in enumerate(zip(views, ends, strict=True)):
@@ -207,10 +199,6 @@ def partition_frames(
             found[own].append(view[start + _HEAD : stop - _TAIL])
     sizes = [np.array([0, *map(len, payloads)]).cumsum() for payloads in found]
     as_parts(outs, np.array([each[-1] for each in sizes], np.int64))
-    for k, (view, (stops, crcs)) in enumerate(zip(views, checks, strict=True)):
-        bounds = itertools.pairwise([0, *stops.tolist()])
-        if [crc32c(view[start:stop]) for start, stop in bounds] != crcs.tolist():
-            return k
     for out, payloads in zip(outs, found, strict=True):
         out[:] = np.concatenate([np.empty(0, np.uint8), *payloads])
     return [each.astype(np.uint32) for each in sizes]
