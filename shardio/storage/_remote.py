@@ -214,11 +214,6 @@ class RemoteFile(DataFile):
         self.key = key
         self._identity = identity
 
-    @property
-    def identity(self) -> ObjectIdentity:
-        """What is known of the object; responses are held to it."""
-        return self._identity
-
     def invalidate(self) -> None:
         self._identity = self._identity.afresh()
 
@@ -319,16 +314,14 @@ class RemoteStore(Store):
         Raises:
             NotFoundError, ShortReadError, StorageError: as `DataFile.read_many`; by what is returned.
         """
-        begin = functools.partial(
-            self._begin_ranges, key, identity, ranges, engine=engine, checksummed=checksummed, gap=gap
-        )
-        return functools.partial(self._await_ranges, begin(), begin, os.getpid(), key, identity, ranges)
-
-    def _begin_ranges(
-        self, key: str, identity: ObjectIdentity, ranges: tuple[Offsets, Offsets], **options: Any
-    ) -> Callable[[], list[memoryview]]:
         path = self._backend.path_of(key)
-        return RangeReader(self._sender.current(), path, identity, **options).begin(*ranges)
+
+        def begin() -> Callable[[], list[memoryview]]:
+            sender = self._sender.current()
+            reader = RangeReader(sender, path, identity, engine=engine, checksummed=checksummed, gap=gap)
+            return reader.begin(*ranges)
+
+        return functools.partial(self._await_ranges, begin(), begin, os.getpid(), key, identity, ranges)
 
     def _await_ranges(
         self,
