@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import crc32c as _library
-import numpy as np
 from numpy.typing import NDArray
 
-Crc = TypeVar("Crc", int, NDArray[np.int64])
-_MASK = 0xA282EAD8
+Crc = TypeVar("Crc", int, NDArray[Any])
 
 
 def crc32c(data: Any, value: int = 0) -> int:
@@ -19,4 +17,4 @@ def crc32c(data: Any, value: int = 0) -> int:
 
 def mask_crc(crc: Crc) -> Crc:
     """Mask CRCs as TFRecord stores them, so that one of bytes which hold a CRC stays meaningful."""
-    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -26,15 +26,12 @@ from cython.cimports.posix.stat import fstat, struct_stat
 from cython.cimports.posix.unistd import close, pread
 from cython.cimports.shardio.kernels._compiled._columns import frame_parts_fit
 from cython.cimports.shardio.kernels._compiled._crc import shardio_crc_begin
+from cython.cimports.shardio.kernels._compiled._frame import HEAD, TAIL
 
 shardio_crc_begin()  # fills the tables of this module
 
-HEAD = cython.declare(int64_t, 12)
-TAIL = cython.declare(int64_t, 4)
 # Ranges that are looked at before the system is asked for all: where it has these, it has nearly all.
 PROBES = cython.declare(cython.Py_ssize_t, 64)
-
-Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
 
 
 def read_ranges(numbers, starts, stops, out):

@@ -234,7 +234,7 @@ def _checksums(
     data: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.uint8]:
     """Return the masked checksums of ranges as a frame has them, uint8 [ranges, 4]."""
-    masked = kernels.mask_crc(kernels.crc32c_many(data, starts, stops).astype(np.int64))
+    masked = kernels.mask_crc(kernels.crc32c_many(data, starts, stops))
     return masked.astype("<u4").view(np.uint8).reshape(-1, 4)
 
 
@@ -543,7 +543,7 @@ def _copied(component: Component, pieces: Pieces, memory: Memory) -> WindowData 
         return None
     offsets = np.zeros(1 + sum(copy.lengths.size for _, copy in found), np.int64)
     np.cumsum(np.concatenate([copy.lengths for _, copy in found]), out=offsets[1:])
-    if offsets[-1] >= 1 << 32:
+    if offsets[-1] >= _MOST_DEALT:
         return None
     leased = memory.take(int(offsets[-1]))
     low = 0
@@ -569,7 +569,7 @@ def _alone(
     which, starts, stops = table
     offsets = np.zeros(which.size + 1, np.int64)
     np.cumsum(stops - starts, out=offsets[1:])
-    if not which.size or (which < 0).any() or offsets[-1] >= 1 << 32:
+    if not which.size or (which < 0).any() or offsets[-1] >= _MOST_DEALT:
         return WindowData(loading.buffers, table, component, pieces, rows=rows)
     leased = memory.take(int(offsets[-1]))
     values = leased.bytes[: offsets[-1]]

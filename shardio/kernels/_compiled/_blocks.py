@@ -16,7 +16,6 @@ from cython.cimports.cpython.ref import Py_INCREF
 from cython.cimports.libc.stdint import int64_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memcpy, memmove
 from cython.cimports.shardio.kernels._compiled._columns import (
-    Bytes,
     Columns,
     block_of,
     frame_fits,
@@ -24,6 +23,7 @@ from cython.cimports.shardio.kernels._compiled._columns import (
     part_fits,
 )
 from cython.cimports.shardio.kernels._compiled._crc import shardio_crc, shardio_crc_begin, shardio_crc_on
+from cython.cimports.shardio.kernels._compiled._frame import FRAME, HEAD, Bytes
 from cython.cimports.shardio.kernels._compiled._memory import raise_trim_threshold
 from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
@@ -41,8 +41,6 @@ from shardio.kernels._arguments import (
 COMPILED = cython.compiled
 _INSTRUCTION = bool(shardio_crc_begin())  # fills the tables of this module
 
-HEAD = cython.declare(int64_t, 12)
-FRAME = cython.declare(int64_t, 16)
 STEP = cython.declare(int64_t, 1 << 11)  # bytes that are compared before what they complete is cut
 # Bytes of a block, and of a record, that is compared without the interpreter's lock.
 LARGE_BLOCK = cython.declare(int64_t, 1 << 17)

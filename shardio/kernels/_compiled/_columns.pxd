@@ -3,8 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from shardio.kernels._compiled._crc cimport shardio_crc, shardio_mask
-
-ctypedef const unsigned char* Bytes
+from shardio.kernels._compiled._frame cimport HEAD, Bytes
 
 # The columns of the index of one shard.
 ctypedef struct Columns:
@@ -83,4 +82,4 @@ cdef inline bint frame_parts_fit(Bytes head, Bytes payload, Bytes tail, int64_t 
     )
 
 cdef inline bint frame_fits(Bytes frame, Bytes payload, int64_t length, uint32_t crc) noexcept nogil:
-    return frame_parts_fit(frame, payload, frame + 12 + length, length, crc)
+    return frame_parts_fit(frame, payload, frame + HEAD + length, length, crc)

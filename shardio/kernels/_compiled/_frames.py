@@ -28,6 +28,7 @@ from cython.cimports.shardio.kernels._compiled._crc import (
     shardio_mask,
     shardio_payload_on,
 )
+from cython.cimports.shardio.kernels._compiled._frame import FRAME, HEAD, TAIL, Bytes
 
 from shardio.kernels._arguments import (
     MAX_BLOCK,
@@ -45,9 +46,6 @@ from shardio.kernels._compiled._slices import checked_bounds
 COMPILED = cython.compiled
 INSTRUCTION = bool(shardio_crc_begin())  # whether the processor computes CRC-32C itself
 
-HEAD = cython.declare(cython.Py_ssize_t, 12)
-TAIL = cython.declare(cython.Py_ssize_t, 4)
-FRAME = cython.declare(cython.Py_ssize_t, 16)
 LARGE = cython.declare(cython.Py_ssize_t, 1 << 16)  # bytes from which the interpreter's lock is released
 FIRST = cython.declare(cython.Py_ssize_t, 1 << 20)  # most bytes that a block begins with
 MOST = cython.declare(cython.Py_ssize_t, MAX_BLOCK)
@@ -55,7 +53,6 @@ MOST = cython.declare(cython.Py_ssize_t, MAX_BLOCK)
 _KINDS = {"crc32c": 0, "crc32": 1, "none": -1}
 _PROBLEMS = (None, "length crc", "length over limit", "payload crc")
 
-Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
 State = cython.struct(
     place=cython.Py_ssize_t,  # where the next frame begins
     count=cython.Py_ssize_t,  # frames found

@@ -10,6 +10,7 @@ from cython.cimports.cpython.list import PyList_New, PyList_SET_ITEM
 from cython.cimports.cpython.ref import Py_INCREF
 from cython.cimports.libc.stdint import int64_t, uint32_t
 from cython.cimports.libc.string import memcpy
+from cython.cimports.shardio.kernels._compiled._frame import FRAME, HEAD, Bytes
 from cython.cimports.shardio.kernels._compiled._memory import address_of, raise_trim_threshold
 from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
@@ -29,7 +30,6 @@ from shardio.kernels._arguments import (
 
 COMPILED = cython.compiled
 
-Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
 Ends = cython.typedef(cython.pointer(cython.const[uint32_t]))
 
 # Rows of so many bytes and more are a group of steps; of those several are made, delivered and freed in
@@ -39,10 +39,6 @@ LEAST = cython.declare(int64_t, 1 << 20)
 GROUPS = cython.declare(int64_t, 4)
 MOST = cython.declare(int64_t, (32 << 20) - (64 << 10))
 kept = cython.declare(int64_t, 0)
-
-# Bytes of a TFRECORD frame before its payload, and all that are not payload.
-HEAD = cython.declare(int64_t, 12)
-FRAME = cython.declare(int64_t, 16)
 
 # How many rows ahead of the one that is copied memory is asked for.
 AHEAD = cython.declare(cython.Py_ssize_t, 6)

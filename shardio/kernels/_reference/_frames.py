@@ -28,10 +28,9 @@ from shardio.kernels._arguments import (
     check_kind,
     too_long,
 )
-from shardio.kernels._checksums import crc32c
+from shardio.kernels._checksums import crc32c, mask_crc
 
 HEAD, TAIL = 12, 4  # bytes before and after the payload
-_MASK = 0xA282EAD8
 _ROUND = 8192  # frames taken per round of a scan, so that garbage is not followed for long
 _LENGTH = struct.Struct("<Q").unpack_from
 
@@ -48,19 +47,13 @@ _TABLES = {"crc32c": _table(0x82F63B78), "crc32": _table(0xEDB88320)}
 _FUNCTIONS: dict[str, Callable[[Any], int]] = {"crc32c": _library.crc32c, "crc32": zlib.crc32}
 
 
-def _masked(crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    fifteen, seventeen = np.uint32(15), np.uint32(17)
-    masked: NDArray[np.uint32] = (crcs >> fifteen | crcs << seventeen) + np.uint32(_MASK)
-    return masked
-
-
 def _head_crcs(heads: NDArray[np.uint8], check: Check) -> NDArray[np.uint32]:
     """Masked CRCs of the rows of uint8[n, 8], byte by byte down the columns."""
     table = _TABLES[check]
     crcs = np.full(len(heads), 0xFFFFFFFF, np.uint32)
     for column in range(8):
         crcs = table[(crcs & 255) ^ heads[:, column]] ^ crcs >> 8
-    return _masked(~crcs)
+    return mask_crc(~crcs)
 
 
 def _payload_crcs(
@@ -103,7 +96,7 @@ def encode_frames(payloads: Sequence[Any]) -> tuple[bytes, NDArray[np.uint32]]:
     heads[:, :8] = lengths.view(np.uint8).reshape(-1, 8)
     heads[:, 8:] = _head_crcs(heads, "crc32c").astype("<u4")[:, None].view(np.uint8)
     crcs = np.fromiter(map(_library.crc32c, views), np.uint32, len(views))
-    tails = _masked(crcs).astype("<u4").tobytes()
+    tails = mask_crc(crcs).astype("<u4").tobytes()
     head_bytes = heads.tobytes()
     frames = zip(
         [head_bytes[place : place + HEAD] for place in range(0, len(head_bytes), HEAD)],
@@ -186,7 +179,7 @@ def _compare_frames(
     bad = np.flatnonzero(claimed != computed)
     whole = min(stops.size, int(bad[0])) if bad.size else stops.size
     stored = _stored(data, stops[:whole] - TAIL)
-    payload = _masked(_payload_crcs(data, starts[:whole] + HEAD, stops[:whole] - TAIL, check))
+    payload = mask_crc(_payload_crcs(data, starts[:whole] + HEAD, stops[:whole] - TAIL, check))
     torn = np.flatnonzero(stored != payload)
     if torn.size:
         row = int(torn[0])

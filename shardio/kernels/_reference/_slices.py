@@ -21,8 +21,7 @@ from shardio.kernels._arguments import (
     frame_of_no_part,
     row_outside,
 )
-
-_HEAD, _TAIL = 12, 4  # bytes of a TFRECORD frame before and behind its payload
+from shardio.kernels._reference._frames import HEAD, TAIL
 
 
 def slice_records(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> list[bytes]:
@@ -194,9 +193,9 @@ def partition_frames(
     for k, (view, table) in enumerate(zip(views, ends, strict=True)):
         for row, (start, stop) in enumerate(itertools.pairwise(table.tolist())):
             own = next(numbers)
-            if not (start + _HEAD + _TAIL <= stop <= view.size and 0 <= own < len(found)):
+            if not (start + HEAD + TAIL <= stop <= view.size and 0 <= own < len(found)):
                 raise frame_of_no_part(k, row, own)
-            found[own].append(view[start + _HEAD : stop - _TAIL])
+            found[own].append(view[start + HEAD : stop - TAIL])
     sizes = [np.array([0, *map(len, payloads)]).cumsum() for payloads in found]
     as_parts(outs, np.array([each[-1] for each in sizes], np.int64))
     for out, payloads in zip(outs, found, strict=True):
