@@ -298,6 +298,11 @@ class Stream:
         return not self._fresh and self._step >= self._schedule.stop
 
     @property
+    def is_set(self) -> bool:
+        """Whether the next pass begins here: the first, or after `set_epoch` or a state."""
+        return self._fresh
+
+    @property
     def skipped(self) -> int:
         """Records that were left out because of damage, by all streams over this reader in this process."""
         return self.components[0].source.stats.records_skipped

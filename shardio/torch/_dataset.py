@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -114,7 +114,7 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
             self.begin_in_workers(*found)
         return {**self.__dict__, "_served": None}
 
-    def begin_in_workers(self, batches: object, state: Any) -> None:
+    def begin_in_workers(self, batches: Any, state: Any) -> None:
         """Note the pass of a torch loader whose worker processes are being started.
 
         Args:
@@ -135,6 +135,37 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
             else:
                 self.stream.set_epoch(epoch, restart=True)
         self.stream.begin_in_workers()
+        if batches._persistent_workers:  # noqa: SLF001 - torch has no public way
+            self._follow(batches)
+
+    def _follow(self, batches: Any) -> None:
+        """Have this process know the epoch of worker processes that torch keeps: they count their passes.
+
+        Their loader tells its dataset of the first pass alone, and nothing that is set here reaches them.
+        """
+        stream = self.stream
+        order, coming = stream.order, stream.epoch + 1
+        # Of another stream of that loader, or torch's; a bound method would keep the workers alive.
+        reset = vars(batches).get("_reset") or partial(type(batches)._reset, weakref.proxy(batches))  # noqa: SLF001
+
+        def begin(loader: Any, first_iter: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
+            nonlocal coming
+            if first_iter:
+                reset(loader, first_iter, **options)
+                return
+            if stream.is_set and (stream.order, stream.epoch, stream.step) != (order, coming, 0):
+                raise ValueError(
+                    f"set_epoch or load_state_dict chose step {stream.step} of epoch {stream.epoch}, which "
+                    "does not reach the worker processes that a loader with persistent_workers keeps: these "
+                    f"begin epoch {coming}. Write set_epoch({coming}), or make another loader over this "
+                    "dataset: without persistent_workers, or StreamingDataLoader(dataset)"
+                )
+            reset(loader, **options)
+            stream.set_epoch(coming)
+            stream.begin_in_workers()
+            coming += 1
+
+        batches._reset = begin  # noqa: SLF001
 
     def _batches(self, worker: int, workers: int, begin: Callable[[], int]) -> Iterator[Any]:
         stream = self.stream
@@ -159,37 +190,6 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
         a loader worker the state is that worker's own, as torchdata's loader keeps it.
         """
         return super().state_dict()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded.
-
-        Raises:
-            ValueError: a torch loader keeps its worker processes (`persistent_workers`), and this is not the
-                epoch that comes next for them.
-        """
-        if epoch != self.stream.epoch + 1:
-            self._check_kept(f"set_epoch({epoch})")
-        super().set_epoch(epoch)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, on any number of ranks, devices, workers and threads.
-
-        Raises:
-            ResumeError: it is damaged or does not belong here; names what differs.
-            ValueError: a torch loader keeps its worker processes (`persistent_workers`).
-        """
-        self._check_kept("load_state_dict")
-        super().load_state_dict(state)
-
-    def _check_kept(self, what: str) -> None:
-        # A process that was forked for that loader knows it, too, and is told the state by torchdata.
-        batches = None if self._served is None or get_worker_info() is not None else self._served()
-        if getattr(batches, "_persistent_workers", False):
-            raise ValueError(
-                f"{what} does not reach the worker processes that a loader of this dataset keeps: each of "
-                "their passes is the next epoch. Call it before that loader's first pass, or make another "
-                "loader, without persistent_workers; or write StreamingDataLoader(dataset)"
-            )
 
 
 def _pass_of_loader(frame: FrameType | None) -> tuple[Any, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import json
 import pickle
@@ -402,30 +403,69 @@ def test_torchs_own_loader_with_persistent_workers(url, expected, workers):
 @pytest.mark.parametrize("steps", [1, 5, 31, 33])
 def test_persistent_workers_of_torch_agree_after_an_early_break(url, expected, steps):
     """Some may have come to the end of the epoch, others not: the next pass is the next epoch for all."""
-    loader = DataLoader(
-        dataset(url), batch_size=None, num_workers=3, persistent_workers=True, prefetch_factor=4
-    )
+    data = dataset(url)
+    loader = DataLoader(data, batch_size=None, num_workers=3, persistent_workers=True, prefetch_factor=4)
     for epoch in range(2):
         for number, batch in enumerate(loader):
             assert batch["n"].tolist() == expected[epoch][number]
             if number + 1 == steps:
                 break
+    data.set_epoch(1)
+    with pytest.raises(ValueError, match="begin epoch 2"):
+        iter(loader)
+    data.set_epoch(2)
     assert lists(loader) == expected[2]
+
+
+KEPT = {"batch_size": None, "num_workers": 1, "persistent_workers": True}
 
 
 def test_what_does_not_reach_kept_workers_is_refused(url, expected):
     data = dataset(url)
-    loader = DataLoader(data, batch_size=None, num_workers=1, persistent_workers=True)
+    loader = DataLoader(data, **KEPT)
+    others = {child.pid for child in psutil.Process().children()}
     for epoch in range(2):  # the usual loop
         data.set_epoch(epoch)
         assert lists(loader) == expected[epoch]
     state = dataset(url).state_dict()
-    for call in (lambda: data.set_epoch(0), lambda: data.load_state_dict(state)):
-        with pytest.raises(ValueError, match="does not reach the worker processes"):
-            call()
+    for call in (
+        lambda: data.set_epoch(0),
+        lambda: data.set_epoch(3),
+        lambda: data.load_state_dict(state),
+        lambda: data.stream.go_to(2),
+    ):
+        call()
+        with pytest.raises(ValueError, match=r"does not reach the worker processes.*begin epoch 2"):
+            iter(loader)
+    data.set_epoch(2)
+    assert lists(loader) == expected[2]
+    data.load_state_dict(state)
+    gc.disable()  # no cycle keeps the workers
     del loader
-    data.load_state_dict(state)  # nothing is kept any more
+    gc.enable()
+    assert {child.pid for child in psutil.Process().children()} <= others
     assert [batch["n"].tolist() for batch in data] == expected[0]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("loader_of", [DataLoader, StatefulDataLoader])
+def test_passes_of_kept_workers_are_counted(url, expected, loader_of, method):
+    """Torch tells the dataset of none but the first: an epoch must not be left out, or come again."""
+    data, other = dataset(url), dataset(url, seed=4)
+    of_other = [[batch["n"].tolist() for batch in other.stream] for _ in range(3)]
+    other.set_epoch(0)
+    loader = loader_of(ChainDataset([Wrapped(data), other]), multiprocessing_context=method, **KEPT)
+    assert lists(loader) == expected[0] + of_other[0]
+    next(iter(data))  # a look in this process is no pass of the workers
+    assert lists(loader) == expected[1] + of_other[1]
+    other.set_epoch(2)
+    data.set_epoch(1)
+    with pytest.raises(ValueError, match=r"chose step 0 of epoch 1.*begin epoch 2"):
+        iter(loader)
+    data.set_epoch(2)
+    assert lists(loader) == expected[2] + of_other[2]
+    assert (data.stream.epoch, other.stream.epoch) == (2, 2)
 
 
 def test_torchs_own_loader_and_set_epoch(url, expected):
@@ -543,6 +583,24 @@ def test_torchdatas_kept_workers_go_on_in_a_later_epoch(url, expected):
     other = StatefulDataLoader(dataset(url), **options)
     other.load_state_dict(pickle.loads(pickle.dumps(loader.state_dict())))
     assert head + lists(other) == expected[1]
+    assert lists(other) == expected[2]
+
+
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("steps", [3, 34])
+def test_passes_of_kept_workers_are_counted_from_a_state(url, expected, steps):
+    loader = StatefulDataLoader(dataset(url), **KEPT)
+    lists(loader)
+    it = iter(loader)
+    head = [next(it)["n"].tolist() for _ in range(steps)]
+    data = dataset(url)
+    other = StatefulDataLoader(data, **KEPT)
+    other.load_state_dict(pickle.loads(pickle.dumps(loader.state_dict())))
+    assert head + lists(other) == expected[1]
+    data.set_epoch(1)
+    with pytest.raises(ValueError, match="begin epoch 2"):
+        iter(other)
+    data.set_epoch(2)
     assert lists(other) == expected[2]
 
 
