@@ -459,11 +459,16 @@ def test_a_split_holds_records_of_one_kind(tmp_path) -> None:
     report = shardio_indexer.adopt(tmp_path)
     assert (report.adopted, len(report.refused)) == (3, 1)
     assert "another kind" in str(report.refused[0].error)
+    index = tmp_path / "odd.jsonl.shardidx"
+    assert any("odd.jsonl: the index that was made stays" in note for note in report.notes)
+    made = index.stat().st_mtime_ns
     splits = {"lines": "*.jsonl", "train": "*"}
     with pytest.raises(SchemaError, match="lines: JSON lines"):
         shardio_indexer.adopt(tmp_path, split=splits)
     report = shardio_indexer.adopt(tmp_path, split=splits, schema=False)
     assert report.splits == {"lines": 1, "train": 15}
+    assert index.stat().st_mtime_ns == made
+    assert not any("stays" in note for note in report.notes)
     assert list(shardio.open(tmp_path, split="lines")) == ['{"a": 1}']
     with pytest.raises(SchemaError, match=r"several kinds \(LINES, TFRECORD\); open one split"):
         shardio.open(tmp_path, split="all")
