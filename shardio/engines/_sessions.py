@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.catalog import Catalog, commit_session, forget_session
 from shardio.convert import ArrowEncoder
-from shardio.errors import StorageError
+from shardio.errors import CommitConflictError, StorageError
 from shardio.metadata import check_split, random_id
 from shardio.parallel import WriteReport, merged_before
 from shardio.storage import url_text
@@ -116,20 +116,35 @@ class SessionSink:
         return Written(task, out.attempt, sum(out.written.values()))
 
     def commit(self, written: Iterable[Written]) -> WriteReport:
-        """Publish one attempt of each task as one new version.
+        """Publish one attempt of each task as one new version; a session that was committed stays as it is.
 
         Raises:
-            CommitConflictError, CommitOutcomeUnknownError, StorageError: as `shardio.commit`.
+            CommitConflictError: as `shardio.commit`; or the session was committed with other numbers of
+                records.
+            CommitOutcomeUnknownError, StorageError: as `shardio.commit`.
         """
         accepted = sorted(written) or [self.write_values(0, ())]
+        rows = sum(each.rows for each in accepted)
+        records = {self.split: rows} if rows else {}
+        before = self.before
+        if before is not None:
+            # Engines may cut and order the same data otherwise when it is written again: their number stays.
+            there = {split: count for split, count in before.records.items() if count}
+            if there != records:
+                raise CommitConflictError(
+                    f"session {self.session!r} was committed with other data",
+                    url=self.url,
+                    expected=there,
+                    found=records,
+                    advice="a session names one write: take another session= for other data",
+                )
+            return before
         attempts = {each.task: each.attempt for each in accepted}
         version = commit_session(
             self._catalog, self.session, len(attempts), mode=self.mode, attempts=attempts
         )
         if not self.named:
             self._forget(shards=False)
-        rows = sum(each.rows for each in accepted)
-        records = {self.split: rows} if rows else {}
         return WriteReport(version.number, version.digest, self.session, len(attempts), 0, records, [])
 
     def abort(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import need
-from shardio.engines._sessions import SessionSink, Written
+from shardio.engines._sessions import SessionSink
 from shardio.engines._spans import ShardSpan, open_for, plan
 
 need("shardio.engines.beam", "shardio[beam]", "apache_beam", "pyarrow")
@@ -52,7 +52,7 @@ class WriteToShardio(beam.PTransform):
         split: of all records.
         mode: "create", "append" or "overwrite".
         session: the caller's own id of this write: a pipeline that died is run again with the same one, and
-            never doubles anything.
+            never doubles anything. Other data needs another session.
         tasks: how many parts are written at once, each of which leaves a shard.
         options: further ones of `DatasetWriter`, and `storage_options`.
 
@@ -83,7 +83,7 @@ class WriteToShardio(beam.PTransform):
             | beam.GroupByKey()
             | beam.MapTuple(self._sink.write_values)
             | beam.combiners.ToList()
-            | beam.Map(_commit, self._sink)
+            | beam.Map(self._sink.commit)
         )
 
 
@@ -97,7 +97,3 @@ class _Deal(beam.DoFn):
         """Yield a record with the number of its task."""
         yield self._next, record
         self._next = (self._next + 1) % self._tasks
-
-
-def _commit(written: list[Written], sink: SessionSink) -> Any:
-    return sink.before or sink.commit(written)

@@ -79,7 +79,7 @@ def write(
             missing.
         mode: "create", "append" or "overwrite".
         session: the caller's own id of this write: a driver that died is started again with the same one, and
-            never doubles anything.
+            never doubles anything. Other data needs another session.
         concurrency: tasks that write at once; None for as many as Ray likes.
         options: further ones of `DatasetWriter`, and `storage_options`.
 

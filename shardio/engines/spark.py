@@ -182,9 +182,7 @@ def _condition(reader: DatasetReader, given: Any) -> str | None:
 class _SessionWriter(datasource.DataSourceArrowWriter):
     def __init__(self, options: dict[str, Any], arrow: Any, *, overwrite: bool) -> None:
         mode = "overwrite" if overwrite else "append"
-        sink = SessionSink.begin(options.pop("path"), mode=mode, **options)
-        self._merged = sink.before is not None
-        self._sink = sink.for_schema(arrow)
+        self._sink = SessionSink.begin(options.pop("path"), mode=mode, **options).for_schema(arrow)
 
     def write(self, iterator: Iterator[Any]) -> datasource.WriterCommitMessage:
         """Store a partition as one task."""
@@ -196,8 +194,7 @@ class _SessionWriter(datasource.DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[datasource.WriterCommitMessage | None]) -> None:
         """Publish the attempts that Spark accepted."""
-        if not self._merged:
-            self._sink.commit(each.written for each in messages if isinstance(each, _TaskMessage))
+        self._sink.commit(each.written for each in messages if isinstance(each, _TaskMessage))
 
     def abort(self, messages: Sequence[datasource.WriterCommitMessage | None]) -> None:
         """Remove what was stored."""

@@ -7,7 +7,7 @@ import pytest
 
 import shardio
 from shardio.engines._sessions import SessionSink
-from shardio.errors import SchemaError
+from shardio.errors import CommitConflictError, SchemaError
 
 
 def _write(url, table: pa.Table, **options) -> None:
@@ -43,3 +43,19 @@ def test_columns_may_be_known_only_when_there_are_rows(tmp_path) -> None:
 def test_a_schema_that_is_none_is_refused_in_words(tmp_path) -> None:
     with pytest.raises(TypeError, match="a schema is a mapping of feature names to types, not str"):
         SessionSink.begin(tmp_path / "ds", schema="n").for_schema(pa.schema({"n": pa.int64()}))
+
+
+def test_a_session_that_was_committed_takes_no_other_number_of_records(tmp_path) -> None:
+    """Cut into other tasks, the same data is the same write; other data must not be lost in silence."""
+    rows = pa.table({"n": [1, 2, 3]})
+    options = {"session": "s", "mode": "append"}
+    _write(tmp_path / "ds", rows, **options)
+    sink = SessionSink.begin(tmp_path / "ds", **options).for_schema(rows.schema)
+    report = sink.commit([sink.write_tables(1, [rows[2:]]), sink.write_tables(0, [rows[:2]])])
+    assert (report.version, report.records) == (1, {"train": 3})
+    for given, other in ((rows[1:], options), (rows[:0], options), (rows, {**options, "split": "val"})):
+        with pytest.raises(
+            CommitConflictError, match=r"was committed with other data.*take another session="
+        ):
+            _write(tmp_path / "ds", given, **other)
+    assert [value["n"] for value in shardio.open(tmp_path / "ds")] == [1, 2, 3]
