@@ -178,8 +178,15 @@ class _Repair:
             out.lost, after = [], before
             for outcome in changed:
                 self._remove(outcome)
-        elif changed and not self.dry_run:
-            self.facts["version"] = self._commit(version, changed)
+        elif changed:
+            left = {outcome.new.split for outcome in outcomes if outcome.new is not None}
+            out.notes += [
+                f"split {name!r} is gone, because none of its shards is left; earlier versions name it"
+                for name in before
+                if name not in left
+            ]
+            if not self.dry_run:
+                self.facts["version"] = self._commit(version, changed)
         return out.report(**self.facts, before=before, after=after)
 
     def _recover(self, found: Metadata) -> Version | None:
