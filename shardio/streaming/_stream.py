@@ -206,7 +206,7 @@ class Stream:
 
         Raises:
             CorruptBlockError, FormatError, StaleIndexError, StorageError: with the address of the damage.
-                The batches before it are delivered first.
+                The batches before those of its window are delivered first.
         """
         number = self.begin()
         with contextlib.closing(self.batches()) as batches:
