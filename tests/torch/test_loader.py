@@ -457,7 +457,7 @@ def test_passes_of_kept_workers_are_counted(url, expected, loader_of, method):
     other.set_epoch(0)
     loader = loader_of(ChainDataset([Wrapped(data), other]), multiprocessing_context=method, **KEPT)
     assert lists(loader) == expected[0] + of_other[0]
-    next(iter(data))  # a look in this process is no pass of the workers
+    next(iter(data))  # a look in this process, which the workers do not see
     assert lists(loader) == expected[1] + of_other[1]
     other.set_epoch(2)
     data.set_epoch(1)
