@@ -173,7 +173,7 @@ class _ConvertWorker:
         if not self.source.payloads:
             return encoder(self.schema)
         schema = self.schema
-        groups = () if schema is None else (schema, schema.sequence_features)
+        groups = () if schema is None else schema.groups
         labels = [
             [name for name, feature in group.items() if feature.classes is not None] for group in groups
         ]

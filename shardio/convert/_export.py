@@ -404,15 +404,14 @@ def _schema_of(reader: DatasetReader) -> Schema | None:
     schema, chosen = reader.schema, reader.source.options.features
     if schema is None:
         return None
-    plain, lists = (
+    return schema.with_groups(
         {
             name: feature.replace(stored_name=None)
             for name, feature in group.items()
             if chosen is None or name in chosen
         }
-        for group in (schema, schema.sequence_features)
+        for group in schema.groups
     )
-    return Schema(plain, encoding=schema.encoding, sequence_features=lists)
 
 
 def _parts(reader: DatasetReader) -> list[_SplitPart]:

@@ -124,14 +124,10 @@ def resolve_schema(
     return Resolved(found, notes, names, _numbers(source, found))
 
 
-def _groups(schema: Schema) -> tuple[Mapping[str, Feature], Mapping[str, Feature]]:
-    return schema, schema.sequence_features
-
-
 def _groups_said(schema: Schema, given: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return what a caller says of features, and of feature lists."""
     if isinstance(given, Schema):
-        return _groups(given)
+        return given.groups
     said = given or {}
     return (
         (said.get("context", {}), said.get("feature_lists", {}))
@@ -172,7 +168,7 @@ def _check_names_in_records(found: Schema, dataset: Schema, unread: Mapping[str,
         "convert the source into a dataset of its own, and append the values that shardio.open reads of it "
         'with DatasetWriter(URL, mode="append")'
     )
-    for ours, theirs, said in zip(_groups(found), _groups(dataset), _groups_said(found, given), strict=True):
+    for ours, theirs, said in zip(found.groups, dataset.groups, _groups_said(found, given), strict=True):
         called = {feature.stored_name or name: name for name, feature in theirs.items()}
         for name, feature in ours.items():
             stored = feature.stored_name or name
@@ -199,9 +195,9 @@ def _check_names_in_records(found: Schema, dataset: Schema, unread: Mapping[str,
                     found=repr(feature.default),
                     advice=f"say which with {keep_as(name, known.short)} and its default=, or {write_values}",
                 )
-    held = {feature.stored_name or name for group in _groups(found) for name, feature in group.items()}
+    held = {feature.stored_name or name for group in found.groups for name, feature in group.items()}
     for stored, reason in unread.items():
-        for group in _groups(dataset):
+        for group in dataset.groups:
             for name, feature in group.items():
                 if (feature.stored_name or name) == stored and stored not in held:
                     raise SchemaError(
@@ -233,18 +229,17 @@ def _as_in_dataset(source: ForeignSource, found: Schema, dataset: Schema, given:
     Raises:
         SchemaError: the dataset's feature cannot hold the source's, and would become another one.
     """
-    groups: list[dict[str, Feature]] = []
-    for ours, theirs, said in zip(_groups(found), _groups(dataset), _groups_said(found, given), strict=True):
-        told = _said_by_caller(source, said)
-        groups.append(
-            {
-                name: feature
-                if name in told or name not in theirs
-                else _as_known(source, name, feature, theirs[name])
-                for name, feature in ours.items()
-            }
-        )
-    return Schema(groups[0], encoding=found.encoding, sequence_features=groups[1])
+    groups = zip(found.groups, dataset.groups, _groups_said(found, given), strict=True)
+    return found.with_groups(
+        {
+            name: feature
+            if name in told or name not in theirs
+            else _as_known(source, name, feature, theirs[name])
+            for name, feature in ours.items()
+        }
+        for ours, theirs, said in groups
+        for told in [_said_by_caller(source, said)]
+    )
 
 
 def _as_known(source: ForeignSource, name: str, feature: Feature, known: Feature) -> Feature:

@@ -66,7 +66,6 @@ _MEMBER_ENDINGS = {
 _KEY = "__key__"
 # Objects of one of these names alone stand for what JSON has no word for.
 _SIGNS = ("$base64", "$float", "$complex")
-_IMAGES = ("jpeg", "png", "webp", "tiff", "image")
 _IMAGE_FILE_ENDINGS = {"jpeg": ".jpg", "png": ".png", "webp": ".webp", "tiff": ".tif"}
 _STARTS = {b"GI": ".gif", b"BM": ".bmp", b"P5": ".pgm", b"P6": ".ppm"}
 _HELD = ("path", "label")
@@ -488,7 +487,7 @@ class TfRecordWriter(GroupedFiles):
         if schema is None:
             return notes
         copied = "records are copied as they are: "
-        for group in (schema, schema.sequence_features):
+        for group in schema.groups:
             notes += [
                 f"{copied}they hold the feature {name!r} as {feature.stored_name!r}"
                 for name, feature in group.items()
@@ -897,4 +896,4 @@ class ImageFolderWriter(TargetWriter):
 
 def _image_features(schema: Schema | None) -> list[str]:
     features = () if schema is None else schema.items()
-    return [name for name, feature in features if feature.type in _IMAGES and not feature.shape]
+    return [name for name, feature in features if feature.kind == "image" and not feature.shape]

@@ -135,7 +135,7 @@ def _features(schema: Schema | None) -> dict[str, str]:
     if schema is None:
         return {}
     found = {"": schema.encoding}
-    for prefix, features in (("", schema), ("[] ", schema.sequence_features)):
+    for prefix, features in zip(("", "[] "), schema.groups, strict=True):
         for name, feature in features.items():
             found[prefix + name] = feature.short + (" optional" if feature.optional else "")
     return found

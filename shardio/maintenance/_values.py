@@ -42,7 +42,7 @@ def value_check(
     Raises:
         ModuleNotFoundError: the schema has images, and Pillow is not installed.
     """
-    groups = () if schema is None else (schema, schema.sequence_features)
+    groups = () if schema is None else schema.groups
     images = [{name: f for name, f in group.items() if f.kind == "image"} for group in groups]
     if any(images):
         pillow()  # said once, and not of each record

@@ -10,10 +10,10 @@ from shardio.errors import ShardioError
 from shardio.format import Compression, Framing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from shardio.catalog import Version
-    from shardio.metadata import Feature, Schema, ShardTable
+    from shardio.metadata import Schema, ShardTable
 
 _RECORDS = 100
 _BYTES = 16 << 20
@@ -75,21 +75,18 @@ def _names(kind: Any, numbers: Iterable[int]) -> list[str]:
 
 def feature_facts(schema: Schema) -> list[dict[str, Any]]:
     """Return what is known of each feature; the names of feature lists begin with `[] `."""
-
-    def rows(features: Mapping[str, Feature], prefix: str) -> list[dict[str, Any]]:
-        return [
-            {
-                "name": f"{prefix}{name}",
-                "type": feature.short,
-                "optional": feature.optional,
-                "classes": None if feature.classes is None else list(feature.classes),
-                "description": feature.description,
-                "stored_name": f"{prefix}{feature.stored_name or name}",
-            }
-            for name, feature in features.items()
-        ]
-
-    return rows(schema, "") + rows(schema.sequence_features, "[] ")
+    return [
+        {
+            "name": f"{prefix}{name}",
+            "type": feature.short,
+            "optional": feature.optional,
+            "classes": None if feature.classes is None else list(feature.classes),
+            "description": feature.description,
+            "stored_name": f"{prefix}{feature.stored_name or name}",
+        }
+        for prefix, group in zip(("", "[] "), schema.groups, strict=True)
+        for name, feature in group.items()
+    ]
 
 
 def seen_facts(payloads: Iterable[bytes]) -> dict[str, Any] | None:
