@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Unpack
@@ -25,7 +25,7 @@ from shardio.convert._kinds import open_source
 from shardio.convert._parquet import ArrowTable, HuggingFaceDataset, table_package
 from shardio.convert._partitions import check_keys, fitter, notes_on_keys
 from shardio.convert._schema import SKIP, SMALL_BYTES, resolve_schema, type_for
-from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, keep_as
+from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, keep_as, shown_json
 from shardio.errors import (
     BadRecord,
     FormatError,
@@ -36,7 +36,7 @@ from shardio.errors import (
     UnsafeNameError,
 )
 from shardio.metadata import Feature, Schema, check_split
-from shardio.parallel import Encoded, Note, Progress, WriteReport, check_shuffle, write_dataset
+from shardio.parallel import Encoded, Note, Progress, check_shuffle, write_dataset
 from shardio.reader import DatasetReader, open as open_dataset
 from shardio.reports import Report
 from shardio.sources import check_partitions
@@ -514,21 +514,28 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     check_keys(opened, resolved, schema)
     notes = [*notes, *notes_on_keys(opened, resolved, pieces)]
     sizes = splitter.sizes(pieces)
+    planned = ConvertReport(
+        _shown(source), opened.kind, str(url), None, None, {}, sizes, resolved,
+        skipped=bad, ignored=list(opened.ignored()), notes=[*notes, *opened.notes()], dry_run=True,
+    )  # fmt: skip
     if dry_run:
         single = writer.get("single_writer", False)
         foretell_write(str(url), mode, session, storage_options, single_writer=single)
-        return _report_of(_shown(source), str(url), opened, resolved, notes, bad, sizes, None)
+        return planned
     worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema), names, numbers)
     small = opened.in_memory or sum(piece.size for piece in pieces) < SMALL_BYTES
     if workers is None and executor is None and small:
         workers = 1
-    report = write_dataset(
+    written = write_dataset(
         url, pieces, worker, schema=resolved, executor=executor, workers=workers, session=session, mode=mode,
         tasks=_tasks(pieces) if shards is None else None, shards=shards, shuffle=shuffle, seed=seed,
         progress=progress, storage_options=storage_options, spool_dir=spool_dir,
         metadata={**_free_metadata(opened, mode), **dict(metadata or {})}, **writer,
     )  # fmt: skip
-    return _report_of(_shown(source), str(url), opened, resolved, notes, bad, sizes, report)
+    return replace(
+        planned, version=written.version, digest=written.digest, records=written.records, dry_run=False,
+        skipped=[*bad, *written.skipped], notes=[*notes, *written.notes, *opened.notes()],
+    )  # fmt: skip
 
 
 def _check_place(pieces: Sequence[Piece], url: str, storage_options: Mapping[str, Any] | None) -> None:
@@ -572,7 +579,7 @@ def _check_metadata(source: ForeignSource, dataset: DatasetReader, given: Mappin
         if name in old and old[name] != value and name not in (given or {}):
             raise SchemaError(
                 f"the source would replace the dataset's metadata {name!r}",
-                url=dataset.source.url, expected=_listed(old[name]), found=_listed(value),
+                url=dataset.source.url, expected=shown_json(old[name]), found=shown_json(value),
                 advice=f"say which is meant with metadata={{{json.dumps(name)}: ...}}",
             )  # fmt: skip
 
@@ -583,11 +590,6 @@ def _free_metadata(source: ForeignSource, mode: str) -> dict[str, Any]:
     if mode == "append":
         found.pop("shuffled", None)
     return found
-
-
-def _listed(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 400 else text[:400] + " ..."
 
 
 def _contents(source: ForeignSource, on_error: str, shown: str) -> tuple[Sequence[Piece], list[BadRecord]]:
@@ -610,32 +612,6 @@ def _check_splits(pieces: Sequence[Piece], shown: str) -> None:
         except UnsafeNameError as error:
             error.advice = 'split="train" is a name for all records; or rename the split in the source'
             raise error.located(url=shown) from error
-
-
-def _report_of(
-    place: str,
-    url: str,
-    source: ForeignSource,
-    schema: Schema | None,
-    notes: Sequence[str],
-    bad: Sequence[BadRecord],
-    sizes: Mapping[str, int],
-    report: WriteReport | None,
-) -> ConvertReport:
-    return ConvertReport(
-        source=place,
-        kind=source.kind,
-        url=url,
-        version=None if report is None else report.version,
-        digest=None if report is None else report.digest,
-        records={} if report is None else dict(report.records),
-        source_bytes=sizes,
-        schema=schema,
-        skipped=[*bad, *(() if report is None else report.skipped)],
-        ignored=list(source.ignored()),
-        notes=[*notes, *(() if report is None else report.notes), *source.notes()],
-        dry_run=report is None,
-    )
 
 
 def _dropped(schema: Any) -> frozenset[str] | None:

@@ -9,7 +9,6 @@ what both can hold.
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from shardio.convert._source import (
     SourceOptions,
     Unreadable,
     keep_as,
+    shown_json,
 )
 from shardio.convert._text import JsonLines
 from shardio.convert._tfrecord import ShardioDataset
@@ -246,11 +246,10 @@ def _as_known(source: ForeignSource, name: str, feature: Feature, known: Feature
     """Return what a feature of a source becomes in a dataset that has one of its name."""
     if not source.payloads and feature.classes is not None:
         if known.classes is None:
-            named = json.dumps(list(feature.classes), ensure_ascii=False)
             raise SchemaError(
                 f"the source names classes of {name!r}, and the dataset has numbers without names",
                 expected=known.short,
-                found=named if len(named) <= 400 else named[:400] + " ...",
+                found=shown_json(feature.classes),
                 advice="name the classes in the order of the dataset's numbers, for this feature in schema=",
             )
         numbered = set(known.classes)

@@ -77,6 +77,12 @@ def keep_as(name: str, kind: str | None) -> str:
     return f"schema={{{json.dumps(name, ensure_ascii=False)}: {shown}}}"
 
 
+def shown_json(value: Any) -> str:
+    """Return a value as JSON, as messages show it: cut where it is long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 400 else text[:400] + " ..."
+
+
 def exact_integer(text: str) -> int:
     """Return the integer that text spells; ValueError where writing it would give other text."""
     number = int(text)
