@@ -19,7 +19,7 @@ from shardio.convert._images import IMAGE_ENDINGS, image_trouble, label_of
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, NotFoundError, ShardioError, StorageError
 from shardio.metadata import Feature
-from shardio.sources import FolderKey
+from shardio.sources import Listing
 
 LIST_ENDINGS = (".csv", ".tsv", ".lst", ".txt")
 
@@ -38,8 +38,6 @@ class ListSource(FileSource):
 
     def notes(self) -> Sequence[str]:
         """Return what the split rests on, where the list is a file."""
-        if self._is_given:
-            return ()
         key = self.files[0].key if self.files else ""
         told = self.options.fn is None and key.lower().endswith((".csv", ".tsv"))
         note = 'each row names an image, so this is a list of images: kind="csv" makes a table of the columns'
@@ -112,21 +110,9 @@ class ListSource(FileSource):
             for part, value in enumerate(values):
                 yield Sample(f"{where}.{part}" if len(values) > 1 else where, value)
 
-    def keys_of(self, url: str) -> tuple[FolderKey, ...]:
-        """Return the keys of the folders of the list, where it is a file."""
-        return () if self._is_given else super().keys_of(url)
-
-    def key_types(self) -> Mapping[str, Feature]:
-        """Return their types."""
-        return {} if self._is_given else super().key_types()
-
-    def bad_records(self) -> Sequence[BadRecord]:
-        """Return nothing: a list is one file."""
-        return () if self._is_given else super().bad_records()
-
-    def ignored(self) -> Sequence[str]:
-        """Return files beside the list, where a folder was named."""
-        return () if self._is_given else super().ignored()
+    @cached_property
+    def _listings(self) -> list[Listing]:
+        return [] if self._is_given else super()._listings
 
     @property
     def _is_given(self) -> bool:
