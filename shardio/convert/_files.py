@@ -64,6 +64,15 @@ class File(NamedTuple):
         return f"{self.root.rstrip('/')}/{self.key}"
 
 
+def found_at(place: Any, options: SourceOptions) -> list[Listing]:
+    """Return what names, folders and patterns stand for; raise the error of one that is not there."""
+    listings = find_files(place, storage_options=options.storage_options)
+    for listing in listings:
+        if listing.error is not None:
+            raise listing.error
+    return listings
+
+
 @dataclass(frozen=True)
 class FileSource(ForeignSource):
     """A source that is files.
@@ -91,10 +100,7 @@ class FileSource(ForeignSource):
 
     @cached_property
     def _listings(self) -> list[Listing]:
-        listings = find_files(self.place, storage_options=self.options.storage_options)
-        for listing in listings:
-            if listing.error is not None:
-                raise listing.error
+        listings = found_at(self.place, self.options)
         governed = find_governed(listings, self.options.storage_options)
         if governed:
             place, dataset = next(iter(governed.items()))

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardio.convert._codewithgpu import CodeWithGpu
 from shardio.convert._csv import CsvTables, TsvTables, first_rows
-from shardio.convert._files import File, FileSource, read_whole
+from shardio.convert._files import File, FileSource, found_at, read_whole
 from shardio.convert._images import ImageFolder
 from shardio.convert._listing import ListSource, names_images
 from shardio.convert._mds import MdsFolder
@@ -24,7 +24,7 @@ from shardio.convert._tfrecord import AdoptedObjects, ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import WebDataset
 from shardio.errors import FormatError
-from shardio.sources import FoundFile, Listing, find_files, find_other, find_tfds
+from shardio.sources import FoundFile, Listing, find_other, find_tfds
 
 _SOURCES: dict[str, type[ForeignSource]] = {
     "images": ImageFolder,
@@ -113,10 +113,7 @@ def _stands_for_files(text: str) -> bool:
 
 
 def _of_names(place: Any, options: SourceOptions) -> str:
-    listings = find_files(place, storage_options=options.storage_options)
-    for listing in listings:
-        if listing.error is not None:
-            raise listing.error
+    listings = found_at(place, options)
     found = [file for listing in listings for file in listing.files]
     unnamed = [url for listing in listings for url in listing.bad_names]
     if unnamed and not found:

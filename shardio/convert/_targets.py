@@ -511,13 +511,16 @@ class TfRecordWriter(GroupedFiles):
         frames, *_ = kernels.encode_frames(items)
         if self._file is None:
             path = self.next_path({None: "", "gzip": ".gz", "zlib": ".zz"}[self.compression])
-            if self.compression == "gzip":
-                # mtime=0: the same records give the same bytes.
-                self._file = gzip.GzipFile(path, "wb", 6, mtime=0)
-            else:
-                self._file = _ZlibFile(path) if self.compression else path.open("wb")
+            self._file = _created(path, self.compression)
         self._file.write(memoryview(frames))
         return len(frames)
+
+
+def _created(path: Path, compression: str | None) -> Any:
+    if compression == "zlib":
+        return _ZlibFile(path)
+    # mtime=0: the same records give the same bytes.
+    return gzip.GzipFile(path, "wb", 6, mtime=0) if compression else path.open("wb")
 
 
 class _ZlibFile:
@@ -677,9 +680,7 @@ class JsonLinesWriter(TargetWriter):
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
-            path = self.output.path(self._name)
-            # mtime=0: the same records give the same bytes.
-            self._file = gzip.GzipFile(path, "wb", 6, mtime=0) if self.compression else path.open("wb")
+            self._file = _created(self.output.path(self._name), self.compression)
         opened: IO[bytes] = self._file
         return opened
 

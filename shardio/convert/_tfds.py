@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from shardio.codecs import infer_schema, record_codec
-from shardio.convert._files import FileSource
+from shardio.convert._files import FileSource, found_at
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.convert._tfrecord import ShardioDataset
 from shardio.errors import BadRecord, CorruptRecordError, NotFoundError, SchemaError
@@ -43,9 +43,7 @@ class TfdsDataset(FileSource):
 
     @cached_property
     def _folder(self) -> TfdsFolder:
-        for listing in find_files(self.place, storage_options=self.options.storage_options):
-            if listing.error is not None:
-                raise listing.error
+        for listing in found_at(self.place, self.options):
             found = find_tfds(listing, self.options.storage_options)
             if found is not None:
                 return found if found.features else self._inferred(found, listing)
