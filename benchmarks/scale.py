@@ -36,12 +36,14 @@ LIMITS = {"S3": 5500, "GCS": 5000}
 
 def table(shards: int) -> Any:
     """Return shards as a job of many tasks writes them, a thousand each."""
-    from shardio.metadata import DataKey
+    from shardio.metadata import naming
     from shardio.metadata._table import ShardTable, part_of
 
     rng = np.random.default_rng(0)
     attempts = [f"{number:016x}" for number in rng.integers(1 << 63, size=-(-shards // 1000)).tolist()]
-    keys = [DataKey("train", "run7", k // 1000, attempts[k // 1000], k % 1000).key() for k in range(shards)]
+    keys = [
+        naming.DataKey("train", "run7", k // 1000, attempts[k // 1000], k % 1000).key() for k in range(shards)
+    ]
     size = 1016 * ROWS + rng.integers(0, 1 << 16, shards)
     rows, none = np.full(shards, ROWS), np.zeros(shards, np.int64)
     columns = {
@@ -108,13 +110,13 @@ def grown(url: str, commits: int) -> dict[str, float]:
     """Measure a dataset after so many appends of one shard: medians of nine appends, and of what reads it."""
     import shardio
     from shardio.catalog import Catalog
-    from shardio.metadata import random_session
+    from shardio.metadata import naming
     from shardio.storage import connect
 
     shard = table(3).take([1])
 
     def append() -> None:
-        commit(url, shard.with_columns(key=[f"data/{time.time_ns()}.tfrecord"]), random_session())
+        commit(url, shard.with_columns(key=[f"data/{time.time_ns()}.tfrecord"]), naming.random_session())
 
     latest = Catalog(connect(url)).latest()
     for _ in range(commits - (latest.number if latest else 0)):

@@ -20,7 +20,7 @@ from shardio.arguments import checked_options
 from shardio.catalog import Catalog, Version
 from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError, UnsafeNameError
-from shardio.metadata import Schema, ShardEntry, is_own_key
+from shardio.metadata import Schema, ShardEntry, naming
 from shardio.progress import displayed
 from shardio.sources import (
     FoundFile,
@@ -239,7 +239,7 @@ class _Adoption:
                 found, unusable_keys=doomed.intersection(found.index_keys(found.uuid(self._options)))
             )
             entry = self._known.get((shard.root, shard.key))
-            if entry is None and not shard.root and is_own_key(shard.key):
+            if entry is None and not shard.root and naming.is_own_key(shard.key):
                 # When its version has expired, garbage collection could not tell it from what writers left.
                 error = UnsafeNameError(
                     "a file has a name as this dataset's own shards have",

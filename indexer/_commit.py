@@ -15,7 +15,7 @@ import numpy as np
 
 from shardio.catalog import Catalog, StoredLists, Version, publish
 from shardio.errors import SchemaError
-from shardio.metadata import Manifest, Schema, ShardEntry, ShardTable, is_random_session, usable_keys
+from shardio.metadata import Manifest, Schema, ShardEntry, ShardTable, naming, usable_keys
 from shardio.sources import SplitUrl
 
 
@@ -159,7 +159,9 @@ class _Builder:
         return replace(
             old.carried if old is not None else Manifest(dataset_uuid=uuid.uuid4().bytes),
             operation="adopt",
-            sessions=tuple(i for i in (old.sessions if old else ()) if not is_random_session(i.session)),
+            sessions=tuple(
+                i for i in (old.sessions if old else ()) if not naming.is_random_session(i.session)
+            ),
             schemas=schemas,
             metadata={**metadata, **self._change.metadata},
             roots={number: url for number, url in roots.items() if number in named},

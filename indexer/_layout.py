@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from shardio.catalog import Catalog, check_place
 from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
-from shardio.metadata import METADATA, ShardEntry
+from shardio.metadata import ShardEntry, naming
 from shardio.sources import (
     Division,
     FoundFile,
@@ -325,7 +325,7 @@ def _check_place(search: ShardSearch, target: AdoptTarget) -> None:
     for listing in search.listings:
         for file in listing.files:
             key = file.place.below(target.place) or ""
-            inner, metadata, _ = key.partition(f"/{METADATA}/")
+            inner, metadata, _ = key.partition(f"/{naming.METADATA}/")
             if metadata:
                 raise ValueError(
                     f"{target.place.join(inner).url} is a dataset by itself, and a dataset at "

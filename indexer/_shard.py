@@ -20,17 +20,13 @@ from typing import Any
 from shardio import kernels
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
 from shardio.metadata import (
-    INDEX_SUFFIX,
-    INDEXES,
     IndexHead,
     ShardEntry,
-    check_foreign_key,
     check_index_end,
+    naming,
     parse_head,
-    random_id,
     read_head_bytes,
     read_head_size,
-    usual_index_key,
 )
 from shardio.parallel import JobRunner, LostJob, check_workers, cut_jobs
 from shardio.storage import Store, connect, read_intact
@@ -82,18 +78,20 @@ class FoundShard:
     def usual_index_key(self) -> str:
         """The key of the index beside the shard; of a foreign root, a folder of its own in the dataset."""
         if not self.root:
-            return usual_index_key(self.key)
+            return naming.usual_index_key(self.key)
         folder = hashlib.sha256(self.root.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        return usual_index_key(f"{INDEXES}{folder}/{self.key}")
+        return naming.usual_index_key(f"{naming.INDEXES}{folder}/{self.key}")
 
     def renewed_index_key(self, name: str) -> str:
         """Return the key of an index made after the usual one was taken, from 16 hexadecimal digits."""
-        return usual_index_key(f"{self.usual_index_key.removesuffix(INDEX_SUFFIX)}.{name}")
+        return naming.usual_index_key(f"{self.usual_index_key.removesuffix(naming.INDEX_SUFFIX)}.{name}")
 
     def index_keys(self, uuid: bytes) -> list[str]:
         """Return the keys that its index may have, by preference."""
         keys = [self.usual_index_key, self.renewed_index_key(uuid[:8].hex())]
-        return [key for key in keys if key not in self.unusable_keys] or [self.renewed_index_key(random_id())]
+        return [key for key in keys if key not in self.unusable_keys] or [
+            self.renewed_index_key(naming.random_id())
+        ]
 
 
 @dataclass(frozen=True)
@@ -168,9 +166,9 @@ def index_is_intact(target: Store, entry: ShardEntry, options: ScanOptions) -> b
 def _index_shard(
     shard: FoundShard, target: Store, data: Store, options: ScanOptions, show: Callable[[int], None] | None
 ) -> ShardOutcome:
-    check_foreign_key(shard.key)
+    naming.check_foreign_key(shard.key)
     uuid = shard.uuid(options)
-    keys = [*shard.index_keys(uuid), shard.renewed_index_key(random_id())]
+    keys = [*shard.index_keys(uuid), shard.renewed_index_key(naming.random_id())]
     free = None
     for key in keys:
         try:
@@ -269,7 +267,7 @@ def _entry(shard: FoundShard, index_key: str, head: IndexHead) -> ShardEntry:
 
 def _listed(shard: FoundShard, index_key: str) -> str:
     """Return the index key as a list of shards names it: nothing where it is the usual one."""
-    return "" if index_key == usual_index_key(shard.key) else index_key
+    return "" if index_key == naming.usual_index_key(shard.key) else index_key
 
 
 _JOB_BYTES = 64 << 20

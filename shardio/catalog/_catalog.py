@@ -31,16 +31,11 @@ from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexE
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata import (
     COPY_ADVICE,
-    HINT_KEY,
-    MANIFESTS,
-    SESSIONS,
     ListRef,
     Manifest,
     MergedSession,
     ShardTable,
-    is_random_session,
-    manifest_key,
-    manifest_version,
+    naming,
     parse_list,
     parse_manifest,
     parse_sessions,
@@ -169,12 +164,12 @@ class Catalog:
             # The hint is written after a commit, and manifests are never deleted.
             raise FormatError(
                 f"the manifest of version {hinted} is gone, which was committed, so the latest is unknown",
-                url=self.store.url_of(manifest_key(hinted)),
-                expected=f"version {hinted}, as {HINT_KEY} says",
+                url=self.store.url_of(naming.manifest_key(hinted)),
+                expected=f"version {hinted}, as {naming.HINT_KEY} says",
                 found=f"version {found} as the highest" if found else "no manifest at all",
                 advice="`shardio repair` restores them from a copy (--mirror), or makes one of what is left; "
                 + (f"version={found} reads what is left, and " if found else "")
-                + f"removing {HINT_KEY} gives up what is lost",
+                + f"removing {naming.HINT_KEY} gives up what is lost",
             )
         return version
 
@@ -194,7 +189,9 @@ class Catalog:
             version = self._read(number)
             if version is None:
                 what = "a manifest was listed and is not there"
-                raise StorageError(what, url=self.store.url_of(manifest_key(number)), advice="try again")
+                raise StorageError(
+                    what, url=self.store.url_of(naming.manifest_key(number)), advice="try again"
+                )
             following = self._following(number)
         while following is not None:
             version, following = following, self._following(following.number)
@@ -202,16 +199,17 @@ class Catalog:
 
     def _highest_listed(self) -> int:
         try:
-            listed = [manifest_version(info.key) for info in self.store.list(MANIFESTS)]
+            listed = [naming.manifest_version(info.key) for info in self.store.list(naming.MANIFESTS)]
         except CannotListError as error:
             raise CannotListError(
-                f"there is no {HINT_KEY} that names a version, and this server cannot list its objects",
+                f"there is no {naming.HINT_KEY} that names a version, and this server cannot list its "
+                "objects",
                 url=self.store.url,
                 advice="check the address; if there is a dataset, name the version to open",
             ) from error
         except DeniedError as error:
             raise DeniedError(
-                f"there is no {HINT_KEY} that may be read, and the bucket may not be listed",
+                f"there is no {naming.HINT_KEY} that may be read, and the bucket may not be listed",
                 url=self.store.url,
                 found=error.found,
                 advice="check the address, the credentials, and that they may list this prefix "
@@ -224,7 +222,7 @@ class Catalog:
         try:
             return self._read(number + 1)
         except DeniedError:
-            key = manifest_key(number + 1)
+            key = naming.manifest_key(number + 1)
             try:
                 forbidden = any(info.key == key for info in self.store.list(key))
             except (CannotListError, DeniedError):
@@ -384,7 +382,7 @@ class Catalog:
             if version is None:
                 raise FormatError(
                     "a version has no manifest, and manifests are never deleted",
-                    url=self.store.url_of(manifest_key(number)),
+                    url=self.store.url_of(naming.manifest_key(number)),
                     advice=COPY_ADVICE,
                 )
             yield version
@@ -409,7 +407,7 @@ class Catalog:
         """Return the version that the hint names, or 0."""
 
         def read() -> int:
-            text = self.store.get(HINT_KEY, max_bytes=64).strip()
+            text = self.store.get(naming.HINT_KEY, max_bytes=64).strip()
             # What is not the number of a manifest, of which 1 is the first, is not a hint.
             if not (text.isdigit() and len(text) <= 20 and int(text)):
                 raise FormatError("this is not the number of a version", found=text)
@@ -436,7 +434,7 @@ class Catalog:
         Raises:
             NotFoundError, FormatError, StorageError: its manifest is absent, damaged, or out of reach.
         """
-        key = manifest_key(number)
+        key = naming.manifest_key(number)
         data = self.store.get(key, max_bytes=self.limits.manifest)
         return Version(*parse_manifest(data, version=number, url=self.store.url_of(key), limits=self.limits))
 
@@ -475,7 +473,7 @@ class Catalog:
             StorageError: the environment failed.
         """
         found = version.manifest.session(session)
-        if found is not None or is_random_session(session):
+        if found is not None or naming.is_random_session(session):
             return found  # of sessions with random ids only the latest is remembered
         refs = version.manifest.session_lists[::-1]
         for ref, data in zip(refs, self.store.concurrently(self._session_list, refs), strict=True):
@@ -536,7 +534,7 @@ class Catalog:
 
     def _check_table(self, manifest: Manifest, table: ShardTable) -> None:
         """Check what spans lists: totals, roots, schema numbers, names."""
-        url = self.store.url_of(manifest_key(manifest.version))
+        url = self.store.url_of(naming.manifest_key(manifest.version))
         found = table.totals()
         expected = {total.name: total for total in manifest.splits}
         if found != expected:
@@ -562,9 +560,9 @@ class Catalog:
         # Where nothing can be listed, the address is all that can be told.
         with contextlib.suppress(ShardioError):
             names = [info.key for info in itertools.islice(self.store.list(linked=True), _LOOKED_AT)]
-        sessions = [name for name in names if name.startswith(SESSIONS)]
-        session = sessions[0].removeprefix(SESSIONS).partition("/")[0] if sessions else ""
-        if session and not is_random_session(session):
+        sessions = [name for name in names if name.startswith(naming.SESSIONS)]
+        session = sessions[0].removeprefix(naming.SESSIONS).partition("/")[0] if sessions else ""
+        if session and not naming.is_random_session(session):
             return NotFoundError(
                 what,
                 url=url,

@@ -27,7 +27,7 @@ from shardio.errors import (
     ShardioError,
     StorageError,
 )
-from shardio.metadata import HINT_KEY, Manifest, manifest_key, seal_manifest
+from shardio.metadata import Manifest, naming, seal_manifest
 from shardio.storage import NotDurableError, UnknownOutcomeError, read_intact
 
 # A lost race is another writer's success; so many in a row mean that something is wrong.
@@ -107,7 +107,7 @@ def publish(
         if _create(catalog, manifest, data):
             # Only a hint: a reader that does not find it lists instead.
             with contextlib.suppress(ShardioError):
-                catalog.store.overwrite(HINT_KEY, str(manifest.version).encode())
+                catalog.store.overwrite(naming.HINT_KEY, str(manifest.version).encode())
             return Version(manifest, sha256)
     raise CommitConflictError(
         f"lost {_MAX_REBASES} races for the next version",
@@ -138,7 +138,7 @@ def _check_fences(catalog: Catalog, fences: list[Version], keys: set[str]) -> No
 def _create(catalog: Catalog, manifest: Manifest, data: bytes) -> bool:
     """Create the manifest's object; return False if another writer's is there."""
     store = catalog.store
-    key = manifest_key(manifest.version)
+    key = naming.manifest_key(manifest.version)
     unknown: StorageError | None = None
     for _ in range(_MAX_PUTS):
         failed: StorageError | None = None
@@ -174,7 +174,7 @@ def _outcome_unknown(
 ) -> CommitOutcomeUnknownError:
     return CommitOutcomeUnknownError(
         f"it is unknown whether version {manifest.version} was committed",
-        url=catalog.store.url_of(manifest_key(manifest.version)),
+        url=catalog.store.url_of(naming.manifest_key(manifest.version)),
         expected=f"write id {manifest.write_id.hex()}",
         found=None if cause is None else str(cause),
         advice="nothing was deleted; look with `shardio log`, and run a named session again to finish it",

@@ -31,27 +31,7 @@ from typing import TYPE_CHECKING, Any
 from shardio.arguments import integer, integers
 from shardio.catalog._commit import publish
 from shardio.errors import NotFoundError, ShardioError, StorageError
-from shardio.metadata import (
-    DATA,
-    HINT_KEY,
-    INDEX_SUFFIX,
-    INDEXES,
-    KEYS,
-    LISTS,
-    SESSIONS,
-    TABLES,
-    DataKey,
-    Expiry,
-    ListRef,
-    Manifest,
-    ReceiptKey,
-    ShardTable,
-    check_session,
-    is_own_key,
-    is_sidecar_key,
-    is_unowned_key,
-    key_run_of,
-)
+from shardio.metadata import Expiry, ListRef, Manifest, ShardTable, naming
 from shardio.progress import CountProgress, displayed
 from shardio.reports import Report
 from shardio.storage import ObjectInfo, linked_folders, unlisted, upload_of
@@ -202,17 +182,17 @@ def _make_room(plan: _Removals, error: StorageError) -> tuple[Version, tuple[Obj
         for info in plan.fenced:
             store.delete(info.key)
     # A reader that finds no hint lists instead; the block that it took is enough for a small manifest.
-    store.delete(HINT_KEY)
+    store.delete(naming.HINT_KEY)
     try:
         fence = _fence(plan, most=_FEW)
     except StorageError:
         with contextlib.suppress(ShardioError):
-            store.overwrite(HINT_KEY, str(plan.latest.number).encode())
+            store.overwrite(naming.HINT_KEY, str(plan.latest.number).encode())
         raise error from error.__cause__
     largest = plan.largest(_FEW)
     deleted = sum(store.delete(info.key) for info in largest)
     with contextlib.suppress(ShardioError):
-        store.overwrite(HINT_KEY, str(fence.number).encode())
+        store.overwrite(naming.HINT_KEY, str(fence.number).encode())
     plan.forget(largest)
     plan.follow(fence)
     return fence, tuple(largest), deleted
@@ -248,7 +228,7 @@ class _Removals:
         self._abandon = set(abandon)
         versions = _history(catalog, latest)
         for session in abandon:
-            check_session(session)
+            naming.check_session(session)
         self._check_expire(versions[-1].number, self._expire, keep)
         self._keep_below = 0 if keep is None else versions[-1].number - keep + 1
         self._versions: list[Version] = []
@@ -353,10 +333,19 @@ class _Removals:
         """Return the objects in shardio's own folders that garbage collection may know of."""
         store = self.catalog.store
         found = []
-        for prefix in (DATA, LISTS, SESSIONS, INDEXES, TABLES, KEYS):
+        for prefix in (
+            naming.DATA,
+            naming.LISTS,
+            naming.SESSIONS,
+            naming.INDEXES,
+            naming.TABLES,
+            naming.KEYS,
+        ):
             # Other files among the indexes are not of shardio's making.
             found += [
-                info for info in store.list(prefix) if prefix != INDEXES or info.key.endswith(INDEX_SUFFIX)
+                info
+                for info in store.list(prefix)
+                if prefix != naming.INDEXES or info.key.endswith(naming.INDEX_SUFFIX)
             ]
             linked = [
                 f"{folder} is a link to a folder elsewhere; what is behind it was not looked at"
@@ -402,7 +391,9 @@ class _Removals:
         already = {key for version in self._versions for key in version.manifest.expiry.doomed_keys}
         live, dead = self._live_and_dead()
         # Rewrites name no session: that of a shard which a version names was committed as a whole.
-        self._merged |= {name.session for key in live | dead if (name := DataKey.parse(key)) is not None}
+        self._merged |= {
+            name.session for key in live | dead if (name := naming.DataKey.parse(key)) is not None
+        }
         # Those of versions that were collected before stand in lists of sessions, if they have names.
         unnamed = (info for info in (*self._objects, *self._temporaries) if info.key not in live)
         unknown = set(filter(None, map(_session_of, unnamed))) - self._merged
@@ -412,15 +403,15 @@ class _Removals:
             for info in self._objects
             if info.key not in live
             and info.key not in self._adopted
-            and is_own_key(info.key)
+            and naming.is_own_key(info.key)
             and (
                 info.key in dead
                 or info.key in already
-                or is_unowned_key(info.key)
-                or is_sidecar_key(info.key)
+                or naming.is_unowned_key(info.key)
+                or naming.is_sidecar_key(info.key)
                 or _session_of(info) in self._gone
                 # What lost attempts of a merged session left: it cannot be merged again with other content.
-                or (info.key.startswith(DATA) and _session_of(info) in self._merged)
+                or (info.key.startswith(naming.DATA) and _session_of(info) in self._merged)
             )
         ]
         self.fenced = [info for info in self.doomed if info.key in already]
@@ -450,10 +441,14 @@ class _Removals:
         live = {*lists[0], *(ref.key for version in alive for ref in version.manifest.session_lists)}
         # The names of a run's parts say whose they are.
         runs = {run.key for version in alive for index in version.manifest.keys for run in index.runs}
-        live |= {info.key for info in self._objects if key_run_of(info.key) in runs}
+        live |= {info.key for info in self._objects if naming.key_run_of(info.key) in runs}
         dead = set(lists[1]) - live
-        unknown = {info.key for info in self._objects if info.key.startswith((DATA, INDEXES, TABLES))}
-        unknown = {key for key in unknown if is_own_key(key)}
+        unknown = {
+            info.key
+            for info in self._objects
+            if info.key.startswith((naming.DATA, naming.INDEXES, naming.TABLES))
+        }
+        unknown = {key for key in unknown if naming.is_own_key(key)}
         for key, named in self._read(list(lists[0].values()), missing_ok=False, wanted=unknown):
             live |= {key, *named[0]}
             self._adopted |= named[1]
@@ -541,8 +536,8 @@ def _unclaimed(objects: Iterable[ObjectInfo], known: set[str]) -> dict[str, int]
 
 
 def _session_of(info: ObjectInfo) -> str | None:
-    receipt = ReceiptKey.parse(info.key)
+    receipt = naming.ReceiptKey.parse(info.key)
     if receipt is not None:
         return receipt.session
-    data = DataKey.parse(info.key)
+    data = naming.DataKey.parse(info.key)
     return data.session if data is not None else None

@@ -13,16 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from shardio.catalog._catalog import Catalog
-from shardio.metadata import (
-    ListRef,
-    MergedSession,
-    ShardTable,
-    list_key,
-    random_id,
-    rows_key,
-    seal_lists,
-    seal_sessions,
-)
+from shardio.metadata import ListRef, MergedSession, ShardTable, naming, seal_lists, seal_sessions
 from shardio.storage import Store
 
 LIST_SHARDS = 50_000  # in one list at most
@@ -52,7 +43,7 @@ class StoredLists:
             StorageError: the environment failed.
         """
         if sha256 not in self._refs:
-            key = list_key(random_id() + random_id())
+            key = naming.list_key(naming.random_id() + naming.random_id())
             self._store.put_idempotent((key, data))
             self._refs[sha256] = ListRef(key, len(data), sha256, count)
         return self._refs[sha256]
@@ -64,7 +55,7 @@ class StoredLists:
             StorageError: the environment failed.
         """
         if sha256 not in self._rows:
-            key = rows_key(random_id() + random_id())
+            key = naming.rows_key(naming.random_id() + naming.random_id())
             self._store.put_idempotent((key, data))
             self._rows[sha256] = key
         return self._rows[sha256]

@@ -23,7 +23,7 @@ from shardio.metadata import (
     Schema,
     ShardTable,
     SplitTotals,
-    is_random_session,
+    naming,
     session_digest,
     usable_keys,
 )
@@ -72,7 +72,7 @@ class _Merge:
         )
         # Random ids are never committed again, so only the last of them is kept, for people.
         named = tuple(
-            i for i in (old.sessions if old is not None else ()) if not is_random_session(i.session)
+            i for i in (old.sessions if old is not None else ()) if not naming.is_random_session(i.session)
         )
         session_lists = old.session_lists if old is not None else ()
         # After a lost race only its own list is added, which is stored once; the next commit merges.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardio.errors import CommitConflictError
-from shardio.metadata import HINT_KEY
+from shardio.metadata import naming
 from shardio.storage import DeniedError, connect, followed
 
 
@@ -25,7 +25,7 @@ def check_place(url: str, storage_options: Mapping[str, Any] | None) -> None:
     for above in dict.fromkeys((*_above(url), *_above(followed(url)))):
         store = connect(above, storage_options=storage_options)
         try:
-            found = store.head(HINT_KEY)
+            found = store.head(naming.HINT_KEY)
         except DeniedError:
             # Who may write here need not be allowed to look there.
             continue

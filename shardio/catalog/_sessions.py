@@ -28,16 +28,7 @@ from types import MappingProxyType
 from shardio.catalog._catalog import Catalog, Version
 from shardio.catalog._merge import MODES, commit_receipts
 from shardio.errors import FormatError, NotFoundError
-from shardio.metadata import (
-    DATA,
-    SESSIONS,
-    DataKey,
-    Receipt,
-    ReceiptKey,
-    ShardTable,
-    check_session,
-    check_tasks,
-)
+from shardio.metadata import Receipt, ShardTable, naming
 from shardio.storage import read_intact
 
 
@@ -74,7 +65,9 @@ def find_safe_work(catalog: Catalog, session: str, task: int) -> SafeWork | None
     chain = [_read(catalog, last)]
     while chain[-1].sequence > 0:
         previous = chain[-1]
-        chain.append(_read(catalog, ReceiptKey(session, task, previous.previous, previous.sequence - 1)))
+        chain.append(
+            _read(catalog, naming.ReceiptKey(session, task, previous.previous, previous.sequence - 1))
+        )
     chain.reverse()
     return SafeWork(chain[-1], ShardTable.concatenate([receipt.table for receipt in chain]), last.attempt)
 
@@ -84,12 +77,12 @@ def complete_tasks(catalog: Catalog, session: str) -> set[int]:
     return {key.task for key in _receipt_keys(catalog, session) if key.sequence is None}
 
 
-def complete_receipts(catalog: Catalog, session: str) -> dict[ReceiptKey, Receipt]:
+def complete_receipts(catalog: Catalog, session: str) -> dict[naming.ReceiptKey, Receipt]:
     """Return the receipts of tasks that have ended; one request each, side by side."""
     return _read_all(catalog, [key for key in _receipt_keys(catalog, session) if key.sequence is None])
 
 
-def items_of_tasks(receipts: Mapping[ReceiptKey, Receipt]) -> dict[int, frozenset[bytes]]:
+def items_of_tasks(receipts: Mapping[naming.ReceiptKey, Receipt]) -> dict[int, frozenset[bytes]]:
     """Return of each task that has ended what its attempts say they were made from."""
     found: dict[int, frozenset[bytes]] = {}
     for key, receipt in receipts.items():
@@ -105,8 +98,8 @@ def forget_session(catalog: Catalog, session: str, *, shards: bool) -> None:
     for key in list(_receipt_keys(catalog, session)):
         catalog.store.delete(key.key())
     if shards:
-        for info in list(catalog.store.list(DATA)):
-            name = DataKey.parse(info.key)
+        for info in list(catalog.store.list(naming.DATA)):
+            name = naming.DataKey.parse(info.key)
             if name is not None and name.session == session:
                 catalog.store.delete(info.key)
 
@@ -118,7 +111,7 @@ def commit_session(
     *,
     mode: str | None = None,
     attempts: Mapping[int, str] | None = None,
-    known: Mapping[ReceiptKey, Receipt] = MappingProxyType({}),
+    known: Mapping[naming.ReceiptKey, Receipt] = MappingProxyType({}),
 ) -> Version:
     """Commit the tasks `0 .. tasks - 1` of a session as one new version.
 
@@ -142,7 +135,7 @@ def commit_session(
     if attempts is None:
         receipts = _receipts(catalog, session, tasks, known)
     else:
-        keys = [ReceiptKey(session, task, attempt, None) for task, attempt in sorted(attempts.items())]
+        keys = [naming.ReceiptKey(session, task, attempt, None) for task, attempt in sorted(attempts.items())]
         receipts = [*_read_all(catalog, keys).values()]
     modes = {receipt.mode for receipt in receipts}
     if mode is None and len(modes) > 1:
@@ -163,12 +156,15 @@ def session_shards(catalog: Catalog, session: str, tasks: int) -> ShardTable:
 
 
 def _receipts(
-    catalog: Catalog, session: str, tasks: int, known: Mapping[ReceiptKey, Receipt] = MappingProxyType({})
+    catalog: Catalog,
+    session: str,
+    tasks: int,
+    known: Mapping[naming.ReceiptKey, Receipt] = MappingProxyType({}),
 ) -> list[Receipt]:
     """Return the complete receipt of each task that counts."""
-    check_session(session)
-    tasks = check_tasks(tasks)
-    attempts: dict[int, list[ReceiptKey]] = {}
+    naming.check_session(session)
+    tasks = naming.check_tasks(tasks)
+    attempts: dict[int, list[naming.ReceiptKey]] = {}
     for key in _receipt_keys(catalog, session):
         if key.sequence is None:
             attempts.setdefault(key.task, []).append(key)
@@ -190,14 +186,14 @@ def _receipts(
     return [_best([there[key] for key in sorted(attempts[task])]) for task in range(tasks)]
 
 
-def _receipt_keys(catalog: Catalog, session: str) -> Iterator[ReceiptKey]:
-    for info in catalog.store.list(f"{SESSIONS}{session}/"):
-        key = ReceiptKey.parse(info.key)
+def _receipt_keys(catalog: Catalog, session: str) -> Iterator[naming.ReceiptKey]:
+    for info in catalog.store.list(f"{naming.SESSIONS}{session}/"):
+        key = naming.ReceiptKey.parse(info.key)
         if key is not None:
             yield key
 
 
-def _read(catalog: Catalog, key: ReceiptKey) -> Receipt:
+def _read(catalog: Catalog, key: naming.ReceiptKey) -> Receipt:
     name = key.key()
     url = catalog.store.url_of(name)
     limits = catalog.limits
@@ -210,7 +206,7 @@ def _read(catalog: Catalog, key: ReceiptKey) -> Receipt:
     return receipt
 
 
-def _read_all(catalog: Catalog, keys: Sequence[ReceiptKey]) -> dict[ReceiptKey, Receipt]:
+def _read_all(catalog: Catalog, keys: Sequence[naming.ReceiptKey]) -> dict[naming.ReceiptKey, Receipt]:
     return dict(zip(keys, catalog.store.concurrently(partial(_read, catalog), keys), strict=True))
 
 

@@ -92,7 +92,7 @@ def shard_facts(url: str, options: Mapping[str, Any] | None, engine: str | None)
         FormatError, UnsupportedVersionError, StorageError: index or file cannot be read.
     """
     from shardio.format import DEFAULT_LIMITS, sniff_compression
-    from shardio.metadata import usual_index_key
+    from shardio.metadata import naming
     from shardio.reader import read_head
     from shardio.storage import connect_folder
 
@@ -100,7 +100,7 @@ def shard_facts(url: str, options: Mapping[str, Any] | None, engine: str | None)
     with store.open(key) as data:
         facts = {"kind": "shard", "url": data.url, "stored_bytes": data.size}
         try:
-            with store.open(usual_index_key(key)) as index:
+            with store.open(naming.usual_index_key(key)) as index:
                 head = read_head(index, DEFAULT_LIMITS)
         except NotFoundError:
             compression = sniff_compression(bytes(data.read(0, min(12, data.size))))
@@ -111,7 +111,7 @@ def shard_facts(url: str, options: Mapping[str, Any] | None, engine: str | None)
             }
     return {
         **facts,
-        "index": store.url_of(usual_index_key(key)),
+        "index": store.url_of(naming.usual_index_key(key)),
         "framing": head.framing.name.lower(),
         "record_crc": head.record_crc.name.lower(),
         "compression": head.compression.name.lower(),

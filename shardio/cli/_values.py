@@ -86,12 +86,12 @@ def split_patterns(given: Sequence[str]) -> str | dict[str, str]:
 def parse_version(text: str) -> int | str:
     """Return a number, or a tag, of which none looks like a number."""
     from shardio.errors import UnsafeNameError
-    from shardio.metadata import check_tag
+    from shardio.metadata import naming
 
     if text.isascii() and text.removeprefix("-").isdigit():
         return int(text)
     try:
-        return check_tag(text)
+        return naming.check_tag(text)
     except UnsafeNameError as error:
         raise ValueError(f"{text!r} is neither a number nor a tag: {error.expected}") from error
 

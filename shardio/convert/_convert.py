@@ -35,7 +35,7 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
-from shardio.metadata import Feature, Schema, check_split
+from shardio.metadata import Feature, Schema, naming
 from shardio.parallel import Encoded, Note, Progress, check_shuffle, write_dataset
 from shardio.reader import DatasetReader, open as open_dataset
 from shardio.reports import Report
@@ -70,9 +70,9 @@ class _Splitter:
                 message = f"fractions={dict(self.wanted)!r} must not be negative, and their sum must be 1"
                 raise ValueError(message)
             for name in self.wanted:
-                check_split(name)
+                naming.check_split(name)
         elif self.wanted is not None:
-            check_split(self.wanted)
+            naming.check_split(self.wanted)
 
     @classmethod
     def from_options(
@@ -608,7 +608,7 @@ def _check_splits(pieces: Sequence[Piece], shown: str) -> None:
     """Refuse names of splits that no dataset can have, such as `train[:10%]` of Hugging Face."""
     for name in dict.fromkeys(piece.split for piece in pieces):
         try:
-            check_split(name)
+            naming.check_split(name)
         except UnsafeNameError as error:
             error.advice = 'split="train" is a name for all records; or rename the split in the source'
             raise error.located(url=shown) from error

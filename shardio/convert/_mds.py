@@ -25,7 +25,7 @@ from shardio.convert._files import READ_ONCE, File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, ShardioError
 from shardio.format import Compression, decode_stream, parse_json
-from shardio.metadata import Feature, check_foreign_key
+from shardio.metadata import Feature, naming
 
 _NUMBERS = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32",
@@ -228,7 +228,7 @@ class MdsFolder(FileSource):
                         url=f"{root}/{index_key}",
                         found=numbers,
                     )
-                check_foreign_key(name, what="the name of an MDS shard")
+                naming.check_foreign_key(name, what="the name of an MDS shard")
                 found.append(Piece(root, name, splits[root, index_key], size, extra=shard))
         return found
 

@@ -52,7 +52,7 @@ from shardio.convert._images import IMAGE_ENDINGS
 from shardio.convert._parquet import arrow_field, arrow_schema
 from shardio.errors import CommitConflictError, SchemaError, StorageError, UnsafeNameError
 from shardio.format import MAX_JSON_DEPTH, sample_name
-from shardio.metadata import Feature, Schema, check_foreign_key, image_type
+from shardio.metadata import Feature, Schema, image_type, naming
 from shardio.sources import is_clutter
 from shardio.storage import Store, connect, holds
 from shardio.writer import AtomicWriter, catalog_to_write
@@ -213,7 +213,7 @@ class JobFiles:
     def check(self, name: str) -> str:
         """Return the name of a file, or raise UnsafeNameError where it could lead out of the target."""
         try:
-            return check_foreign_key(name)
+            return naming.check_foreign_key(name)
         except UnsafeNameError as error:
             what = "a record names a file that could lead out of the target"
             raise UnsafeNameError(what, url=self.url, found=error.found, expected=error.expected) from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shardio.catalog import Catalog, commit_session, forget_session
 from shardio.convert import ArrowEncoder
 from shardio.errors import CommitConflictError, StorageError
-from shardio.metadata import check_split, random_id
+from shardio.metadata import naming
 from shardio.parallel import WriteReport, merged_before
 from shardio.storage import url_text
 from shardio.writer import DatasetWriter, WriterOptions, catalog_to_write, check_mode, check_writer_options
@@ -69,8 +69,8 @@ class SessionSink:
             TypeError, ValueError: an option that makes no sense.
         """
         check_writer_options(options, "write")
-        check_split(split)
-        name = session if session is not None else f"write.{random_id()}"
+        naming.check_split(split)
+        name = session if session is not None else f"write.{naming.random_id()}"
         writer: Any = options
         sink = cls(url_text(url), name, session is not None, split, mode, schema, writer, storage_options)
         catalog = sink._catalog

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shardio.catalog import Catalog, StoredLists, Version, publish
 from shardio.errors import CommitConflictError
-from shardio.metadata import Manifest, is_random_session
+from shardio.metadata import Manifest, naming
 
 
 def commit_change(
@@ -59,7 +59,7 @@ def commit_change(
             manifest,
             operation=operation,
             # Random ids are never committed again, so only a version's own is in it, for people.
-            sessions=tuple(each for each in manifest.sessions if not is_random_session(each.session)),
+            sessions=tuple(each for each in manifest.sessions if not naming.is_random_session(each.session)),
         )
 
     if dry_run:

@@ -18,17 +18,7 @@ from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import DeleteReport, change_facts, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
 from shardio.lifecycle._targets import Targets, shards_of
-from shardio.metadata import (
-    DATA,
-    INDEX_SUFFIX,
-    TABLES,
-    DataKey,
-    ListRef,
-    Manifest,
-    ShardEntry,
-    ShardTable,
-    live_to_physical,
-)
+from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable, live_to_physical, naming
 from shardio.progress import displayed
 from shardio.reader import deleted_rows
 from shardio.storage import BlockCache, CacheOptions
@@ -271,15 +261,19 @@ class _Holders:
         store = self._catalog.store
         if not store.can_list:
             return
-        there = {info.key: info.size for prefix in (DATA, TABLES) for info in store.list(prefix)}
+        there = {
+            info.key: info.size for prefix in (naming.DATA, naming.TABLES) for info in store.list(prefix)
+        }
         self.pending_gc = {key: size for key, size in self.pending_gc.items() if key in there}
-        tasks = {(n.session, n.task) for key in self.pending_gc if (n := DataKey.parse(key)) is not None}
+        tasks = {
+            (n.session, n.task) for key in self.pending_gc if (n := naming.DataKey.parse(key)) is not None
+        }
         named = {key for table in self._tables.values() for key in table.key}
         for key, size in there.items():
-            name = DataKey.parse(key)
+            name = naming.DataKey.parse(key)
             if (
                 name is not None
-                and not key.endswith(INDEX_SUFFIX)
+                and not key.endswith(naming.INDEX_SUFFIX)
                 and key not in named
                 and (name.session, name.task) in tasks
             ):

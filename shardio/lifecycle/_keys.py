@@ -41,9 +41,7 @@ from shardio.metadata import (
     Manifest,
     PartHead,
     ShardTable,
-    key_part_key,
-    key_run_key,
-    random_id,
+    naming,
 )
 from shardio.progress import CountProgress
 from shardio.reader import (
@@ -423,7 +421,7 @@ def write_run(  # noqa: PLR0913 - each is another side of a run
         StorageError: the environment failed.
     """
     bits = max(0, (max(1, -(-most_entries // PART_ENTRIES)) - 1).bit_length())
-    key = key_run_key(random_id() + random_id())
+    key = naming.key_run_key(naming.random_id() + naming.random_id())
     with temporary_files(), tempfile.TemporaryDirectory(prefix="shardio-keys-") as folder:
         _spread(entries, Path(folder), bits)
 
@@ -528,7 +526,7 @@ def _make_part(
     path = folder / f"{number}"
     if not path.exists():
         return KeyPart("", 0, 0, 0, bytes(32))
-    key = key_part_key(key, number)
+    key = naming.key_part_key(key, number)
     count = path.stat().st_size // ENTRY.itemsize
     target = path.with_suffix(".part")
     first: list[int] = []

@@ -17,21 +17,13 @@ from shardio.catalog import Catalog, StoredLists, Version, complete_tasks, find_
 from shardio.errors import CommitConflictError, FormatError, SchemaError, ShardioError
 from shardio.lifecycle._repair_metadata import Metadata, entries_of
 from shardio.metadata import (
-    DATA,
-    INDEX_SUFFIX,
-    LISTS,
-    SESSIONS,
-    DataKey,
     Manifest,
     MergedSession,
     Receipt,
-    ReceiptKey,
     Schema,
     ShardEntry,
     ShardTable,
-    is_list_key,
-    is_random_session,
-    is_rewriting_session,
+    naming,
     parse_list,
     parse_sessions,
     session_digest,
@@ -87,24 +79,26 @@ def find_remains(catalog: Catalog, found: Metadata) -> Remains:
     base = found.versions.get(number)
     out = Remains(base)
     named, merged, abandoned = _known(catalog, found)
-    by_session: dict[str, dict[str, DataKey]] = {}
-    for info in store.list(DATA):
-        parts = DataKey.parse(info.key)
-        if parts is not None and not info.key.endswith(INDEX_SUFFIX) and info.key not in named:
+    by_session: dict[str, dict[str, naming.DataKey]] = {}
+    for info in store.list(naming.DATA):
+        parts = naming.DataKey.parse(info.key)
+        if parts is not None and not info.key.endswith(naming.INDEX_SUFFIX) and info.key not in named:
             by_session.setdefault(parts.session, {})[info.key] = parts
     listed = _listed_entries(catalog, found)
     gap = len(found.versions) < number  # a version before may hold what one after it took out again
-    receipts = {key.session for info in store.list(SESSIONS) if (key := ReceiptKey.parse(info.key))}
+    receipts = {
+        key.session for info in store.list(naming.SESSIONS) if (key := naming.ReceiptKey.parse(info.key))
+    }
     number_of_schema = len(base.manifest.schemas) if base is not None else 0
     alone = base is None and len(by_session) == 1
     for name, keys in sorted(by_session.items()):
         if name in merged or name in abandoned:
             continue  # what lost attempts of a merged session left, or what was given up
         shards = f"its {len(keys)} shards are left alone"
-        if is_rewriting_session(name):
+        if naming.is_rewriting_session(name):
             why = f"holds records of other shards, rewritten: {shards}; where records were erased, "
             why += "erase them again"
-        elif gap and is_random_session(name):
+        elif gap and naming.is_random_session(name):
             why = "may be part of a lost earlier version, so it is left alone"
         else:
             made = _of_receipts if name in receipts else _of_indexes
@@ -172,8 +166,8 @@ def _listed_entries(catalog: Catalog, found: Metadata) -> dict[str, ShardEntry]:
     """Return own shards of lists that no version names, by key: as the one with the most deleted rows."""
     named = {ref.key for version in found.versions.values() for ref in version.manifest.lists}
     out: dict[str, ShardEntry] = {}
-    for info in catalog.store.list(LISTS):
-        if not is_list_key(info.key) or info.key in named:
+    for info in catalog.store.list(naming.LISTS):
+        if not naming.is_list_key(info.key) or info.key in named:
             continue
         try:
             table = read_intact(partial(_listed, catalog, info.key))
@@ -186,7 +180,9 @@ def _listed_entries(catalog: Catalog, found: Metadata) -> dict[str, ShardEntry]:
     return out
 
 
-def _of_receipts(catalog: Catalog, name: str, keys: Mapping[str, DataKey], schema: int) -> _Session | None:
+def _of_receipts(
+    catalog: Catalog, name: str, keys: Mapping[str, naming.DataKey], schema: int
+) -> _Session | None:
     """Return a session of which every task that left anything has a complete receipt."""
     tasks = complete_tasks(catalog, name)
     begun = {key.task for key in keys.values()}
@@ -204,12 +200,14 @@ def _of_receipts(catalog: Catalog, name: str, keys: Mapping[str, DataKey], schem
     return _Session(name, entries, receipts)
 
 
-def _of_indexes(catalog: Catalog, name: str, keys: Mapping[str, DataKey], schema: int) -> _Session | None:
+def _of_indexes(
+    catalog: Catalog, name: str, keys: Mapping[str, naming.DataKey], schema: int
+) -> _Session | None:
     """Return a session without receipts, of which each task was written by one attempt without a gap."""
     entries = entries_of(catalog.store, keys, schema)
     if len(entries) != len(keys):
         return None
-    tasks: dict[int, list[DataKey]] = {}
+    tasks: dict[int, list[naming.DataKey]] = {}
     for key in keys.values():
         tasks.setdefault(key.task, []).append(key)
     for parts in tasks.values():
@@ -267,7 +265,9 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
             refs = lists.extend(catalog, old.lists, table, merge=False) if entries else old.lists
         version = (now.number if now else 0) + 1
         recovered = tuple(_merged(session, version) for session in sessions if session.receipts)
-        named = tuple(each for each in (old.sessions if old else ()) if not is_random_session(each.session))
+        named = tuple(
+            each for each in (old.sessions if old else ()) if not naming.is_random_session(each.session)
+        )
         return replace(
             old.carried if old is not None else _first(sessions),
             operation="repair",

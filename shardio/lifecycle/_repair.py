@@ -22,7 +22,7 @@ from shardio.lifecycle._repair_metadata import Metadata, mend_metadata
 from shardio.lifecycle._repair_report import Repaired, RepairProgress, RepairReport, Repairs
 from shardio.lifecycle._repair_shard import DatasetAddress, RepairJob, RepairOptions, RepairOutcome
 from shardio.maintenance import Survey, check_keys
-from shardio.metadata import Manifest, Rewrite, ShardTable, manifest_key, random_session
+from shardio.metadata import Manifest, Rewrite, ShardTable, naming
 from shardio.parallel import JobRunner, LostJob, check_workers, cut_jobs
 from shardio.progress import displayed
 from shardio.storage import url_text
@@ -209,7 +209,7 @@ class _Repair:
                 url=store.url,
                 advice="check the address; a single shard is salvaged with `shardio adopt --salvage`",
             )
-        url = store.url_of(manifest_key(found.top or 1))
+        url = store.url_of(naming.manifest_key(found.top or 1))
         self.out.uncertain |= remains.uncertain
         self.out.notes += remains.notes
         nothing = remains.base is None and (self.uncertain != "take" or not remains.sessions)
@@ -235,7 +235,7 @@ class _Repair:
         version = None
         if not self.dry_run:
             version = commit_remains(self.catalog, remains, take=self.uncertain == "take")
-            made = replace(made, by=manifest_key(version.number))
+            made = replace(made, by=naming.manifest_key(version.number))
             self.facts["version"] = version.number
         elif remains.base is not None:
             self.out.notes.append(_LATER)
@@ -270,7 +270,7 @@ class _Repair:
                 yield from result
 
     def _jobs(self, version: Version, table: ShardTable) -> Iterator[RepairJob]:
-        session = random_session(rewriting=True)
+        session = naming.random_session(rewriting=True)
         for first, stop in cut_jobs(table.stored_bytes.tolist(), most_bytes=_JOB_BYTES):
             yield RepairJob(self.options, version.number, version.digest, session, first, stop)
 

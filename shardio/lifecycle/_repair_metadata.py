@@ -24,21 +24,15 @@ from shardio.format import DEFAULT_LIMITS
 from shardio.lifecycle._repair_report import Repaired, Repairs
 from shardio.lifecycle._repair_shard import get_right, put_object
 from shardio.metadata import (
-    DATA,
-    INDEX_SUFFIX,
-    MANIFESTS,
-    DataKey,
     ListRef,
     ShardEntry,
     ShardTable,
-    manifest_key,
-    manifest_version,
+    naming,
     parse_list,
     parse_manifest,
     parse_sessions,
     seal_list,
     seal_sessions,
-    usual_index_key,
 )
 from shardio.reader import read_head
 from shardio.storage import CannotListError, Store
@@ -111,7 +105,7 @@ class _Work:
                 if self._follows(state):
                     out.versions[number] = state
                     continue
-                url = self.store.url_of(manifest_key(number))
+                url = self.store.url_of(naming.manifest_key(number))
                 wanted = out.versions[number + 1].manifest.parent_sha256
                 state = FormatError(
                     f"a manifest is not the one that version {number + 1} was built on",
@@ -139,7 +133,7 @@ class _Work:
             if each.manifest.dataset_uuid != uuids[0][0]:
                 found[each.number] = FormatError(
                     "a manifest of another dataset is here",
-                    url=self.store.url_of(manifest_key(each.number)),
+                    url=self.store.url_of(naming.manifest_key(each.number)),
                     expected=f"dataset UUID {uuids[0][0].hex()}",
                     found=each.manifest.dataset_uuid.hex(),
                 )
@@ -178,7 +172,7 @@ class _Work:
             )
 
     def _mend_manifest(self, number: int, error: ShardioError, before: Version | ShardioError | None) -> None:
-        key = manifest_key(number)
+        key = naming.manifest_key(number)
         url = self.store.url_of(key)
         missing = isinstance(error, NotFoundError)
         kind = "missing" if missing else "manifest"
@@ -214,7 +208,7 @@ class _Work:
         if isinstance(before, Version) and before.sha256 != version.manifest.parent_sha256:
             return False
         if not missing:
-            data = self.store.get(manifest_key(version.number), max_bytes=self.catalog.limits.manifest)
+            data = self.store.get(naming.manifest_key(version.number), max_bytes=self.catalog.limits.manifest)
             if data.endswith(_SEAL) and data[-40:-8] == version.sha256:
                 return True
         # Names of lists are random: one that is here, and in no version before, was stored for this one.
@@ -229,7 +223,7 @@ class _Work:
         def parse(data: bytes) -> Version:
             return Version(*parse_manifest(data, version=number))
 
-        return get_right(self.mirror.store, manifest_key(number), self.catalog.limits.manifest, parse)
+        return get_right(self.mirror.store, naming.manifest_key(number), self.catalog.limits.manifest, parse)
 
     # Lists.
 
@@ -309,9 +303,9 @@ class _Work:
             self.store,
             [
                 info.key
-                for info in (self.store.list(DATA) if merged else ())
-                if not info.key.endswith(INDEX_SUFFIX)
-                and (name := DataKey.parse(info.key)) is not None
+                for info in (self.store.list(naming.DATA) if merged else ())
+                if not info.key.endswith(naming.INDEX_SUFFIX)
+                and (name := naming.DataKey.parse(info.key)) is not None
                 and name.session in merged
             ],
             len(version.manifest.schemas),
@@ -362,11 +356,11 @@ def entries_of(store: Store, keys: Iterable[str], schema: int) -> list[ShardEntr
     """
     found = []
     for key in keys:
-        name = DataKey.parse(key)
+        name = naming.DataKey.parse(key)
         if name is None:
             continue
         try:
-            with store.open(usual_index_key(key)) as index:
+            with store.open(naming.usual_index_key(key)) as index:
                 head = read_head(index, DEFAULT_LIMITS)
         except (FormatError, NotFoundError):
             continue
@@ -377,7 +371,7 @@ def entries_of(store: Store, keys: Iterable[str], schema: int) -> list[ShardEntr
 
 def _listed(store: Store) -> set[int]:
     try:
-        found = {manifest_version(info.key) for info in store.list(MANIFESTS)}
+        found = {naming.manifest_version(info.key) for info in store.list(naming.MANIFESTS)}
     except CannotListError:
         # A web server: what the hint names, and all before it.
         return set(range(1, Catalog(store).hinted() + 1))

@@ -35,19 +35,15 @@ from shardio.lifecycle._repair_report import Repaired, Repairs
 from shardio.lifecycle._rewrite import rewriting_task
 from shardio.maintenance import UNREADABLE, CheckedBlock, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import (
-    INDEX_SUFFIX,
-    DataKey,
     IndexHead,
     ShardEntry,
     check_frames_part,
     check_index_end,
+    naming,
     parse_deletions,
     parse_head,
-    random_id,
     record_checksums,
     records_fit,
-    rows_key,
-    usual_index_key,
 )
 from shardio.ranges import runs_of
 from shardio.reader import (
@@ -268,7 +264,7 @@ class _ShardRepair:
         missing = all(finding.kind == "missing" for finding in findings)
         if data is not None:
             self._rows = data
-            key = entry.deletion_key if missing else rows_key(random_id() + random_id())
+            key = entry.deletion_key if missing else naming.rows_key(naming.random_id() + naming.random_id())
             self._store(key, data)
             self.entry = replace(self._new(), deletion_key=key)
             self.out.new = self.entry
@@ -323,10 +319,10 @@ class _ShardRepair:
         if same and free:
             key = entry.usual_index_key
         else:
-            key = usual_index_key(
-                f"{entry.usual_index_key.removesuffix(INDEX_SUFFIX)}.{random_id()}"
+            key = naming.usual_index_key(
+                f"{entry.usual_index_key.removesuffix(naming.INDEX_SUFFIX)}.{naming.random_id()}"
                 if entry.adopted
-                else f"{entry.key}.{random_id()}"
+                else f"{entry.key}.{naming.random_id()}"
             )
         self._store(key, found.data)
         if key != entry.usual_index_key:
@@ -644,7 +640,7 @@ class _ShardRepair:
 
     def _new_key(self) -> str:
         entry = self._new()
-        name = DataKey(entry.split, self.job.session, self.number, random_id(), 0)
+        name = naming.DataKey(entry.split, self.job.session, self.number, naming.random_id(), 0)
         return name.key(entry.compression.suffix)
 
     def _spool(self) -> ShardSpool | None:

@@ -12,7 +12,7 @@ from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import NotFoundError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, change_facts, records_of
-from shardio.metadata import Manifest, is_random_session
+from shardio.metadata import Manifest, naming
 from shardio.storage import connect
 
 
@@ -98,7 +98,7 @@ def _sessions(catalog: Catalog, version: Version) -> set[str]:
     lists = catalog.store.concurrently(catalog.sessions_of, version.manifest.session_lists)
     names = {name for sessions in lists for name in sessions}
     names |= {session.session for session in version.manifest.sessions}
-    return {name for name in names if not is_random_session(name)}
+    return {name for name in names if not naming.is_random_session(name)}
 
 
 def _content(manifest: Manifest) -> Manifest:
@@ -112,5 +112,5 @@ def _content(manifest: Manifest) -> Manifest:
         operation="",
         created_ms=0,
         writer="",
-        sessions=tuple(each for each in manifest.sessions if not is_random_session(each.session)),
+        sessions=tuple(each for each in manifest.sessions if not naming.is_random_session(each.session)),
     )

@@ -22,7 +22,7 @@ from shardio.catalog import Catalog, StoredLists, Version, forget_session, write
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
 from shardio.lifecycle._targets import TargetShard, shards_of
-from shardio.metadata import Manifest, Rewrite, Schema, ShardEntry, ShardTable, random_session
+from shardio.metadata import Manifest, Rewrite, Schema, ShardEntry, ShardTable, naming
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import CountProgress
 from shardio.reader import ReadOptions, RecordSequence, ShardSource, root_stores
@@ -104,7 +104,7 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
     Raises:
         ShardioError: a record cannot be read or a shard not be stored; what was stored is removed.
     """
-    session = random_session(rewriting=True)
+    session = naming.random_session(rewriting=True)
     options = ReadOptions(
         storage_options=dict(storage_options) if storage_options else None,
         decode=False,

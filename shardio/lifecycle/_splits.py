@@ -14,7 +14,7 @@ from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, change_facts, records_of
-from shardio.metadata import Manifest, ShardTable, check_split
+from shardio.metadata import Manifest, ShardTable, naming
 from shardio.reader import choose_split
 from shardio.storage import connect
 
@@ -41,7 +41,7 @@ def remove_split(
         CommitConflictError: another writer removed or renamed it meanwhile.
         CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
     """
-    check_split(split)
+    naming.check_split(split)
 
     def change(table: ShardTable) -> ShardTable:
         stays = np.array([name != split for name in table.split], bool)
@@ -77,8 +77,8 @@ def rename_split(
         CommitConflictError: another writer removed or renamed it, or took the new name meanwhile.
         CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
     """
-    check_split(split)
-    check_split(name)
+    naming.check_split(split)
+    naming.check_split(name)
 
     def change(table: ShardTable) -> ShardTable:
         if split not in table.split:

@@ -25,17 +25,7 @@ from shardio.errors import CommitConflictError
 from shardio.format import DEFAULT_LIMITS
 from shardio.lifecycle._build import ReadShards, ShardJob, SidecarBuild, open_for_build, run_build
 from shardio.lifecycle._change import commit_change
-from shardio.metadata import (
-    TABLES,
-    Manifest,
-    Schema,
-    ShardEntry,
-    ShardTable,
-    TableColumn,
-    table_address,
-    table_address_of,
-    table_key,
-)
+from shardio.metadata import Manifest, Schema, ShardEntry, ShardTable, TableColumn, naming, table_address
 from shardio.progress import CountProgress
 from shardio.reader import (
     ChosenColumn,
@@ -220,8 +210,8 @@ class _TableBuild(SidecarBuild[TableReport]):
     def _stored(self) -> dict[str, list[str]]:
         """Return the keys of tables that are there, by address, but for those ever given up."""
         found: dict[str, list[str]] = {}
-        for info in self._store.list(TABLES) if self._store.can_list else ():
-            address = table_address_of(info.key)
+        for info in self._store.list(naming.TABLES) if self._store.can_list else ():
+            address = naming.table_address_of(info.key)
             if address is not None:
                 found.setdefault(address, []).append(info.key)
         if found:
@@ -269,7 +259,7 @@ class _TableBuild(SidecarBuild[TableReport]):
         if made is not None:
             return replace(entry, table_key=made.key, table_bytes=made.size, table_sha256=made.sha256)
         address = table_address(entry.index_head_sha256, self.described)
-        if entry.table_key and table_address_of(entry.table_key) != address:
+        if entry.table_key and naming.table_address_of(entry.table_key) != address:
             return entry.without_table()
         return entry
 
@@ -350,7 +340,7 @@ def _make_table(job: ShardJob) -> _StoredTable:
                 "features are not small"
             )
         digest = hashlib.sha256(Path(path).read_bytes()).digest()
-        key = table_key(table_address(job.entry.index_head_sha256, job.described))
+        key = naming.table_key(table_address(job.entry.index_head_sha256, job.described))
         store.put_idempotent((key, Path(path)))
         return _StoredTable(key, size, digest)
 

@@ -11,7 +11,7 @@ from shardio.arguments import checked_options
 from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.lifecycle._change import commit_change
-from shardio.metadata import Manifest, check_tag
+from shardio.metadata import Manifest, naming
 from shardio.storage import connect
 
 
@@ -56,7 +56,7 @@ def tag(
         >>> list(shardio.open(url, version="v1")), shardio.tags(url)
         ([b'wren'], {'v1': 1})
     """
-    check_tag(name)
+    naming.check_tag(name)
     catalog = Catalog(connect(url, storage_options=storage_options))
 
     def attempt(tagged: Version) -> Version:
@@ -106,7 +106,7 @@ def untag(
         NotFoundError: there is no dataset, or no such tag.
         CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
     """
-    check_tag(name)
+    naming.check_tag(name)
     catalog = Catalog(connect(url, storage_options=storage_options))
     tagged = catalog.load(name)
 

@@ -32,14 +32,7 @@ from shardio.maintenance._findings import UNREADABLE, Survey, VerifyProgress, Ve
 from shardio.maintenance._indexed import check_indexed
 from shardio.maintenance._stored_bytes import check_listed_bytes, check_records
 from shardio.maintenance._values import ValueCheck, value_check
-from shardio.metadata import (
-    COPY_ADVICE,
-    Schema,
-    ShardEntry,
-    ShardTable,
-    manifest_key,
-    usual_index_key,
-)
+from shardio.metadata import COPY_ADVICE, Schema, ShardEntry, ShardTable, naming
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import displayed
 from shardio.reader import (
@@ -288,7 +281,7 @@ def _check_parents(survey: Survey, catalog: Catalog, version: Version) -> None:
     """Follow the manifests to the first: each names its parent by SHA-256, and none is ever deleted."""
     child: Version | None = version
     for number in range(version.number - 1, 0, -1):
-        url = catalog.store.url_of(manifest_key(number))
+        url = catalog.store.url_of(naming.manifest_key(number))
         try:
             parent = catalog.load(number, known_live=True)
         except NotFoundError:
@@ -406,7 +399,7 @@ def _check_alone(survey: Survey, url: str, options: ReadOptions) -> VerifyReport
     """Check a shard by itself: with its index, or without one its records from the start."""
     limits = options.limits or DEFAULT_LIMITS
     store, key = connect_folder(url, storage_options=options.storage_options, engine=options.engine)
-    name = usual_index_key(key)
+    name = naming.usual_index_key(key)
     indexed = True
     index = head = None
     with contextlib.ExitStack() as files:

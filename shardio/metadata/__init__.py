@@ -1,11 +1,12 @@
 """Sidecars as values and bytes: index, manifest, lists of shards, receipts, schema, names.
 
 Bytes in, values out; no I/O.  The index is NumPy columns over the bytes given; everything sealed is checked
-whole before it is parsed.
+whole before it is parsed.  What objects, splits and sessions may be called is the module `naming`.
 """
 
 from __future__ import annotations
 
+from shardio.metadata import naming as naming
 from shardio.metadata._feature import Feature as Feature
 from shardio.metadata._images import (
     encode_image as encode_image,
@@ -40,46 +41,6 @@ from shardio.metadata._manifest import (
     parse_sessions as parse_sessions,
     seal_manifest as seal_manifest,
     seal_sessions as seal_sessions,
-)
-from shardio.metadata._names import (
-    DATA as DATA,
-    HINT_KEY as HINT_KEY,
-    INDEX_SUFFIX as INDEX_SUFFIX,
-    INDEXES as INDEXES,
-    KEYS as KEYS,
-    LISTS as LISTS,
-    MANIFESTS as MANIFESTS,
-    METADATA as METADATA,
-    SESSIONS as SESSIONS,
-    TABLES as TABLES,
-    DataKey as DataKey,
-    ReceiptKey as ReceiptKey,
-    check_foreign_key as check_foreign_key,
-    check_session as check_session,
-    check_split as check_split,
-    check_tag as check_tag,
-    check_task as check_task,
-    check_tasks as check_tasks,
-    is_list_key as is_list_key,
-    is_own_key as is_own_key,
-    is_random_session as is_random_session,
-    is_rewriting_session as is_rewriting_session,
-    is_sidecar_key as is_sidecar_key,
-    is_unowned_key as is_unowned_key,
-    key_part_key as key_part_key,
-    key_run_key as key_run_key,
-    key_run_of as key_run_of,
-    list_key as list_key,
-    look_alike as look_alike,
-    manifest_key as manifest_key,
-    manifest_version as manifest_version,
-    random_id as random_id,
-    random_session as random_session,
-    rows_key as rows_key,
-    table_address_of as table_address_of,
-    table_key as table_key,
-    unsafe_part as unsafe_part,
-    usual_index_key as usual_index_key,
 )
 from shardio.metadata._receipt import (
     Receipt as Receipt,

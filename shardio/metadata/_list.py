@@ -11,16 +11,16 @@ import numpy as np
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits
 from shardio.metadata._columns import BrokenMessageError, MessageColumns, TooManyItemsError
-from shardio.metadata._names import (
+from shardio.metadata._sealed import SEAL_BYTES, reading, seal_within, unseal
+from shardio.metadata._table import COLUMNS, ListColumn, ShardTable, constant, part_of
+from shardio.metadata._texts import NumberedTexts, PackedTexts
+from shardio.metadata._wire import FORMAT_VERSION, check_version
+from shardio.metadata.naming import (
     check_foreign_key,
     check_key,
     check_split,
     table_address_of,
 )
-from shardio.metadata._sealed import SEAL_BYTES, reading, seal_within, unseal
-from shardio.metadata._table import COLUMNS, ListColumn, ShardTable, constant, part_of
-from shardio.metadata._texts import NumberedTexts, PackedTexts
-from shardio.metadata._wire import FORMAT_VERSION, check_version
 from shardio.v1.manifest_pb2 import ShardList
 
 _WHAT = "list of shards"

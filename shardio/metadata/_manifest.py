@@ -13,7 +13,11 @@ from typing import Any
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits, check_json_keys
-from shardio.metadata._names import (
+from shardio.metadata._schema import Schema
+from shardio.metadata._sealed import COPY_ADVICE, reading, seal_message, unseal_message
+from shardio.metadata._table import SplitTotals
+from shardio.metadata._wire import FORMAT_VERSION, MessageLayout, StoredField
+from shardio.metadata.naming import (
     check_foreign_key,
     check_key,
     check_session,
@@ -22,10 +26,6 @@ from shardio.metadata._names import (
     is_own_key,
     key_run_of,
 )
-from shardio.metadata._schema import Schema
-from shardio.metadata._sealed import COPY_ADVICE, reading, seal_message, unseal_message
-from shardio.metadata._table import SplitTotals
-from shardio.metadata._wire import FORMAT_VERSION, MessageLayout, StoredField
 from shardio.v1 import manifest_pb2 as pb
 
 _WHAT = "manifest"

@@ -16,11 +16,11 @@ from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata._list import check_table, parse_columns, table_to_message
 from shardio.metadata._manifest import METADATA, decode_metadata
-from shardio.metadata._names import check_session, check_split
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import reading, seal_message, unseal_message
 from shardio.metadata._table import ShardTable
 from shardio.metadata._wire import FORMAT_VERSION, MessageLayout, StoredField
+from shardio.metadata.naming import check_session, check_split
 from shardio.v1 import manifest_pb2 as pb
 
 _WHAT = "receipt"

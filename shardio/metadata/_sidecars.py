@@ -21,10 +21,10 @@ from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata._feature import Feature
 from shardio.metadata._manifest import KeyIndex, TableColumn
-from shardio.metadata._names import check_key, key_part_key
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import reading, seal_message, unseal_message
 from shardio.metadata._wire import FORMAT_VERSION
+from shardio.metadata.naming import check_key, key_part_key
 from shardio.v1 import manifest_pb2 as pb
 
 _WHAT = "run of a key index"

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from shardio.errors import FormatError
 from shardio.format import Compression, Framing
 from shardio.metadata._index import IndexHead
-from shardio.metadata._names import usual_index_key
 from shardio.metadata._sealed import COPY_ADVICE
 from shardio.metadata._texts import JoinedTexts, NumberedTexts, PackedTexts
+from shardio.metadata.naming import usual_index_key
 
 
 @dataclass(frozen=True)

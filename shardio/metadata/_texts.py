@@ -15,7 +15,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from shardio.metadata._names import are_plain_keys
+from shardio.metadata.naming import are_plain_keys
 
 _RUN = 256  # texts that are compressed together: one costs what opening all of them does
 _FEW = 4096  # texts that stay a list

@@ -16,7 +16,7 @@ from shardio.catalog import (
     session_shards,
 )
 from shardio.errors import CommitConflictError, SchemaError, StorageError
-from shardio.metadata import look_alike, random_id
+from shardio.metadata import naming
 from shardio.parallel._driver import Driver, Progress, cut_items
 from shardio.parallel._gather import StoredPayloads, gathered
 from shardio.parallel._task import TaskSpec
@@ -131,7 +131,7 @@ def write_session(
     """
     catalog = catalog_of(url, writer)
     # A task that is run again is recognised by its session, also where its name is known nowhere else.
-    name = session if session is not None else f"write.{random_id()}"
+    name = session if session is not None else f"write.{naming.random_id()}"
     before = catalog.latest()
     check_mode(catalog, before, writer["mode"], name, writer.get("storage_options"))
     cut = cut_items(items, run.tasks)
@@ -198,7 +198,7 @@ def _with_doubts(report: WriteReport, version: Version) -> WriteReport:
     """Say which splits may be one, mistyped: a task sees only those that it writes itself."""
     every = sorted(total.name for total in version.manifest.splits)
     pairs = sorted(
-        {tuple(sorted((one, two))) for one in report.records for two in every if look_alike(one, two)}
+        {tuple(sorted((one, two))) for one in report.records for two in every if naming.look_alike(one, two)}
     )
     notes = [
         f"splits {one!r} and {two!r} may be one, mistyped; if both are meant, declare them with splits=[...]"

@@ -6,7 +6,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from shardio.arguments import integer
-from shardio.metadata import Schema, check_tasks
+from shardio.metadata import Schema, naming
 from shardio.parallel._jobs import check_workers
 from shardio.parallel._session import RunOptions, WriteReport, write_session
 from shardio.parallel._shuffle import write_twice
@@ -167,5 +167,5 @@ def _check(
     if ordered and shuffle:
         raise ValueError("ordered=True keeps the order of the items and shuffle= breaks it: give one of them")
     if tasks is not None:
-        check_tasks(tasks)
+        naming.check_tasks(tasks)
     check_options(writer["mode"], session, 0, commit=True, shard_bytes=writer.get("shard_bytes", 1))

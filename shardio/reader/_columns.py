@@ -29,8 +29,8 @@ from shardio.metadata import (
     ShardTable,
     TableColumn,
     check_sidecar,
+    naming,
     table_address,
-    table_address_of,
     table_column,
 )
 from shardio.reader._source import DatasetSource, ShardSource
@@ -296,7 +296,7 @@ def shards_without_table(source: ShardSource, columns: Sequence[ChosenColumn]) -
 
 def has_table(table: ShardTable, number: int, columns: tuple[TableColumn, ...]) -> bool:
     """Tell whether a shard has a table of these columns, made of this very shard."""
-    found = table_address_of(table.table_key[number])
+    found = naming.table_address_of(table.table_key[number])
     return found is not None and found == table_address(table.index_head_sha256[number].tobytes(), columns)
 
 

@@ -25,7 +25,7 @@ from shardio.format import (
     iterate_payloads,
     sniff_compression,
 )
-from shardio.metadata import ShardEntry, ShardTable, manifest_key, usual_index_key
+from shardio.metadata import ShardEntry, ShardTable, naming
 from shardio.reader._options import ReadOptions
 from shardio.reader._pool import read_head
 from shardio.reader._records import DatasetDict, DatasetReader, RecordSequence
@@ -187,7 +187,7 @@ def is_shard(
         # reason why no dataset was found is the one to be told.
         with contextlib.suppress(DeniedError):
             named = version is not None and not isinstance(version, str)
-            if named and store.head(manifest_key(integer("version", version))) is not None:
+            if named and store.head(naming.manifest_key(integer("version", version))) is not None:
                 return False
         with contextlib.suppress(DeniedError):
             if _is_object(name, storage_options, engine):
@@ -322,7 +322,7 @@ def open_shard(
 
 def _entry(store: Store, name: str, limits: Limits) -> ShardEntry:
     """Return a shard as a list of shards would describe it, from its index."""
-    with store.open(usual_index_key(name)) as index:
+    with store.open(naming.usual_index_key(name)) as index:
         head = read_head(index, limits)
     # No list of shards has checksums of a single file: it is read, not mapped, and measured each time.
     return ShardEntry.of_index(head, split="shard", key=name, etag="alone")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shardio.errors import NotFoundError, ShardioError, StorageError, UnsafeNameError
-from shardio.metadata import DATA, DataKey, unsafe_part
+from shardio.metadata import naming
 from shardio.sources._urls import SplitUrl, expand_braces, glob_expression, has_pattern, literal_prefix
 from shardio.storage import DeniedError, ObjectInfo, Store, connect, followed, url_text
 
@@ -75,7 +75,7 @@ class Listing:
         kind: "file", "folder" or "pattern".
         root: the folder in which the search began.
         files: by rising key; of a name, one or none.
-        bad_names: URLs, with escapes, of files that no key can name, see `shardio.metadata.unsafe_part`.
+        bad_names: URLs, with escapes, of files that no key can name, see `naming.unsafe_part`.
         error: why there is nothing, or None.
         matches: tells of a key below `root` whether this listing is of it.
     """
@@ -150,8 +150,13 @@ def find_governed(
     datasets: dict[str, bool] = {}
     for listing in listings:
         for file in listing.files:
-            folder, data, name = file.url.rpartition(f"/{DATA}")
-            if not data or DataKey.parse(DATA + name) is None or file.is_shardio or file.place in named:
+            folder, data, name = file.url.rpartition(f"/{naming.DATA}")
+            if (
+                not data
+                or naming.DataKey.parse(naming.DATA + name) is None
+                or file.is_shardio
+                or file.place in named
+            ):
                 continue
             if folder not in datasets:
                 store = _connect(SplitUrl.parse(folder), storage_options)
@@ -284,7 +289,7 @@ def _matching(url: str, place: SplitUrl, magic: int, storage_options: Mapping[st
 
 
 def _add(listing: Listing, store: Store, info: ObjectInfo) -> None:
-    if unsafe_part(info.key) is None:
+    if naming.unsafe_part(info.key) is None:
         listing.files.append(FoundFile(store.url, info.key, info.size, info.etag or "unknown"))
     else:
         listing.bad_names.append(_shown(store, info.key))

@@ -24,7 +24,7 @@ from typing import NamedTuple, NoReturn
 
 from shardio.arguments import accepts
 from shardio.display import plural
-from shardio.metadata import check_split
+from shardio.metadata import naming
 from shardio.sources._find import Listing
 from shardio.sources._hive import folder_key, split_of
 from shardio.sources._urls import common_folder
@@ -84,7 +84,7 @@ class SplitRules:
 
     def __post_init__(self) -> None:
         for name in [self.given] if isinstance(self.given, str) else self.given or ():
-            check_split(name)
+            naming.check_split(name)
 
     def divide(
         self, names: Sequence[str], *, folder: str = "", existing: Mapping[str, str] | None = None
@@ -200,7 +200,7 @@ def _splits_told(name: str) -> set[str]:
     of_stem = _words_of(stem)
     by_file = {word for part in parts if (word := _exact(part))} | (of_stem if len(of_stem) == 1 else set())
     whole = _numbered(file)
-    if whole is not None and by_file == {_word_at_beginning(whole)} and accepts(check_split, whole):
+    if whole is not None and by_file == {_word_at_beginning(whole)} and accepts(naming.check_split, whole):
         by_file = {WORDS.get(whole.lower(), whole)}
         if by_folder and _words_of(whole) == by_folder:
             by_folder = by_file
@@ -210,7 +210,7 @@ def _splits_told(name: str) -> set[str]:
 def _said(folder: str) -> str | None:
     """Return the split that a folder `split=NAME` names; None where a dataset cannot have such a name."""
     split = split_of(folder)
-    return split if split is not None and accepts(check_split, split) else None
+    return split if split is not None and accepts(naming.check_split, split) else None
 
 
 def _keys_alone(name: str) -> str:
@@ -249,7 +249,7 @@ def _with_siblings(names: Sequence[str], told: list[str | None]) -> list[str | N
             if split is None and len(before) == 1 and name is not None:
                 (prefix,) = before
                 own = name.removeprefix(prefix) if name.startswith(prefix) else ""
-                told[number] = own if own and accepts(check_split, own) else None
+                told[number] = own if own and accepts(naming.check_split, own) else None
     return told
 
 

@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from shardio.errors import NotFoundError, UnsafeNameError
-from shardio.metadata import unsafe_part
+from shardio.metadata import naming
 
 # Names of our own half-written files on local disks. Keys may not use it.
 TEMPORARY = ".shardio-tmp-"
@@ -38,7 +38,7 @@ def check_key(key: str) -> None:
         UnsafeNameError: a component is empty, `.`, `..` or the name of a temporary, or the key holds a
             backslash, a control character but the tab, or what UTF-8 cannot express.
     """
-    unsafe = unsafe_part(key)
+    unsafe = naming.unsafe_part(key)
     if unsafe is None and TEMPORARY in key:
         unsafe = next((f"the component {p!r}" for p in key.split("/") if p.startswith(TEMPORARY)), None)
     if unsafe is not None:

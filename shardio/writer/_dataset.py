@@ -25,7 +25,7 @@ from shardio.errors import (
     StorageError,
 )
 from shardio.format import DEFAULT_BLOCK_BYTES, Block, BlockBuilder, Compression
-from shardio.metadata import Schema, check_split, check_task, is_random_session, random_session
+from shardio.metadata import Schema, naming
 from shardio.storage import on_io_thread, url_text
 from shardio.writer._settings import (
     DEFAULT_SHARD_BYTES,
@@ -159,7 +159,7 @@ class DatasetWriter(AtomicWriter):
         BlockBuilder(compression=kind, level=level, block_bytes=block_bytes)  # refuses what makes no sense
         self.url = url_text(url)
         self.mode = mode
-        self.session = session if session is not None else random_session()
+        self.session = session if session is not None else naming.random_session()
         self._catalog = catalog_to_write(self.url, storage_options, single_writer=single_writer)
         base = self._catalog.latest()
         check_mode(self._catalog, base, mode, self.session, storage_options)
@@ -172,7 +172,7 @@ class DatasetWriter(AtomicWriter):
         appended = base.manifest.splits if base is not None and mode == "append" else ()
         self._base_splits = frozenset(total.name for total in appended)
         self._task = Task(
-            self._catalog, session=self.session, task=check_task(task), schema=self.schema,
+            self._catalog, session=self.session, task=naming.check_task(task), schema=self.schema,
             metadata=dict(metadata or {}), mode=mode, base_version=self._base_version,
         )  # fmt: skip
         # Made last, for it makes a folder, and nothing is touched where an option makes no sense.
@@ -217,7 +217,7 @@ class DatasetWriter(AtomicWriter):
         task have stored. Then skip that many records of each split and write the rest. A rerun that does not
         read it starts again from its first record, and `shardio gc` removes what the earlier run stored.
         """
-        if not self._splits and not self._closed and not is_random_session(self.session):
+        if not self._splits and not self._closed and not naming.is_random_session(self.session):
             self._task.take_over(find_safe_work(self._catalog, self.session, self._task.number))
         return self._task.written
 
@@ -472,7 +472,7 @@ class DatasetWriter(AtomicWriter):
     def _open_split(self, split: str) -> OpenSplit:
         if self._closed:
             self._refuse()
-        check_split(split)
+        naming.check_split(split)
         if split not in self._base_splits or self._declared is not None:
             check_new_split(split, self._declared, self._base_splits.union(self._splits))
         part = OpenSplit(self._task.rows(split), self._new_spool(split))
@@ -509,7 +509,7 @@ class DatasetWriter(AtomicWriter):
             part.spool.discard()
         self._splits = {}
         self._task.cancel()
-        if not keep_shards and is_random_session(self.session):
+        if not keep_shards and naming.is_random_session(self.session):
             self._task.remove_shards()
 
 

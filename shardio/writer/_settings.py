@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from shardio.arguments import closest, integer, no_option
 from shardio.catalog import MODES, Catalog, Version, check_place
 from shardio.errors import CommitConflictError
-from shardio.metadata import (
-    METADATA,
-    Schema,
-    check_session,
-    check_split,
-    check_task,
-    is_random_session,
-    look_alike,
-)
+from shardio.metadata import Schema, naming
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -76,7 +68,7 @@ def split_names(splits: Iterable[str] | None) -> frozenset[str] | None:
         return None
     if isinstance(splits, str):
         raise TypeError(f"splits={splits!r} must be several names, as [{splits!r}]")
-    names = frozenset(map(check_split, splits))
+    names = frozenset(map(naming.check_split, splits))
     if not names:
         raise ValueError("splits=[] allows no split at all; leave it out, or name the splits")
     return names
@@ -89,14 +81,14 @@ def check_new_split(split: str, declared: frozenset[str] | None, others: Iterabl
         UnsafeNameError: not a name for a split.
         ValueError: it is not declared, or may be another split, mistyped.
     """
-    check_split(split)
+    naming.check_split(split)
     if declared is not None:
         if split not in declared:
             near = closest(split, sorted(declared))
             meant = f"; did you mean {near!r}?" if near else ""
             raise ValueError(f"split {split!r} is not one of splits={sorted(declared)}{meant}")
         return
-    alike = sorted(other for other in others if look_alike(split, other))
+    alike = sorted(other for other in others if naming.look_alike(split, other))
     if alike:
         raise ValueError(
             f"split {split!r} would be a new one and may be {alike[0]!r}, mistyped; "
@@ -106,12 +98,12 @@ def check_new_split(split: str, declared: frozenset[str] | None, others: Iterabl
 
 def check_options(mode: str, session: str | None, task: int, *, commit: bool, shard_bytes: int) -> None:
     """Refuse options that make no sense, by name."""
-    check_task(task)
+    naming.check_task(task)
     if mode not in MODES:
         raise ValueError(f"mode={mode!r} must be one of {', '.join(MODES)}")
     if session is not None:
-        check_session(session)
-        if is_random_session(session):
+        naming.check_session(session)
+        if naming.is_random_session(session):
             message = f"session={session!r}: ids that begin like this are shardio's own; choose another"
             raise ValueError(message)
     elif task != 0 or not commit:
@@ -235,8 +227,10 @@ def catalog_to_write(url: str, storage_options: Mapping[str, Any] | None, *, sin
         StorageError: the place is known to refuse it.
     """
     store = connect(url, storage_options=storage_options, single_writer=single_writer)
-    if METADATA in store.url.split("/"):
-        message = f"{store.url} is in a folder {METADATA}/, which holds the metadata of another dataset"
+    if naming.METADATA in store.url.split("/"):
+        message = (
+            f"{store.url} is in a folder {naming.METADATA}/, which holds the metadata of another dataset"
+        )
         raise ValueError(message)
     store.refuse_writing()
     return Catalog(store)

@@ -12,7 +12,7 @@ from shardio.arguments import checked_options
 from shardio.catalog import writer_name
 from shardio.errors import CommitConflictError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
-from shardio.metadata import usual_index_key
+from shardio.metadata import naming
 from shardio.storage import UnknownOutcomeError, connect_folder, url_text
 from shardio.writer._spool import (
     AtomicWriter,
@@ -127,7 +127,7 @@ class ShardWriter(AtomicWriter):
 
     def _store_both(self, shard: FinishedShard) -> None:
         # The index goes first: a shard that is seen has its index, and an index alone does no harm.
-        index_key = usual_index_key(self._name)
+        index_key = naming.usual_index_key(self._name)
         self._put(index_key, shard.index.data)
         try:
             self._put(self._name, shard.path)

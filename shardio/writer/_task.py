@@ -16,19 +16,7 @@ from typing import Any
 
 from shardio.catalog import Catalog, SafeWork
 from shardio.errors import CommitConflictError, FormatError, StorageError
-from shardio.metadata import (
-    DataKey,
-    Receipt,
-    ReceiptKey,
-    Schema,
-    ShardEntry,
-    ShardTable,
-    SplitReceipt,
-    encode_metadata,
-    is_random_session,
-    random_id,
-    usual_index_key,
-)
+from shardio.metadata import Receipt, Schema, ShardEntry, ShardTable, SplitReceipt, encode_metadata, naming
 from shardio.storage import Uploads
 from shardio.writer._spool import FinishedShard, ShardSpool
 
@@ -59,7 +47,7 @@ class Task:
         self._template = Receipt(
             session=session,
             task=task,
-            attempt=random_id(),
+            attempt=naming.random_id(),
             complete=False,
             table=ShardTable.from_entries([]),
             splits={},
@@ -76,7 +64,7 @@ class Task:
         self._safe_splits: dict[str, SplitReceipt] = {}
         self._taken_over = ShardTable.from_entries([])
         self._previous = ""
-        self._named = not is_random_session(session)
+        self._named = not naming.is_random_session(session)
 
     @property
     def number(self) -> int:
@@ -148,7 +136,7 @@ class Task:
     def _begin(self, split: str, shard: FinishedShard, spool: ShardSpool, *, last: bool) -> None:
         sequence = len(self._taken_over) + len(self._begun)
         template = self._template
-        name = DataKey(split, template.session, template.task, template.attempt, sequence)
+        name = naming.DataKey(split, template.session, template.task, template.attempt, sequence)
         head = shard.index.head
         entry = ShardEntry.of_index(head, split=split, key=name.key(head.compression.suffix))
         rows = self.rows(split) + head.rows
@@ -156,7 +144,7 @@ class Task:
 
         def put() -> None:
             try:
-                self._put((entry.key, shard.path), (usual_index_key(entry.key), shard.index.data))
+                self._put((entry.key, shard.path), (naming.usual_index_key(entry.key), shard.index.data))
             finally:
                 spool.discard()
 
@@ -204,7 +192,7 @@ class Task:
 
     def _sealed(self, receipt: Receipt, sequence: int | None = None) -> tuple[str, bytes]:
         """Return name and content of a receipt."""
-        key = ReceiptKey(receipt.session, receipt.task, receipt.attempt, sequence).key()
+        key = naming.ReceiptKey(receipt.session, receipt.task, receipt.attempt, sequence).key()
         try:
             return key, receipt.seal(limits=self._limits)
         except FormatError as error:

@@ -10,17 +10,17 @@ from hypothesis import given, settings, strategies as st
 import shardio
 from shardio.catalog import Catalog, StoredLists, Version, collect_garbage, commit_receipts
 from shardio.errors import FormatError
-from shardio.metadata import DataKey, Receipt, ShardEntry, ShardTable, SplitReceipt, random_id
+from shardio.metadata import Receipt, ShardEntry, ShardTable, SplitReceipt, naming
 from shardio.storage import connect
 from tests.promises.places import fresh
 from tests.promises.stores import Counting, FaultyStore, faulty
 
 
 def shards(count: int, session: str = "auto.0123456789abcdef") -> ShardTable:
-    attempt = random_id()
+    attempt = naming.random_id()
     return ShardTable.from_entries(
         ShardEntry(
-            split="train", key=DataKey("train", session, 0, attempt, k).key(), uuid=bytes(16),
+            split="train", key=naming.DataKey("train", session, 0, attempt, k).key(), uuid=bytes(16),
             stored_bytes=16, decoded_bytes=16, rows=1, blocks=1, crc32c=k, index_head_bytes=640,
             index_head_sha256=bytes(32),
         )
@@ -31,9 +31,9 @@ def shards(count: int, session: str = "auto.0123456789abcdef") -> ShardTable:
 def append(catalog: Catalog, count: int, session: str | None = None) -> Version:
     """Commit as a writer does, of shards that were never written."""
     base = catalog.latest()
-    session = session or f"auto.{random_id()}"
+    session = session or f"auto.{naming.random_id()}"
     receipt = Receipt(
-        session=session, task=0, attempt=random_id(), complete=True, table=shards(count, session),
+        session=session, task=0, attempt=naming.random_id(), complete=True, table=shards(count, session),
         splits={"train": SplitReceipt(count, 0)}, schema=None, metadata={}, mode="append",
         base_version=base.number if base else 0,
     )  # fmt: skip

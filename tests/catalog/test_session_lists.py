@@ -10,7 +10,7 @@ import pytest
 import shardio
 from shardio.catalog import Catalog, Version, collect_garbage
 from shardio.errors import CommitConflictError, FormatError, NotFoundError, UnsupportedVersionError
-from shardio.metadata import MergedSession, manifest_key, parse_manifest, parse_sessions, seal_sessions
+from shardio.metadata import MergedSession, naming, parse_manifest, parse_sessions, seal_sessions
 from shardio.storage import Store, connect
 from shardio.v1 import manifest_pb2 as pb
 from tests.catalog.test_lists import append, measure
@@ -153,7 +153,7 @@ def test_a_collection_in_between(url):
     doomed: list[str] = []
 
     def collect_first(verb: str, key: str) -> str:
-        if verb == "put_if_absent" and key == manifest_key(21) and not doomed:
+        if verb == "put_if_absent" and key == naming.manifest_key(21) and not doomed:
             doomed.append(key)
             catalog = Catalog(connect(url))
             doomed.extend(info.key for info in collect_garbage(catalog, dry_run=False).doomed)

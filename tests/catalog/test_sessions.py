@@ -12,7 +12,7 @@ import shardio
 from shardio.catalog import Catalog, find_safe_work
 from shardio.errors import CommitConflictError, FormatError, NotFoundError, SchemaError
 from shardio.format import Limits
-from shardio.metadata import SESSIONS, ReceiptKey
+from shardio.metadata import naming
 from shardio.storage import connect
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import Counting, faulty
@@ -318,7 +318,7 @@ def test_an_array_that_overwrites_has_one_base(place, tmp_path):
 
 
 def receipts(url: str) -> list[str]:
-    return [info.key for info in connect(url).list(SESSIONS)]
+    return [info.key for info in connect(url).list(naming.SESSIONS)]
 
 
 def test_receipts_are_never_replaced(tmp_path):
@@ -337,7 +337,7 @@ def test_a_receipt_under_anothers_name_is_refused(tmp_path):
     url = fresh("memory", tmp_path)
     run_task(url, 0)
     store = connect(url)
-    (complete,) = [key for key in receipts(url) if ReceiptKey.parse(key).sequence is None]
+    (complete,) = [key for key in receipts(url) if naming.ReceiptKey.parse(key).sequence is None]
     data = store.get(complete, max_bytes=10_000)
     store.delete(complete)
     for other in (complete.replace("00000-", "00001-"), complete.replace("/run/", "/ran/")):

@@ -6,7 +6,7 @@ import pytest
 
 from shardio.catalog import Catalog
 from shardio.errors import FormatError
-from shardio.metadata import manifest_key
+from shardio.metadata import naming
 from shardio.storage import connect
 from shardio.v1 import manifest_pb2 as pb
 from tests.metadata.crafted import list_message, manifest_message, sealed
@@ -25,7 +25,7 @@ def table_of(tmp_path, *lists, **fields):
         store.put_if_absent(key, data)
         refs.append(pb.ListRef(key=key, bytes=len(data), sha256=data[-40:-8], shards=len(message.key)))
     facts = {"lists": refs, "splits": [TOTALS], **fields}
-    store.put_if_absent(manifest_key(1), sealed(manifest_message(**facts)))
+    store.put_if_absent(naming.manifest_key(1), sealed(manifest_message(**facts)))
     catalog = Catalog(store)
     return catalog.table(catalog.load())
 

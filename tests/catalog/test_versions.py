@@ -10,7 +10,7 @@ import shardio
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, ShardioError
 from shardio.format import Limits
-from shardio.metadata import HINT_KEY, manifest_key
+from shardio.metadata import naming
 from shardio.storage import connect
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import Counting, FaultyStore
@@ -65,15 +65,15 @@ def test_the_hint_is_never_trusted(url, hint):
     """The hint MUST NOT be trusted: an older one is followed upward, what is not a number is ignored."""
     store = connect(url)
     if hint is None:
-        store.delete(HINT_KEY)
+        store.delete(naming.HINT_KEY)
     else:
-        store.overwrite(HINT_KEY, hint)
+        store.overwrite(naming.HINT_KEY, hint)
     assert latest_of(url)[0] == 3
     assert list(shardio.open(url)) == [b"0", b"1", b"2"]
     with shardio.DatasetWriter(url, mode="append") as out:
         out.write(b"more")
     assert out.version == 4
-    assert store.get(HINT_KEY, max_bytes=9) == b"4"
+    assert store.get(naming.HINT_KEY, max_bytes=9) == b"4"
 
 
 @pytest.mark.parametrize("reply", [b"0", b"", b"three"])
@@ -83,7 +83,7 @@ def test_a_hint_that_arrives_damaged_is_asked_for_again(url, reply, monkeypatch)
     get, replies = store.get, [reply]
 
     def get_damaged(key, **options):
-        return replies.pop() if replies and key == HINT_KEY else get(key, **options)
+        return replies.pop() if replies and key == naming.HINT_KEY else get(key, **options)
 
     monkeypatch.setattr(store, "get", get_damaged)
     assert Catalog(store).hinted() == 3
@@ -95,35 +95,35 @@ def test_a_hint_beyond_every_manifest_means_that_manifests_are_gone(url, lost):
     """A hint that names a version beyond every manifest MUST be an error: it is written after a commit."""
     store = connect(url)
     for number in lost:
-        store.delete(manifest_key(number))
+        store.delete(naming.manifest_key(number))
     left = 3 - len(lost)
     for call in (shardio.open, shardio.log, lambda url: shardio.DatasetWriter(url, mode="append")):
         with pytest.raises(
             FormatError, match="the manifest of version 3 is gone, which was committed"
         ) as caught:
             call(url)
-        assert caught.value.url == store.url_of(manifest_key(3))
+        assert caught.value.url == store.url_of(naming.manifest_key(3))
         assert "removing _shardio/latest gives up what is lost" in caught.value.advice
     if left:
         # What the advice says works.
         assert len(shardio.open(url, version=left)) == left
-        store.delete(HINT_KEY)
+        store.delete(naming.HINT_KEY)
         assert shardio.open(url).version == left
 
 
 def test_a_manifest_that_cannot_be_read_is_not_skipped(url):
     """A manifest that cannot be read MUST be an error and MUST NOT be skipped."""
     store = connect(url)
-    key = manifest_key(3)
+    key = naming.manifest_key(3)
     data = store.get(key, max_bytes=10_000)
     for damaged in (b"", b"garbage", data[:-1], data[:50] + bytes([data[50] ^ 1]) + data[51:]):
         store.delete(key)
         store.put_if_absent(key, damaged)
         for hint in (b"3", b"1", None):
             if hint is None:
-                store.delete(HINT_KEY)
+                store.delete(naming.HINT_KEY)
             else:
-                store.overwrite(HINT_KEY, hint)
+                store.overwrite(naming.HINT_KEY, hint)
             with pytest.raises(FormatError) as caught:
                 shardio.open(url)
             assert caught.value.url == store.url_of(key)
@@ -134,7 +134,7 @@ def test_a_manifest_that_cannot_be_read_is_not_skipped(url):
 
 def test_names_that_look_like_manifests_are_not(url):
     store = connect(url)
-    store.delete(HINT_KEY)
+    store.delete(naming.HINT_KEY)
     for key in ("9.manifest", "00000000000000000009.manifest.bak", "0000000000000000000x.manifest", "zzz"):
         store.put_if_absent(f"_shardio/manifests/{key}", b"garbage")
     assert latest_of(url)[0] == 3
@@ -196,8 +196,8 @@ def test_the_log_holds_everything(url):
 
 
 def test_a_version_lost_from_the_middle_is_an_error(url):
-    connect(url).delete(manifest_key(2))
-    connect(url).overwrite(HINT_KEY, b"3")
+    connect(url).delete(naming.manifest_key(2))
+    connect(url).overwrite(naming.HINT_KEY, b"3")
     assert shardio.open(url).version == 3
     with pytest.raises(FormatError, match="manifests are never deleted"):
         shardio.log(url)

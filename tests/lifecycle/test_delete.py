@@ -13,7 +13,7 @@ import shardio
 import shardio.lifecycle
 import shardio_indexer
 from shardio.errors import CommitConflictError, FormatError, NotFoundError, StorageError
-from shardio.metadata import manifest_key
+from shardio.metadata import naming
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import Counting, faultless, faulty
 
@@ -233,7 +233,7 @@ def test_a_race_never_deletes_another_record(racer, url):
     done: list[str] = []
 
     def race(verb: str, key: str) -> str:
-        if verb == "put_if_absent" and key == manifest_key(2) and not done:
+        if verb == "put_if_absent" and key == naming.manifest_key(2) and not done:
             done.append(key)
             with faultless():
                 if racer == "append":

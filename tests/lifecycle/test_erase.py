@@ -19,7 +19,7 @@ import shardio
 import shardio.lifecycle
 import shardio_indexer
 from shardio.errors import CommitConflictError, NotFoundError, ShardioError, StorageError
-from shardio.metadata import manifest_key
+from shardio.metadata import naming
 from shardio.storage import CacheOptions, connect
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import faultless, faulty
@@ -316,7 +316,7 @@ def test_races(racer, deed, tmp_path):
     done: list[str] = []
 
     def race(verb: str, key: str) -> str:
-        if verb == "put_if_absent" and key == manifest_key(2) and not done:
+        if verb == "put_if_absent" and key == naming.manifest_key(2) and not done:
             done.append(key)
             with faultless():
                 if racer == "append":

@@ -9,7 +9,7 @@ import pytest
 import shardio
 import shardio.lifecycle
 from shardio.errors import CommitConflictError, NotFoundError, UnsafeNameError
-from shardio.metadata import check_tag, manifest_key
+from shardio.metadata import naming
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import faultless, faulty
 
@@ -38,7 +38,7 @@ def at_the_line(number: int, deed):
     done = []
 
     def policy(verb: str, key: str) -> str:
-        if verb == "put_if_absent" and key == manifest_key(number) and not done:
+        if verb == "put_if_absent" and key == naming.manifest_key(number) and not done:
             done.append(key)
             with faultless():
                 deed()
@@ -199,7 +199,7 @@ def test_names_that_are_none(name, url):
     with pytest.raises(UnsafeNameError, match="not a name for a tag"):
         shardio.untag(url, name)
     for good in ("v1", "2026-01-02", "1.0", "Paper+A", "x" * 128):
-        assert check_tag(good) == good
+        assert naming.check_tag(good) == good
 
 
 def test_a_version_that_has_a_tag_does_not_expire(url):

@@ -17,7 +17,7 @@ from shardio import Feature
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError
 from shardio.lifecycle import _keys, commit_change
-from shardio.metadata import KEYS, PartHead, ShardTable
+from shardio.metadata import PartHead, ShardTable, naming
 from shardio.storage import connect
 from tests.lifecycle.overtaken import collect_before_commit
 from tests.metadata.crafted import hash_key
@@ -39,7 +39,7 @@ def build(url, feature="id", **options):
 
 
 def objects(url):
-    return sorted(info.key for info in connect(url).list(KEYS))
+    return sorted(info.key for info in connect(url).list(naming.KEYS))
 
 
 @pytest.fixture
@@ -423,7 +423,7 @@ def test_gc_keeps_indexes_of_live_versions_and_removes_orphans(url):
     assert shardio.gc(url).doomed == ()
     build(url, rebuild=True)
     assert shardio.gc(url).doomed == ()
-    orphan = f"{KEYS}{'0' * 32}-00000.part"
+    orphan = f"{naming.KEYS}{'0' * 32}-00000.part"
     connect(url).put_if_absent(orphan, b"left by a killed build")
     report = shardio.gc(url, expire=[1, 2], dry_run=False)
     assert {orphan, *old} <= {info.key for info in report.doomed}

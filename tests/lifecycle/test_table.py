@@ -31,7 +31,7 @@ from shardio import Feature
 from shardio.catalog import Catalog
 from shardio.codecs import arrow_array
 from shardio.errors import FormatError, NotFoundError, StorageError
-from shardio.metadata import TABLES, Schema
+from shardio.metadata import Schema, naming
 from shardio.reader import _sql
 from shardio.reader._sql import Condition
 from shardio.storage import connect
@@ -129,7 +129,7 @@ def build(url, features=SMALL, **options):
 
 
 def tables(url):
-    return sorted(info.key for info in connect(url).list(TABLES))
+    return sorted(info.key for info in connect(url).list(naming.TABLES))
 
 
 @pytest.fixture
@@ -693,9 +693,9 @@ def test_gc_keeps_tables_of_live_versions_and_removes_orphans(url):
     old = set(tables(url))
     build(url, ["ok"])
     assert {info.key for info in shardio.gc(url).doomed} == set()
-    connect(url).put_if_absent(f"{TABLES}{'0' * 32}-{'1' * 16}.parquet", b"left by a killed build")
+    connect(url).put_if_absent(f"{naming.TABLES}{'0' * 32}-{'1' * 16}.parquet", b"left by a killed build")
     report = shardio.gc(url, dry_run=False)
-    assert [info.key for info in report.doomed] == [f"{TABLES}{'0' * 32}-{'1' * 16}.parquet"]
+    assert [info.key for info in report.doomed] == [f"{naming.TABLES}{'0' * 32}-{'1' * 16}.parquet"]
     report = shardio.gc(url, expire=[1, 2], dry_run=False)
     assert old <= {info.key for info in report.doomed}
     assert len(shardio.open(url).filter("ok")) == 50

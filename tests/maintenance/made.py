@@ -13,7 +13,7 @@ import shardio
 from shardio import kernels
 from shardio.catalog import Catalog, Version, publish
 from shardio.format import Compression, Framing, RecordCrc
-from shardio.metadata import IndexBuilder, ListRef, ShardTable, list_key, random_id, seal_list
+from shardio.metadata import IndexBuilder, ListRef, ShardTable, naming, seal_list
 from shardio.storage import connect
 
 
@@ -59,7 +59,7 @@ def republish(url: Path, change) -> Version:
         assert base is not None
         table = change(catalog, catalog.table(base))
         data, sha256 = seal_list(table)
-        key = list_key(random_id())
+        key = naming.list_key(naming.random_id())
         assert catalog.store.put_if_absent(key, data)
         ref = ListRef(key, len(data), sha256, len(table))
         splits = tuple(total for _, total in sorted(table.totals().items()))
@@ -72,7 +72,7 @@ def republish(url: Path, change) -> Version:
 def delete_rows(url: Path, rows: list[int]) -> Path:
     """Delete rows of the first shard; return the path of the sidecar."""
     data = np.array(rows, "<u4").tobytes()
-    key = f"data/deleted-{random_id()}.deletions"
+    key = f"data/deleted-{naming.random_id()}.deletions"
 
     def change(catalog: Catalog, table: ShardTable) -> ShardTable:
         assert catalog.store.put_if_absent(key, data)

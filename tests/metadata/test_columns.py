@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from shardio.errors import FormatError, UnsafeNameError
 from shardio.metadata import ShardEntry, ShardTable, parse_list, seal_list
 from shardio.metadata._columns import MessageColumns
-from shardio.metadata._names import are_plain_keys, check_foreign_key, check_key
+from shardio.metadata.naming import are_plain_keys, check_foreign_key, check_key
 from shardio.v1.manifest_pb2 import ShardList
 from tests.metadata.crafted import list_message, sealed
 

@@ -11,25 +11,8 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from shardio.errors import UnsafeNameError
-from shardio.metadata import (
-    DataKey,
-    Receipt,
-    ReceiptKey,
-    check_foreign_key,
-    check_session,
-    check_split,
-    is_random_session,
-    list_key,
-    manifest_key,
-    manifest_version,
-    parse_list,
-    parse_manifest,
-    random_id,
-    random_session,
-    unsafe_part,
-    usual_index_key,
-)
-from shardio.metadata._names import check_key
+from shardio.metadata import Receipt, naming, parse_list, parse_manifest
+from shardio.metadata.naming import check_key
 from shardio.storage import connect
 from shardio.v1 import manifest_pb2 as pb
 from tests.metadata.crafted import list_message, manifest_message, sealed
@@ -72,9 +55,9 @@ def test_one_rule_for_all_keys(key):
         and not any(c in "\x7f\\" or (c < " " and c != "\t") for c in key)
         and key.encode("utf-8", "replace").decode() == key
     )
-    assert (unsafe_part(key) is None) == right
+    assert (naming.unsafe_part(key) is None) == right
     store = connect("memory://")
-    for check in (check_foreign_key, store.head, lambda key: list(store.list(key + "/"))):
+    for check in (naming.check_foreign_key, store.head, lambda key: list(store.list(key + "/"))):
         if right and not re.match(".:(?!:)", key, re.DOTALL):
             check(key)
         elif not right:
@@ -102,17 +85,17 @@ def test_foreign_keys(key):
         with pytest.raises(UnsafeNameError, match="key"):
             parse(sealed(message))
     with pytest.raises(UnsafeNameError, match="key of an adopted shard"):
-        check_foreign_key(key)
+        naming.check_foreign_key(key)
 
 
 @pytest.mark.parametrize("key", [*FOREIGN, "...", "a/b/c/d/e/f/g/h/i/j"])
 def test_foreign_keys_may_be_strange(key):
-    assert check_foreign_key(key) == key
+    assert naming.check_foreign_key(key) == key
 
 
 @given(st.text(max_size=30) | st.from_regex(r"\A[A-Za-z]?:?[/\\.a:]{0,9}\Z"))
 def test_no_accepted_key_leaves_its_root(key):
-    for check in (check_key, check_foreign_key):
+    for check in (check_key, naming.check_foreign_key):
         try:
             check(key)
         except UnsafeNameError:
@@ -131,28 +114,28 @@ def test_splits(name):
     `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`.
     """
     with pytest.raises(UnsafeNameError):
-        check_split(name)
+        naming.check_split(name)
     if name != "all":
         with pytest.raises(UnsafeNameError):
-            check_session(name)
+            naming.check_session(name)
 
 
 def test_splits_and_sessions_that_are_right():
     for name in ("train", "0", "a=b", "x-y.z_", "All", "x" * 64):
-        assert check_split(name) == name
+        assert naming.check_split(name) == name
     with pytest.raises(UnsafeNameError):
-        check_session("a=b")
-    assert check_session("run-7.b_") == "run-7.b_"
+        naming.check_session("a=b")
+    assert naming.check_session("run-7.b_") == "run-7.b_"
 
 
 @given(
     SPLITS, SESSIONS, st.integers(0, 10**9), HEX, st.integers(0, 10**7), st.sampled_from(["", ".zst", ".gz"])
 )
 def test_data_keys_are_taken_apart_as_they_were_made(split, session, task, attempt, sequence, suffix):
-    name = DataKey(split, session, task, attempt, sequence)
+    name = naming.DataKey(split, session, task, attempt, sequence)
     key = name.key(suffix)
-    assert DataKey.parse(key) == name
-    assert DataKey.parse(usual_index_key(key)) == name
+    assert naming.DataKey.parse(key) == name
+    assert naming.DataKey.parse(naming.usual_index_key(key)) == name
     assert check_key(key) == key
 
 
@@ -169,38 +152,43 @@ def test_data_keys_are_taken_apart_as_they_were_made(split, session, task, attem
     ],
 )
 def test_what_is_no_data_key(key):
-    assert DataKey.parse(key) is None
+    assert naming.DataKey.parse(key) is None
 
 
 @given(SESSIONS, st.integers(0, 10**9), HEX, st.none() | st.integers(0, 10**7))
 def test_receipt_keys_are_taken_apart_as_they_were_made(session, task, attempt, sequence):
-    key = ReceiptKey(session, task, attempt, sequence).key()
-    assert ReceiptKey.parse(key) == ReceiptKey(session, task, attempt, sequence)
+    key = naming.ReceiptKey(session, task, attempt, sequence).key()
+    assert naming.ReceiptKey.parse(key) == naming.ReceiptKey(session, task, attempt, sequence)
     assert check_key(key) == key
 
 
 @given(st.integers(1, 10**20 - 1))
 def test_manifest_keys(version):
-    key = manifest_key(version)
-    assert manifest_version(key) == version
+    key = naming.manifest_key(version)
+    assert naming.manifest_version(key) == version
     assert check_key(key) == key
 
 
 @pytest.mark.parametrize(
     "key",
-    ["_shardio/manifests/1.manifest", "x/" + manifest_key(1), manifest_key(1) + "x", manifest_key(1)[:-1]],
+    [
+        "_shardio/manifests/1.manifest",
+        "x/" + naming.manifest_key(1),
+        naming.manifest_key(1) + "x",
+        naming.manifest_key(1)[:-1],
+    ],
 )
 def test_what_is_no_manifest_key(key):
-    assert manifest_version(key) is None
-    assert ReceiptKey.parse(key) is None
+    assert naming.manifest_version(key) is None
+    assert naming.ReceiptKey.parse(key) is None
 
 
 def test_random_names():
-    names = {random_session() for _ in range(100)}
+    names = {naming.random_session() for _ in range(100)}
     assert len(names) == 100
     for name in names:
-        assert is_random_session(name)
-        assert check_session(name)
-    assert not is_random_session("run7")
-    assert re.fullmatch("[0-9a-f]{16}", random_id())
-    assert check_key(list_key(random_id()))
+        assert naming.is_random_session(name)
+        assert naming.check_session(name)
+    assert not naming.is_random_session("run7")
+    assert re.fullmatch("[0-9a-f]{16}", naming.random_id())
+    assert check_key(naming.list_key(naming.random_id()))

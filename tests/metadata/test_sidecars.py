@@ -18,9 +18,7 @@ from shardio.metadata import (
     KeyRun,
     PartHead,
     hash_keys,
-    is_own_key,
-    key_part_key,
-    key_run_of,
+    naming,
     table_address,
     table_column,
 )
@@ -37,7 +35,7 @@ def made_part(entries, page=4, number=0):
     head = PartHead.pack(first, crcs, len(entries), page)
     data = head + entries.tobytes()
     sha256 = hashlib.sha256(head).digest()
-    return data, KeyPart(key_part_key(RUN, number), len(data), len(entries), len(head), sha256)
+    return data, KeyPart(naming.key_part_key(RUN, number), len(data), len(entries), len(head), sha256)
 
 
 ENTRIES = st.lists(
@@ -109,7 +107,7 @@ def test_runs_that_break_a_rule_are_refused():
     for wrong, text in [
         (made_run([part, none, none]), "2\\^b parts"),
         (made_run([]), "2\\^b parts"),
-        (made_run([replace(part, key=key_part_key(RUN, 1))]), "another name"),
+        (made_run([replace(part, key=naming.key_part_key(RUN, 1))]), "another name"),
         (made_run([replace(part, key="../x")]), "leave the dataset"),
         (made_run([replace(part, size=1)]), "another size"),
         (made_run([replace(part, entries=0)]), "without entries"),
@@ -158,14 +156,14 @@ def test_the_address_of_a_table_tells_whatever_changes_what_is_extracted():
 
 
 def test_names_of_sidecars_are_shardios_own_and_no_others_are():
-    own = [RUN, key_part_key(RUN, 3), f"_shardio/tables/{'0' * 32}-{'1' * 16}.parquet"]
+    own = [RUN, naming.key_part_key(RUN, 3), f"_shardio/tables/{'0' * 32}-{'1' * 16}.parquet"]
     for key in own:
-        assert is_own_key(key)
-        assert not is_own_key("x/" + key)
-    assert key_run_of(own[1]) == key_run_of(RUN) == RUN
-    assert key_run_of(own[2]) is None
+        assert naming.is_own_key(key)
+        assert not naming.is_own_key("x/" + key)
+    assert naming.key_run_of(own[1]) == naming.key_run_of(RUN) == RUN
+    assert naming.key_run_of(own[2]) is None
     for key in ("_shardio/keys/x.run", "_shardio/tables/x.parquet", "_shardio/keys/", own[1] + "x"):
-        assert not is_own_key(key)
+        assert not naming.is_own_key(key)
 
 
 def test_heads_of_parts_are_whole_units():

@@ -16,7 +16,7 @@ import pytest
 import shardio
 from shardio.catalog import Catalog
 from shardio.errors import CommitOutcomeUnknownError, ShardioError, StorageError
-from shardio.metadata import manifest_key
+from shardio.metadata import naming
 from shardio.storage import NotDurableError, connect
 from tests.promises.deeds import BASE, DEEDS, Deed, beginnings, check_columns, prepared, records, seen, write
 from tests.promises.disk import MARK, FailingDisk
@@ -285,7 +285,7 @@ def test_a_commit_that_is_not_durable_is_told_apart(begun, tmp_path, monkeypatch
 
     def not_durable(self, key, data, *, move):
         created = put(self, key, data, move=move)
-        if key == manifest_key(3):
+        if key == naming.manifest_key(3):
             raise NotDurableError("the disk failed", url=key)
         return created
 

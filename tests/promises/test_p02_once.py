@@ -8,7 +8,7 @@ import pytest
 
 import shardio
 from shardio.errors import CommitOutcomeUnknownError, StorageError
-from shardio.metadata import manifest_key
+from shardio.metadata import naming
 from shardio.storage import connect
 from tests.promises.appends import append_at_once, check_none_lost_or_doubled
 from tests.promises.places import PLACES, fresh
@@ -90,7 +90,7 @@ def test_a_lost_reply_and_then_anothers_commit(place, tmp_path):
     state = ["waiting"]
 
     def lose_then_let_another_in(verb: str, key: str) -> str:
-        if state[0] == "waiting" and verb == "put_if_absent" and key == manifest_key(2):
+        if state[0] == "waiting" and verb == "put_if_absent" and key == naming.manifest_key(2):
             state[0] = "lost"
             return "lost after"
         if state[0] == "lost":
@@ -113,7 +113,7 @@ def test_a_commit_that_happened_and_could_not_be_looked_up(place, tmp_path):
     shardio.DatasetWriter(url).close()
 
     def blind(verb: str, key: str) -> str:
-        if key != manifest_key(2):
+        if key != naming.manifest_key(2):
             return ""
         if verb == "put_if_absent":
             blinded.append(True)

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 import shardio
 from shardio.errors import CommitConflictError, NotFoundError
-from shardio.metadata import manifest_key
+from shardio.metadata import naming
 from tests.promises.places import PLACES, fresh
 from tests.promises.racing import append_from_process, race, write_one
 from tests.suites.processes import run_together
@@ -40,7 +40,7 @@ def test_of_16_racers_for_one_version_one_wins(place, tmp_path, monkeypatch):
     shardio.DatasetWriter(fresh("memory", tmp_path)).abort()  # everything is imported now
     # A slow disk lets all of them come as far as the last step.
     monkeypatch.setattr("os.fsync", lambda _number: time.sleep(0.005))
-    results = race(16, lambda number: write_one(url, "create", b"%d" % number), line=manifest_key(1))
+    results = race(16, lambda number: write_one(url, "create", b"%d" % number), line=naming.manifest_key(1))
     winners = [result for result in results if isinstance(result, bytes)]
     assert len(winners) == 1
     assert list(shardio.open(url)) == winners
@@ -52,7 +52,9 @@ def test_of_16_overwriters_one_wins(place, tmp_path):
     """An overwrite MUST fail with `CommitConflictError` unless its base is still the latest."""
     url = fresh(place, tmp_path)
     write_one(url, "create", b"first")
-    results = race(16, lambda number: write_one(url, "overwrite", b"%d" % number), line=manifest_key(2))
+    results = race(
+        16, lambda number: write_one(url, "overwrite", b"%d" % number), line=naming.manifest_key(2)
+    )
     winners = [result for result in results if isinstance(result, bytes)]
     assert len(winners) == 1
     assert list(shardio.open(url)) == winners

@@ -18,7 +18,7 @@ import zstandard
 from google.protobuf.message import DecodeError
 
 from shardio.kernels import crc32c
-from shardio.metadata import manifest_key, parse_head
+from shardio.metadata import naming, parse_head
 from shardio.v1 import index_pb2, manifest_pb2
 from tests.format.plain import frame, masked
 from tests.format.test_blocks import crafted_zstd
@@ -85,7 +85,7 @@ def commit(root: Path, message: Any, **fields: Any) -> None:
             )
         ]
     facts = {"lists": [ref], "splits": totals, **fields}
-    manifest = root / manifest_key(1)
+    manifest = root / naming.manifest_key(1)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.write_bytes(sealed(manifest_message(**facts)))
 
@@ -148,8 +148,8 @@ def lengths(corpus: Path) -> None:
         (corpus / f"frame-{value}" / "alone.tfrecord").write_bytes(frame(b"wren") + lying)
         body = b"SHRDMAN1" + head + b"x" * 100
         root = corpus / f"seal-{value}"
-        (root / manifest_key(1)).parent.mkdir(parents=True)
-        (root / manifest_key(1)).write_bytes(body)
+        (root / naming.manifest_key(1)).parent.mkdir(parents=True)
+        (root / naming.manifest_key(1)).write_bytes(body)
 
 
 def names(corpus: Path) -> None:
@@ -206,7 +206,7 @@ def others(corpus: Path) -> None:
         root = corpus / f"pickle-{name}"
         commit(root, pickle if name == "list" else list_message(1))
         if name == "manifest":
-            (root / manifest_key(1)).write_bytes(pickle)
+            (root / naming.manifest_key(1)).write_bytes(pickle)
         if name == "hint":
             (root / "_shardio" / "latest").write_bytes(pickle)
     session = corpus / "receipts" / "_shardio" / "sessions" / "run"

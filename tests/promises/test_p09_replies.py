@@ -18,7 +18,7 @@ import pytest
 import shardio
 from shardio.catalog import Catalog, find_safe_work
 from shardio.errors import FormatError
-from shardio.metadata import HINT_KEY
+from shardio.metadata import naming
 from shardio.storage import connect
 from tests.promises.damage import Victim
 from tests.servers import s3
@@ -54,7 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ) as out:
         out.write({"n": 40})
     shardio.tag(folder, "a")
-    assert (folder / HINT_KEY).read_text() == "8"
+    assert (folder / naming.HINT_KEY).read_text() == "8"
     return folder
 
 

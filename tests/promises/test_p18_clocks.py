@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 import shardio
-from shardio.metadata import HINT_KEY
+from shardio.metadata import naming
 from shardio.storage import BlockCache, CacheOptions, connect
 from tests.promises.deeds import BASE, DEEDS, prepared, seen, with_columns
 from tests.promises.places import PLACES, fresh
@@ -55,11 +55,11 @@ def test_clocks_that_jump_and_locks_that_do_nothing(deed, place, tmp_path, jumpi
         with_columns(url)
     elif not DEEDS[deed].empty:
         prepared(url)
-        connect(url).overwrite(HINT_KEY, b"1")
+        connect(url).overwrite(naming.HINT_KEY, b"1")
         assert seen(url) == BASE
     DEEDS[deed].do(url)
     # From the first version upward, past versions of any date.
-    connect(url).overwrite(HINT_KEY, b"1")
+    connect(url).overwrite(naming.HINT_KEY, b"1")
     assert seen(url) == DEEDS[deed].after
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import shardio
 from shardio.errors import NotFoundError, UnsupportedVersionError
-from shardio.metadata import manifest_key
+from shardio.metadata import naming
 from shardio.storage import connect
 from tests.metadata.crafted import manifest_message, sealed
 from tests.promises.places import DATASETS, EXPECTED, GOLDEN, PLACES, SHARD_RECORDS, copied, fresh, payloads
@@ -77,10 +77,10 @@ def test_newer_features_fail_with_a_clear_message(place, tmp_path):
     """P19: newer features fail with a clear message."""
     for fields in ({"format_version": 2}, {"critical_features": ["teleport"]}):
         url = fresh(place, tmp_path)
-        connect(url).put_if_absent(manifest_key(1), sealed(manifest_message(**fields)))
+        connect(url).put_if_absent(naming.manifest_key(1), sealed(manifest_message(**fields)))
         with pytest.raises(UnsupportedVersionError, match="upgrade shardio to read it") as caught:
             shardio.open(url)
-        assert caught.value.url == connect(url).url_of(manifest_key(1))
+        assert caught.value.url == connect(url).url_of(naming.manifest_key(1))
 
 
 def test_the_page_shows_the_golden_bytes():

@@ -22,7 +22,7 @@ from shardio.catalog import Catalog
 from shardio.catalog._commit import publish
 from shardio.catalog._gc import _fence, _Removals
 from shardio.errors import CommitConflictError, FormatError, NotFoundError, StorageError
-from shardio.metadata import Expiry, is_own_key, manifest_key, seal_manifest
+from shardio.metadata import Expiry, naming, seal_manifest
 from shardio.storage import connect
 from shardio.v1 import manifest_pb2 as pb
 from tests.metadata.crafted import list_message, manifest_message, sealed
@@ -531,7 +531,7 @@ def hostile_fence(url: str, key: str) -> None:
         parent_sha256=latest.sha256,
         expiry=Expiry(doomed_keys=(key,)),
     )
-    connect(url).put_if_absent(manifest_key(latest.number + 1), seal_manifest(manifest)[0])
+    connect(url).put_if_absent(naming.manifest_key(latest.number + 1), seal_manifest(manifest)[0])
 
 
 OWN = "train-auto.c5c67caa081727ed-00000-20b0268ae6a3749e-00004.tfrecord"
@@ -539,7 +539,7 @@ OWN = "train-auto.c5c67caa081727ed-00000-20b0268ae6a3749e-00004.tfrecord"
 
 @pytest.mark.parametrize(
     "key",
-    ["data/notes.txt", "data/mine/a.tfrecord", "notes.txt", "_shardio/latest", manifest_key(1),
+    ["data/notes.txt", "data/mine/a.tfrecord", "notes.txt", "_shardio/latest", naming.manifest_key(1),
      "_shardio/lists/x.list", f"other/{OWN}", "train/a.tfrecord.shardidx", "data/a.tfrecord"],
 )  # fmt: skip
 def test_a_manifest_that_dooms_what_shardio_did_not_make_is_damaged(key, tmp_path):
@@ -579,7 +579,7 @@ def test_nothing_behind_a_link_is_removed(linked, tmp_path):
     folder.symlink_to(outside)
     there = {path.name: path.read_bytes() for path in outside.iterdir()}
     for key in (f"{linked}/{OWN}", f"{linked}/{'0' * 32}.list", f"{linked}/{OWN}.shardidx"):
-        if is_own_key(key):
+        if naming.is_own_key(key):
             hostile_fence(url, key)
             with pytest.raises(StorageError, match="behind a link"):
                 connect(url).delete(key)
@@ -600,7 +600,7 @@ def test_what_somebody_put_among_the_shards_stays(tmp_path):
         key="_shardio/lists/0.list", bytes=len(sealed_list), sha256=sealed_list[-40:-8], shards=2
     )
     total = pb.SplitTotals(name="train", rows=20, shards=2, stored_bytes=320, decoded_bytes=320)
-    store.put_if_absent(manifest_key(1), sealed(manifest_message(lists=[ref], splits=[total])))
+    store.put_if_absent(naming.manifest_key(1), sealed(manifest_message(lists=[ref], splits=[total])))
     for name in ("mine.tfrecord", "photo.jpg"):
         store.put_if_absent(f"data/{name}", b"theirs")
     # Version 2 leaves garbage of shardio's own, without which old lists are not looked at.

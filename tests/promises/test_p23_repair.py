@@ -29,7 +29,7 @@ from shardio.errors import (
     ShardioError,
     StorageError,
 )
-from shardio.metadata import HINT_KEY, manifest_key, parse_head
+from shardio.metadata import naming, parse_head
 from shardio.storage import connect
 from tests.promises.damage import Victim
 from tests.promises.places import PLACES, fresh
@@ -110,7 +110,7 @@ def test_nothing_to_repair(compression, place, tmp_path):
     assert (report.repaired, report.unrepaired, report.lost, report.version) == ((), (), (), None)
     assert {info.key for info in case.store.list() if not info.key.startswith("_shardio/s")} == {
         *case.objects,
-        HINT_KEY,
+        naming.HINT_KEY,
     }
 
 
@@ -163,7 +163,7 @@ def restart(case: Victim) -> None:
         if info.key not in case.objects and not info.key.startswith("_shardio/sessions/"):
             case.store.delete(info.key)
     case.restore(*case.objects)
-    case.store.overwrite(HINT_KEY, b"2")
+    case.store.overwrite(naming.HINT_KEY, b"2")
 
 
 @EVERY_PLACE
@@ -229,7 +229,7 @@ def test_valid_records_in_the_wrong_place_are_never_taken(tmp_path):
         for info in list(case.store.list()):
             if info.key not in case.objects:
                 case.store.delete(info.key)
-        case.store.overwrite(HINT_KEY, b"1")
+        case.store.overwrite(naming.HINT_KEY, b"1")
 
 
 @pytest.mark.parametrize("lost", ["gone", "damaged"])
@@ -430,7 +430,7 @@ def test_bad_input(tmp_path):
 
 def lose_manifests(case: Victim, *numbers: int) -> None:
     for number in numbers:
-        case.put(manifest_key(number), None)
+        case.put(naming.manifest_key(number), None)
 
 
 @EVERY_PLACE
@@ -519,7 +519,7 @@ def test_what_was_never_finished_is_never_taken(tmp_path):
     number = shardio.open(case.url).version
     with shardio.DatasetWriter(case.url, mode="append", session="last") as out:
         out.write(b"last")
-    case.store.delete(manifest_key(number + 1))
+    case.store.delete(naming.manifest_key(number + 1))
     assert shardio.repair(case.url, dry_run=False).version is None
     report = shardio.repair(case.url, dry_run=False, uncertain="take")
     found = read(case.url)
@@ -533,7 +533,7 @@ def test_what_was_never_finished_is_never_taken(tmp_path):
 def test_a_damaged_manifest_without_a_copy(tmp_path):
     """What damages the latest manifest is not written over; the advice says what to do, and it works."""
     case = victim("none", "local", tmp_path)
-    key = manifest_key(2)
+    key = naming.manifest_key(2)
     case.put(key, flipped(case.objects[key], 999))
     report = shardio.repair(case.url, dry_run=False, uncertain="take")
     assert not report.ok
@@ -552,7 +552,7 @@ def test_a_mirror_that_went_another_way(tmp_path):
         with shardio.DatasetWriter(url, mode="append") as out:
             out.write(record)
     digest = shardio.open(mirror).digest
-    case.store.delete(manifest_key(3))
+    case.store.delete(naming.manifest_key(3))
     report = shardio.repair(case.url, mirror=mirror, dry_run=False)
     assert not report.ok
     assert digest in str(report.unrepaired[0].advice)
@@ -658,19 +658,19 @@ def test_a_manifest_of_the_mirror_that_is_another(tmp_path):
     mirror = copy_of(case, tmp_path)
     other = copy_of(case, tmp_path)
     for url in (mirror, other):
-        Path(url, manifest_key(2)).unlink()
-        Path(url, HINT_KEY).unlink()
+        Path(url, naming.manifest_key(2)).unlink()
+        Path(url, naming.HINT_KEY).unlink()
         shardio.tag(url, f"x{url[-4:]}")
-    case.put(manifest_key(1), None)
+    case.put(naming.manifest_key(1), None)
     repaired(case.url, mirror=mirror)
     shardio.tag(case.url, "one")
-    case.put(manifest_key(2), None)
+    case.put(naming.manifest_key(2), None)
     report = shardio.repair(case.url, mirror=mirror, dry_run=False)
     (left,) = report.unrepaired
     assert left.advice == "the mirror's manifest of this version is another one"
     assert len(shardio.open(case.url)) == 100
     # One that is whole, of this dataset, and not the one that the next was built on.
-    case.put(manifest_key(2), Path(other, manifest_key(2)).read_bytes())
+    case.put(naming.manifest_key(2), Path(other, naming.manifest_key(2)).read_bytes())
     (left,) = shardio.repair(case.url, mirror=mirror).unrepaired
     assert left.advice == "the mirror's manifest of this version is another one"
 
@@ -702,7 +702,7 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch):
 
 def lose(url: str, *versions: int) -> None:
     for number in versions:
-        Path(url, manifest_key(number)).unlink()
+        Path(url, naming.manifest_key(number)).unlink()
 
 
 def sessions_of_two_schemas(tmp_path) -> str:
@@ -735,7 +735,7 @@ def test_sessions_whose_schemas_do_not_fit(tmp_path, session, message):
 def test_what_took_the_place_of_all_is_not_put_beside_it(tmp_path, uncertain):
     url = sessions_of_two_schemas(tmp_path)
     for number in (2, 3):
-        Path(url, manifest_key(number)).unlink()
+        Path(url, naming.manifest_key(number)).unlink()
     report = shardio.repair(url, dry_run=False, uncertain=uncertain)
     assert report.ok
     assert [record["n"] for record in shardio.open(url)] == ([1, 2] if uncertain == "take" else [1])
@@ -830,7 +830,7 @@ def test_what_a_lost_earlier_version_held_is_not_put_beside_what_followed(tmp_pa
             out.write(record)
     with shardio.DatasetWriter(url, mode="append", session="last") as out:
         out.write(b"last")
-    Path(url, manifest_key(2)).unlink()
+    Path(url, naming.manifest_key(2)).unlink()
     lose(url, 4)
     report = shardio.repair(url, dry_run=False, uncertain="take")
     assert list(shardio.open(url)) == [b"three", b"last"]
@@ -964,7 +964,7 @@ def torn(tmp_path: Path) -> tuple[Victim, str]:
     case.put(shards[2] + ".shardidx", None)
     case.put(shards[3] + ".shardidx", b"damaged")
     case.put(case.of_kind(".list")[0], None)
-    case.put(manifest_key(1), flipped(case.objects[manifest_key(1)], 300))
+    case.put(naming.manifest_key(1), flipped(case.objects[naming.manifest_key(1)], 300))
     Path(mirror, shards[1]).unlink()
     shutil.copytree(case.url, tmp_path / "torn")
     return case, mirror
@@ -1009,7 +1009,7 @@ def test_on_s3(mirrored, s3, tmp_path):
     case.put(shards[1] + ".shardidx", b"damaged")
     case.put(shards[2], flipped(case.objects[shards[2]], 999))
     if mirrored:
-        case.put(manifest_key(2), b"damaged")
+        case.put(naming.manifest_key(2), b"damaged")
         case.put(case.of_kind(".list")[0], None)
     # The list that is gone may be the one that proves which manifest of the mirror is the latest.
     digest = shardio.open(mirror).digest if mirrored else None

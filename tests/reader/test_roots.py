@@ -9,7 +9,7 @@ import pytest
 import shardio
 from shardio.catalog import Catalog
 from shardio.errors import StorageError
-from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable, manifest_key, seal_list, seal_manifest
+from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable, naming, seal_list, seal_manifest
 from shardio.storage import connect
 from tests.promises.places import GOLDEN, copied, payloads
 
@@ -37,7 +37,7 @@ def elsewhere(tmp_path) -> tuple[str, str]:
         lists=(ListRef("_shardio/lists/a.list", len(data), sha256, 1),),
         splits=tuple(table.totals().values()),
     )
-    store.put_if_absent(manifest_key(1), seal_manifest(manifest)[0])
+    store.put_if_absent(naming.manifest_key(1), seal_manifest(manifest)[0])
     return str(root), source
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import shardio
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, NotFoundError, ShardioError
-from shardio.metadata import manifest_key
+from shardio.metadata import naming
 from shardio.v1 import manifest_pb2 as pb
 from tests.independent_reader import fields, numbers, one
 from tests.simulation.world import ROOT, Killed, World
@@ -215,7 +215,7 @@ DEEDS: dict[str, int] = {  # and how often
 def newest(world: World) -> int:
     """Return the number of the newest version that was ever committed."""
     number = 0
-    while manifest_key(number + 1) in world.ever:
+    while naming.manifest_key(number + 1) in world.ever:
         number += 1
     return number
 
@@ -228,7 +228,7 @@ def contents(world: World, version: int) -> list[int]:
 def manifest_of(world: World, version: int) -> pb.Manifest:
     """Return what a version was when it was committed."""
     if version not in world.manifests:
-        world.manifests[version] = _unsealed(pb.Manifest, world.ever[manifest_key(version)])
+        world.manifests[version] = _unsealed(pb.Manifest, world.ever[naming.manifest_key(version)])
     return world.manifests[version]
 
 

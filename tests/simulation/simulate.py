@@ -17,7 +17,7 @@ from itertools import islice
 
 import shardio
 from shardio.errors import CommitConflictError, FormatError, StaleIndexError, StorageError
-from shardio.metadata import HINT_KEY, MANIFESTS, SESSIONS, manifest_key
+from shardio.metadata import naming
 from shardio.v1 import manifest_pb2 as pb
 from tests.simulation.clients import DEEDS, ROOT, Client, Deed, contents, manifest_of, newest, past
 from tests.simulation.world import FAULTS, Turn, World, simulated
@@ -52,7 +52,7 @@ class Schedule:
     switches: dict[Turn, tuple[int, float]] = field(default_factory=dict)
     faults: dict[Turn, tuple[str, int]] = field(default_factory=dict)
     rates: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    focus: str = MANIFESTS
+    focus: str = naming.MANIFESTS
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}"]
@@ -87,7 +87,7 @@ class Schedule:
                 if draw.random() < (failing if turn[1] > 0 else creating)
             },
             draw.choice(RATES),
-            draw.choice([MANIFESTS, "_shardio/"]),
+            draw.choice([naming.MANIFESTS, "_shardio/"]),
         )
 
     def simpler(self) -> Iterator[Schedule]:
@@ -198,15 +198,17 @@ def follow(world: World) -> None:
     for what, key in world.effects:
         if what == "remove":
             # What no version ever named may be taken back by who stored it.
-            assert key in doomed or key not in named or key.startswith(SESSIONS), f"{key} was not given up"
-            assert not key.startswith(MANIFESTS), f"{key} was removed"
+            assert key in doomed or key not in named or key.startswith(naming.SESSIONS), (
+                f"{key} was not given up"
+            )
+            assert not key.startswith(naming.MANIFESTS), f"{key} was removed"
             there.discard(key)
             continue
         there.add(key)
-        if not key.startswith(MANIFESTS):
+        if not key.startswith(naming.MANIFESTS):
             continue
         number = len(chain) + 1
-        assert key == manifest_key(number), f"{key} follows version {number - 1}"
+        assert key == naming.manifest_key(number), f"{key} follows version {number - 1}"
         manifest = manifest_of(world, number)
         names = past(world, number)[1]
         assert names <= there, f"version {number} names {names - there}, which is not there"
@@ -315,7 +317,9 @@ def check_present(world: World, last: int) -> None:
     again = shardio.gc(ROOT, dry_run=True)
     assert (again.doomed, again.unclaimed) == ((), {}), f"left after a collection: {again}"
     left = {
-        key for key in world.objects.keys() - alive - {HINT_KEY} if not key.startswith((MANIFESTS, SESSIONS))
+        key
+        for key in world.objects.keys() - alive - {naming.HINT_KEY}
+        if not key.startswith((naming.MANIFESTS, naming.SESSIONS))
     }
     assert not left, f"left after a collection, and told nowhere: {left}"
     found = sorted(int(value["n"]) for value in shardio.open(ROOT))

@@ -21,7 +21,7 @@ from typing import Any
 
 import shardio
 from shardio.catalog import Catalog, commit_receipts
-from shardio.metadata import DataKey, Receipt, ShardTable, SplitReceipt, random_id
+from shardio.metadata import Receipt, ShardTable, SplitReceipt, naming
 from shardio.storage import connect
 from shardio.view import Pages
 from tests.servers import s3
@@ -42,8 +42,8 @@ def large(records: int = 1_000_000) -> Iterator[tuple[str, dict[str, Any], Proxy
         catalog = Catalog(connect(str(small)))
         version = catalog.load()
         (entry,) = catalog.table(version)
-        session, attempt = f"auto.{random_id()}", random_id()
-        keys = [f"{DataKey('train', session, 0, attempt, k).key()}.zst" for k in range(SHARDS)]
+        session, attempt = f"auto.{naming.random_id()}", naming.random_id()
+        keys = [f"{naming.DataKey('train', session, 0, attempt, k).key()}.zst" for k in range(SHARDS)]
         store = connect(url, storage_options=s3.options_for(endpoint))
         store.put_if_absent(keys[0], (small / entry.key).read_bytes())
         store.put_if_absent(f"{keys[0]}.shardidx", (small / entry.usual_index_key).read_bytes())

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 import shardio
 from shardio.errors import NotFoundError, UnsafeNameError
-from shardio.metadata import look_alike
+from shardio.metadata import naming
 
 ALIKE = [
     ("train", "trian"),
@@ -39,14 +39,14 @@ OTHERS = [
 
 @pytest.mark.parametrize(("one", "two"), ALIKE)
 def test_names_that_look_alike(one, two) -> None:
-    assert look_alike(one, two)
-    assert look_alike(two, one)
+    assert naming.look_alike(one, two)
+    assert naming.look_alike(two, one)
 
 
 @pytest.mark.parametrize(("one", "two"), OTHERS)
 def test_names_that_do_not(one, two) -> None:
-    assert not look_alike(one, two)
-    assert not look_alike(two, one)
+    assert not naming.look_alike(one, two)
+    assert not naming.look_alike(two, one)
 
 
 def edits(name: str) -> set[str]:
@@ -59,7 +59,7 @@ def edits(name: str) -> set[str]:
 
 @given(st.text("ab", min_size=4, max_size=7), st.text("ab", min_size=4, max_size=7))
 def test_alike_is_one_edit(one, two) -> None:
-    assert look_alike(one, two) == (two in edits(one))
+    assert naming.look_alike(one, two) == (two in edits(one))
 
 
 def write(url, *splits: str, **options) -> None:

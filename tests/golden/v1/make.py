@@ -36,11 +36,9 @@ from shardio.metadata import (
     Manifest,
     ShardEntry,
     ShardTable,
-    list_key,
-    manifest_key,
+    naming,
     seal_list,
     seal_manifest,
-    usual_index_key,
 )
 from shardio.storage import connect
 
@@ -155,7 +153,7 @@ def crafted(name: str, entries: list[ShardEntry], **fields: object) -> None:
     store = connect(HERE / name)
     table = ShardTable.from_entries(entries)
     data, sha256 = seal_list(table)
-    ref = ListRef(list_key(_hex()), len(data), sha256, len(table))
+    ref = ListRef(naming.list_key(_hex()), len(data), sha256, len(table))
     store.put_if_absent(ref.key, data)
     totals = table.totals()
     facts = {
@@ -168,7 +166,7 @@ def crafted(name: str, entries: list[ShardEntry], **fields: object) -> None:
         "lists": (ref,),
         "splits": tuple(totals[split] for split in sorted(totals)),
     }
-    store.put_if_absent(manifest_key(1), seal_manifest(Manifest(**{**facts, **fields}))[0])
+    store.put_if_absent(naming.manifest_key(1), seal_manifest(Manifest(**{**facts, **fields}))[0])
 
 
 def deleted() -> None:
@@ -188,7 +186,7 @@ def deleted() -> None:
             gone = sorted(rows) if number % 2 == 0 else []
             key = f"data/deleted-{compression}-{number}.rows"
             sidecar = np.array(gone, "<u4").tobytes()
-            for name in (entry.key, usual_index_key(entry.key)):
+            for name in (entry.key, naming.usual_index_key(entry.key)):
                 (HERE / "deleted" / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source / name, HERE / "deleted" / name)
             facts = {**vars(entry), "split": compression}
@@ -241,7 +239,7 @@ def adopted() -> None:
         key = f"{name} of others/{name}.data"
         (root / key).parent.mkdir()
         (root / key).write_bytes(data)
-        (root / usual_index_key(key)).write_bytes(index.data)
+        (root / naming.usual_index_key(key)).write_bytes(index.data)
         entries.append(ShardEntry.of_index(index.head, split=name, key=key, etag="by hand"))
     crafted("adopted", entries)
 
