@@ -44,23 +44,20 @@ def seal(payload: bytes) -> tuple[bytes, bytes]:
     return data + digest + _END, digest
 
 
-def seal_message(
-    message: Message, *, what: str, limits: Limits, items: int | None = None, advice: str
-) -> tuple[bytes, bytes]:
+def seal_message(message: Message, *, what: str, limits: Limits, advice: str) -> tuple[bytes, bytes]:
     """Return the sealed bytes of a message, and their SHA-256 (32 bytes).
 
     Args:
         message: to be stored.
         what: what it is, for messages.
         limits: `manifest` bytes; `messages` and `items` as `check_counts` counts them.
-        items: in the place of `limits.items`.
         advice: what to do about a message that is over a limit.
 
     Raises:
         FormatError: over a limit, so that no reader would take it.
     """
     payload = message.SerializeToString(deterministic=True)
-    check_counts(type(message), payload, what=what, limits=limits, items=items, advice=advice)
+    check_counts(type(message), payload, what=what, limits=limits, advice=advice)
     return seal_within(payload, what=what, limits=limits, advice=advice)
 
 
@@ -82,7 +79,7 @@ def seal_within(payload: bytes, *, what: str, limits: Limits, advice: str) -> tu
 
 
 def unseal_message(
-    kind: type[M], data: bytes, *, what: str, url: str | None, limits: Limits, items: int | None = None
+    kind: type[M], data: bytes, *, what: str, url: str | None, limits: Limits
 ) -> tuple[M, bytes]:
     """Return the message and the digest of sealed bytes; see `unseal` and `parse`.
 
@@ -90,7 +87,7 @@ def unseal_message(
         FormatError, UnsupportedVersionError: damaged, over a limit or newer.
     """
     payload, digest = unseal(data, what=what, url=url)
-    message = parse(kind, payload, what=what, url=url, limits=limits, items=items)
+    message = parse(kind, payload, what=what, url=url, limits=limits)
     check_features(message, what, url)
     return message, digest
 

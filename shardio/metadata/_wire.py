@@ -50,14 +50,13 @@ def parse(
     what: str,
     url: str | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    items: int | None = None,
 ) -> M:
     """Return the message that some bytes hold, after `check_counts`.
 
     Raises:
         FormatError: they hold too much, or no such message.
     """
-    check_counts(kind, data, what=what, url=url, limits=limits, items=items)
+    check_counts(kind, data, what=what, url=url, limits=limits)
     try:
         return kind.FromString(data)
     except DecodeError as error:
@@ -71,7 +70,6 @@ def check_counts(
     what: str,
     url: str | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    items: int | None = None,
     advice: str = "if you trust it, raise `messages` or `items` of the limits",
 ) -> None:
     """Count messages and items in the bytes of a message.
@@ -82,20 +80,18 @@ def check_counts(
         what: what it is, for messages.
         url: where it is, for messages.
         limits: `messages` in all, at any depth; `items` of one repeated field, in all messages together.
-        items: in the place of `limits.items`.
         advice: what to do about one that holds more.
 
     Raises:
         FormatError: there are more, or the bytes are walked and are not a message.
     """
-    items = limits.items if items is None else items
     # A message within another takes two bytes at least, its tag and its size; a number in a packed field
     # takes one, any other item two. So n bytes hold at most n / 2 messages, n items and n / 2 fields, and the
     # walk would find no more than is allowed: by the usual limits in any object of up to 512 KiB.
-    if len(data) <= min(2 * limits.messages, items):
+    if len(data) <= min(2 * limits.messages, limits.items):
         return
     try:
-        _Counter(data, limits.messages, items).walk(0, len(data), cast("Descriptor", kind.DESCRIPTOR))
+        _Counter(data, limits.messages, limits.items).walk(0, len(data), cast("Descriptor", kind.DESCRIPTOR))
     except _TooManyError as error:
         name, most = error.args
         raise FormatError(
