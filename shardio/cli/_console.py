@@ -291,20 +291,12 @@ class Console:
             self._say(self.in_flags(failure.text), mark="shardio:", color="red")
         self._err.flush()
 
-    def skipped(self, report: ConvertReport | ExportReport) -> bool:
-        """Print a whole report for programs; for people what it left out, and its notes.
-
-        Returns:
-            Whether it was printed for programs, so that nothing is left to say.
-        """
-        if self.json:
-            self.document(self._said(report.to_dict()))
-            return True
+    def left_out(self, report: ConvertReport | ExportReport) -> None:
+        """Print what a task left out, and its notes."""
         for each in report.skipped:
             self.line(f"left out: {each.where}: {self.in_flags(each.reason)}")
         for note in report.notes:
             self.note(note)
-        return False
 
     def progress(self, label: str) -> Display:
         """Return progress of a long task: a bar on a terminal, a line now and then in a pipe, or nothing."""

@@ -12,6 +12,7 @@ import warnings
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from shardio.cli._console import CLEAN, DAMAGE
 from shardio.display import count, plural
 from shardio.errors import NotFoundError, ShardioError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from shardio.catalog import Version
     from shardio.cli._console import Console
+    from shardio.convert import ConvertReport, ExportReport
     from shardio.lifecycle import ChangeReport
     from shardio.metadata import Schema
 
@@ -53,6 +55,11 @@ def dataset_facts(
 
     facts = catalog.reading(read)
     return facts | {"committed": moment(facts.pop("created_ms"))}
+
+
+def code_of_skipped(report: ConvertReport | ExportReport) -> int:
+    """Return the exit code of what may leave records out."""
+    return DAMAGE if report.skipped else CLEAN
 
 
 def print_change(console: Console, report: ChangeReport) -> None:

@@ -212,7 +212,8 @@ def reported(
     def run(given: Given, console: Console) -> int:
         called = imported(function)
         more = {}
-        with console.progress(called.__name__) as progress:
+        task = called.__name__.removesuffix("_dataset").removeprefix("build_")
+        with console.progress(task) as progress:
             if "progress" in typed_parameters(called):
                 more["progress"] = progress
             report = given.call(called, **more)

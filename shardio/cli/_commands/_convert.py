@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from shardio.cli._command import Command, Option, Value
-from shardio.cli._console import CLEAN, DAMAGE, Console
-from shardio.cli._describe import DRY_RUN, feature_lines
-from shardio.cli._given import Given
+from shardio.cli._console import Console
+from shardio.cli._describe import DRY_RUN, code_of_skipped, feature_lines
+from shardio.cli._given import reported
 from shardio.cli._signature import Takes
 from shardio.cli._values import function_of
 from shardio.display import plural, size
 
+if TYPE_CHECKING:
+    from shardio.convert import ConvertReport
 
-def _run(given: Given, console: Console) -> int:
-    import shardio
 
-    with console.progress("convert") as progress:
-        report = given.call(shardio.convert_dataset, progress=progress)
-    if console.skipped(report):
-        return DAMAGE if report.skipped else CLEAN
+def _print(console: Console, report: ConvertReport) -> None:
+    console.left_out(report)
     if report.ignored:
         shown = ", ".join(report.ignored[:5]) + (", ..." if len(report.ignored) > 5 else "")
         console.note(
@@ -29,15 +29,14 @@ def _run(given: Given, console: Console) -> int:
         for line in feature_lines(report.schema):
             console.line(line)
         console.line(DRY_RUN)
-        return DAMAGE if report.skipped else CLEAN
+        return
     total = plural(sum(report.records.values()), "record")
     parts = ", ".join(f"{name} {rows:,}" for name, rows in sorted(report.records.items()))
-    console.line(f"{given.url} is at version {report.version}: {total} from {report.kind} ({parts})")
+    console.line(f"{report.url} is at version {report.version}: {total} from {report.kind} ({parts})")
     for line in feature_lines(report.schema):
         console.line(line)
     if report.skipped:
         console.line(f"{plural(len(report.skipped), 'record')} left out")
-    return DAMAGE if report.skipped else CLEAN
 
 
 COMMAND = Command(
@@ -62,7 +61,7 @@ COMMAND = Command(
             choices={"partitions": ("hive",), "encoding": ("example", "tensors", "array", "bytes")},
         ),
     ),
-    run=_run,
+    run=reported("shardio:convert_dataset", _print, code_of_skipped),
     examples={
         "shardio convert photos/ s3://bucket/photos": "an image folder: class/name.jpg",
         "shardio convert lines.jsonl lines --type score=float32": "JSON lines; a type by hand",

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from shardio.cli._command import Command
-from shardio.cli._console import CLEAN, DAMAGE, Console
-from shardio.cli._describe import DRY_RUN
-from shardio.cli._given import Given
+from shardio.cli._console import Console
+from shardio.cli._describe import DRY_RUN, code_of_skipped
+from shardio.cli._given import reported
 from shardio.cli._signature import Takes
 from shardio.display import plural
 
+if TYPE_CHECKING:
+    from shardio.convert import ExportReport
 
-def _run(given: Given, console: Console) -> int:
-    import shardio
 
-    with console.progress("export") as progress:
-        report = given.call(shardio.export_dataset, progress=progress)
-    if console.skipped(report):
-        return DAMAGE if report.skipped else CLEAN
+def _print(console: Console, report: ExportReport) -> None:
+    console.left_out(report)
     total = plural(sum(report.records.values()), "record")
     if report.dry_run:
         console.line(f"would export {total} of version {report.version} to {report.target}; {DRY_RUN}")
-        return CLEAN
+        return
     console.line(
         f"{report.target}: {total} of version {report.version} in {plural(len(report.files), 'file')}"
     )
-    return DAMAGE if report.skipped else CLEAN
 
 
 COMMAND = Command(
@@ -40,7 +39,7 @@ COMMAND = Command(
             },
         ),
     ),
-    run=_run,
+    run=reported("shardio:export_dataset", _print, code_of_skipped),
     examples={
         "shardio export s3://bucket/birds plain --kind tfrecord": "TFRecord files without index or manifest",
         "shardio export birds lines --kind jsonl --split test": "one split as JSON lines",

@@ -6,28 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import Argument, Command, Option
 from shardio.cli._console import CLEAN, Console
+from shardio.cli._given import Given, reported
 from shardio.cli._signature import Takes
 from shardio.cli._values import parse_key
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from shardio.cli._given import Given
     from shardio.lifecycle import KeysReport
 
 _SHOWN = 5
 
 
 def _run(given: Given, console: Console) -> int:
-    import shardio
-
     if given.keys:
         return _find(given, console)
     if given.feature is None:
         raise ValueError("--feature NAME says which feature holds the keys")
-    with console.progress("keys") as progress:
-        report = given.call(shardio.build_keys, progress=progress)
-    console.report(report, lambda: _print(console, report))
-    return CLEAN
+    return reported("shardio:build_keys", _print)(given, console)
 
 
 def _find(given: Given, console: Console) -> int:

@@ -6,23 +6,18 @@ from typing import TYPE_CHECKING
 
 from shardio.cli._command import Command, flag
 from shardio.cli._console import CLEAN, Console
+from shardio.cli._given import Given, reported
 from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from shardio.cli._given import Given
     from shardio.lifecycle import TableReport
 
 
 def _run(given: Given, console: Console) -> int:
-    import shardio
-
     if given.files:
         return _files(given, console)
-    with console.progress("table") as progress:
-        report = given.call(shardio.build_table, progress=progress)
-    console.report(report, lambda: _print(console, report))
-    return CLEAN
+    return reported("shardio:build_table", _print)(given, console)
 
 
 def _files(given: Given, console: Console) -> int:
