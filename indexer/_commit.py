@@ -15,7 +15,7 @@ import numpy as np
 
 from shardio.catalog import Catalog, StoredLists, Version, publish
 from shardio.errors import SchemaError
-from shardio.metadata import Manifest, Schema, ShardEntry, ShardTable, naming, usable_keys
+from shardio.metadata import Manifest, Schema, ShardEntry, ShardTable, usable_keys
 from shardio.sources import SplitUrl
 
 
@@ -112,16 +112,16 @@ class _Builder:
         self.lists = StoredLists(catalog.store)
 
     def __call__(self, base: Version | None) -> Manifest | Version:
-        old = base.manifest if base is not None else None
+        old = base.manifest if base is not None else Manifest(dataset_uuid=uuid.uuid4().bytes)
         table = self._catalog.table(base) if base is not None else ShardTable.from_entries([])
-        roots = dict(old.roots) if old is not None else {}
+        roots = dict(old.roots)
         numbers = {"": 0, **{url: number for number, url in roots.items()}}
         for addition in self._change.additions:
             if addition.root not in numbers:
                 numbers[addition.root] = max(numbers.values()) + 1
                 roots[numbers[addition.root]] = addition.root
         schemas, schema = self._schemas(old, table)
-        replaced = old is not None and schemas != old.schemas
+        replaced = base is not None and schemas != old.schemas
         urls = {number: url for url, number in numbers.items()}
         places = {
             (urls[number], key): i
@@ -143,46 +143,44 @@ class _Builder:
         dropped = {places.get(shard) for shard in self._change.dropped} - {None}
         if base is not None and not (fresh or changed or dropped or replaced):
             return base
-        lists = old.lists if old is not None else ()
+        lists = old.lists
         if changed or dropped or replaced:
             kept = [changed.get(i, entry) for i, entry in enumerate(table) if i not in dropped]
             if replaced:
                 kept = [replace(entry, schema=schema) if entry.adopted else entry for entry in kept]
             table = ShardTable.from_entries(kept)
             lists = self.lists.extend(self._catalog, (), table, merge=False)
-        metadata = dict(old.metadata) if old is not None else {}
+        metadata = dict(old.metadata)
         if fresh or changed:  # of what is added, it is not known
             metadata.pop("shuffled", None)
         added = ShardTable.from_entries(fresh)
         whole = ShardTable.concatenate([table, added])
         named = set(whole.root.tolist())
         return replace(
-            old.carried if old is not None else Manifest(dataset_uuid=uuid.uuid4().bytes),
+            old.carried,
             operation="adopt",
-            sessions=tuple(
-                i for i in (old.sessions if old else ()) if not naming.is_random_session(i.session)
-            ),
+            sessions=old.named_sessions,
             schemas=schemas,
             metadata={**metadata, **self._change.metadata},
             roots={number: url for number, url in roots.items() if number in named},
-            partitions=tuple(sorted({*(old.partitions if old else ()), *self._change.partitions})),
+            partitions=tuple(sorted({*old.partitions, *self._change.partitions})),
             lists=self.lists.extend(self._catalog, lists, added, merge=not changed),
             splits=tuple(whole.totals().values()),
             deletions=any(whole.deletion_key),
-            keys=usable_keys(old.keys, old.schemas, schemas) if old is not None else (),
+            keys=usable_keys(old.keys, old.schemas, schemas),
         )
 
-    def _schemas(self, old: Manifest | None, table: ShardTable) -> tuple[tuple[Schema, ...], int]:
+    def _schemas(self, old: Manifest, table: ShardTable) -> tuple[tuple[Schema, ...], int]:
         """Return the schemas of the new version, and the number of the new shards' one (0: none)."""
         wanted = self._change.schema
-        if old is not None and self._change.replaces:
+        if self._change.replaces:
             if wanted is None or wanted == old.schema:
                 return (old.schemas, len(old.schemas)) if wanted is not None else ((), 0)
             # What shardio wrote keeps naming the schema that it was written with.
             own = any(not entry.adopted for entry in table)
             schemas = (*old.schemas, wanted) if own else (wanted,)
             return schemas, len(schemas)
-        if old is not None and old.schemas:
+        if old.schemas:
             kinds = {int(addition.entry.framing) for addition in self._change.additions}
             if len(table) and kinds - set(np.unique(table.framing).tolist()):
                 raise SchemaError(
@@ -191,6 +189,6 @@ class _Builder:
                     advice="adopt them as a dataset of their own, with into=",
                 )
             return old.schemas, len(old.schemas)
-        if wanted is None or (old is not None and any(total.rows for total in old.splits)):
+        if wanted is None or any(total.rows for total in old.splits):
             return (), 0
         return (wanted,), 1

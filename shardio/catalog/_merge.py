@@ -16,14 +16,12 @@ from shardio.catalog._lists import StoredLists
 from shardio.catalog._schemas import merge_onto
 from shardio.errors import CommitConflictError, SchemaError
 from shardio.metadata import (
-    ListRef,
     Manifest,
     MergedSession,
     Receipt,
     Schema,
     ShardTable,
     SplitTotals,
-    naming,
     session_digest,
     usable_keys,
 )
@@ -62,42 +60,39 @@ class _Merge:
                 advice="a session's id names one write: choose a new one",
             )
         self._check_base(base)
-        old = base.manifest if base else None
-        keep = old is not None and self.mode == "append"
-        schemas, number = self._schemas(base if keep else None)
-        lists: tuple[ListRef, ...] = old.lists if old is not None and keep else ()
+        old = base.manifest if base else Manifest(dataset_uuid=uuid.uuid4().bytes)
+        kept = old.carried
+        if self.mode != "append":
+            kept = replace(
+                kept, metadata={}, roots={}, partitions=(), lists=(), splits=(), deletions=False, table=(),
+                keys=(),
+            )  # fmt: skip
+        schemas, number = self._schemas(base if self.mode == "append" else None)
         rows = {name: total.rows for name, total in self.table.totals().items()}
         session = MergedSession(
             self.session, self.sha256, len(self.receipts), (base.number if base else 0) + 1, rows
         )
-        # Random ids are never committed again, so only the last of them is kept, for people.
-        named = tuple(
-            i for i in (old.sessions if old is not None else ()) if not naming.is_random_session(i.session)
-        )
-        session_lists = old.session_lists if old is not None else ()
+        session_lists, named = old.session_lists, old.named_sessions
         # After a lost race only its own list is added, which is stored once; the next commit merges.
-        lists = self.lists.extend(self.catalog, lists, self.table.with_schema(number), merge=self._races == 0)
+        new = self.table.with_schema(number)
+        lists = self.lists.extend(self.catalog, kept.lists, new, merge=self._races == 0)
         if self._races == 0:
             session_lists, named = self.lists.move_sessions(self.catalog, session_lists, named)
         self._races += 1
-        metadata = dict(old.metadata) if old is not None and keep else {}
+        metadata = dict(kept.metadata)
         if rows:  # of what is added, it is not known
             metadata.pop("shuffled", None)
         metadata |= self.metadata
         return replace(
-            old.carried if old is not None else Manifest(dataset_uuid=uuid.uuid4().bytes),
+            kept,
             operation=self.mode,
             sessions=(*named, session),
             session_lists=session_lists,
             schemas=schemas,
             metadata=metadata,
-            roots=old.roots if old is not None and keep else {},
-            partitions=old.partitions if old is not None and keep else (),
             lists=lists,
-            splits=tuple(_add_totals(old if keep else None, self.table)),
-            deletions=old is not None and keep and old.deletions,
-            table=old.table if old is not None and keep else (),
-            keys=usable_keys(old.keys, old.schemas, schemas) if old is not None and keep else (),
+            splits=_with_totals(kept, self.table),
+            keys=usable_keys(kept.keys, old.schemas, schemas),
         )
 
     def _check_base(self, base: Version | None) -> None:
@@ -213,12 +208,12 @@ def _one_schema(receipts: Sequence[Receipt], url: str) -> Schema | None:
     return schema
 
 
-def _add_totals(old: Manifest | None, table: ShardTable) -> list[SplitTotals]:
-    totals = {total.name: total for total in (old.splits if old else ())}
+def _with_totals(kept: Manifest, table: ShardTable) -> tuple[SplitTotals, ...]:
+    totals = {total.name: total for total in kept.splits}
     for name, total in table.totals().items():
         before = totals.get(name)
         totals[name] = total if before is None else before + total
-    return [totals[name] for name in sorted(totals)]
+    return tuple(totals[name] for name in sorted(totals))
 
 
 def commit_receipts(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shardio.catalog import Catalog, StoredLists, Version, publish
 from shardio.errors import CommitConflictError
-from shardio.metadata import Manifest, naming
+from shardio.metadata import Manifest
 
 
 def commit_change(
@@ -55,12 +55,7 @@ def commit_change(
         manifest = build(Version(base.manifest.carried, base.sha256), lists)
         if manifest is None:
             return base
-        return replace(
-            manifest,
-            operation=operation,
-            # Random ids are never committed again, so only a version's own is in it, for people.
-            sessions=tuple(each for each in manifest.sessions if not naming.is_random_session(each.session)),
-        )
+        return replace(manifest, operation=operation, sessions=manifest.named_sessions)
 
     if dry_run:
         latest = catalog.load()

@@ -243,10 +243,10 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
             raise CommitConflictError(
                 "another repair made a manifest meanwhile", url=catalog.store.url, advice="run it again"
             )
-        old = now.manifest if now is not None else None
-        schemas: tuple[Schema, ...] = old.schemas if old is not None else ()
+        old = now.manifest if now is not None else _first(sessions)
+        schemas = old.schemas
         entries: list[ShardEntry] = []
-        bytes_alone = old is not None and not schemas
+        bytes_alone = now is not None and not schemas
         for session in sessions:
             schemas, number = _add_schema(schemas, session, catalog.store.url, bytes_alone)
             bytes_alone = bytes_alone or bool(session.receipts and not schemas)
@@ -259,24 +259,21 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
                 [each.with_deletions_of(changed.get(each.key, each)) for each in known]
             )
         whole = ShardTable.concatenate([known, table])
-        if old is None or changed:
+        if now is None or changed:
             refs = lists.extend(catalog, (), whole, merge=False)
         else:
             refs = lists.extend(catalog, old.lists, table, merge=False) if entries else old.lists
         version = (now.number if now else 0) + 1
         recovered = tuple(_merged(session, version) for session in sessions if session.receipts)
-        named = tuple(
-            each for each in (old.sessions if old else ()) if not naming.is_random_session(each.session)
-        )
         return replace(
-            old.carried if old is not None else _first(sessions),
+            old.carried,
             operation="repair",
-            sessions=(*named, *recovered),
+            sessions=(*old.named_sessions, *recovered),
             schemas=schemas,
             lists=refs,
             splits=tuple(whole.totals().values()),
             deletions=whole.holds("deletion_key"),
-            keys=usable_keys(old.keys, old.schemas, schemas) if old is not None else (),
+            keys=usable_keys(old.keys, old.schemas, schemas),
         )
 
     keys = [entry.key for session in sessions for entry in session.entries]

@@ -112,5 +112,5 @@ def _content(manifest: Manifest) -> Manifest:
         operation="",
         created_ms=0,
         writer="",
-        sessions=tuple(each for each in manifest.sessions if not naming.is_random_session(each.session)),
+        sessions=manifest.named_sessions,
     )

@@ -24,6 +24,7 @@ from shardio.metadata.naming import (
     check_split,
     check_tag,
     is_own_key,
+    is_random_session,
     key_run_of,
 )
 from shardio.v1 import manifest_pb2 as pb
@@ -152,6 +153,11 @@ class Manifest:
         """What the next version begins with: all but what a manifest says of its own commit alone."""
         expiry = replace(self.expiry, doomed_keys=(), complete=False)
         return replace(self, expiry=expiry, restored_version=0, rewrites=())
+
+    @property
+    def named_sessions(self) -> tuple[MergedSession, ...]:
+        """The merged sessions that callers named; a random id is never committed again, and is not kept."""
+        return tuple(each for each in self.sessions if not is_random_session(each.session))
 
     @property
     def schema(self) -> Schema | None:
