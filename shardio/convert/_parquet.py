@@ -74,9 +74,15 @@ class _PathAlone(str):
 
 def _flattened(schema: Any) -> list[tuple[str, Any]]:
     """Return (name, field) of the columns, structs taken apart into `outer.inner`; names may come twice."""
+    return _taken_apart(schema)[0]
+
+
+def _taken_apart(schema: Any) -> tuple[list[tuple[str, Any]], list[str]]:
+    """Return what `_flattened` does, and the names of the structs."""
     import pyarrow as pa
 
     found: list[tuple[str, Any]] = []
+    structs: list[str] = []
     nodes = _nodes(schema)
     stack = [(field.name, field) for field in reversed(list(schema))]
     while stack:
@@ -91,11 +97,12 @@ def _flattened(schema: Any) -> list[tuple[str, Any]]:
                 contents, path = pa.list_(contents), pa.list_(pa.struct([("path", path)]))
             found += [(name, pa.field(name, contents)), (f"{name}.path", pa.field("path", path))]
         elif _has_fields(kind):
+            structs.append(name)
             inner = [kind.field(number) for number in range(kind.num_fields)]
             stack += [(f"{name}.{part.name}", part) for part in reversed(inner)]
         else:
             found.append((name, field))
-    return found
+    return found, structs
 
 
 def _feature_of(name: str, field: Any, *, optional: bool, node: Any = None) -> Feature | Unreadable:
@@ -987,7 +994,7 @@ def _unite(heads: Sequence[_Head]) -> _United:
     nulls = {name for head in heads for name in head.nulls}
     negative = {name for head in heads for name in head.negative}
     unused = set[str].intersection(*(head.unused for head in heads)) if heads else set()
-    structs = {path: head for head in reversed(heads) for path in _struct_paths(head.schema)}
+    structs = {path: head for head in reversed(heads) for path in _taken_apart(head.schema)[1]}
     forms: dict[str, dict[Any, _ColumnForm]] = {}
     holders: Counter[str] = Counter()
     lacking: dict[str, str] = {}
@@ -1117,20 +1124,6 @@ def _is_number(kind: Any) -> bool:
     while hasattr(kind, "value_type"):
         kind = kind.value_type
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _struct_paths(schema: Any) -> list[str]:
-    """Return the names of the columns that are taken apart."""
-    found: list[str] = []
-    stack = [(field.name, _unwrapped(field.type)) for field in schema]
-    nodes = _nodes(schema)
-    while stack:
-        name, kind = stack.pop()
-        if _has_fields(kind) and not _is_file(kind, nodes.get(name)):
-            found.append(name)
-            inner = [kind.field(number) for number in range(kind.num_fields)]
-            stack += [(f"{name}.{part.name}", _unwrapped(part.type)) for part in inner]
-    return found
 
 
 def _differs(name: str, one: str, other: str, *, keep: str | None) -> Unreadable:
