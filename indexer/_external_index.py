@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio import kernels
+from shardio.arguments import options_by_root
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, StaleIndexError, StorageError
 from shardio.format import (
@@ -347,10 +348,7 @@ def export_indexes(
     catalog = Catalog(store)
     version = catalog.load()
     table = catalog.table(version)
-    options = ReadOptions(
-        storage_options=storage_options,
-        allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
-    )
+    options = ReadOptions(storage_options=storage_options, allow_roots=options_by_root(allow_roots))
     stores = root_stores(store, version.manifest.roots, table, options)
     source = ShardSource(store.url, table, stores, options, None)
     target = None if into is None else connect(str(into))

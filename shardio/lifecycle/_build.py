@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
+from shardio.arguments import options_by_root
 from shardio.catalog import Catalog, Version
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.metadata import Schema, ShardEntry, ShardTable, TableColumn
@@ -134,7 +135,7 @@ def open_for_build(
     options = ReadOptions(
         storage_options=dict(storage_options) if storage_options else None,
         engine=engine,
-        allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
+        allow_roots=options_by_root(allow_roots),
     )
     return Catalog(connect(url_text(url), storage_options=options.storage_options, engine=engine)), options
 
