@@ -154,15 +154,10 @@ def feature_notes(facts: Mapping[str, Any], *, every_class: bool = False) -> str
     return "; ".join(words)
 
 
-def feature_facts(schema: Schema) -> list[dict[str, Any]]:
-    """Return what is known of each feature; the names of feature lists begin with `[] `."""
-    from shardio.view import feature_facts as facts_of_schema
-
-    return facts_of_schema(schema)
-
-
 def feature_lines(schema: Schema | None) -> list[str]:
     """Return a line for each feature of a schema that a command has made, as far as people read them."""
+    from shardio.view import feature_facts
+
     facts = [] if schema is None else feature_facts(schema)
     lines = []
     for each in facts[:_MOST_FEATURES]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import Argument, Command, Option, PlaceParam
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._describe import feature_facts, feature_notes, print_version
+from shardio.cli._describe import feature_notes, print_version
 from shardio.cli._signature import Takes, pairs
 from shardio.cli._values import text_pair
 
@@ -69,6 +69,8 @@ def _features(given: Given) -> dict[str, Any]:
 
 
 def _show(console: Console, schema: Schema) -> None:
+    from shardio.view import feature_facts
+
     facts = feature_facts(schema)
     rows = [(each["name"], each["type"], feature_notes(each, every_class=True)) for each in facts]
     console.table(rows, head=("feature", "type", f"({schema.encoding})"))
