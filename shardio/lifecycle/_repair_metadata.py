@@ -102,11 +102,12 @@ class _Work:
         for number in numbers:
             state = found[number]
             if isinstance(state, Version):
-                if self._follows(state):
+                child = out.versions.get(number + 1)
+                if child is None or child.manifest.parent_sha256 == state.sha256:
                     out.versions[number] = state
                     continue
                 url = self.store.url_of(naming.manifest_key(number))
-                wanted = out.versions[number + 1].manifest.parent_sha256
+                wanted = child.manifest.parent_sha256
                 state = FormatError(
                     f"a manifest is not the one that version {number + 1} was built on",
                     url=url,
@@ -137,10 +138,6 @@ class _Work:
                     expected=f"dataset UUID {uuids[0][0].hex()}",
                     found=each.manifest.dataset_uuid.hex(),
                 )
-
-    def _follows(self, version: Version) -> bool:
-        child = self.out.versions.get(version.number + 1)
-        return child is None or child.manifest.parent_sha256 == version.sha256
 
     def _check_mirror(self, found: Iterable[Version | ShardioError]) -> None:
         """Refuse a mirror that is another dataset."""
