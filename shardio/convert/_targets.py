@@ -368,11 +368,9 @@ class TargetWriter(AtomicWriter):
 def json_text(value: Any) -> str:
     """Return a JSON document; what has no UTF-8 is escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return text if _has_utf8(text) else json.dumps(value, allow_nan=False)
-
-
-def _has_utf8(text: str) -> bool:
-    return not any("\ud800" <= char <= "\udfff" for char in text)
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        return json.dumps(value, allow_nan=False)
+    return text
 
 
 def as_lists(value: Any, name: str, feature: Feature) -> Any:

@@ -227,7 +227,8 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
         gaps={gap.block: gap.reason for gap in header.gaps},
         writer=header.writer,
     )
-    _check_head(index, header, url=url, limits=limits)
+    for rule, expected, found in _violations(index, header, limits):
+        raise _broken(f"an index breaks a rule of the format: {rule}", url, expected, found)
     return index
 
 
@@ -260,7 +261,16 @@ def _read_header(data: Buffer, url: str | None, limits: Limits) -> tuple[ShardIn
         raise _broken(
             "the header of an index does not match its checksum", url, f"{expected:#010x}", f"{found:#010x}"
         )
-    return _parse_header(header_bytes, url=url, limits=limits), stop
+    header = parse(ShardIndex, header_bytes, what="header of an index", url=url, limits=limits)
+    # Before anything else, for a newer version may know other kinds.
+    check_version(
+        header.format_version, header.critical_features, INDEX_FEATURES, what="shard index", url=url
+    )
+    for name, kind in (("framing", Framing), ("compression", Compression), ("record_crc", RecordCrc)):
+        value = getattr(header, name)
+        if value not in set(kind):
+            raise FormatError(f"an index names no known {name}", url=url, expected=list(kind), found=value)
+    return header, stop
 
 
 def _read_columns(
@@ -316,32 +326,8 @@ def _read_columns(
 Violation: TypeAlias = tuple[str, object, object]
 
 
-def _parse_header(data: bytes, *, url: str | None, limits: Limits) -> ShardIndex:
-    """Return the header's message; its CRC has been compared."""
-    header = parse(ShardIndex, data, what="header of an index", url=url, limits=limits)
-    # Before anything else, for a newer version may know other kinds.
-    check_version(
-        header.format_version, header.critical_features, INDEX_FEATURES, what="shard index", url=url
-    )
-    for name, kind in (("framing", Framing), ("compression", Compression), ("record_crc", RecordCrc)):
-        value = getattr(header, name)
-        if value not in set(kind):
-            raise FormatError(f"an index names no known {name}", url=url, expected=list(kind), found=value)
-    return header
-
-
-def _check_head(index: IndexHead, header: ShardIndex, *, url: str | None, limits: Limits) -> None:
-    """Check every rule that needs no more than the head.
-
-    Raises:
-        FormatError: names the rule, what was expected and what was found.
-    """
-    for rule, expected, found in _violations(index, header, limits):
-        raise _broken(f"an index breaks a rule of the format: {rule}", url, expected, found)
-
-
 def _violations(index: IndexHead, header: ShardIndex, limits: Limits) -> Iterator[Violation]:
-    """Yield (rule, expected, found) for what is wrong."""
+    """Yield (rule, expected, found) for what is wrong by the rules that need no more than the head."""
     if len(index.uuid) != 16:
         yield "the shard's UUID has 16 bytes", 16, len(index.uuid)
     if index.index_bytes > limits.index:
@@ -483,11 +469,6 @@ def records_fit(index: IndexHead, blocks: NDArray[np.int64], part: NDArray[np.ui
     return np.array_equal(crcs, index.block_records_crc32c[blocks])
 
 
-def _least_frame(framing: Framing) -> int:
-    """Return the least size of a frame: an empty TFRECORD payload still has 16 bytes around it."""
-    return {Framing.TFRECORD: 16, Framing.RAW: 0}.get(framing, 1)
-
-
 def check_frames_part(
     index: IndexHead, block: int, part: NDArray[np.uint32], *, url: str | None = None
 ) -> None:
@@ -507,8 +488,9 @@ def check_frames_part(
     expected = int(index.block_frames_crc32c[block])
     if crc != expected:
         raise broken("does not match its checksum", f"{expected:#010x}", f"{crc:#010x}")
-    least = _least_frame(index.framing)
     if len(part):
+        # An empty TFRECORD payload still has 16 bytes around it.
+        least = {Framing.TFRECORD: 16, Framing.RAW: 0}.get(index.framing, 1)
         ends = part.astype(np.int64)
         smallest = int((ends[1:] - ends[:-1]).min(initial=ends[0]))
         if smallest < least:
