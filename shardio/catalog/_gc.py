@@ -333,14 +333,7 @@ class _Removals:
         """Return the objects in shardio's own folders that garbage collection may know of."""
         store = self.catalog.store
         found = []
-        for prefix in (
-            naming.DATA,
-            naming.LISTS,
-            naming.SESSIONS,
-            naming.INDEXES,
-            naming.TABLES,
-            naming.KEYS,
-        ):
+        for prefix in naming.FOLDERS:
             # Other files among the indexes are not of shardio's making.
             found += [
                 info

@@ -25,6 +25,8 @@ TABLES = "_shardio/tables/"
 KEYS = "_shardio/keys/"
 DATA = "data/"
 INDEXES = "indexes/"  # of adopted shards that are under other roots
+# Folders of all that garbage collection may take; manifests stay.
+FOLDERS = (DATA, LISTS, SESSIONS, INDEXES, TABLES, KEYS)
 
 _MAX_COMPONENTS = 8
 _COMPONENT = r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}"
