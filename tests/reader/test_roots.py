@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,8 @@ def test_an_adopted_shard_that_changed_is_stale(elsewhere):
 )
 def test_roots_that_are_no_mapping(tmp_path, given, says) -> None:
     """A list of them ended in an AttributeError."""
-    for call in (shardio.open, shardio.verify):
+    builds = partial(shardio.build_keys, feature="n"), partial(shardio.build_table, features=["n"])
+    for call in (shardio.open, shardio.verify, *builds):
         with pytest.raises(TypeError, match="allow_roots must map") as caught:
             call(tmp_path, allow_roots=given)
         assert says in str(caught.value)
