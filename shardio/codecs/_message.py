@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from google.protobuf.message import Message as _Base
+from google.protobuf.message import DecodeError, EncodeError, Message as _Base
 
 from shardio.codecs._codec import Payloads, RecordCodec, as_list
 from shardio.errors import CorruptRecordError, SchemaError
@@ -34,12 +34,8 @@ class Message(RecordCodec, Generic[_M]):
     """
 
     def __init__(self, cls: type[_M]) -> None:
-        from google.protobuf.message import Message as ProtobufMessage
-
         if not (
-            isinstance(cls, type)
-            and issubclass(cls, ProtobufMessage)
-            and getattr(cls, "DESCRIPTOR", None) is not None
+            isinstance(cls, type) and issubclass(cls, _Base) and getattr(cls, "DESCRIPTOR", None) is not None
         ):
             raise TypeError(f"Message is made of a protobuf message class, not {cls!r}")
         self.cls = cls
@@ -66,7 +62,6 @@ class Message(RecordCodec, Generic[_M]):
 
     def _encode(self, value: Any) -> bytes:
         from google.protobuf import json_format
-        from google.protobuf.message import EncodeError
 
         try:
             message = json_format.ParseDict(value, self.cls()) if isinstance(value, dict) else value
@@ -83,8 +78,6 @@ class Message(RecordCodec, Generic[_M]):
         Raises:
             CorruptRecordError: a payload is not such a message; `row` is its number within this call.
         """
-        from google.protobuf.message import DecodeError
-
         self._selected((), features)
         messages: list[_M] = []
         try:

@@ -152,8 +152,6 @@ def open_for(
     url: str | Path | DatasetReader, split: str | None, where: str | None, options: dict[str, Any]
 ) -> DatasetReader:
     """Return the reader that an engine reads, at one version; `options` are those of `shardio.open`."""
-    from shardio.reader import DatasetReader
-
     found = url if isinstance(url, DatasetReader) else open_split(url, split, **options)
     return found if where is None else found.filter(where)
 
@@ -212,8 +210,6 @@ def plan(reader: DatasetReader, columns: Sequence[str] | None = None, *, wanted:
 @functools.lru_cache(maxsize=_SOURCES)
 def _reader(address: bytes) -> DatasetReader:
     """Return the reader of a whole split; a worker opens it once for all of its spans."""
-    from shardio.reader import DatasetReader
-
     return DatasetReader(pickle.loads(address))  # noqa: S301 - the engine unpickles the span itself
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from shardio.arguments import checked_options, names
 from shardio.catalog import Catalog, StoredLists, Version
 from shardio.codecs import need_pyarrow
-from shardio.errors import CommitConflictError
+from shardio.errors import CommitConflictError, ShardioError
 from shardio.format import DEFAULT_LIMITS
 from shardio.lifecycle._build import ReadShards, ShardJob, SidecarBuild, open_for_build, run_build
 from shardio.lifecycle._change import commit_change
@@ -349,8 +349,6 @@ def _stored_table(store: Any, key: str, job: ShardJob, most: int) -> _StoredTabl
     """Return a table that an earlier build has stored, or None where it is not whole or not this one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-    from shardio.errors import ShardioError
 
     try:
         data = store.get(key, max_bytes=most)

@@ -75,9 +75,8 @@ def summarize(values: Iterable[Any], schema: Schema | None) -> list[dict[str, An
     """
     found: dict[str, tuple[list[Any], Feature | None]] = {}
     if schema is not None:
-        names = [("", name, feature) for name, feature in schema.items()]
-        names += [("[] ", name, feature) for name, feature in schema.sequence_features.items()]
-        found = {prefix + name: ([], feature) for prefix, name, feature in names}
+        groups = zip(("", "[] "), schema.groups, strict=True)
+        found = {f"{prefix}{name}": ([], group[name]) for prefix, group in groups for name in group}
     records = 0
     for value in values:
         records += 1
