@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-from shardio.convert._source import ForeignSource, SourceOptions
+from shardio.convert._source import ForeignSource, Piece, SourceOptions
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError
 from shardio.format import Compression, Limits, decode_stream, sniff_compression
@@ -94,9 +94,6 @@ class FileSource(ForeignSource):
     def __getstate__(self) -> dict[str, Any]:
         # The listing stays at home; workers get what they need with each piece.
         return {"place": self.place, "options": self.options}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
 
     @cached_property
     def _listings(self) -> list[Listing]:
@@ -200,6 +197,10 @@ class FileSource(ForeignSource):
         """Return the heads with their splits, without those that no pattern of a split matches."""
         pairs = zip(self.heads, self._division.splits, strict=True)
         return [(file, split) for file, split in pairs if split is not None]
+
+    def pieces(self) -> Sequence[Piece]:
+        """Return the files, each one piece."""
+        return [Piece(file.root, file.key, split, file.size) for file, split in self.split_files()]
 
     def keys_of(self, url: str) -> tuple[FolderKey, ...]:
         """Return the keys of the folders of a file; `split` is one where the caller names the splits."""

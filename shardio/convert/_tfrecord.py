@@ -35,10 +35,6 @@ class TfRecords(FileSource):
         """Tell whether a file is not one of those that usually are beside records, whose names vary."""
         return not key.lower().endswith(_SIDECARS)
 
-    def pieces(self) -> list[Piece]:
-        """Return the files."""
-        return [Piece(file.root, file.key, split, file.size) for file, split in self.split_files()]
-
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the payloads of a file; both checksums of every record are compared."""
         options = ReadOptions(
@@ -83,9 +79,6 @@ class ShardioDataset(ForeignSource):
         # Every worker reads the version that this process found.
         pin = (self._reader.version, self._reader.digest)
         return {"place": self.place, "options": self.options, "pin": pin}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
 
     @property
     def schema(self) -> Schema | None:

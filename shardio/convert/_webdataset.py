@@ -55,10 +55,6 @@ class WebDataset(FileSource):
     kind: ClassVar[str] = "webdataset"
     endings: ClassVar[tuple[str, ...]] = TAR_ENDINGS
 
-    def pieces(self) -> list[Piece]:
-        """Return the tar files."""
-        return [Piece(file.root, file.key, split, file.size) for file, split in self.split_files()]
-
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the samples of a tar file, one after another, in constant memory but for the keys seen."""
         if not piece.size:

@@ -3,17 +3,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardio import convert
-from shardio.convert import BadRecord, Piece, Sample
+from shardio.convert import BadRecord, Sample
 
 
 @dataclass(frozen=True)
 class PairFiles(convert.FileSource):
     kind = "pairs"
     endings = (".pairs",)
-
-    def pieces(self):
-        found = self.split_files()
-        return [Piece(f.root, f.key, split, f.size) for f, split in found]
 
     def read(self, piece):
         options = self.options.storage_options
