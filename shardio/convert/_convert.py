@@ -495,6 +495,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     check_writer_options(writer, "shardio.convert_dataset", signature(convert_dataset).parameters)
     if fractions is not None:
         writer.setdefault("splits", list(fractions))
+    _check_function(opened)
     _check_classes(opened)
     base = _dataset(str(url), storage_options) if mode == "append" else None
     if base is not None:
@@ -548,6 +549,20 @@ def _check_place(pieces: Sequence[Piece], url: str, storage_options: Mapping[str
     if inside is not None and Catalog(store).latest() is None:
         raise ValueError(
             f"{store.url} holds the source ({inside}) and would become the dataset: choose another place"
+        )
+
+
+def _check_function(source: ForeignSource) -> None:
+    """Refuse a function that a source would not call."""
+    function = source.options.fn
+    if function is None:
+        return
+    if not callable(function):
+        raise TypeError(f"fn= takes a function, found {function!r:.80}")
+    if source.kind != "list":
+        raise ValueError(
+            f"fn= is for lists, and this is a source of kind {source.kind!r}: leave it out, and write what a "
+            "function makes of the records of the dataset with shardio.from_generator(map(fn, ds), url)"
         )
 
 

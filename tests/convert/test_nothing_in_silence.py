@@ -1193,3 +1193,14 @@ def test_shards_of_a_dataset_are_converted_by_its_manifests(tmp_path):
     (shard,) = (tmp_path / "in" / "data").glob("*.tfrecord")
     shardio.convert_dataset(shard, tmp_path / "all", workers=1)
     assert list(shardio.open(tmp_path / "all")) == [b"0", b"1", b"2"]
+
+
+def test_a_function_that_would_not_be_called_is_refused(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
+    for function, error, says in (
+        (line_alone, ValueError, "fn= is for lists, and this is a source of kind 'jsonl'"),
+        (3, TypeError, "fn= takes a function, found 3"),
+    ):
+        with pytest.raises(error, match=says):
+            shardio.convert_dataset(tmp_path / "a.jsonl", tmp_path / "ds", fn=function)
+        assert not (tmp_path / "ds").exists()
