@@ -25,6 +25,7 @@ from shardio.sources import (
     SplitUrl,
     TfdsFolder,
     TfdsSplitFile,
+    check_sets,
     common_folder,
     find_files,
     find_other,
@@ -285,8 +286,10 @@ def assign_shards(
         # Of a folder that names its files no others belong to a split.
         told = [search.told.get(place) for place in search.shards]
         division = Division([None if file is None else file.split for file in told], [])
+        notes = []
     else:
         division = rules.divide(names, folder=folder_of(search.listings), existing=existing)
+        notes = check_sets(names)
     # A file that may be no shard at all is refused when it has turned out to be one.
     doubtful = {name for place, name in zip(search.shards, names, strict=True) if place in search.doubtful}
     if certain := [name for name in division.silent if name not in doubtful]:
@@ -309,7 +312,7 @@ def assign_shards(
                 doubtful=place in search.doubtful,
             )
         )
-    return shards, left, division.notes
+    return shards, left, [*division.notes, *notes]
 
 
 def _target(place: SplitUrl, options: Mapping[str, Any] | None, note: str) -> AdoptTarget:

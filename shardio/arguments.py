@@ -86,6 +86,22 @@ def names(name: str, values: object) -> tuple[str, ...]:
     return found
 
 
+def mapping(name: str, values: object) -> dict[str, Any]:
+    """Return an argument as a dict, an empty one for None; pairs or text would be taken for something else.
+
+    Raises:
+        TypeError: it is something else; names the argument.
+
+    Examples:
+        >>> mapping("storage_options", {"anon": True})
+        {'anon': True}
+    """
+    if not isinstance(values, Mapping | None):
+        # Not the value: it may be a secret.
+        raise TypeError(f"{name}= takes a mapping, found {type(values).__name__}")
+    return dict(values or {})
+
+
 def integers(name: str, values: object, *, mask: str = "") -> NDArray[Any]:
     """Return an argument as an array of integers `[n]`, of the dtype that NumPy takes for them.
 

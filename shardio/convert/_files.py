@@ -25,6 +25,7 @@ from shardio.sources import (
     FoundFile,
     Listing,
     SplitRules,
+    check_sets,
     common_folder,
     find_files,
     find_governed,
@@ -173,7 +174,9 @@ class FileSource(ForeignSource):
 
     @cached_property
     def _division(self) -> Division:
-        division = self.divided([file.name for file in self.heads])
+        names = [file.name for file in self.heads]
+        division = self.divided(names)
+        division = division._replace(notes=[*division.notes, *check_sets(names)])
         return division if self.file_is_record else self._without_links(division)
 
     def _without_links(self, division: Division) -> Division:

@@ -32,6 +32,7 @@ from shardio.sources._others import (
 from shardio.sources._splits import (
     Division as Division,
     SplitRules as SplitRules,
+    check_sets as check_sets,
     folder_of as folder_of,
     folders_are_splits as folders_are_splits,
 )

@@ -16,13 +16,14 @@ one such name tells a split, those beside it do, too: `unsupervised-00000-of-000
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-from shardio.arguments import accepts
+from shardio.arguments import accepts, mapping
 from shardio.display import plural
 from shardio.metadata import naming
 from shardio.sources._find import Listing
@@ -41,6 +42,7 @@ _NUMBER = re.compile(r"(.*?)[-_ ]?\d+(?:[-_]?of[-_]?\d+)?")
 # TensorFlow Datasets numbers behind the ending.
 _NUMBER_BEHIND = re.compile(r"([^.]+)\.[^.]+-\d{5,}-of-\d{5,}")
 _SHOWN = 3
+_OF = re.compile(r"(.*-)(\d{4,9})-of-(\d{4,9})(?!\d)(.*)", re.DOTALL)
 
 
 class Division(NamedTuple):
@@ -77,14 +79,20 @@ class SplitRules:
             `{"train": "*train*", "val": "*val*"}`, the first that matches counts.
 
     Raises:
+        TypeError: no name, nor patterns by name.
         UnsafeNameError: no name for a split.
     """
 
     given: str | Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        for name in [self.given] if isinstance(self.given, str) else self.given or ():
+        if isinstance(self.given, str):
+            naming.check_split(self.given)
+            return
+        for name, pattern in mapping("split", self.given).items():
             naming.check_split(name)
+            if not isinstance(pattern, str):
+                raise TypeError(f"the pattern of split {name!r} must be text, found {pattern!r:.80}")
 
     def divide(
         self, names: Sequence[str], *, folder: str = "", existing: Mapping[str, str] | None = None
@@ -272,3 +280,34 @@ def folder_of(listings: Sequence[Listing]) -> str:
             return part
     named = any(listing.kind == "file" for listing in listings)
     return common.parts[-1] if common is not None and common.parts and not named else ""
+
+
+def check_sets(names: Iterable[str]) -> list[str]:
+    """Return what names such as `train-00001-of-00003` say that is not as it should be, for people.
+
+    Files that are missing may come later, or may be left out on purpose, so that this is no error.
+    """
+    sets: dict[tuple[str, str], dict[str, dict[int, str]]] = {}
+    for name in names:
+        if found := _OF.fullmatch(name):
+            before, number, total, after = found.groups()
+            sets.setdefault((before, after), {}).setdefault(total, {})[int(number)] = number
+    notes = []
+    for (before, after), by_total in sorted(sets.items()):
+        for total, numbers in sorted(by_total.items()):
+            first = int(0 not in numbers and int(total) in numbers)
+            there = [number for number in numbers if first <= number < first + int(total)]
+            if len(there) < int(total):
+                lacking = next(number for number in itertools.count(first) if number not in numbers)
+                width = len(next(iter(numbers.values())))
+                notes.append(
+                    f"{len(there)} of {total.lstrip('0')} files {before}*-of-{total}{after} are there: "
+                    f"{before}{lacking:0{width}}-of-{total}{after} is not"
+                )
+        if len(by_total) > 1:
+            counts = " and ".join(sorted(by_total))
+            notes.append(
+                f"{before}*{after} is there as sets of {counts} files: if they hold the same records, these "
+                "are now there several times"
+            )
+    return notes if len(notes) <= _SHOWN else [*notes[:_SHOWN], f"{len(notes) - _SHOWN} more such notes"]

@@ -14,7 +14,7 @@ import shardio
 import shardio_indexer
 from shardio.cli import main
 from shardio.errors import UnsafeNameError
-from shardio.sources import SplitRules
+from shardio.sources import SplitRules, check_sets
 
 # Names, and the split of each.
 LAYOUTS: dict[str, dict[str, str]] = {
@@ -239,3 +239,42 @@ def test_every_name_has_a_split_or_is_said_to_have_none(names: list[str]) -> Non
     # The order of the files changes nothing.
     again = SplitRules().divide(names[::-1])
     assert again.splits == division.splits[::-1]
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["t-00000-of-00002", "t-00001-of-00002"], []),
+        (["t-00001-of-00002", "t-00002-of-00002"], []),
+        (["a.tfrecord", "t-00001.tfrecord", "t-00000-of-00000"], []),
+        (
+            ["b/t-00000-of-00003.x", "b/t-00002-of-00003.x", "t-00000-of-00001.x"],
+            ["2 of 3 files b/t-*-of-00003.x are there: b/t-00001-of-00003.x is not"],
+        ),
+        (
+            ["t-0009-of-999999999"],
+            ["1 of 999999999 files t-*-of-999999999 are there: t-0000-of-999999999 is not"],
+        ),
+        (
+            ["t-00000-of-00001", "t-00000-of-00002", "t-00001-of-00002"],
+            ["t-* is there as sets of 00001 and 00002 files: if they hold the same records"],
+        ),
+        ([f"{n}-00000-of-00002" for n in range(5)], ["0-*", "1-*", "2-*", "2 more such notes"]),
+    ],
+    ids=str,
+)
+def test_sets_of_numbered_files_that_are_not_whole(names, says) -> None:
+    notes = check_sets(names)
+    assert len(notes) == len(says)
+    assert all(said in note for said, note in zip(says, notes, strict=True))
+
+
+@pytest.mark.parametrize("call", [shardio.adopt, shardio.convert_dataset])
+def test_a_part_of_a_set_is_not_taken_in_silence(tmp_path, call) -> None:
+    for number in (0, 2):
+        (tmp_path / f"val-0000{number}-of-00003.jsonl").write_text('{"n": 1}\n')
+    place = {"into": tmp_path / "ds"} if call is shardio.adopt else {"url": tmp_path / "ds"}
+    report = call(tmp_path, workers=1, **place)
+    assert list(shardio.open(tmp_path / "ds", allow_roots={str(tmp_path): {}}).splits) == ["val"]
+    note = "2 of 3 files val-*-of-00003.jsonl are there: val-00001-of-00003.jsonl is not"
+    assert note in report.notes
