@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -16,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from shardio.arguments import checked_options
+from shardio.arguments import checked_options, mapping
 from shardio.catalog import Catalog, Version
 from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError, UnsafeNameError
@@ -31,6 +30,7 @@ from shardio.sources import (
     find_governed,
     find_links,
 )
+from shardio.storage import url_text
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, keeps_deletions, known_shards
 from shardio_indexer._layout import (
     AdoptTarget,
@@ -120,15 +120,20 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         'robin'
     """
     check_partitions(partitions)
+    if schema is not False and not isinstance(schema, Schema):
+        schema = None if schema is None else mapping("schema", schema)
     if types is not None:
         if isinstance(schema, Schema | bool):
             message = "types= changes some features of what is there or inferred: leave out schema=, or this"
             raise ValueError(message)
-        schema = {**(schema or {}), **types}
-    given = [urls] if isinstance(urls, str | os.PathLike) else urls
-    patterns = [os.fspath(url) for url in given]
+        schema = {**(schema or {}), **mapping("types", types)}
+    storage_options = None if storage_options is None else mapping("storage_options", storage_options)
+    into_options = None if into_options is None else mapping("into_options", into_options)
+    patterns = _patterns(urls)
     splits = SplitRules(split)
-    options = scan or ScanOptions()
+    options = ScanOptions() if scan is None else scan
+    if not isinstance(options, ScanOptions):
+        raise TypeError(f"scan= takes a ScanOptions, found {options!r:.80}")
     if salvage:
         options = ScanOptions(**{**vars(options), "salvage": True})
     try:
@@ -142,7 +147,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     place = choose_target if search.shards else known_target
     target = place(
         search,
-        None if into is None else str(into),
+        None if into is None else url_text(into),
         storage_options=storage_options,
         into_options=into_options,
     )
@@ -160,6 +165,11 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     with displayed(progress, "index") as show:
         work.index(executor, workers, show)
     return work.commit()
+
+
+def _patterns(urls: object) -> list[str]:
+    given = urls if isinstance(urls, Iterable) and not isinstance(urls, str | bytes | Mapping) else [urls]
+    return [url_text(url) for url in given]
 
 
 class _Adoption:

@@ -251,6 +251,8 @@ class Catalog:
             number = self._number_of(number)
         elif number is not None:
             number = integer("version", number)
+        if digest is not None and not isinstance(digest, str):
+            raise TypeError(f"digest= takes text, as `version.digest` is, found {digest!r:.80}")
         latest = None if known_live and number is not None else self._latest_for(number)
         if number is None or (latest is not None and latest.number == number):
             version = latest

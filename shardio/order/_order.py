@@ -179,6 +179,8 @@ def make_order(
     asked: tuple[Plan, ...] = ()
     if plan is not None:
         asked = (plan,) * count if isinstance(plan, Plan) else tuple(plan)
+        if not all(isinstance(each, Plan) for each in asked):
+            raise TypeError(f"plan= takes a Plan, or one for each source, found {plan!r:.80}")
         if len(asked) != count:
             raise ValueError(f"{count} plans are needed, one for each source, found {len(asked)}")
     plans = default_plans(

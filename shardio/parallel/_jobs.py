@@ -108,6 +108,8 @@ class JobRunner(Generic[Job, Result]):
         keep_going: bool = False,
     ) -> None:
         check_workers(workers, executor)
+        if executor is not None and not hasattr(executor, "submit"):
+            raise TypeError(f"executor= takes an executor of concurrent.futures, found {executor!r:.80}")
         self._function = function
         self._keep_going = keep_going
         self._pool = None

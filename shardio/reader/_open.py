@@ -116,6 +116,15 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         >>> len(ds), int(ds[-1]["n"]), ds[10:12].read_batch([1])
         (100, 99, {'n': array([11])})
     """
+    for name, value, default, kinds, wanted in (
+        ("storage_options", storage_options, None, Mapping, "a mapping"),
+        ("decode", decode, True, bool | str | ImageOptions | RecordCodec, 'True, False or "image"'),
+        ("cache", cache, None, CacheOptions, "shardio.CacheOptions(dir=..., max_bytes=...)"),
+        ("limits", limits, None, Limits, "shardio.Limits(...)"),
+    ):
+        if value is not default and not isinstance(value, kinds):
+            # Not the value: it may be a secret.
+            raise TypeError(f"{name}= takes {wanted}, found {type(value).__name__}")
     if image_size is not None or image_crop is not None:
         if decode != "image":
             raise ValueError('image_size= and image_crop= need decode="image"')

@@ -285,7 +285,7 @@ def folder_of(listings: Sequence[Listing]) -> str:
 def check_sets(names: Iterable[str]) -> list[str]:
     """Return what names such as `train-00001-of-00003` say that is not as it should be, for people.
 
-    Files that are missing may come later, or may be left out on purpose, so that this is no error.
+    Files that are missing may come later, or may be left out on purpose: nothing is refused for that.
     """
     sets: dict[tuple[str, str], dict[str, dict[int, str]]] = {}
     for name in names:

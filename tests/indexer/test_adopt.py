@@ -708,3 +708,30 @@ def test_a_shard_of_others_has_no_name_of_ours(tmp_path) -> None:
     theirs.rename(tmp_path / "ds" / "theirs.tfrecord")
     assert shardio_indexer.adopt(tmp_path / "ds" / "theirs.tfrecord", into=tmp_path / "ds").adopted == 1
     assert list(shardio.open(tmp_path / "ds")) == [b"mine", b"theirs"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"schema": "n"}, "schema= takes a mapping, found str"),
+        ({"schema": True}, "schema= takes a mapping, found bool"),
+        ({"types": ["n"]}, "types= takes a mapping, found list"),
+        ({"split": ["train"]}, "split= takes a mapping, found list"),
+        ({"split": {"train": 1}}, "the pattern of split 'train' must be text, found 1"),
+        ({"scan": {"format": "tar"}}, "scan= takes a ScanOptions, found {"),
+        ({"into": b"x"}, "a URL is text or a pathlib.Path, not bytes"),
+        ({"urls": None}, "a URL is text or a pathlib.Path, not NoneType"),
+        ({"urls": b"x"}, "a URL is text or a pathlib.Path, not bytes"),
+        ({"urls": [1]}, "a URL is text or a pathlib.Path, not int"),
+        ({"storage_options": "secret"}, "storage_options= takes a mapping, found str"),
+        ({"into_options": 1}, "into_options= takes a mapping, found int"),
+        ({"executor": 4}, "executor= takes an executor of concurrent.futures, found 4"),
+    ],
+    ids=str,
+)
+def test_an_argument_of_another_type_leaves_nothing(tmp_path, given, says) -> None:
+    write(tmp_path, range(1))
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(TypeError, match=says):
+        shardio_indexer.adopt(**{"urls": tmp_path, **given})
+    assert sorted(tmp_path.iterdir()) == before

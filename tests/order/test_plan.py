@@ -268,6 +268,8 @@ def test_what_a_plan_leaves_out_by_example():
 def test_parts_of_plans_that_contradict_each_other_are_refused():
     with pytest.raises(ValueError, match="multiple of the plan's ranks, 3: found 8; use 6 or 9"):
         order_of(sizes_of(100), global_batch=8, plan=Plan(ranks=3))
+    with pytest.raises(TypeError, match=r"plan= takes a Plan, or one for each source, found .'ranks': 2"):
+        order_of(sizes_of(100), global_batch=8, plan={"ranks": 2})
     mixture = Mixture((1, 1))
     with pytest.raises(ValueError, match="must share ranks and workers; found workers=2 and 3"):
         mixed_order(

@@ -374,3 +374,24 @@ def test_empty_datasets(tmp_path):
     with shardio.DatasetWriter(url, mode="append") as out:
         out.write(b"", "train")
     assert list(shardio.open(url)) == [b""]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        (
+            "cache",
+            "/tmp/cache",
+            r"cache= takes shardio.CacheOptions\(dir=..., max_bytes=...\), found str",
+        ),
+        ("decode", b"image", r'decode= takes True, False or "image", found bytes'),
+        ("decode", None, r'decode= takes True, False or "image", found NoneType'),
+        ("digest", 3, "digest= takes text.*found 3"),
+        ("limits", 3, "limits= takes shardio.Limits.*found int"),
+        ("storage_options", "secret", "storage_options= takes a mapping, found str"),
+        ("storage_options", [("a", 1)], "storage_options= takes a mapping, found list"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(urls, name, value, says) -> None:
+    with pytest.raises(TypeError, match=says):
+        shardio.open(urls["none", "local"], "all", **{name: value})
