@@ -10,21 +10,30 @@ import threading
 from typing import Any
 
 
-def create_one_at_a_time() -> None:
-    """Let one of the writers win that race to create an object, as in S3: moto looks first, stores then."""
+def answer_one_at_a_time() -> None:
+    """Let no request see another half done, as in S3.
+
+    By itself moto looks in one thread whether an object is there, and stores it in another; what it has just
+    stored it shows before its metadata are there, and what it replaces it closes while others read it.
+    """
     from moto.s3.responses import S3Response
 
-    lock, put = threading.Lock(), S3Response.put_object
+    lock = threading.Lock()
 
-    def put_object(response: Any) -> Any:
-        with lock:
-            return put(response)
+    def alone(answer: Any) -> Any:
+        # Called once the request has been read, so no client makes others wait.
+        def answer_alone(*request: Any) -> Any:
+            with lock:
+                return answer(*request)
 
-    S3Response.put_object = put_object
+        return answer_alone
+
+    for name in ("_bucket_response", "_key_response"):
+        setattr(S3Response, name, alone(getattr(S3Response, name)))
 
 
 if __name__ == "__main__":
     from moto.server import main
 
-    create_one_at_a_time()
+    answer_one_at_a_time()
     main(["-H", "127.0.0.1", "-p", sys.argv[1]])

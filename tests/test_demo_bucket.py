@@ -62,23 +62,27 @@ def test_the_demo_goes_where_it_is_told(bucket, monkeypatch, arguments: list[str
     assert went == [(expected, 800)]
 
 
-def test_the_server_creates_one_object_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of writers that race one wins, as in S3: what the probe before a first commit asks for."""
+def test_the_server_answers_one_request_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request sees another half done, as in S3: of writers that race one wins, and an object is there with
+    its metadata or not at all.
+    """
     from moto.s3.responses import S3Response
 
     under_way: list[object] = []
     most: list[int] = []
 
-    def put_object(response: object) -> object:
+    def answer(response: object, request: object) -> tuple[object, object]:
         under_way.append(response)
         time.sleep(0.01)
         most.append(len(under_way))
         under_way.remove(response)
-        return response
+        return response, request
 
-    monkeypatch.setattr(S3Response, "put_object", put_object)
-    runpy.run_path(str(EXAMPLES / "s3_server.py"))["create_one_at_a_time"]()
+    names = ("_bucket_response", "_key_response")
+    for name in names:
+        monkeypatch.setattr(S3Response, name, answer)
+    runpy.run_path(str(EXAMPLES / "s3_server.py"))["answer_one_at_a_time"]()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(S3Response.put_object, range(8)))
-    assert answers == list(range(8))
+        answers = list(pool.map(lambda k: getattr(S3Response, names[k % 2])(k, -k), range(8)))
+    assert answers == [(k, -k) for k in range(8)]
     assert most == [1] * 8

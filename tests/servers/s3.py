@@ -36,7 +36,7 @@ def moto() -> Iterator[str]:
     """
     from moto.server import ThreadedMotoServer
 
-    _create_one_at_a_time()
+    _answer_one_at_a_time()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -48,8 +48,8 @@ def moto() -> Iterator[str]:
 
 
 @functools.cache
-def _create_one_at_a_time() -> None:
-    runpy.run_path(str(PROGRAM))["create_one_at_a_time"]()
+def _answer_one_at_a_time() -> None:
+    runpy.run_path(str(PROGRAM))["answer_one_at_a_time"]()
 
 
 def make_bucket(endpoint: str, name: str | None = None) -> str:
