@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import signal
 import sys
 
 import shardio
@@ -20,6 +22,8 @@ def main(options: dict) -> None:
 
         def show(progress) -> None:
             print("progress", progress.done, flush=True)
+            if progress.done >= options.get("held_at", math.inf):
+                signal.pause()  # until it is killed
 
         report = shardio.write_dataset(
             options["url"],

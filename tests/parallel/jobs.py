@@ -114,12 +114,18 @@ def stopped_while_a_file_is_made(item):
     return {"n": item}
 
 
-def wait_half_way(item):
-    """From record 100 on, wait until a file is there."""
+def wait_for_a_file(item):
+    """Take an item of `held_back`."""
     number, flag = item
-    while number >= 100 and not Path(flag).exists():
+    while flag and not Path(flag).exists():
         time.sleep(0.01)
-    return {"n": number}
+    return slow(number)
+
+
+def held_back(numbers, flag):
+    """Return items whose last quarter waits until a file is there: however late a kill comes, it is not too late."""
+    numbers = list(numbers)
+    return [[n, str(flag) if k >= len(numbers) * 3 // 4 else ""] for k, n in enumerate(numbers)]
 
 
 def picture(item):

@@ -83,12 +83,14 @@ def test_killed_workers_cost_nothing(request, engine, place) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_driver_is_run_again_and_goes_on(request, engine, where, place) -> None:
+def test_a_killed_driver_is_run_again_and_goes_on(request, engine, where, place, tmp_path) -> None:
     """P1, P2: SIGKILL of the driver at random moments; a rerun of the session continues, once."""
     dice = random.Random(7)
     url = place.url()
     count, tasks = size_of(place)
-    options = {"url": url, "count": count, "tasks": tasks, "session": "night-run", **place.storage}
+    go_on = tmp_path / "go on"
+    options = {"url": url, "items": jobs.held_back(range(count), go_on), "function": "wait_for_a_file"}
+    options |= {"tasks": tasks, "session": "night-run", **place.storage}
     if engine == "dask":
         options["dask"] = request.getfixturevalue("cluster").scheduler_address
     done = 0
@@ -104,6 +106,7 @@ def test_a_killed_driver_is_run_again_and_goes_on(request, engine, where, place)
             wait_until_gone(workers)
         assert place.numbers(url) is None
         done = stop
+    go_on.touch()
     with driver(**options) as process:
         version, reused, records = finished(process)
     assert version == 1
@@ -123,7 +126,7 @@ def test_a_driver_killed_between_the_passes_of_a_shuffle_goes_on(tmp_path) -> No
     url = place.url()
     options = {"url": url, "count": COUNT, "session": "mixed", "shuffle": 9, "spool_dir": str(spool)}
     for tasks in (dice.randrange(2, 30), 32):
-        with driver(**options) as process:
+        with driver(**options, held_at=tasks) as process:
             for line in process.stdout:
                 if int(line.split()[1]) >= tasks:
                     break

@@ -32,8 +32,9 @@ def test_collecting_garbage_beside_killed_drivers(tmp_path) -> None:
         out.write({"n": -1})
     expected = [-1]
     for k in range(3):
-        items = list(range(1000 * k, 1000 * k + COUNT))
-        options = {"url": url, "items": items, "mode": "append", "session": f"s{k}"}
+        numbers, go_on = range(1000 * k, 1000 * k + COUNT), tmp_path / f"go on {k}"
+        options = {"url": url, "items": jobs.held_back(numbers, go_on), "mode": "append", "session": f"s{k}"}
+        options["function"] = "wait_for_a_file"
         with driver(**options) as process:
             process.stdout.readline()
             collect(url, dice)
@@ -44,9 +45,10 @@ def test_collecting_garbage_beside_killed_drivers(tmp_path) -> None:
             process.kill()
         collect(url, dice)
         assert place.numbers(url) == expected
+        go_on.touch()
         with driver(**options) as process:
             assert finished(process)[1] >= 1, "what the killed driver had stored was kept"
-        expected += items
+        expected += numbers
         collect(url, dice)
         assert place.numbers(url) == expected
 
@@ -58,9 +60,13 @@ def test_a_session_given_up_while_it_is_written_publishes_nothing(tmp_path) -> N
     with shardio.DatasetWriter(url, schema=jobs.SCHEMA) as out:
         out.write({"n": -1})
     go_on = tmp_path / "go on"
-    items = [[n, str(go_on)] for n in range(COUNT)]
-    options = {"url": url, "items": items, "mode": "append", "session": "doomed"}
-    with driver(**options, function="wait_half_way") as process:
+    options = {
+        "url": url,
+        "items": jobs.held_back(range(COUNT), go_on),
+        "mode": "append",
+        "session": "doomed",
+    }
+    with driver(**options, function="wait_for_a_file") as process:
         for line in process.stdout:
             if int(line.split()[1]) >= 3:
                 shardio.gc(url, abandon=["doomed"], dry_run=False)
