@@ -123,7 +123,7 @@ def wait_for_a_file(item):
 
 
 def held_back(numbers, flag):
-    """Return items whose last quarter waits until a file is there: however late a kill comes, it is not too late."""
+    """Return items of which the last quarter waits until a file is there: no kill before comes too late."""
     numbers = list(numbers)
     return [[n, str(flag) if k >= len(numbers) * 3 // 4 else ""] for k, n in enumerate(numbers)]
 

@@ -61,9 +61,11 @@ def left():
         with contextlib.suppress(psutil.NoSuchProcess):
             words = " ".join(child.cmdline())
             if "resource_tracker" not in words and "forkserver" not in words:
-                children.append(child.pid)
+                children.append(child)
+    # torch waits five seconds for a worker to end and then ends it, without a look whether it has.
+    _, children = psutil.wait_procs(children, timeout=30)
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-    return {"children": children, "threads": threads}
+    return {"children": [child.pid for child in children], "threads": threads}
 
 
 def train(url, way, ending, say):
@@ -72,7 +74,9 @@ def train(url, way, ending, say):
     )
     loader = StreamingDataLoader(data, **WAYS[way])
     it = iter(loader)
-    next(it)
+    # One of each worker: in one that is only being started, Ctrl-C ends what torch does not expect to end.
+    for _ in range(2):
+        next(it)
     # Not the error itself: its traceback would keep the loop that it ended, and with it the iterator.
     error = text = None
     try:

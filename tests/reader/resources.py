@@ -209,7 +209,7 @@ def main(url: str, limit: int, most: int, ways: list[str]) -> None:
         del ds
         after = held.now()
         # What queues of torch end with, a thread of each, may take a moment on a busy machine.
-        for _ in range(500):
+        for _ in range(3000):
             left = {name: count - before[name] for name, count in others().items()}
             if not left["threads"] and not left["processes"]:
                 break

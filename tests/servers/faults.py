@@ -22,9 +22,10 @@ import ssl
 import struct
 import urllib.parse
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator
 
+from shardio.storage._remote import RACERS
 from tests.servers.loops import listening, looping
 
 READ_FAULTS = [
@@ -76,8 +77,9 @@ class FaultServer:
         stale: older content by path, for the faults of that name.
         plan: chooses the fault of each request; None for none.
         buckets: those that exist, or None for any.
-        looks_first: seconds between looking whether an object exists and writing it, by path; a proper store
-            does both in one step.
+        looks_first: what a creation waits for between looking whether an object exists and writing it; a
+            proper store does both in one step.
+        between: creations that have looked, and have not written.
         condition_status: the answer to `If-None-Match`, where the server does not know it.
         token: session token that is valid, or None where none is asked for.
         seen: requests counted by method.
@@ -91,7 +93,8 @@ class FaultServer:
         self.marks: dict[str, dict[str, str]] = {}
         self.keeps_metadata = True
         self.buckets: set[str] | None = None
-        self.looks_first: Callable[[str], float] = lambda _: 0.0
+        self.looks_first: Callable[[Request], Awaitable[None]] | None = None
+        self.between = 0
         self.condition_status = 412
         self.plan: Plan = lambda _: None
         self.token: str | None = None
@@ -204,8 +207,10 @@ class FaultServer:
                 return await _send(writer, self.condition_status, _error("NotImplemented"))
             if request.path in self.objects:
                 return await _send(writer, 412, _error("PreconditionFailed"))
-            if pause := self.looks_first(request.path):
-                await asyncio.sleep(pause)
+            if self.looks_first is not None:
+                self.between += 1
+                await self.looks_first(request)
+                self.between -= 1
         self.objects[request.path] = request.body
         self.marks[request.path] = {
             name: value
@@ -273,6 +278,21 @@ class FaultServer:
         """Let the next requests of a method have these faults, then none."""
         waiting = list(faults)
         self.plan = lambda r: waiting.pop(0) if r.method == method and waiting else None
+
+
+def racers_look_first() -> Callable[[Request], Awaitable[None]]:
+    """Let all creations look with which a store is probed before the first of them writes."""
+    looked: Counter[str] = Counter()
+    all_looked: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    async def wait(request: Request) -> None:
+        if request.body.startswith(b"racer "):
+            looked[request.path] += 1
+            if looked[request.path] == RACERS:
+                all_looked[request.path].set()
+            await all_looked[request.path].wait()
+
+    return wait
 
 
 def _unchunk(body: bytes) -> bytes:

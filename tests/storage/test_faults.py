@@ -22,7 +22,7 @@ from shardio.storage._backends import backend_of
 from shardio.storage._client import Client
 from shardio.storage._keys import split_url
 from shardio.storage._remote import RACERS, _probed
-from tests.servers.faults import READ_FAULTS, FaultServer, Request
+from tests.servers.faults import READ_FAULTS, FaultServer, Request, racers_look_first
 from tests.servers.s3 import options_for
 from tests.suites.clock import FakeClock, SilenceClock
 from tests.suites.store import answer_of_child, read_ranges
@@ -48,7 +48,7 @@ def server(running_server: FaultServer) -> FaultServer:
     running_server.plan = lambda _: None
     running_server.token = None
     running_server.keeps_metadata = True
-    running_server.looks_first = lambda _: 0.0
+    running_server.looks_first = None
     running_server.condition_status = 412
     running_server.silent = lambda: None
     running_server.seen.clear()
@@ -473,7 +473,7 @@ def test_the_probe_is_asked_once_and_cleans_up(server: FaultServer, clock: FakeC
 
 def test_a_store_that_looks_first_and_writes_then_is_found_out(server: FaultServer, clock: FakeClock) -> None:
     """P3: it refuses what exists, and lets all writers win that come at the same moment."""
-    server.looks_first = lambda _: 0.2
+    server.looks_first = racers_look_first()
     store = open_store(server, "s3 fsspec", clock)
     with pytest.raises(StorageError, match=r"8 writers that raced.*single_writer=True"):
         store.put_if_absent("m", b"1")
