@@ -91,6 +91,8 @@ def train(rank, folder, url, workers, way, victim):
                     half = folder.parent / "state.half"
                     half.write_text(json.dumps(loader.state_dict()), encoding="utf-8")
                     half.replace(state)
+                # However late it is saved: none goes on, and is killed, before.
+                dist.barrier()
 
 
 def delivered(folder, world_size):
