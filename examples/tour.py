@@ -23,7 +23,7 @@ import shardio
 
 RECORDS, KILLED_AT = 2000, 9
 TRAIN = """
-import json, pathlib, shardio
+import json, pathlib, sys, time, shardio
 
 stream = shardio.stream(shardio.open("birds"), global_batch=100, seed=0, positions=True)
 state = pathlib.Path("state.json")
@@ -33,6 +33,8 @@ if state.exists():
 for batch in stream:
     with open("seen.jsonl", "a") as log:
         print(json.dumps([stream.step, batch["_position"].tolist()]), file=log)
+    if sys.argv[1:] == [str(stream.step)]:
+        time.sleep(600)  # the model is trained, and the process is killed meanwhile
     state.with_suffix(".new").write_text(json.dumps(stream.state_dict()))
     state.with_suffix(".new").replace(state)  # never half a state
     print(f"step {stream.step}: {len(batch['label'])} birds", flush=True)
@@ -81,7 +83,9 @@ def run(folder: Path) -> list[tuple[str, str]]:
     def train(kill_at: int | None) -> None:
         shown.append(("command", "python train.py"))
         said = []
-        with start(sys.executable, "train.py") as process:
+        # The step after takes until the kill has come, however late that is.
+        held_at = [] if kill_at is None else [str(kill_at + 1)]
+        with start(sys.executable, "train.py", *held_at) as process:
             for line in process.stdout or ():
                 said.append(line.rstrip())
                 if kill_at is not None and line.startswith(f"step {kill_at}:"):
