@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -41,9 +40,6 @@ def loopback_s3() -> Iterator[str]:
     """
     import s3fs
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     # Settings for somebody's real buckets would lead elsewhere.
     for name in (
         "AWS_ENDPOINT_URL_S3",
@@ -52,21 +48,20 @@ def loopback_s3() -> Iterator[str]:
         "AWS_SESSION_TOKEN",
     ):
         os.environ.pop(name, None)
-    os.environ |= {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": "demo",
-        "AWS_SECRET_ACCESS_KEY": "demo",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("s3_server.py")), str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    # On a port that it chooses: one that was free a moment ago may be another program's.
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("s3_server.py")), "0"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, **pipes) as server:
         try:
-            for _ in range(600):
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                    break
-                if server.poll() is not None:
-                    raise SystemExit("the S3 server (moto) did not start")
-                time.sleep(0.1)
+            address = server.stdout.readline().strip()
+            if not address:
+                raise SystemExit("the S3 server (moto) did not start")
+            os.environ |= {
+                "AWS_ENDPOINT_URL": address,
+                "AWS_ACCESS_KEY_ID": "demo",
+                "AWS_SECRET_ACCESS_KEY": "demo",
+                "AWS_DEFAULT_REGION": "us-east-1",
+            }
             s3fs.S3FileSystem(skip_instance_cache=True).mkdir("shardio-demo")
             yield "s3://shardio-demo"
         finally:

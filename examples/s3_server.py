@@ -1,6 +1,7 @@
 """An S3 server on the loopback, to try things with: moto, made to keep what S3 promises.
 
 `python examples/s3_server.py 9000` is found with AWS_ENDPOINT_URL=http://127.0.0.1:9000 and any credentials.
+With 0 it takes any port that is free. It prints its address as soon as it answers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ def answer_one_at_a_time() -> None:
 
 
 if __name__ == "__main__":
-    from moto.server import main
+    from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
 
     answer_one_at_a_time()
-    main(["-H", "127.0.0.1", "-p", sys.argv[1]])
+    s3 = DomainDispatcherApplication(create_backend_app)
+    server = make_server("127.0.0.1", int(sys.argv[1]), s3, threaded=True, request_handler=MotoRequestHandler)
+    print(f"http://127.0.0.1:{server.port}", flush=True)
+    server.serve_forever()

@@ -15,6 +15,7 @@ def test_the_list_is_not_stale(sabotage):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a dozen runs of pytest, one after another
 def test_some_sabotages_are_caught(tmp_path, long):
     """All of them with `--hypothesis-profile=long`, or by `python tests/promises/sabotage.py`."""
     root = copy(tmp_path / "copy")

@@ -218,7 +218,7 @@ def test_bytes_go_with_their_last_reference(answer: float | str) -> None:
             assert not gone.is_set()
         assert (found is None) == (answer == "short")
         del found
-        assert gone.wait(10)
+        assert gone.wait(60)
     finally:
         gc.enable()
     assert wait is not None
