@@ -9,6 +9,7 @@ exit code are printed.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -123,6 +124,9 @@ def main():
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.chdir(task["folder"])
             tempfile.tempdir = task["folder"]
+            # Where a dead worker cut a connection, torch opens files, to see whether it still can. In the
+            # middle of that it is told that the worker is dead, and leaves one of them.
+            tempfile.NamedTemporaryFile = io.BytesIO
             with Path(task["out"]).open("w", encoding="utf-8") as out:
                 sys.stderr.flush()
                 os.dup2(out.fileno(), 2)
