@@ -82,6 +82,22 @@ def test_a_damaged_checksum_is_told(tmp_path):
     assert shardio.open(url)[row] == RECORDS[row]
 
 
+def test_a_damaged_end_of_a_frame_is_told(tmp_path):
+    """P21: nothing is fetched by an end that is not right, which may be far behind the shard's."""
+    url = written("memory", tmp_path)
+    key = key_of(url, ".shardidx")
+    head = parse_head(shardio.storage.connect(url).get(key, max_bytes=1 << 20))
+    row = head.block_rows(1)[0]
+    changed(url, key, head.frame_stop_offset + 4 * row + 3)
+    ds = shardio.open(url)
+    assert ds[0] == RECORDS[0]  # from now on frames could be fetched alone
+    for asked in (row, row + 1):
+        with pytest.raises(FormatError, match="the index of block 1") as caught:
+            ds[asked]
+        assert (caught.value.row, caught.value.start) == (row, head.frame_stop_bounds(1)[0])
+    assert ds[0] == RECORDS[0]
+
+
 @pytest.mark.parametrize("index", ["written", "adopted", "without checksums"])
 def test_bytes_fetched_for_a_lookup(index, tmp_path, monkeypatch):
     """Frames alone are fetched once their shard is known: at most 1.2 times the record, over many."""
