@@ -108,23 +108,18 @@ def cut_short(index: DataFile, wanted: int, key: str, error: ShortReadError) -> 
 
 def wrong_size(data: DataFile, head: IndexHead, key: str, found: str, *, adopted: bool) -> ShardioError:
     """Return the error for a shard that is longer or shorter than its index says."""
-    expected = f"{head.stored_bytes} bytes"
-    if adopted:
-        return StaleIndexError(
-            "the shard has another size than when it was indexed",
-            url=data.url,
-            shard=key,
-            expected=expected,
-            found=found,
-            advice="index it again with `shardio adopt URL --update`",
-        )
-    return CorruptBlockError(
-        "the shard has another size than its index says",
+    advice = (
+        "index it again with `shardio adopt URL --update`"
+        if adopted
+        else "it was cut or changed: `shardio repair` copies it (--mirror) or salvages its records"
+    )
+    return (StaleIndexError if adopted else CorruptBlockError)(
+        f"the shard has another size than {'when it was indexed' if adopted else 'its index says'}",
         url=data.url,
         shard=key,
-        expected=expected,
+        expected=f"{head.stored_bytes} bytes",
         found=found,
-        advice="it was cut or changed: `shardio repair` copies it (--mirror) or salvages its records",
+        advice=advice,
     )
 
 
@@ -199,17 +194,14 @@ class Fetched(NamedTuple):
 class KnownEnd:
     """Where a file was found to be cut, or to be gone, so that it is not asked each time for what is behind.
 
-    Args:
-        times: so many reads are refused before one asks again, since the file may have come back.
+    `TUNING.ask_again` reads are refused before one asks again, since the file may have come back.
     """
 
-    def __init__(self, times: int) -> None:
-        self._times = times
-        self._found: tuple[int, ShardioError, int] | None = None
+    _found: tuple[int, ShardioError, int] | None = None
 
     def remember(self, end: int, error: ShardioError) -> None:
         """Refuse reads beyond a place with an error, some times; all of them beyond -1."""
-        self._found = end, error, self._times
+        self._found = end, error, TUNING.ask_again
 
     def refuses(self, stop: int) -> bool:
         """Whether a read up to `stop` is refused."""
@@ -376,6 +368,7 @@ def decoded_file(data: DataFile, head: IndexHead, limits: Limits, stats: ReadSta
     return StreamFile(data, head.compression, head.decoded_bytes, limits, stats, begin=begin)
 
 
+@dataclass(eq=False, repr=False)
 class StreamFile(DataFile):
     """A file of decoded bytes over a file of compressed ones.
 
@@ -388,30 +381,23 @@ class StreamFile(DataFile):
         begin: where the first record begins: a read from there is one from the start.
     """
 
-    def __init__(
-        self,
-        data: DataFile,
-        compression: Compression,
-        decoded_bytes: int,
-        limits: Limits,
-        stats: ReadStats,
-        *,
-        begin: int = 0,
-    ) -> None:
-        self.url = data.url
-        self._data = data
-        self._compression = compression
-        self._size = decoded_bytes
-        self._limits = limits
-        self._stats = stats
-        self._begin = begin
+    data: DataFile
+    compression: Compression
+    decoded_bytes: int
+    limits: Limits
+    stats: ReadStats
+    _: KW_ONLY
+    begin: int = 0
+
+    def __post_init__(self) -> None:
+        self.url = self.data.url
         # Taken out while it is used and put back afterwards, each in one atomic step: no lock to fork with.
         self._cursors: list[_Cursor] = []
 
     @property
     def size(self) -> int:
         """Number of decoded bytes."""
-        return self._size
+        return self.decoded_bytes
 
     def read(self, start: int, stop: int) -> memoryview:
         """Return decoded bytes.
@@ -443,7 +429,7 @@ class StreamFile(DataFile):
     def close(self) -> None:
         """Release the decoders and the object."""
         self._cursors.clear()
-        self._data.close()
+        self.data.close()
 
     def _take(self, start: int) -> _Cursor:
         """Return the decoder that has the least to skip before `start`."""
@@ -454,15 +440,15 @@ class StreamFile(DataFile):
                 except ValueError:  # another thread was faster
                     continue
                 return cursor
-        if start > self._begin:
-            self._stats.streams_restarted += 1
-            if self._stats.streams_restarted == 1:
+        if start > self.begin:
+            self.stats.streams_restarted += 1
+            if self.stats.streams_restarted == 1:
                 warn(
                     f"{self.url} is one compressed stream: a record in its middle is decoded from the start "
                     "of the file. Read such shards in order, or convert them once for random access",
                 )
-        pieces = map(bytes, self._data.pieces(TUNING.piece_bytes))
-        return _Cursor(decode_stream(pieces, self._compression, limits=self._limits))
+        pieces = map(bytes, self.data.pieces(TUNING.piece_bytes))
+        return _Cursor(decode_stream(pieces, self.compression, limits=self.limits))
 
 
 class _Cursor:

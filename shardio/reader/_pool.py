@@ -191,6 +191,9 @@ class ShardPool:
         options: of the reader.
         stats: counts what is read.
         version: whose shards they are; None for shards by themselves.
+
+    Attributes:
+        stores: as given.
     """
 
     def __init__(
@@ -202,7 +205,7 @@ class ShardPool:
         version: Version | None = None,
     ) -> None:
         self._stats = stats
-        self._stores = stores
+        self.stores = stores
         # Called where something is missing: raises where the version expired. It is of the store alone, since
         # open shards hold it, which must not hold the pool.
         self.check_expired = functools.partial(_check_expired, stores[0], version)
@@ -262,7 +265,7 @@ class ShardPool:
 
     def _known_ends_of(self, number: int) -> tuple[KnownEnd, KnownEnd]:
         """Return where a shard and its index were found to end; before its beginning where all is refused."""
-        return self._known_ends.setdefault(number, (KnownEnd(TUNING.ask_again), KnownEnd(TUNING.ask_again)))
+        return self._known_ends.setdefault(number, (KnownEnd(), KnownEnd()))
 
     def _raise_remembered(self, number: int) -> None:
         error = self._known_ends_of(number)[0].refusal(0) if number in self._known_ends else None
@@ -274,23 +277,18 @@ class ShardPool:
         """How many shards may be open: what the caller said, and half of what the process may have open."""
         return max(1, min(self._options.max_open_shards, descriptor_limit() // 4))
 
-    @property
-    def stores(self) -> Mapping[int, Store]:
-        """The stores by number of the data root; 0 is the dataset's own."""
-        return self._stores
-
     def requests(self) -> tuple[int, int]:
         """Return how many requests the stores have sent in this process, and how many of them again."""
-        found = [store.network for store in {id(each): each for each in self._stores.values()}.values()]
+        found = [store.network for store in {id(each): each for each in self.stores.values()}.values()]
         return sum(each.sent for each in found), sum(each.again for each in found)
 
     def latency(self) -> float:
         """Return the seconds that the farthest store takes to answer; infinite if not known yet."""
-        return max(store.network.latency for store in self._stores.values())
+        return max(store.network.latency for store in self.stores.values())
 
     def is_local(self, number: int) -> bool:
         """Tell whether a shard and its index are on local disk, where an open one costs descriptors."""
-        return self._stores[0].is_local and self._stores[int(self._table.root[number])].is_local
+        return self.stores[0].is_local and self.stores[int(self._table.root[number])].is_local
 
     def release_descriptors(self) -> bool:
         """Forget half of the open shards; False where none is open."""
@@ -301,7 +299,7 @@ class ShardPool:
 
     def url_of(self, number: int) -> str:
         """Return the URL of a shard's object."""
-        return self._stores[int(self._table.root[number])].url_of(self._table.key[number])
+        return self.stores[int(self._table.root[number])].url_of(self._table.key[number])
 
     def deleted(self, number: int) -> NDArray[np.int64] | None:
         """Return the deleted rows of a shard, int64 ascending, or None where there are none."""
@@ -312,7 +310,7 @@ class ShardPool:
             entry = self._table[number]
             with self.explaining():
                 try:
-                    rows = deleted_rows(self._stores[0], entry, self._limits)
+                    rows = deleted_rows(self.stores[0], entry, self._limits)
                 except NotFoundError as error:
                     raise missing_shard_error(error, entry.key, adopted=False) from error
             self._deleted[number] = rows
@@ -344,7 +342,7 @@ class ShardPool:
 
     def store_of(self, number: int) -> Store:
         """Return the store of the data root that a shard is under."""
-        return self._stores[int(self._table.root[number])]
+        return self.stores[int(self._table.root[number])]
 
     def open_index(self, number: int) -> tuple[DataFile, IndexHead]:
         """Return the index file of a shard, and its head, which is the one that the list of shards names.
@@ -414,7 +412,7 @@ class ShardPool:
         Raises:
             NotFoundError, FormatError, StaleIndexError, StorageError: with the address of the index.
         """
-        store, entry, cache, limits = self._stores[0], self._table[number], self._cache_of(0), self._limits
+        store, entry, cache, limits = self.stores[0], self._table[number], self._cache_of(0), self._limits
         stable = self._options.mmap and not entry.adopted
         try:
             index = store.open(entry.usual_index_key, stable=stable)
@@ -478,7 +476,7 @@ class ShardPool:
 
     def _cache_of(self, root: int) -> BlockCache | None:
         # What is on local disk needs no copy there.
-        return None if self._stores[root].is_local else self._cache
+        return None if self.stores[root].is_local else self._cache
 
     def _open_shard(self, number: int, index_of: Callable[[], _OpenIndex]) -> OpenShard:
         entry = self._table[number]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from operator import itemgetter
 from typing import Any, NoReturn, TypeAlias
 
@@ -117,6 +118,7 @@ class ObjectIdentity:
         return self.size is None or stop <= self.size
 
 
+@dataclass(eq=False, repr=False)
 class RangeReader:
     """Reads ranges of one object, held to what is known of it.
 
@@ -129,22 +131,13 @@ class RangeReader:
         gap: bytes that may be fetched needlessly to save a request; None for that of the tuning.
     """
 
-    def __init__(
-        self,
-        sender: Sender,
-        path: str,
-        identity: ObjectIdentity,
-        *,
-        engine: bool = False,
-        checksummed: bool = False,
-        gap: int | None = None,
-    ) -> None:
-        self._gap = sender.tuning.gap if gap is None else gap
-        self._sender = sender
-        self._path = path
-        self._identity = identity
-        self._engine = engine
-        self._checksummed = checksummed
+    sender: Sender
+    path: str
+    identity: ObjectIdentity
+    _: KW_ONLY
+    engine: bool = False
+    checksummed: bool = False
+    gap: int | None = None
 
     def begin(self, starts: Offsets, stops: Offsets) -> Callable[[], list[memoryview]]:
         """Send the requests for many ranges; return what waits for their bytes, in the order asked.
@@ -153,24 +146,25 @@ class RangeReader:
             RetryError: a request failed for good; by what is returned.
             PastEndError: the object ends before a range does; likewise.
         """
-        sender = self._sender
+        sender = self.sender
         longest = sender.tuning.max_request_bytes
-        merged = coalesce(starts, stops, gap=self._gap, max_bytes=longest)
+        gap = sender.tuning.gap if self.gap is None else self.gap
+        merged = coalesce(starts, stops, gap=gap, max_bytes=longest)
         if not merged.ranges:
             return lambda: scatter([], merged)
         last = max(merged.ranges, key=itemgetter(1))
-        if not self._identity.reaches(last[1]):
-            past = PastEndError(*last, self._identity.size or 0)
+        if not self.identity.reaches(last[1]):
+            past = PastEndError(*last, self.identity.size or 0)
             return lambda: _fail(past)
         pieces = [piece for each in merged.ranges for piece in _cut(each, longest)]
         near = sender.hedge.fastest <= _NEAR_SECONDS
         calls = (
-            _calls(sender, self._path, pieces, _TOGETHER_NEAR if near else _TOGETHER)
-            if self._engine and self._checksummed and sender.batches.closed
+            _calls(sender, self.path, pieces, _TOGETHER_NEAR if near else _TOGETHER)
+            if self.engine and self.checksummed and sender.batches.closed
             else None
         )
         if calls is None:
-            return self._begin_each(merged, pieces, engine=self._engine)
+            return self._begin_each(merged, pieces, engine=self.engine)
         wait = Pending(sender, calls).begin()
 
         def finish() -> list[memoryview]:
@@ -187,13 +181,13 @@ class RangeReader:
         self, merged: Coalesced, pieces: list[Piece], *, engine: bool
     ) -> Callable[[], list[memoryview]]:
         """Send a request for each piece, with the engine where it has not failed to read them."""
-        wait = Pending(self._sender, [self._one(piece, engine) for piece in pieces]).begin()
+        wait = Pending(self.sender, [self._one(piece, engine) for piece in pieces]).begin()
 
         def finish() -> list[memoryview]:
             try:
                 return _hand_out(wait(), merged)
             except RetryError as error:
-                self._identity.settle(error)
+                self.identity.settle(error)
                 raise
 
         return finish
@@ -203,12 +197,12 @@ class RangeReader:
 
         def begin(sender: Sender, tries: int) -> Awaitable[Response]:
             if engine and not tries:
-                return sender.fetch(self._path, start, stop)
+                return sender.fetch(self.path, start, stop)
             # Again by the client that tells what a service says of a refusal, as when to ask again.
-            return sender.by_client(lambda client: client.fetch(self._path, start, stop))
+            return sender.by_client(lambda client: client.fetch(self.path, start, stop))
 
         def check(response: Response) -> Buffer:
-            return self._identity.check(response, start, stop, checksummed=self._checksummed).data
+            return self.identity.check(response, start, stop, checksummed=self.checksummed).data
 
         return Request(begin, kind="data", size=stop - start, check=check)
 

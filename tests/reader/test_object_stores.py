@@ -436,7 +436,7 @@ def test_what_is_gone_is_asked_for_again_only_now_and_then(
     data = server.objects.pop(path)
     hurt = {"cut index": {path: data[:100]}, "empty shard": {path: b""}}.get(how, {})
     server.objects |= hurt
-    monkeypatch.setattr("shardio.reader._pool.TUNING", replace(TUNING, ask_again=10_000))
+    monkeypatch.setattr("shardio.reader._files.TUNING", replace(TUNING, ask_again=10_000))
     stream = shardio.stream(opened(server, on_error="skip"), **options)
     records, again = requests(stream)
     assert records < whole
@@ -444,7 +444,7 @@ def test_what_is_gone_is_asked_for_again_only_now_and_then(
     assert again <= (8 if how == "empty shard" else 3)
     server.objects[path] = data
     assert requests(stream)[0] == records
-    monkeypatch.setattr("shardio.reader._pool.TUNING", replace(TUNING, ask_again=2))
+    monkeypatch.setattr("shardio.reader._files.TUNING", replace(TUNING, ask_again=2))
     server.objects.pop(path)
     server.objects |= hurt
     stream = shardio.stream(opened(server, on_error="skip"), **options)

@@ -113,4 +113,4 @@ def edited(ds, *, shards=None, deleted=None, empty=()):
 
 def root(ds):
     """Return the store of a dataset's own root."""
-    return ds.source.pool._stores[0]
+    return ds.source.pool.stores[0]
