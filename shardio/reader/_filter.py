@@ -241,10 +241,6 @@ class _Count:
                 self._show(FilterProgress(self._done, self._total, self._found))
 
 
-def _read_batch(records: BatchReader, positions: Any) -> Any:
-    return records.read_batch(positions)
-
-
 def _look_at_all(
     records: BatchReader,
     out: NDArray[Any],
@@ -258,7 +254,7 @@ def _look_at_all(
     source = with_features(records.source, options.features)
     with displayed(options.progress, task) as show:
         count = _Count(len(records), show)
-        _look_at(records, source, out, look, _read_batch, options, count, there)
+        _look_at(records, source, out, look, lambda some, at: some.read_batch(at), options, count, there)
 
 
 def _look_at(

@@ -80,9 +80,8 @@ class ShardSource:
         self.schema = schema
         self.partitions = partitions
         self.roots = roots
-        self.is_partitioned = False
-        if partitions and schema is not None:
-            self.is_partitioned = _is_told(table, schema, partitions)
+        told = partitions and schema is not None and schema.called(partitions)
+        self.is_partitioned = bool(told) and (bool(table.root.any()) or table.holds("etag"))
         self.stats = ReadStats()
         self.is_local = all(store.is_local for store in stores.values())
         self.stops: NDArray[np.int64] = table.row_stops()
@@ -271,10 +270,6 @@ class ShardSource:
         number, row = self.shard_of(position)
         start, stop = self.pool.get(number).blocks.locate(row)
         return Location(self.pool.url_of(number), self.table.key[number], row, start, stop)
-
-
-def _is_told(table: ShardTable, schema: Schema, partitions: Sequence[str]) -> bool:
-    return bool(schema.called(partitions)) and (bool(table.root.any()) or table.holds("etag"))
 
 
 class DatasetSource(ShardSource):

@@ -425,7 +425,8 @@ class Pending:
         clock = self.sender.clock
         try:
             while self._left:
-                seconds, pausing = self._attend()
+                # Until the next of them is due, and whether it pauses.
+                seconds, pausing = min(call.attend() for call in self._calls)
                 if self._left:
                     (clock.pause if pausing else clock.wait)(self._gate, seconds)
             found = [call.value for call in self._calls]
@@ -433,13 +434,6 @@ class Pending:
             # Also after an interrupt of the wait.
             self.end()
         return found
-
-    def _attend(self) -> tuple[float, bool]:
-        """Look after all requests; return the seconds until the next is due, and whether it pauses."""
-        due = float("inf"), False
-        for call in self._calls:
-            due = min(due, call.attend())
-        return due
 
     def finished(self) -> None:
         """Note that one more request has ended."""

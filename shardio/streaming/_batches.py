@@ -392,15 +392,13 @@ class BatchBuilder:
         found = self._rows.take(data, planned.window[order], planned.row[order], as_bytes=codec is None)
         with self._counters.timed("decode_seconds"):
             if found.records is not None:
-                return self._decode_records(planned, data, found.records)
+                # They stay bytes, and none is missing.
+                records = found.records
+                self._counters.add(record_bytes=sum(map(len, records)))
+                return _Decoded(
+                    data, None, len(records), self._raw(planned, np.arange(len(records)), records)
+                )
             return self._decode_payloads(planned, data, found)
-
-    def _decode_records(
-        self, planned: PlannedSteps, data: list[WindowData], records: list[bytes]
-    ) -> _Decoded:
-        """Return rows whose records stay bytes, of which none is missing."""
-        self._counters.add(record_bytes=sum(map(len, records)))
-        return _Decoded(data, None, len(records), self._raw(planned, np.arange(len(records)), records))
 
     def _decode_payloads(
         self,

@@ -29,7 +29,6 @@ _PARTS = 8
 _FOREVER = 1 << 62
 # The number of a window is below this, so that it and the cycle make one number.
 _CYCLES = 1 << 41
-_UNKNOWN = 1 << 62  # the round of a reader's latest window where a pass began after it did
 
 
 class Neighbours(NamedTuple):
@@ -136,7 +135,7 @@ class HeldWindows:
         self._seen = np.zeros(len(lanes.lane_lengths), bool)
         if begun:
             for held in self._held:
-                held.begin[:] = _UNKNOWN
+                held.begin[:] = _FOREVER  # not known: the pass began after it did
         # By number of a fetch that is a part of its windows, or cut into parts: of each of their rows, its
         # number in its part times the number of parts, plus that of the part; -1 where it was left out.
         self._codes: dict[int, NDArray[np.int32]] = {}

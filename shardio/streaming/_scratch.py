@@ -257,7 +257,7 @@ def scratch_choice(options: StreamOptions, components: Sequence[Component]) -> S
         choice = choice._replace(bytes=max(SCRATCH_BYTES, min(most, _MOST_CACHED)))
         whole = sum(component.order.sizes.total_decoded_bytes for component in components)
         kept = min(choice.bytes, whole)
-        if options.rank_and_world_size[1] == _world_size() == 1 and all(
+        if options.rank_and_world_size[1] == _told("WORLD_SIZE") == 1 and all(
             _refusal(folder, kept, choice.caches_for(kept)) for folder in folders
         ):
             return ScratchChoice(0, folders, caches)
@@ -296,12 +296,13 @@ def scratch_place(
     if whole <= budget.memory_bytes:
         return None
     own = process_memory(order, global_batch=global_batch, world_size=world_size, read=read).held_bytes
+    # Ranks of one machine share its disk.
+    here = own * _told("LOCAL_WORLD_SIZE")
     reasons = []
     choice = scratch_choice(options, components)
     caches = choice.caches_for(whole)
     for folder in choice.folders:
-        # Ranks of one machine share its disk.
-        reason = _refusal(folder, own * _local_ranks(), caches)
+        reason = _refusal(folder, here, caches)
         if reason is None:
             return ScratchPlace(folder, bool(caches))
         reasons.append(reason)
@@ -312,18 +313,14 @@ def scratch_place(
     message = (
         f"the plan keeps {own} bytes of open chunks in this process, more than memory_bytes="
         f"{budget.memory_bytes}, and there is no scratch for them: {why}. Give scratch= with a folder on a "
-        f"local disk that has {_FREE * own * _local_ranks()} bytes free, or memory_bytes={own}; a new run "
+        f"local disk that has {_FREE * here} bytes free, or memory_bytes={own}; a new run "
         "may give scratch=False, in all its ranks"
     )
     raise ValueError(message)
 
 
-def _world_size() -> int:
-    """Return how many processes the launcher says that there are: they may share batches."""
-    return _told("WORLD_SIZE")
-
-
 def _told(name: str) -> int:
+    """Return the number of processes that a launcher says in a variable; 1 where it says none."""
     told = os.environ.get(name, "")
     return max(1, int(told)) if told.isdecimal() else 1
 
@@ -334,11 +331,6 @@ def _there(folder: str | os.PathLike[str]) -> str:
     while not path.is_dir():
         path = path.parent
     return str(path)
-
-
-def _local_ranks() -> int:
-    """Return how many ranks the launcher says that this machine has."""
-    return _told("LOCAL_WORLD_SIZE")
 
 
 def _refusal(folder: str, size: int, caches: Sequence[CacheOptions] = ()) -> str | None:
