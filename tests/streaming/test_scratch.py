@@ -24,6 +24,7 @@ import pytest
 
 import shardio
 from shardio.order import SCRATCH_BYTES
+from shardio.reader._files import BlockSource
 from shardio.storage import BlockCache
 from shardio.storage._local import LocalStore
 from shardio.streaming import _scratch as scratch_module, _windows as windows_module
@@ -147,6 +148,28 @@ def test_frames_are_made_where_shards_hold_none(
     again = list(stream(ds))
     assert numbers(again) == expected
     assert made.written > before + 20
+
+
+@pytest.mark.parametrize("name", ["plain", "zstd"])
+def test_what_was_hurt_on_its_way_comes_again(
+    urls: dict[str, str], made: Made, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It is compared before it is written: nothing hurt is kept on disk to be delivered."""
+    ds = shardio.open(urls[name])
+    expected, begin, calls = in_order(urls[name]), BlockSource.begin, itertools.count()
+    hurt: list[tuple[int, int]] = []
+
+    def hurting(self: BlockSource, runs: Any, **options: Any) -> Any:
+        wait = begin(self, runs, **options)
+        if next(calls) % 7 or options.get("cached") is False:
+            return wait
+        hurt.extend(runs)
+        return lambda: [each._replace(data=memoryview(bytes(len(each.data)))) for each in wait()]
+
+    monkeypatch.setattr(BlockSource, "begin", hurting)
+    assert numbers(stream(ds)) == expected
+    assert made.written > 20
+    assert ds.stats["refetched"] == len(hurt) > 20
 
 
 @pytest.mark.parametrize("step", [1, 50, 123])
