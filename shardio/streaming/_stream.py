@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,21 @@ def stream(ds: DatasetReader | Mix | str | Path, **options: Any) -> Stream:
         (10, (10,))
     """
     return Stream(*prepare(ds, StreamOptions.from_options("shardio.stream", options)))
+
+
+class _Buffers(NamedTuple):
+    """What the passes of a stream keep their windows in, one after another.
+
+    Attributes:
+        owner: the process, and the folder of scratch.
+        windows, parts: memory of windows that are held whole, and of those that are held in parts.
+        scratch: the file; None where open chunks are held in memory.
+    """
+
+    owner: tuple[int, str | None]
+    windows: Memory
+    parts: Memory
+    scratch: ScratchSpace | None
 
 
 class Stream:
@@ -133,6 +148,8 @@ class Stream:
         self._scratch: ScratchPlace | None = None
         # Where the stream that this is a copy of keeps them: a disk that is fuller now ends no run.
         self._chosen = chosen
+        # Memory and scratch outlive a pass: the system clears new pages before it hands them out.
+        self._buffers: _Buffers | None = None
         self._go_to(self.order.schedule(options.epoch, global_batch))
 
     def _go_to(self, schedule: Schedule) -> None:
@@ -371,9 +388,8 @@ class Stream:
         options, components, schedule, damage = self.options, self.components, self._schedule, self._damage
         counters = self.counters
         # Windows of mapped shards stay in place, but not those of interleaved plans: they are from all over.
-        windows, parts = Memory(mapped=False), Sink(Memory(mapped=True))
-        place = self._scratch
-        scratch = None if place is None else ScratchSpace(place.folder)
+        place, buffers = self._scratch, self._own_buffers()
+        windows, parts, scratch = buffers.windows, Sink(buffers.parts), buffers.scratch
         sinks = [
             Sink(
                 windows if plan.interleaved else None,
@@ -417,6 +433,16 @@ class Stream:
             read=self.reads,
         )
         return iter(Pipeline(schedule, builder, load, pipeline_options))
+
+    def _own_buffers(self) -> _Buffers:
+        """Return the memory and the scratch file of this process; a forked child has its own."""
+        folder = None if self._scratch is None else self._scratch.folder
+        if self._buffers is None or self._buffers.owner != (os.getpid(), folder):
+            scratch = None if folder is None else ScratchSpace(folder)
+            self._buffers = _Buffers(
+                (os.getpid(), folder), Memory(mapped=False), Memory(mapped=True), scratch
+            )
+        return self._buffers
 
     @property
     def lazy_payloads(self) -> list[bool]:
