@@ -72,7 +72,7 @@ def commit(url: str, shards: Any, session: str) -> None:
         splits={"train": SplitReceipt(shards.sum("rows"), 0)}, schema=None, metadata={}, mode="append",
         base_version=base.number if base else 0,
     )  # fmt: skip
-    commit_receipts(catalog, [receipt], mode="append", base_version=receipt.base_version)
+    commit_receipts(catalog, [receipt], mode="append")
 
 
 def memory() -> dict[str, float]:

@@ -103,7 +103,7 @@ def prepare_large(url: pathlib.Path, shards: int = 100) -> None:
         session="large", task=0, attempt="0", complete=True, table=ShardTable.from_entries(entries),
         splits={"train": SplitReceipt(rows, 0)}, mode="append", base_version=1,
     )  # fmt: skip
-    commit_receipts(catalog, [receipt], mode="append", base_version=1)
+    commit_receipts(catalog, [receipt], mode="append")
 
 
 def prepare_peers(root: pathlib.Path, count: int) -> None:

@@ -510,8 +510,7 @@ class _Adoption:
                 dropped=gone,
                 partitions=resolved.partitions,
             )
-            seen = self._base.number if self._base is not None else 0
-            version = commit_shards(self._catalog, change, seen=seen)
+            version = commit_shards(self._catalog, change, base=self._base)
         return self._report(good, resolved, version)
 
     def _untold(self, good: list[ShardOutcome]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardio.catalog import Catalog, StoredLists, Version, publish
+from shardio.catalog import Base, Catalog, StoredLists, Version, publish
 from shardio.errors import SchemaError
 from shardio.metadata import Manifest, Schema, ShardEntry, ShardTable, usable_keys
 from shardio.sources import SplitUrl
@@ -71,13 +71,13 @@ class Changeset:
     partitions: tuple[str, ...] = ()
 
 
-def commit_shards(catalog: Catalog, change: Changeset, *, seen: int = 0) -> Version:
+def commit_shards(catalog: Catalog, change: Changeset, *, base: Version | None) -> Version:
     """Make a change to the dataset, as one new version.
 
     Args:
         catalog: of the dataset.
         change: what is to be done.
-        seen: version that the caller started from.
+        base: version that the caller started from; None for no dataset.
 
     Raises:
         CommitConflictError, CommitOutcomeUnknownError, SchemaError: see the classes.
@@ -86,7 +86,7 @@ def commit_shards(catalog: Catalog, change: Changeset, *, seen: int = 0) -> Vers
     keys = [addition.entry.key for addition in change.additions if not addition.root]
     # An index may have been there already, and be doomed by now.
     keys += [addition.entry.usual_index_key for addition in change.additions]
-    return publish(catalog, builder, seen=seen, keys=keys, lists=builder.lists)
+    return publish(catalog, builder, bases=[Base.of(base)], keys=keys, lists=builder.lists)
 
 
 def keeps_deletions(old: ShardEntry, new: ShardEntry) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shardio.catalog._calls import commit as commit, gc as gc, log as log
 from shardio.catalog._catalog import Catalog as Catalog, Version as Version
-from shardio.catalog._commit import publish as publish, writer_name as writer_name
+from shardio.catalog._commit import Base as Base, publish as publish, writer_name as writer_name
 from shardio.catalog._gc import GcReport as GcReport, collect_garbage as collect_garbage
 from shardio.catalog._lists import StoredLists as StoredLists
 from shardio.catalog._merge import MODES as MODES, commit_receipts as commit_receipts

@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from shardio.catalog._catalog import Catalog, Version
 from shardio.catalog._lists import StoredLists
@@ -35,6 +36,23 @@ _MAX_REBASES = 1000
 _MAX_PUTS = 5
 
 
+class Base(NamedTuple):
+    """The version that a write or a change began with.
+
+    Attributes:
+        number: of the version; 0 where there was no dataset.
+        sha256: of its manifest's object; empty where it is not known.
+    """
+
+    number: int = 0
+    sha256: bytes = b""
+
+    @classmethod
+    def of(cls, version: Version | None) -> Base:
+        """Return the base that a version is; None for no dataset."""
+        return cls() if version is None else cls(version.number, version.sha256)
+
+
 @functools.cache
 def writer_name() -> str:
     """Return program and version, for people that look into a file."""
@@ -50,7 +68,7 @@ def publish(
     catalog: Catalog,
     build: Callable[[Version | None], Manifest | Version],
     *,
-    seen: int = 0,
+    bases: Collection[Base] = (),
     keys: Iterable[str] = (),
     lists: StoredLists | None = None,
 ) -> Version:
@@ -62,23 +80,31 @@ def publish(
             each lost race, and where it could not read what another process has expired.  It returns a
             `Version` where there is nothing left to do, and raises where it cannot follow that version.
             Numbers, parent and write id are filled in here.
-        seen: version that the caller started from; what was committed since is looked through for keys
-            that garbage collection has doomed.
+        bases: the versions that the caller started from. Each must still be part of the dataset's history:
+            a dataset that was removed or replaced meanwhile is another one. What was committed since the
+            oldest is looked through for keys that garbage collection has doomed.
         keys: the keys that the new version adds.
         lists: that `build` stores; those that were doomed meanwhile are forgotten, so that it stores them
             again.
 
     Raises:
-        CommitConflictError: another version is in the way.
+        CommitConflictError: another version is in the way, or the dataset was removed or replaced.
         CommitOutcomeUnknownError: no answer came back, and looking gave none either.
     """
     write_id = secrets.token_bytes(16)
     own_keys = set(keys)
+    seen, bases = min(bases, default=Base()), set(bases)
+    fences: list[Version] = []
     for _ in range(_MAX_REBASES):
         base = catalog.latest()
-        fences, seen = _fences(catalog, base, seen), max(seen, base.number if base else 0)
+        newer = _fences(catalog, base, seen.number)
+        _check_history(catalog, base, newer, seen, bases)
+        fences += newer
+        # After a lost race only what is newer needs a look.
+        seen = Base.of(base)
+        bases = {seen}
         if lists is not None:
-            for fence in fences:
+            for fence in newer:
                 lists.forget(fence.manifest.expiry.doomed_keys)
         try:
             built = build(base)
@@ -91,6 +117,7 @@ def publish(
             # Asked before the fence: what is committed already need not care for what was given up since.
             return built
         _check_fences(catalog, fences, own_keys)
+        fences.clear()
         manifest = replace(
             built,
             version=base.number + 1 if base else 1,
@@ -121,6 +148,39 @@ def _fences(catalog: Catalog, base: Version | None, seen: int) -> list[Version]:
     if base is None or base.number <= seen:
         return []
     return [*catalog.between(seen + 1, base.number - 1), base]
+
+
+def _check_history(
+    catalog: Catalog, latest: Version | None, fences: list[Version], seen: Base, bases: Collection[Base]
+) -> None:
+    """Refuse to follow a dataset whose history does not hold the versions that the caller started from.
+
+    Args:
+        catalog: of the dataset.
+        latest: its latest version now.
+        fences: the versions after `seen`.
+        seen: the oldest of `bases`.
+        bases: all of them.
+    """
+    history = {version.number: version.sha256 for version in fences}
+    if fences:
+        history[seen.number] = fences[0].manifest.parent_sha256
+    elif latest is not None:
+        history[latest.number] = latest.sha256
+    for base in bases:
+        found = history.get(base.number)
+        if base.number and (found is None or (base.sha256 and found != base.sha256)):
+            raise CommitConflictError(
+                "the dataset was removed or replaced while this was written",
+                url=catalog.store.url,
+                expected=f"version {base.number}, sha256:{base.sha256.hex()}",
+                found="no dataset"
+                if latest is None
+                else f"version {latest.number} of another history"
+                if found is None
+                else f"version {base.number}, sha256:{found.hex()}",
+                advice="nothing was committed; open the dataset that is there now, and write again",
+            )
 
 
 def _check_fences(catalog: Catalog, fences: list[Version], keys: set[str]) -> None:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import integer, integers
-from shardio.catalog._commit import publish
+from shardio.catalog._commit import Base, publish
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.metadata import Expiry, ListRef, Manifest, ShardTable, naming
 from shardio.progress import CountProgress, displayed
@@ -207,7 +207,7 @@ def _fence(plan: _Removals, *, most: int | None = None) -> Version:
         plan.follow(base)
         return replace(base.manifest.carried, operation="gc", expiry=plan.expiry(most))
 
-    return publish(plan.catalog, build, seen=plan.latest.number)
+    return publish(plan.catalog, build, bases=[Base.of(plan.latest)])
 
 
 class _Removals:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shardio.catalog._catalog import Catalog, Version
-from shardio.catalog._commit import publish
+from shardio.catalog._commit import Base, publish
 from shardio.catalog._lists import StoredLists
 from shardio.catalog._schemas import merge_onto
 from shardio.errors import CommitConflictError, SchemaError
@@ -36,9 +36,9 @@ class _Merge:
     catalog: Catalog
     receipts: Sequence[Receipt]
     mode: str
-    base_version: int
 
     def __post_init__(self) -> None:
+        self.base_version = min(receipt.base_version for receipt in self.receipts)
         self.table = ShardTable.concatenate([receipt.table for receipt in self.receipts])
         self.sha256 = session_digest((receipt.task, receipt.splits) for receipt in self.receipts)
         self.session = self.receipts[0].session
@@ -216,16 +216,13 @@ def _with_totals(kept: Manifest, table: ShardTable) -> tuple[SplitTotals, ...]:
     return tuple(totals[name] for name in sorted(totals))
 
 
-def commit_receipts(
-    catalog: Catalog, receipts: Sequence[Receipt], *, mode: str, base_version: int
-) -> Version:
+def commit_receipts(catalog: Catalog, receipts: Sequence[Receipt], *, mode: str) -> Version:
     """Make the shards of complete receipts, one per task, a new version.
 
     Args:
         catalog: of the dataset.
         receipts: of one session, complete, one per task, in order of their tasks.
         mode: "create", "append" or "overwrite".
-        base_version: the latest version when writing began; 0 for none.
 
     Returns:
         The new version; or the latest one, where the session with the same content was merged before.
@@ -233,6 +230,6 @@ def commit_receipts(
     Raises:
         CommitConflictError, CommitOutcomeUnknownError, SchemaError: see the classes.
     """
-    merge = _Merge(catalog, receipts, mode, base_version)
-    seen = base_version if mode != "create" else 0
-    return publish(catalog, merge, seen=seen, keys=merge.table.key, lists=merge.lists)
+    merge = _Merge(catalog, receipts, mode)
+    bases = {Base(each.base_version, each.base_sha256) for each in receipts} if mode != "create" else ()
+    return publish(catalog, merge, bases=bases, keys=merge.table.key, lists=merge.lists)

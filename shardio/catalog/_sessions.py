@@ -142,8 +142,7 @@ def commit_session(
         raise ValueError(
             f"the tasks of session {session!r} were opened with different modes {sorted(modes)}; give mode="
         )
-    base = min(receipt.base_version for receipt in receipts)
-    return commit_receipts(catalog, receipts, mode=mode or modes.pop(), base_version=base)
+    return commit_receipts(catalog, receipts, mode=mode or modes.pop())
 
 
 def session_shards(catalog: Catalog, session: str, tasks: int) -> ShardTable:

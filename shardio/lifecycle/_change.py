@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from shardio.catalog import Catalog, StoredLists, Version, publish
+from shardio.catalog import Base, Catalog, StoredLists, Version, publish
 from shardio.errors import CommitConflictError
 from shardio.metadata import Manifest
 
@@ -61,4 +61,4 @@ def commit_change(
         latest = catalog.load()
         follow(latest)
         return latest
-    return publish(catalog, follow, seen=seen.number, keys=keys, lists=lists)
+    return publish(catalog, follow, bases=[Base.of(seen)], keys=keys, lists=lists)

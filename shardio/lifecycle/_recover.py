@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from shardio.catalog import Catalog, StoredLists, Version, complete_tasks, find_safe_work, publish
+from shardio.catalog import Base, Catalog, StoredLists, Version, complete_tasks, find_safe_work, publish
 from shardio.errors import CommitConflictError, FormatError, SchemaError, ShardioError
 from shardio.lifecycle._repair_metadata import Metadata, entries_of
 from shardio.metadata import (
@@ -277,7 +277,7 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
         )
 
     keys = [entry.key for session in sessions for entry in session.entries]
-    return publish(unhinted, build, seen=base.number if base else 0, keys=keys, lists=lists)
+    return publish(unhinted, build, bases=[Base.of(base)], keys=keys, lists=lists)
 
 
 def _first(sessions: list[_Session]) -> Manifest:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio.arguments import options_by_root
-from shardio.catalog import Catalog, StoredLists, Version, forget_session, writer_name
+from shardio.catalog import Base, Catalog, StoredLists, Version, forget_session, writer_name
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
 from shardio.lifecycle._targets import TargetShard, shards_of
@@ -161,7 +161,7 @@ def rewriting_task(catalog: Catalog, session: str, number: int, base_version: in
         schema=None,
         metadata={},
         mode="append",
-        base_version=base_version,
+        base=Base(base_version),
     )
     try:
         yield task

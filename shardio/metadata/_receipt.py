@@ -45,7 +45,8 @@ class Receipt:
         splits: by name; a split without rows is absent.
         schema, metadata: what the writer was given.
         mode: "create", "append" or "overwrite".
-        base_version: the latest version when the task began; 0 for none.
+        base_version, base_sha256: the latest version when the task began, and the SHA-256 of its manifest (32
+            bytes, or empty where it is not known); 0 for no dataset.
         sequence, previous: of an incomplete receipt, the number of its one shard and the attempt that stored
             the shard before; its `splits` count all shards up to this one.
         items_sha256: what tells the items of this task from others, 32 bytes; empty where it is not said.
@@ -64,6 +65,7 @@ class Receipt:
     sequence: int = 0
     previous: str = ""
     items_sha256: bytes = b""
+    base_sha256: bytes = b""
 
     def seal(self, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
         """Return its sealed bytes.

@@ -312,7 +312,7 @@ class SplitReceipt(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., frames_crc32c: _Optional[int] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("format_version", "session", "task", "attempt", "complete", "shards", "splits", "schema", "metadata_json", "mode", "base_version", "sequence", "previous", "items_sha256")
+    __slots__ = ("format_version", "session", "task", "attempt", "complete", "shards", "splits", "schema", "metadata_json", "mode", "base_version", "sequence", "previous", "items_sha256", "base_sha256")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -327,6 +327,7 @@ class Receipt(_message.Message):
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     ITEMS_SHA256_FIELD_NUMBER: _ClassVar[int]
+    BASE_SHA256_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     session: str
     task: int
@@ -341,4 +342,5 @@ class Receipt(_message.Message):
     sequence: int
     previous: str
     items_sha256: bytes
-    def __init__(self, format_version: _Optional[int] = ..., session: _Optional[str] = ..., task: _Optional[int] = ..., attempt: _Optional[str] = ..., complete: bool = ..., shards: _Optional[_Union[ShardList, _Mapping]] = ..., splits: _Optional[_Iterable[_Union[SplitReceipt, _Mapping]]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., metadata_json: _Optional[bytes] = ..., mode: _Optional[str] = ..., base_version: _Optional[int] = ..., sequence: _Optional[int] = ..., previous: _Optional[str] = ..., items_sha256: _Optional[bytes] = ...) -> None: ...
+    base_sha256: bytes
+    def __init__(self, format_version: _Optional[int] = ..., session: _Optional[str] = ..., task: _Optional[int] = ..., attempt: _Optional[str] = ..., complete: bool = ..., shards: _Optional[_Union[ShardList, _Mapping]] = ..., splits: _Optional[_Iterable[_Union[SplitReceipt, _Mapping]]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., metadata_json: _Optional[bytes] = ..., mode: _Optional[str] = ..., base_version: _Optional[int] = ..., sequence: _Optional[int] = ..., previous: _Optional[str] = ..., items_sha256: _Optional[bytes] = ..., base_sha256: _Optional[bytes] = ...) -> None: ...

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from shardio.arguments import checked_options
-from shardio.catalog import Version, commit_receipts, find_safe_work, writer_name
+from shardio.catalog import Base, Version, commit_receipts, find_safe_work, writer_name
 from shardio.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
@@ -168,12 +168,11 @@ class DatasetWriter(AtomicWriter):
         self._as_it_is = bytes if schema is None and self.schema is None else None
         self._commit = commit
         self._splits: dict[str, OpenSplit] = {}
-        self._base_version = base.number if base else 0
         appended = base.manifest.splits if base is not None and mode == "append" else ()
         self._base_splits = frozenset(total.name for total in appended)
         self._task = Task(
             self._catalog, session=self.session, task=naming.check_task(task), schema=self.schema,
-            metadata=dict(metadata or {}), mode=mode, base_version=self._base_version,
+            metadata=dict(metadata or {}), mode=mode, base=Base.of(base),
         )  # fmt: skip
         # Made last, for it makes a folder, and nothing is touched where an option makes no sense.
         self._options = ShardOptions(
@@ -404,9 +403,7 @@ class DatasetWriter(AtomicWriter):
             receipt = self._task.complete()
             committing = self._commit
             if self._commit:
-                self._version = commit_receipts(
-                    self._catalog, [receipt], mode=self.mode, base_version=self._base_version
-                )
+                self._version = commit_receipts(self._catalog, [receipt], mode=self.mode)
         except BaseException as error:
             # A commit whose outcome is unknown may have happened: its shards must stay.
             self._abandon(error, keep_shards=committing and not isinstance(error, CommitConflictError))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shardio.catalog import Catalog, SafeWork
+from shardio.catalog import Base, Catalog, SafeWork
 from shardio.errors import CommitConflictError, FormatError, StorageError
 from shardio.metadata import Receipt, Schema, ShardEntry, ShardTable, SplitReceipt, encode_metadata, naming
 from shardio.storage import Uploads
@@ -27,7 +27,7 @@ class Task:
     Args:
         catalog: of the dataset.
         session, task: whose shards they are.
-        schema, metadata, mode, base_version: what its receipts say beside them; see `Receipt`.
+        schema, metadata, mode, base: what its receipts say beside them; see `Receipt`.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Task:
         schema: Schema | None,
         metadata: Mapping[str, Any],
         mode: str,
-        base_version: int,
+        base: Base,
     ) -> None:
         encode_metadata(metadata)
         self._store = catalog.store
@@ -54,7 +54,8 @@ class Task:
             schema=schema,
             metadata=metadata,
             mode=mode,
-            base_version=base_version,
+            base_version=base.number,
+            base_sha256=base.sha256,
         )
         self._uploads = Uploads()
         # Begun are all shards handed over; safe are those that are stored, and all before them too.

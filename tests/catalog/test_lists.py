@@ -37,7 +37,7 @@ def append(catalog: Catalog, count: int, session: str | None = None) -> Version:
         splits={"train": SplitReceipt(count, 0)}, schema=None, metadata={}, mode="append",
         base_version=base.number if base else 0,
     )  # fmt: skip
-    return commit_receipts(catalog, [receipt], mode="append", base_version=receipt.base_version)
+    return commit_receipts(catalog, [receipt], mode="append")
 
 
 @settings(max_examples=max(12, settings().max_examples // 10), deadline=None)

@@ -157,9 +157,8 @@ def test_verify_reads_json_as_the_reader_does(tmp_path, schema) -> None:
     path.write_bytes(b'{"a": 1}\nno json\n{"a": NaN}\n')
     shardio_indexer.adopt(path, schema=False)
     assert shardio.verify(tmp_path).ok
-    commit_shards(
-        Catalog(connect(str(tmp_path))), Changeset(additions=[], schema=schema, replaces=True), seen=1
-    )
+    catalog = Catalog(connect(str(tmp_path)))
+    commit_shards(catalog, Changeset(additions=[], schema=schema, replaces=True), base=catalog.latest())
     report = shardio.verify(tmp_path)
     assert [(finding.kind, finding.row, finding.row_stop) for finding in report.findings] == [
         ("record", 1, 3)

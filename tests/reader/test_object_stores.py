@@ -209,7 +209,7 @@ def large(server: FaultServer, birds: pathlib.Path, tmp_path: pathlib.Path) -> F
         mode="append",
         base_version=1,
     )
-    commit_receipts(catalog, [receipt], mode="append", base_version=1)
+    commit_receipts(catalog, [receipt], mode="append")
     server.load(tmp_path / "birds", "/bucket/birds")
     return server
 

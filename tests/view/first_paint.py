@@ -56,7 +56,7 @@ def large(records: int = 1_000_000) -> Iterator[tuple[str, dict[str, Any], Proxy
             splits={"train": SplitReceipt(SHARDS * records, 0)},
             schema=version.manifest.schema,
         )
-        commit_receipts(Catalog(store), [receipt], mode="create", base_version=0)
+        commit_receipts(Catalog(store), [receipt], mode="create")
         yield url, s3.options_for(relay.url), relay
 
 
