@@ -140,7 +140,6 @@ strace:
 $(STAMPS)/dev: $(SOURCES)
 	@echo "installing shardio and what its tests need into $(VENV)"
 	@.ci/install $(VENV) -c constraints.txt -e '.[dev]'
-	@$(PY) -c 'from shardio import kernels; print("kernels in use:", kernels.IMPLEMENTATION)'
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/demo: $(SOURCES)

@@ -1,7 +1,6 @@
-"""Build the compiled half of `shardio.kernels`, and one file of `shardio.storage`; find the packages.
+"""Compile `shardio.kernels` and one file of `shardio.storage`; find the packages.
 
-Where there is no C compiler, nothing is built. Everything else is in pyproject.toml, which cannot find
-packages and rename a folder at once.
+Everything else is in pyproject.toml, which cannot find packages and rename a folder at once.
 """
 
 from __future__ import annotations
@@ -18,21 +17,35 @@ from typing import Any
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
+from setuptools.errors import BaseError, CCompilerError
 
 FOLDER = Path("shardio/kernels/_compiled")
-SOURCES = [*sorted(FOLDER.glob("_[a-z]*.py")), Path("shardio/storage/_pread.py")]
+SOURCES = sorted(FOLDER.glob("_[a-z]*.py"))
+if os.name == "posix":
+    SOURCES.append(Path("shardio/storage/_pread.py"))  # system calls that Windows does not have
 # What Cython would put into every module that has a typed view is one module: it would be most of the C.
 SHARED = FOLDER / "_cyutility.c"
+NO_COMPILER = (
+    "Building shardio from source needs a C compiler and the headers of Python: install them (Debian and "
+    "Ubuntu: `apt install gcc python3-dev`; macOS: `xcode-select --install`; Windows: the Build Tools for "
+    "Visual Studio), or install a wheel with `pip install --only-binary shardio shardio`"
+)
 
 
 def extensions() -> list[Extension]:
-    """Return one optional extension per Cython source; none without Cython or on a big-endian host."""
+    """Return one extension per Cython source.
+
+    Raises:
+        SystemExit: shardio can't be built here.
+    """
+    if sys.byteorder != "little":
+        raise SystemExit(
+            "shardio needs a little-endian processor: its formats are read without swapping bytes"
+        )
     try:
         from Cython.Build import cythonize
     except ImportError:
-        return []
-    if sys.byteorder != "little":
-        return []
+        raise SystemExit("building shardio needs Cython 3.1 or later: pip install 'Cython>=3.1'") from None
     # Debugging symbols would be most of the wheel.
     flags = [] if os.name == "nt" else ["-O3", "-g0"]
     modules = [
@@ -44,15 +57,12 @@ def extensions() -> list[Extension]:
         )
         for source in [*SOURCES, SHARED]
     ]
-    built: list[Extension] = cythonize(
+    extensions: list[Extension] = cythonize(
         modules,
         build_dir="build/cython",
         shared_utility_qualified_name=".".join(SHARED.with_suffix("").parts),
     )
-    # Set here, because cythonize makes new extensions and forgets it.
-    for module in built:
-        module.optional = True
-    return built
+    return extensions
 
 
 def packages() -> list[str]:
@@ -85,6 +95,17 @@ class BuildWhatChanged(build_ext):
 
     Environments that share a checkout share these files: the second of one Python compiles nothing.
     """
+
+    def run(self) -> None:
+        """Compile all modules.
+
+        Raises:
+            SystemExit: a module can't be compiled; says what to install.
+        """
+        try:
+            super().run()
+        except (BaseError, CCompilerError) as error:
+            raise SystemExit(f"{NO_COMPILER} ({error})") from None
 
     def build_extension(self, ext: Extension) -> None:
         """Compile one module, or take the one that is there."""

@@ -126,7 +126,6 @@ def main() -> None:
     show("tar, samples of 3 members", path.stat().st_size, own, "tarfile", peer)
     path.unlink()
     print(f"most memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
-    print(f"kernels: {kernels.IMPLEMENTATION}")
 
 
 if __name__ == "__main__":

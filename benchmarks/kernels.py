@@ -112,11 +112,10 @@ def make(folder: Path, records: int) -> dict[str, float]:
 
 
 def measure_shardio(folder: Path, records: int) -> dict[str, float]:
-    """Parse, read and slice by every implementation that is here."""
+    """Parse and read."""
     import numpy as np
 
     from shardio import kernels
-    from shardio.kernels import _reference
     from shardio.v1 import example_pb2
 
     features = [
@@ -128,10 +127,10 @@ def measure_shardio(folder: Path, records: int) -> dict[str, float]:
     starts = np.concatenate([[0], stops[:-1]]) + 12
     stops = stops - 4
 
-    def parse(module: Any, rows: int) -> None:
-        for row in range(0, rows, BATCH):
-            part = slice(row, min(row + BATCH, rows))
-            module.parse_examples(kernels.Records(data, starts[part], stops[part]), features)
+    def parse() -> None:
+        for row in range(0, records, BATCH):
+            part = slice(row, min(row + BATCH, records))
+            kernels.parse_examples(kernels.Records(data, starts[part], stops[part]), features)
 
     few = min(records, 20_000)
     payloads = kernels.slice_records(data, starts, stops)
@@ -162,9 +161,8 @@ def measure_shardio(folder: Path, records: int) -> dict[str, float]:
         assert not rest
 
     return {
-        f"parse, {kernels.IMPLEMENTATION}": best(lambda: parse(kernels, records), records),
-        f"parse lists of bytes, {kernels.IMPLEMENTATION}": best(parse_lists, records),
-        "parse, reference": best(lambda: parse(_reference, few), few, 2),
+        "parse": best(parse, records),
+        "parse lists of bytes": best(parse_lists, records),
         "parse, protobuf to NumPy": best(parse_messages, few, 2),
         "read, verify, parse from disk": best(from_disk, records),
     }

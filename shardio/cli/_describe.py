@@ -200,16 +200,10 @@ def system_facts() -> dict[str, str | int | None]:
     from importlib.metadata import PackageNotFoundError, version as version_of
 
     import shardio
-    from shardio import codecs, kernels
-    from shardio.storage import READS_COMPILED
+    from shardio import codecs
 
-    missing = kernels.MISSING
-    if kernels.IMPLEMENTATION == "compiled" and not READS_COMPILED:
-        missing += ("read_ranges",)
-    without = f", without {', '.join(missing)}" if missing else ""
     facts: dict[str, str | int | None] = {
         "shardio": shardio.__version__,
-        "kernels": kernels.IMPLEMENTATION + without,
         "jpeg_decoder": codecs.image_decoder(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),

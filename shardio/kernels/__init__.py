@@ -1,16 +1,11 @@
-"""The hot loops over bytes: pure functions, compiled where possible, one meaning in both implementations.
+"""The hot loops over bytes: pure functions in C, by Cython.
 
 Checksums and frames of TFRecord, records out of a buffer, tf.train.Example by the batch, orders of random
 words, images in another size.  Nothing here does I/O or keeps state; everything that takes long releases the
-interpreter lock where it is compiled.
-
-`IMPLEMENTATION` says which one is in use: `"compiled"` (Cython) or `"reference"` (NumPy, crc32c, protobuf,
-Pillow). `MISSING` names the functions of a compiled tree that are the reference's, as they were not compiled.
+GIL.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from shardio.kernels._arguments import (
     MAX_RECORD as MAX_RECORD,
@@ -20,6 +15,46 @@ from shardio.kernels._arguments import (
     Scan as Scan,
 )
 from shardio.kernels._checksums import crc32c as crc32c, mask_crc as mask_crc
+from shardio.kernels._compiled._blocks import (
+    MappedRecords as MappedRecords,
+    OpenBlock as OpenBlock,
+    ShardIndex as ShardIndex,
+    cut_frames as cut_frames,
+    take_frames as take_frames,
+)
+from shardio.kernels._compiled._encode import (
+    encode_example as encode_example,
+    encode_sequence_example as encode_sequence_example,
+    pack_list as pack_list,
+)
+from shardio.kernels._compiled._frames import (
+    FrameBuffer as FrameBuffer,
+    check_frames as check_frames,
+    crc32c_joined as crc32c_joined,
+    crc32c_many as crc32c_many,
+    encode_frames as encode_frames,
+    scan_frames as scan_frames,
+)
+from shardio.kernels._compiled._images import resize_image as resize_image
+from shardio.kernels._compiled._orders import (
+    interleave as interleave,
+    permute as permute,
+    shuffle_ranges as shuffle_ranges,
+)
+from shardio.kernels._compiled._parse import (
+    parse_examples as parse_examples,
+    parse_sequence_examples as parse_sequence_examples,
+)
+from shardio.kernels._compiled._slices import (
+    gather as gather,
+    gather_fixed as gather_fixed,
+    gather_from as gather_from,
+    gather_into as gather_into,
+    gather_rows as gather_rows,
+    partition_frames as partition_frames,
+    slice_records as slice_records,
+    slice_rows as slice_rows,
+)
 from shardio.kernels._features import (
     Column as Column,
     FeatureRequest as FeatureRequest,
@@ -34,18 +69,3 @@ from shardio.kernels._interleaving import (
     InterleavingState as InterleavingState,
     Network as Network,
 )
-
-# The reference carries the types and the documentation of both.
-from shardio.kernels._reference import *  # noqa: F403 - it lists the names once
-
-if TYPE_CHECKING:
-    IMPLEMENTATION: str
-    MISSING: tuple[str, ...]
-else:
-    try:
-        from shardio.kernels._compiled import *  # noqa: F403 - the same names
-        from shardio.kernels._compiled import MISSING
-
-        IMPLEMENTATION = "compiled"
-    except ImportError:
-        IMPLEMENTATION, MISSING = "reference", ()

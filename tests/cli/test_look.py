@@ -61,10 +61,9 @@ def test_info_of_a_shard(run: Run, plain: Path) -> None:
 def test_info_of_the_system(run: Run) -> None:
     facts = run("info", "--system", "--json").document
     assert facts["shardio"] == shardio.__version__
-    assert facts["kernels"] == kernels.IMPLEMENTATION
     assert facts["jpeg_decoder"] in ("simplejpeg", "Pillow")
     assert facts["numpy"]
-    assert kernels.IMPLEMENTATION in run("info", "--system").out
+    assert shardio.__version__ in run("info", "--system").out
 
 
 def test_the_cache(run: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every test of the kernels runs on every implementation that is here, through the same names."""
+"""Every test of the kernels runs on the kernels and on the reference that they are compared with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import pytest
 from tests.kernels.differential import IMPLEMENTATIONS
 
 
-@pytest.fixture(params=IMPLEMENTATIONS, ids=lambda module: module.__name__.rpartition("._")[2])
+@pytest.fixture(params=IMPLEMENTATIONS, ids=lambda module: module.__name__.rpartition(".")[2])
 def kernels(request: pytest.FixtureRequest) -> ModuleType:
     return request.param

@@ -12,16 +12,14 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
+from shardio import kernels
 from shardio.errors import FormatError
-from shardio.kernels import IMPLEMENTATION, Column, FeatureRequest, Parsed, _reference
+from shardio.kernels import Column, FeatureRequest, Parsed
+from tests.kernels import reference
 from tests.kernels.messages import Writer, description, mutate
 
-# The compiled one is in the list wherever `shardio.kernels` uses it.
-IMPLEMENTATIONS: list[ModuleType] = [_reference]
-if IMPLEMENTATION == "compiled":
-    from shardio.kernels import _compiled
-
-    IMPLEMENTATIONS.append(_compiled)
+# What is right comes first.
+IMPLEMENTATIONS: list[ModuleType] = [reference, kernels]
 
 
 def plain(column: Column) -> dict[str, Any]:
@@ -37,19 +35,19 @@ def plain(column: Column) -> dict[str, Any]:
         assert column.stops is not None
         starts, stops = column.starts, column.stops
         fields["shape"] = (str(starts.dtype), str(stops.dtype), starts.shape, stops.shape)
-        fields["values"] = _reference.slice_records(column.source, starts.ravel(), stops.ravel())
+        fields["values"] = reference.slice_records(column.source, starts.ravel(), stops.ravel())
     return fields
 
 
 def outcome(
-    kernels: ModuleType, records: Any, features: list[FeatureRequest], lists: list[FeatureRequest] | None
+    module: ModuleType, records: Any, features: list[FeatureRequest], lists: list[FeatureRequest] | None
 ) -> Any:
     """Parse, and return values, the mismatch or the row that was refused."""
     try:
         if lists is None:
-            parsed: Parsed = kernels.parse_examples(records, features)
+            parsed: Parsed = module.parse_examples(records, features)
         else:
-            parsed = kernels.parse_sequence_examples(records, features, lists)
+            parsed = module.parse_sequence_examples(records, features, lists)
     except FormatError as error:
         return ("refused", error.row)
     if parsed.mismatch is not None:
@@ -77,8 +75,8 @@ def main(count: int, seed: int) -> None:
     done = 0
     while done < count:
         records, features, lists = draw(random)
-        expected = outcome(_reference, records, features, lists)
-        found = outcome(IMPLEMENTATIONS[1], records, features, lists)
+        expected = outcome(reference, records, features, lists)
+        found = outcome(kernels, records, features, lists)
         if expected != found:
             print("DIFFERENT", seed, records, features, lists, expected, found, sep="\n")
             raise SystemExit(1)

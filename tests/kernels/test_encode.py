@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import struct
-import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from shardio.kernels import FeatureRequest, encode_sequence_example
+from shardio.kernels._compiled import _encode
 from shardio.v1 import example_pb2
+from tests.kernels import reference
 from tests.kernels.differential import IMPLEMENTATIONS, plain
 from tests.kernels.messages import INTEGERS, WORDS
 
@@ -194,9 +195,7 @@ def test_names_are_text_and_ints_have_64_bits(kernels) -> None:
 
 
 def test_messages_beyond_protobufs_limit_are_refused(kernels, monkeypatch) -> None:
-    for name in ("_reference", "_compiled"):
-        module = sys.modules.get(f"shardio.kernels.{name}._encode")
-        if module is not None:
-            monkeypatch.setattr(module, "MAX_MESSAGE", 1000)
+    for module in (_encode, reference._encode):
+        monkeypatch.setattr(module, "MAX_MESSAGE", 1000)
     with pytest.raises(ValueError, match="the record would take"):
         kernels.encode_example({"a": b"x" * 1000})

@@ -6,7 +6,6 @@ import base64
 import json
 import random
 import struct
-import sys
 import zlib
 from pathlib import Path
 
@@ -15,6 +14,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shardio import kernels as public
+from shardio.kernels._compiled import _frames
+from tests.kernels import reference
 from tests.kernels.differential import IMPLEMENTATIONS
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tensorflow"
@@ -123,14 +124,11 @@ def test_crc32c_is_right_at_every_length_and_place(kernels, instruction, wide) -
     data = random.Random(1).randbytes(9000)
     starts = np.array([*range(20), *([3] * 60), *([5] * 900)])
     stops = np.array([20 + 441 * k for k in range(20)] + [3 + 150 * k for k in range(60)] + [*range(5, 905)])
-    module = sys.modules.get("shardio.kernels._compiled._frames")
-    if module is not None:
-        module.use_instruction(instruction, wide)
+    _frames.use_instruction(instruction, wide)
     try:
         found = kernels.crc32c_many(data, starts, stops)
     finally:
-        if module is not None:
-            module.use_instruction(True, True)
+        _frames.use_instruction(True, True)
     assert found.dtype == np.uint32
     expected = [public.crc32c(data[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
     assert found.tolist() == expected
@@ -167,10 +165,8 @@ def test_no_payloads_make_no_frames(kernels) -> None:
 
 
 def test_frames_that_no_u32_could_point_into_are_refused(kernels, monkeypatch) -> None:
-    for name in ("_reference", "_compiled"):
-        module = sys.modules.get(f"shardio.kernels.{name}._frames")
-        if module is not None:
-            monkeypatch.setattr(module, "MAX_BLOCK", 40)
+    for module in (_frames, reference._frames):
+        monkeypatch.setattr(module, "MAX_BLOCK", 40)
     assert len(kernels.encode_frames([b"x" * 24])[0]) == 40
     with pytest.raises(ValueError, match="take 41 bytes"):
         kernels.encode_frames([b"x" * 25])

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Blocks and records of one shard by its index: see `_reference`.
+"""Blocks and records of one shard by its index, compared before they are returned.
 
 A mapped block is compared with its checksum and cut while it is still in the processor's cache. Cutting a
 record is work for the processor and not for the memory, so the next block is asked for meanwhile.
@@ -57,6 +57,26 @@ Ends = cython.typedef(cython.pointer(uint32_t))
 @cython.final
 @cython.cclass
 class ShardIndex:
+    """The columns of the index of one shard, and what makes its blocks true; safe to share among threads.
+
+    They are not copied, and may be a map of a file: what is used of them is compared before.
+
+    Args:
+        block_stops, block_row_stops: uint64[blocks], stored bytes and rows in each block and all before it.
+        block_sizes: uint32[blocks], decoded bytes of each block.
+        frame_crcs: uint32[blocks], CRC-32C of each block's part of `frame_stops`.
+        frame_stops: uint32[rows], end of each frame in its block; None where a block's part comes with it.
+        record_crcs: uint32[rows], masked CRC-32C of each payload; None where the index has none.
+        block_record_crcs: uint32[blocks], CRC-32C of each block's part of them.
+        block_crcs: uint32[blocks], CRC-32C of stored bytes; None where these are not compared.
+        bounds: bytes of a frame before its payload and behind it (-1 for the end of a line, if it has one),
+            and the least of a whole frame.
+        decode: from a block's stored bytes and its size to its decoded bytes; None where these are the same.
+
+    Raises:
+        ValueError: lengths do not fit each other.
+    """
+
     table: Columns
     _held: object
     _decode: object
@@ -109,6 +129,7 @@ class ShardIndex:
             self.table.block_crcs = cython.address(column[0])
 
     def has_right_frames(self):
+        """Tell whether the ends of all frames are here, and are those that the head means."""
         table: Table = cython.address(self.table)
         block: cython.Py_ssize_t
         first: int64_t = 0
@@ -122,6 +143,18 @@ class ShardIndex:
         return right
 
     def open_block(self, number: cython.Py_ssize_t, buffer, start: int64_t = 0, frames=None):
+        """Return a block, decoded; None where it, or its part of the index, is not what the head says.
+
+        Args:
+            number: of the block.
+            buffer: that its stored bytes are in.
+            start: where they begin there.
+            frames: its part of `frame_stops`; None for that of the index.
+
+        Raises:
+            IndexError: there is no such block.
+            CorruptBlockError, StorageError: what `decode` raises.
+        """
         table: Table = cython.address(self.table)
         if number < 0 or number >= table.blocks:
             raise no_block(number, table.blocks)
@@ -185,6 +218,15 @@ def _stored_fits(data: Bytes, size: int64_t, expected: uint32_t) -> cython.bint:
 @cython.final
 @cython.cclass
 class OpenBlock:
+    """A block that was compared and decoded, of the rows from `first_row` on.
+
+    Attributes:
+        buffer: that its decoded bytes are in.
+        base: where they begin there.
+        first_row: number of its first row in the shard.
+        edges: uint32[rows + 1], where each frame begins in the decoded bytes, and where the last one stops.
+    """
+
     buffer = cython.declare(object, visibility="readonly")
     first_row = cython.declare(int64_t, visibility="readonly")
     base = cython.declare(int64_t, visibility="readonly")
@@ -201,6 +243,7 @@ class OpenBlock:
 
     @property
     def nbytes(self):
+        """Bytes that it takes, with its buffer."""
         return self.size + 4 * (self.rows + 1)
 
     @property
@@ -226,12 +269,18 @@ class OpenBlock:
         return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.data + start), self._stop(k) - start)
 
     def payload(self, row: int64_t):
+        """Return the payload of a row of the shard.
+
+        Raises:
+            IndexError: it is not in this block.
+        """
         k: int64_t = row - self.first_row
         if k < 0 or k >= self.rows:
             raise no_row(row, self.first_row + self.rows)
         return self._payload(k)
 
     def payloads(self, first: int64_t, stop: int64_t):
+        """Return the payloads of those of the rows `first .. stop - 1` that are in this block."""
         low: int64_t = max(first - self.first_row, 0)
         high: int64_t = min(stop - self.first_row, self.rows)
         found: list = PyList_New(max(high - low, 0))
@@ -244,6 +293,11 @@ class OpenBlock:
         return found
 
     def take(self, rows):
+        """Return the payloads of some rows of the shard, in the order given.
+
+        Raises:
+            IndexError: one of them is not in this block.
+        """
         wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
         found: list = []
         k: cython.Py_ssize_t
@@ -254,6 +308,11 @@ class OpenBlock:
         return found
 
     def places(self, first: int64_t, stop: int64_t):
+        """Return where the payloads of those of the rows `first .. stop - 1` that are in this block are.
+
+        Returns:
+            int64[2, rows], starts and stops in `buffer`.
+        """
         low: int64_t = max(first - self.first_row, 0)
         high: int64_t = min(stop - self.first_row, self.rows)
         count: int64_t = max(high - low, 0)
@@ -281,6 +340,15 @@ def _block(buffer):
 
 
 def cut_frames(frames, crcs):
+    """Return the payloads of frames; None where one is not right, or its payload not the one that is meant.
+
+    Args:
+        frames: the bytes of each.
+        crcs: uint32[n], masked CRC-32C of each payload.
+
+    Raises:
+        ValueError: there are not as many checksums as frames.
+    """
     expected: cython.const[uint32_t][::1] = np.ascontiguousarray(crcs, np.uint32)
     count: cython.Py_ssize_t = len(frames)
     if expected.shape[0] != count:
@@ -309,6 +377,22 @@ def _put(records: list, place: cython.Py_ssize_t, frame: Bytes, size: int64_t):
 @cython.final
 @cython.cclass
 class MappedRecords:
+    """Records of one mapped shard of TFRECORD frames without compression; safe to share among threads.
+
+    A block is compared as a whole, once; or the index's part of it is, once, and each frame whenever it is
+    read: its length, both of its checksums, and that its payload's is the one that the index holds, so that a
+    frame that was swapped with another is found.
+
+    Args:
+        buffer: the shard. It is not copied.
+        index: of the shard, with `frame_stops`.
+        seen: one byte a block, not 0 once all of it was compared; written here, and others write it, too.
+        alone: frames may be compared by the index's checksums of the records.
+
+    Attributes:
+        opened: how many blocks were compared here.
+    """
+
     opened = cython.declare(cython.Py_ssize_t, visibility="readonly")
     _data: cython.const[cython.uchar][::1]
     _index: ShardIndex
@@ -328,6 +412,13 @@ class MappedRecords:
         self.opened = 0
 
     def take(self, first: cython.Py_ssize_t, stop: cython.Py_ssize_t):
+        """Return the payloads of the rows `first .. stop - 1`; None where one of their blocks is not right.
+
+        Blocks that were not compared before are. The caller finds out what is wrong.
+
+        Raises:
+            IndexError: one of the rows is not there.
+        """
         table: Table = cython.address(self._index.table)
         if first < 0 or stop > table.rows:
             raise no_row(first if first < 0 else stop - 1, table.rows)
@@ -357,6 +448,11 @@ class MappedRecords:
         return records
 
     def compare(self, blocks):
+        """Compare blocks, where they were not compared before; return the first that is not right, or -1.
+
+        Raises:
+            IndexError: one of them is not there.
+        """
         table: Table = cython.address(self._index.table)
         wanted: cython.const[int64_t][::1] = as_offsets(blocks, "blocks")
         k: cython.Py_ssize_t
@@ -374,6 +470,11 @@ class MappedRecords:
         return -1
 
     def places(self, rows):
+        """Return where payloads of rows are, int64[2, rows]; None where a block of them was not compared.
+
+        Raises:
+            IndexError: one of the rows is not there.
+        """
         table: Table = cython.address(self._index.table)
         wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
         found = np.empty((2, wanted.shape[0]), np.int64)
@@ -391,6 +492,11 @@ class MappedRecords:
         return found
 
     def record(self, row: cython.Py_ssize_t):
+        """Return one payload; None where it was not compared and cannot be, or is not right.
+
+        Raises:
+            IndexError: there is no such row.
+        """
         table: Table = cython.address(self._index.table)
         if row < 0 or row >= table.rows:
             raise no_row(row, table.rows)
@@ -412,6 +518,11 @@ class MappedRecords:
         return PyBytes_FromStringAndSize(cython.cast(cython.p_char, frame + HEAD), length)
 
     def records(self, rows):
+        """Return the payloads of some rows, in the order given; None where `record` returns None for any.
+
+        Raises:
+            IndexError: one of them is not there.
+        """
         wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
         count: cython.Py_ssize_t = wanted.shape[0]
         table: Table = cython.address(self._index.table)
@@ -478,6 +589,12 @@ class MappedRecords:
         return True
 
     def find(self, rows, near: int64_t):
+        """Return where rows are; None where they do not ascend, or their part of the index is not right.
+
+        Args:
+            rows: int64, each greater than the one before.
+            near: bytes that may be between two frames that are read by one call.
+        """
         wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
         count: cython.Py_ssize_t = wanted.shape[0]
         if not count:
@@ -703,6 +820,25 @@ def _take(
 
 
 def take_frames(buffer, starts, lengths, crcs, out):
+    """Compare frames, and copy their payloads one after another to `out`, which they fill.
+
+    `out` may be memory of the buffer, if no payload goes to where a frame is that comes after it.
+
+    Args:
+        buffer: any contiguous buffer.
+        starts: int64[n], where frames begin in it.
+        lengths: int64[n], bytes of their payloads.
+        crcs: uint32[n], masked CRC-32C of each payload; None where nothing is to be compared.
+        out: writable uint8.
+
+    Returns:
+        False where a frame has another length, or one of its checksums, or that of its payload, is another;
+        `out` then holds anything.
+
+    Raises:
+        IndexError: a frame leaves the buffer.
+        ValueError: `out` has another size, or there are not as many checksums as frames.
+    """
     data: cython.const[cython.uchar][::1] = as_bytes(buffer)
     first_, sizes_ = as_offsets(starts, "starts"), as_offsets(lengths, "lengths")
     first: cython.const[int64_t][::1] = first_

@@ -20,3 +20,4 @@ cdef Py_ssize_t field_size(Py_ssize_t size) noexcept nogil
 cdef Py_ssize_t _values_size(Source* source) noexcept nogil
 cdef Place _put_values(Place out, Source* source) noexcept nogil
 cdef Place _put_entry(Place out, Source* source) noexcept nogil
+cdef Place _put_feature(Place out, Source* source) noexcept nogil

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""tf.train.Example written, compiled: the same functions as in `_reference`.
+"""Encode tf.train.Example and SequenceExample: what protobuf writes in deterministic mode, byte for byte.
 
 A record is measured and then written, from the first byte to the last. A length stands before what it
 measures, so every part is measured twice: once for the size of the whole, which keeps what is dear to
@@ -17,7 +17,7 @@ from cython.cimports.cpython.unicode import PyUnicode_CheckExact
 from cython.cimports.libc.math import isinf
 from cython.cimports.libc.stdint import int64_t, uint64_t
 from cython.cimports.libc.stdlib import calloc, free
-from cython.cimports.libc.string import memcpy
+from cython.cimports.libc.string import memcpy, memset
 from cython.cimports.shardio.kernels._compiled._encode import Place, Source
 from cython.cimports.shardio.kernels._compiled._memory import address_of
 
@@ -120,8 +120,11 @@ def _put_entry(out, source):
     out += source.name_size
     if source.kind == 0:
         return _put_head(out, 0x12, 0)
-    out = _put_head(out, 0x12, field_size(listed))
-    out = _put_head(out, source.kind << 3 | 2, listed)
+    return _put_feature(_put_head(out, 0x12, field_size(listed)), source)
+
+
+def _put_feature(out, source):
+    out = _put_head(out, source.kind << 3 | 2, _list_size(source.kind, source.size))
     if source.kind != 1 and source.size:
         out = _put_head(out, 0x0A, source.size)
     return _put_values(out, source)
@@ -181,6 +184,18 @@ def _as_bytes(items: list, text: cython.bint) -> list:
 
 
 def pack_list(kind: str, size, items: list):
+    """Return a list of plain values in the form that `encode_example` takes at once.
+
+    Args:
+        kind: "float", "int64", "bytes", or "text", which becomes bytes.
+        size: how many items there must be; None for any number.
+        items: the values.
+
+    Returns:
+        An opaque tuple; None where a value is of another type than float, int, bytes or str exactly, does not
+        fit into 32 bits of a float or 64 of an int, or has no UTF-8, and where there are more items or fewer.
+        Of bytes subclasses are taken, too.
+    """
     number: cython.Py_ssize_t
     count: cython.Py_ssize_t = len(items)
     length: cython.Py_ssize_t = 0
@@ -229,6 +244,16 @@ def pack_list(kind: str, size, items: list):
 
 
 def encode_example(values):
+    """Encode one tf.train.Example, features in the order of their names.
+
+    Args:
+        values: by feature name an int, float or bytes; a list of bytes; an int64 or float32 array, all
+            of whose values are taken in C order; what `pack_list` returns; or None for a feature of no kind.
+
+    Raises:
+        TypeError: a value of another type.
+        OverflowError: an int does not fit into 64 bits.
+    """
     names: list = sorted(values)
     count: cython.Py_ssize_t = len(names)
     kept: list = []
@@ -262,3 +287,51 @@ def encode_example(values):
     finally:
         free(sources)
     return record
+
+
+@cython.cfunc
+def _field(tag: cython.uchar, body: bytes) -> bytes:
+    """Return a length-delimited field."""
+    size: cython.Py_ssize_t = len(body)
+    field: bytes = PyBytes_FromStringAndSize(cython.NULL, field_size(size))
+    out: Place = _put_head(cython.cast(Place, PyBytes_AS_STRING(field)), tag, size)
+    memcpy(out, PyBytes_AS_STRING(body), size)
+    return field
+
+
+@cython.cfunc
+def _feature(value) -> bytes:
+    """Encode one Feature."""
+    source: Source
+    memset(cython.address(source), 0, cython.sizeof(Source))
+    kept: list = []
+    _take(cython.address(source), value, kept)
+    if source.kind == 0:
+        return b""
+    source.size = _values_size(cython.address(source))
+    size: cython.Py_ssize_t = field_size(_list_size(source.kind, source.size))
+    feature: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+    _put_feature(cython.cast(Place, PyBytes_AS_STRING(feature)), cython.address(source))
+    return feature
+
+
+def encode_sequence_example(context, lists):
+    """Encode one tf.train.SequenceExample; see `encode_example` for the values and the errors.
+
+    Args:
+        context: features of the record.
+        lists: by name one value per step.
+    """
+    entries: list = []
+    for name in sorted(lists):
+        if not isinstance(name, str):
+            raise wrong_name(name)
+        steps = b"".join([_field(0x0A, _feature(value)) for value in lists[name]])
+        entries.append(_field(0x0A, _field(0x0A, name.encode()) + _field(0x12, steps)))
+    # The context is field 1 of the message, as the features of an Example are.
+    message = encode_example(context)
+    if entries:
+        message += _field(0x12, b"".join(entries))
+    if len(message) > MAX_MESSAGE:
+        raise too_large(len(message))
+    return message

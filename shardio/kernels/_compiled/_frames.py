@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""TFRecord frames checked, and made as payloads come, compiled: `_reference` documents them.
+"""Check TFRecord frames, and encode them as payloads come.
 
 Cython's pure-Python mode: C types are written as annotations, the statements are Python's.  The public
 functions check their arguments in Python, then hand flat buffers and bounds that are known to be right to
@@ -149,6 +149,16 @@ def _scan(
 
 
 def scan_frames(buffer, *, check="crc32c", max_record=MAX_RECORD):
+    """Find the whole frames from byte 0 on; stop at the first that is incomplete or wrong.
+
+    A frame's head is judged before its length is believed, and its length before its payload is looked for:
+    first the CRC of the length, then the limit, then whether the frame is whole, last the CRC of the payload.
+
+    Args:
+        buffer: any contiguous buffer.
+        check: how CRCs are computed; `"none"` believes lengths that keep to the limit and the buffer.
+        max_record: longest payload in bytes.
+    """
     kind: cython.int = _KINDS[check_kind(check)]
     data: cython.const[cython.uchar][::1] = as_bytes(buffer)
     size: cython.Py_ssize_t = data.shape[0]
@@ -211,6 +221,15 @@ def _check(
 
 
 def check_frames(buffer, frame_starts, frame_stops, *, check="crc32c"):
+    """Check frames whose bounds are already known, in any order.
+
+    Returns:
+        The first row whose `[start, stop)` is not one whole frame within the buffer -- its length disagrees
+        with the bounds, or one of its CRCs with its bytes -- or -1 where all are right.
+
+    Raises:
+        ValueError: there are not as many starts as stops.
+    """
     kind: cython.int = _KINDS[check_kind(check)]
     data: cython.const[cython.uchar][::1] = as_bytes(buffer)
     starts: cython.const[int64_t][::1]
@@ -247,6 +266,18 @@ def _encode(
 
 
 def encode_frames(payloads):
+    """Encode payloads as TFRecord frames, one after another.
+
+    Args:
+        payloads: bytes or other contiguous buffers.
+
+    Returns:
+        frames: all frames, the contents of one block.
+        frame_stops: uint32[n], end of each frame in it; each starts where the one before stopped.
+
+    Raises:
+        ValueError: together they are longer than a u32 can say.
+    """
     # The tuple keeps what the pointers point to alive while the lock is not held.
     items: tuple = tuple([part if isinstance(part, bytes) else as_bytes(part) for part in payloads])
     count: cython.Py_ssize_t = len(items)
@@ -279,6 +310,11 @@ def encode_frames(payloads):
 
 
 def crc32c_many(buffer, starts, stops):
+    """Compute the CRC-32C of each range `[starts[i], stops[i])`, as uint32[n], unmasked.
+
+    Raises:
+        IndexError: a range leaves the buffer.
+    """
     data: cython.const[cython.uchar][::1] = as_bytes(buffer)
     first: cython.const[int64_t][::1]
     last: cython.const[int64_t][::1]
@@ -293,12 +329,30 @@ def crc32c_many(buffer, starts, stops):
 
 
 def crc32c_joined(first, second, size):
+    """Compute the CRC-32C of two runs of bytes, one behind the other, from those of both.
+
+    Given that of the first and of the two together, it computes that of the second: it is its own inverse.
+
+    Args:
+        first, second: CRC-32C of each.
+        size: bytes of the second.
+    """
     return shardio_join(first, second, size)
 
 
 @cython.final
 @cython.cclass
 class FrameBuffer:
+    """Frames of a block, encoded as payloads come; for one thread.
+
+    Args:
+        block_bytes: bytes of frames that `add` takes.
+
+    Attributes:
+        rows: payloads so far.
+        size: bytes of their frames.
+    """
+
     _block: bytes  # as long as its room; handed over where it is full, else a part of it is copied
     _out: cython.p_uchar
     _room: cython.Py_ssize_t
@@ -323,6 +377,11 @@ class FrameBuffer:
         PyMem_Free(self._crcs)
 
     def add(self, payload):
+        """Append a payload, if its frame fits; else nothing is taken.
+
+        Raises:
+            TypeError: it is neither bytes nor another contiguous buffer.
+        """
         if not PyBytes_CheckExact(payload):
             payload = as_bytes(payload).tobytes()
         size: cython.Py_ssize_t = PyBytes_GET_SIZE(payload)
@@ -332,6 +391,11 @@ class FrameBuffer:
         return True
 
     def add_many(self, payloads: list, start: cython.Py_ssize_t):
+        """Append payloads from number `start` on, up to the first that is not bytes or does not fit.
+
+        Returns:
+            The number of that one, or that of all.
+        """
         number: cython.Py_ssize_t = start
         size: cython.Py_ssize_t
         # Asked each time: where the lock is released for a long payload, the list may change.
@@ -347,11 +411,18 @@ class FrameBuffer:
         return number
 
     def force(self, payload):
+        """Append a payload of any size.
+
+        Raises:
+            TypeError: it is neither bytes nor another contiguous buffer.
+            ValueError: the frames would be longer than a u32 can say.
+        """
         if not PyBytes_CheckExact(payload):
             payload = as_bytes(payload).tobytes()
         self._append(payload, PyBytes_GET_SIZE(payload))
 
     def take(self):
+        """Return the frames, and begin again with none."""
         if self._busy:
             raise one_thread()
         frames: bytes

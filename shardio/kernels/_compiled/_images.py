@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Images in another size, compiled: the same function as in `_reference`, which documents it."""
+"""Resize images as Pillow does."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ COMPILED = cython.compiled
 
 
 def resize_image(source, out, *, box=None, bicubic=False, flip=False):
+    """Resize an image, or a part of it, as Pillow does, antialiased, first along rows and then along columns.
+
+    Args:
+        source: uint8 [height, width, channels] with 1 or 3 channels; may be a part of a larger image.
+        out: uint8 [height, width, channels], C-contiguous; is filled.
+        box: left, top, right and bottom of the part, in pixels and fractions of them; None for all of it. As
+            Pillow's `box=`: at the edges of the part pixels beside it count, too.
+        bicubic: take Pillow's bicubic filter instead of the bilinear one.
+        flip: mirror left and right.
+
+    Raises:
+        ValueError: arrays that do not fit each other, or a box that is not in the image.
+        MemoryError: there is no memory for the rows in between.
+    """
     source = as_images(source, out)
     part: cython.const[cython.float][::1] = as_box(box, source)
     rows: cython.const[uint8_t][:, :, :] = source

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Permutations and rows of interleaved orders, compiled: `_reference` documents them."""
+"""Permutations of random words, and rows of interleaved orders."""
 
 from __future__ import annotations
 
@@ -48,6 +48,20 @@ Shape = cython.struct(
 
 
 def shuffle_ranges(words, starts, counts):
+    """Return a permutation for each range of places of a stream, one after another.
+
+    Every place of the stream has a word of its own, the word of that number of Philox-4x64-10 under the key.
+    The permutation of n places that begin at place s is made by Fisher and Yates' exchanges: for i = n - 1
+    down to 1 entry i changes places with entry `word(s + i) * (i + 1) >> 64`.
+
+    Args:
+        words: the key, uint64[2].
+        starts: int64[n], first place of each range, at least 0.
+        counts: int64[n], places of each range, 0 to 2**32 - 1.
+
+    Returns:
+        uint32[sum of counts]: each range's permutation of 0 .. count - 1.
+    """
     key, starts, counts = as_ranges(words, starts, counts)
     k0: uint64_t = int(key[0])
     k1: uint64_t = int(key[1])
@@ -81,6 +95,17 @@ def _permute(
 
 
 def permute(values, network, *, forward=True):
+    """Return the numbers at places of a permutation, or the places of numbers, int64 of the same shape.
+
+    Of `l = low_bits` and `b = high`, a number is `low + high * 2**l`. Round i of the network's eight takes
+    word i: an even one changes `low` to `low ^ mix(high, word) >> 64 - l`, an odd one adds
+    `(mix(low, word) >> 32) * b >> 32` to `high`, modulo b. What comes out at n or above goes in again.
+
+    Args:
+        values: int64 in [0, n).
+        network: see `Network`.
+        forward: from places to numbers; else back.
+    """
     out = np.array(values, np.int64, order="C").reshape(-1)
     found: int64_t[::1] = out
     words: cython.const[uint64_t][::1] = np.ascontiguousarray(network.words, np.uint64)
@@ -161,6 +186,16 @@ def _open(
 
 
 def interleave(shape, parts, held):
+    """Return where the rows of parts of lanes are, one part after another.
+
+    Args:
+        shape: of the order.
+        parts: int64[n, 3] of (lane, start, stop): places [start, stop) of a lane.
+        held: what may be kept for the next question, made for this shape; one thread at a time.
+
+    Raises:
+        IndexError: there is no such lane or place.
+    """
     given = np.ascontiguousarray(parts, np.int64)
     if given.ndim != 2 or given.shape[1] != 3:
         as_parts(parts, shape.edges)

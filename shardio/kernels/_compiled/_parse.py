@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Batches of tf.train.Example into columns, compiled: the functions that `_reference` documents.
+"""Parse batches of tf.train.Example and SequenceExample into columns.
 
 The arrays are NumPy's.  Where the number of values is not known beforehand, the loop over the rows stops at
 the row that does not fit, larger arrays are made with the interpreter lock held, and that row is read again.
@@ -219,11 +219,35 @@ def _room(
 
 
 def parse_examples(records, features):
+    """Parse tf.train.Example records into columns.
+
+    Duplicated keys, merged submessages, unknown fields, packed and unpacked values mean what they mean to
+    protobuf's own parser, and what it refuses is refused.
+
+    Args:
+        records: payloads, or `Records(buffer, starts, stops)`, which are parsed in place.
+        features: what to look for; other features are checked and left out.
+
+    Returns:
+        One column per feature, in their order; or the first row that does not fit the description.
+
+    Raises:
+        FormatError: a record is not a message; names the first such row, unless an earlier row does not fit.
+        IndexError: bounds leave the buffer.
+        ValueError: the description contradicts itself.
+    """
     check_features(features)
     return _parse(records, features, (), False)
 
 
 def parse_sequence_examples(records, context, lists):
+    """Parse tf.train.SequenceExample records into columns; see `parse_examples`.
+
+    Args:
+        records: as there.
+        context: features of the record.
+        lists: features with one entry per step; `count` is values per step.  A step without a kind has none.
+    """
     check_features(context)
     check_features(lists, lists=True)
     return _parse(records, context, lists, True)

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Records out of buffers, compiled: the same functions as in `_reference`, which documents them."""
+"""Records out of buffers, as bytes objects or in one array."""
 
 from __future__ import annotations
 
@@ -67,6 +67,13 @@ def checked_bounds(starts, stops, size):
 
 
 def slice_records(buffer, starts, stops):
+    """Copy the ranges `[starts[i], stops[i])` of any contiguous buffer out as a list of bytes.
+
+    Ranges may overlap and come in any order.
+
+    Raises:
+        IndexError: a range leaves the buffer.
+    """
     data: cython.const[cython.uchar][::1] = as_bytes(buffer)
     first: cython.const[int64_t][::1]
     last: cython.const[int64_t][::1]
@@ -81,6 +88,18 @@ def slice_records(buffer, starts, stops):
 
 
 def gather_fixed(buffer, starts, length, out):
+    """Copy records of equal length to the rows of `out`, which must not overlap the buffer.
+
+    Args:
+        buffer: any contiguous buffer.
+        starts: int64[n], where the records begin; in any order, with repeats.
+        length: bytes of every record.
+        out: writable uint8[n, length] in C order.
+
+    Raises:
+        IndexError: a record leaves the buffer.
+        ValueError: `out` has another shape or dtype.
+    """
     data: cython.const[cython.uchar][::1] = as_bytes(buffer)
     first: cython.const[int64_t][::1] = as_rows(starts, length, out, data.shape[0])
     size: cython.Py_ssize_t = length
@@ -94,6 +113,15 @@ def gather_fixed(buffer, starts, length, out):
 
 
 def gather(buffer, starts, stops):
+    """Copy the ranges `[starts[i], stops[i])` one after another.
+
+    Returns:
+        values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
+        offsets: int64[n + 1], the first 0.
+
+    Raises:
+        IndexError: a range leaves the buffer.
+    """
     data: cython.const[cython.uchar][::1] = as_bytes(buffer)
     first: cython.const[int64_t][::1]
     last: cython.const[int64_t][::1]
@@ -119,6 +147,17 @@ def gather(buffer, starts, stops):
 
 
 def gather_from(buffers, which, starts, stops):
+    """Copy ranges of several buffers one after another.
+
+    Range i is `[starts[i], stops[i])` of `buffers[which[i]]`.
+
+    Returns:
+        values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
+        offsets: int64[n + 1], the first 0.
+
+    Raises:
+        IndexError: there is no such buffer, or a range leaves it.
+    """
     # The views keep the memory behind the addresses alive until the end of the call.
     views, number, begins, ends_ = as_sources(buffers, which, starts, stops)
     addresses: cython.const[int64_t][::1] = np.array(
@@ -148,6 +187,12 @@ def gather_from(buffers, which, starts, stops):
 
 
 def gather_into(buffer, starts, stops, out):
+    """Copy the ranges `[starts[i], stops[i])` one after another to `out`, uint8, which they fill.
+
+    Raises:
+        IndexError: a range leaves the buffer.
+        ValueError: `out` has another size.
+    """
     data: cython.const[cython.uchar][::1] = as_bytes(buffer)
     first: cython.const[int64_t][::1]
     last: cython.const[int64_t][::1]
@@ -256,6 +301,23 @@ def _located(buffers, tables, which, rows):
 
 
 def gather_rows(buffers, tables, which, rows):
+    """Copy rows of several buffers one after another.
+
+    Row r of buffer k is its bytes `[tables[k][r], tables[k][r + 1])`; what is copied is row `rows[i]` of
+    buffer `which[i]`.
+
+    Args:
+        buffers: any contiguous buffers.
+        tables: of each, uint32[its rows + 1].
+        which, rows: int64[n].
+
+    Returns:
+        values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
+        offsets: int64[n + 1], the first 0.
+
+    Raises:
+        IndexError: there is no such buffer or row, or the table leads out of the buffer; names the first one.
+    """
     begins, lengths, held = _located(buffers, tables, which, rows)
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -273,6 +335,7 @@ def gather_rows(buffers, tables, which, rows):
 
 
 def slice_rows(buffers, tables, which, rows):
+    """Return the rows that `gather_rows` copies as a list of bytes."""
     begins, lengths, held = _located(buffers, tables, which, rows)
     _expect(int(lengths.sum()))
     first: cython.const[int64_t][::1] = begins
@@ -353,6 +416,24 @@ def _deal(
 
 
 def partition_frames(buffers, tables, part, outs):
+    """Copy the payloads of TFRECORD frames apart, each behind those of its part that came before.
+
+    Frame r of buffer k is its bytes `[tables[k][r], tables[k][r + 1])`.
+
+    Args:
+        buffers: any contiguous buffers.
+        tables: of each, uint32[its frames + 1].
+        part: int64[n], of each frame of all buffers, one after another, the number of its part.
+        outs: of each part, uint8 array for its payloads, just as large.
+
+    Returns:
+        Of each part, uint32[its frames + 1]: where each payload begins in `outs`, and where the last stops.
+
+    Raises:
+        IndexError: a table leads out of its buffer, or has no room for a frame, or there is no such part;
+            names the first one.
+        ValueError: an array of `outs` has not the size of its payloads, or there are too few or many.
+    """
     views, ends, numbers = as_frame_tables(buffers, tables, part)
     memory = _places_of(views, ends)
     sizes = np.zeros((len(outs), 2), np.int64)

@@ -24,7 +24,7 @@ from shardio.kernels._features import (
     check_features,
     fill_missing,
 )
-from shardio.kernels._reference._slices import gather, slice_records
+from tests.kernels.reference._slices import gather, slice_records
 
 _LISTS = (None, "bytes_list", "float_list", "int64_list")  # by number of the kind
 
@@ -157,23 +157,6 @@ def _messages(
 
 
 def parse_examples(records: Records | Sequence[Any], features: Sequence[FeatureRequest]) -> Parsed:
-    """Parse tf.train.Example records into columns.
-
-    Duplicated keys, merged submessages, unknown fields, packed and unpacked values mean what they mean to
-    protobuf's own parser, and what it refuses is refused.
-
-    Args:
-        records: payloads, or `Records(buffer, starts, stops)`, which are parsed in place.
-        features: what to look for; other features are checked and left out.
-
-    Returns:
-        One column per feature, in their order; or the first row that does not fit the description.
-
-    Raises:
-        FormatError: a record is not a message; names the first such row, unless an earlier row does not fit.
-        IndexError: bounds leave the buffer.
-        ValueError: the description contradicts itself.
-    """
     from shardio.v1 import example_pb2
 
     check_features(features)
@@ -188,13 +171,6 @@ def parse_examples(records: Records | Sequence[Any], features: Sequence[FeatureR
 def parse_sequence_examples(
     records: Records | Sequence[Any], context: Sequence[FeatureRequest], lists: Sequence[FeatureRequest]
 ) -> Parsed:
-    """Parse tf.train.SequenceExample records into columns; see `parse_examples`.
-
-    Args:
-        records: as there.
-        context: features of the record.
-        lists: features with one entry per step; `count` is values per step.  A step without a kind has none.
-    """
     from shardio.v1 import example_pb2
 
     check_features(context)

@@ -21,17 +21,10 @@ from shardio.kernels._arguments import (
     frame_of_no_part,
     row_outside,
 )
-from shardio.kernels._reference._frames import HEAD, TAIL
+from tests.kernels.reference._frames import HEAD, TAIL
 
 
 def slice_records(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> list[bytes]:
-    """Copy the ranges `[starts[i], stops[i])` of any contiguous buffer out as a list of bytes.
-
-    Ranges may overlap and come in any order.
-
-    Raises:
-        IndexError: a range leaves the buffer.
-    """
     data = as_bytes(buffer)
     first, last = as_bounds(starts, stops, data.size)
     if not first.size:
@@ -52,18 +45,6 @@ def slice_records(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> list[byte
 
 
 def gather_fixed(buffer: Any, starts: ArrayLike, length: int, out: NDArray[np.uint8]) -> None:
-    """Copy records of equal length to the rows of `out`, which must not overlap the buffer.
-
-    Args:
-        buffer: any contiguous buffer.
-        starts: int64[n], where the records begin; in any order, with repeats.
-        length: bytes of every record.
-        out: writable uint8[n, length] in C order.
-
-    Raises:
-        IndexError: a record leaves the buffer.
-        ValueError: `out` has another shape or dtype.
-    """
     data = as_bytes(buffer)
     first = as_rows(starts, length, out, data.size)
     if not out.size:
@@ -80,15 +61,6 @@ def gather_fixed(buffer: Any, starts: ArrayLike, length: int, out: NDArray[np.ui
 
 
 def gather(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Copy the ranges `[starts[i], stops[i])` one after another.
-
-    Returns:
-        values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
-        offsets: int64[n + 1], the first 0.
-
-    Raises:
-        IndexError: a range leaves the buffer.
-    """
     data = as_bytes(buffer)
     first, last = as_bounds(starts, stops, data.size)
     offsets = np.zeros(first.size + 1, np.int64)
@@ -101,17 +73,6 @@ def gather(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> tuple[NDArray[np
 def gather_from(
     buffers: Sequence[Any], which: ArrayLike, starts: ArrayLike, stops: ArrayLike
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Copy ranges of several buffers one after another.
-
-    Range i is `[starts[i], stops[i])` of `buffers[which[i]]`.
-
-    Returns:
-        values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
-        offsets: int64[n + 1], the first 0.
-
-    Raises:
-        IndexError: there is no such buffer, or a range leaves it.
-    """
     views, number, first, last = as_sources(buffers, which, starts, stops)
     offsets = np.zeros(first.size + 1, np.int64)
     np.cumsum(last - first, out=offsets[1:])
@@ -122,12 +83,6 @@ def gather_from(
 
 
 def gather_into(buffer: Any, starts: ArrayLike, stops: ArrayLike, out: NDArray[np.uint8]) -> None:
-    """Copy the ranges `[starts[i], stops[i])` one after another to `out`, uint8, which they fill.
-
-    Raises:
-        IndexError: a range leaves the buffer.
-        ValueError: `out` has another size.
-    """
     values, _ = gather(buffer, starts, stops)
     as_out(out, values.size)[:] = values
 
@@ -135,23 +90,6 @@ def gather_into(buffer: Any, starts: ArrayLike, stops: ArrayLike, out: NDArray[n
 def gather_rows(
     buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Copy rows of several buffers one after another.
-
-    Row r of buffer k is its bytes `[tables[k][r], tables[k][r + 1])`; what is copied is row `rows[i]` of
-    buffer `which[i]`.
-
-    Args:
-        buffers: any contiguous buffers.
-        tables: of each, uint32[its rows + 1].
-        which, rows: int64[n].
-
-    Returns:
-        values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
-        offsets: int64[n + 1], the first 0.
-
-    Raises:
-        IndexError: there is no such buffer or row, or the table leads out of the buffer; names the first one.
-    """
     views, ends, number, row = as_tables(buffers, tables, which, rows)
     starts, stops = np.empty(row.size, np.int64), np.empty(row.size, np.int64)
     for k, (buffer, at) in enumerate(zip(number.tolist(), row.tolist(), strict=True)):
@@ -169,24 +107,6 @@ def partition_frames(
     part: ArrayLike,
     outs: Sequence[NDArray[np.uint8]],
 ) -> list[NDArray[np.uint32]]:
-    """Copy the payloads of TFRECORD frames apart, each behind those of its part that came before.
-
-    Frame r of buffer k is its bytes `[tables[k][r], tables[k][r + 1])`.
-
-    Args:
-        buffers: any contiguous buffers.
-        tables: of each, uint32[its frames + 1].
-        part: int64[n], of each frame of all buffers, one after another, the number of its part.
-        outs: of each part, uint8 array for its payloads, just as large.
-
-    Returns:
-        Of each part, uint32[its frames + 1]: where each payload begins in `outs`, and where the last stops.
-
-    Raises:
-        IndexError: a table leads out of its buffer, or has no room for a frame, or there is no such part;
-            names the first one.
-        ValueError: an array of `outs` has not the size of its payloads, or there are too few or many.
-    """
     views, ends, number = as_frame_tables(buffers, tables, part)
     found: list[list[NDArray[np.uint8]]] = [[] for _ in outs]
     numbers = iter(number.tolist())
@@ -206,6 +126,5 @@ def partition_frames(
 def slice_rows(
     buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
 ) -> list[bytes]:
-    """Return the rows that `gather_rows` copies as a list of bytes."""
     values, offsets = gather_rows(buffers, tables, which, rows)
     return slice_records(values, offsets[:-1], offsets[1:])

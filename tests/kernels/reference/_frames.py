@@ -75,18 +75,6 @@ def _stored(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def encode_frames(payloads: Sequence[Any]) -> tuple[bytes, NDArray[np.uint32]]:
-    """Encode payloads as TFRecord frames, one after another.
-
-    Args:
-        payloads: bytes or other contiguous buffers.
-
-    Returns:
-        frames: all frames, the contents of one block.
-        frame_stops: uint32[n], end of each frame in it; each starts where the one before stopped.
-
-    Raises:
-        ValueError: together they are longer than a u32 can say.
-    """
     views = [part if isinstance(part, bytes) else memoryview(as_bytes(part)) for part in payloads]
     lengths = np.fromiter(map(len, views), "<u8", len(views))
     stops = np.cumsum(lengths + np.uint64(HEAD + TAIL), dtype=np.uint64)
@@ -108,18 +96,6 @@ def encode_frames(payloads: Sequence[Any]) -> tuple[bytes, NDArray[np.uint32]]:
 
 
 def scan_frames(buffer: Any, *, check: Check = "crc32c", max_record: int = MAX_RECORD) -> Scan:
-    """Find the whole frames from byte 0 on; stop at the first that is incomplete or wrong.
-
-    A frame's head is judged before its length is believed, and its length before its payload is looked for:
-    first the CRC of the length, then the limit, then whether the frame is whole, last the CRC of the payload.
-
-    Attribute `crcs` of the result is None here, where it would cost a second walk over the bytes.
-
-    Args:
-        buffer: any contiguous buffer.
-        check: how CRCs are computed; `"none"` believes lengths that keep to the limit and the buffer.
-        max_record: longest payload in bytes.
-    """
     check, data = check_kind(check), as_bytes(buffer)
     pieces: list[NDArray[np.int64]] = []
     place, problem = 0, None
@@ -193,15 +169,6 @@ def _compare_frames(
 def check_frames(
     buffer: Any, frame_starts: ArrayLike, frame_stops: ArrayLike, *, check: Check = "crc32c"
 ) -> int:
-    """Check frames whose bounds are already known, in any order.
-
-    Returns:
-        The first row whose `[start, stop)` is not one whole frame within the buffer -- its length disagrees
-        with the bounds, or one of its CRCs with its bytes -- or -1 where all are right.
-
-    Raises:
-        ValueError: there are not as many starts as stops.
-    """
     check, data = check_kind(check), as_bytes(buffer)
     starts, stops = as_pairs(frame_starts, frame_stops)
     # Compared without a difference that could overflow.
@@ -217,11 +184,6 @@ def check_frames(
 
 
 def crc32c_many(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> NDArray[np.uint32]:
-    """Compute the CRC-32C of each range `[starts[i], stops[i])`, as uint32[n], unmasked.
-
-    Raises:
-        IndexError: a range leaves the buffer.
-    """
     data = as_bytes(buffer)
     first, last = as_bounds(starts, stops, data.size)
     return _payload_crcs(data, first, last, "crc32c")
@@ -231,14 +193,6 @@ _ZEROS = bytes(1 << 16)
 
 
 def crc32c_joined(first: int, second: int, size: int) -> int:
-    """Compute the CRC-32C of two runs of bytes, one behind the other, from those of both.
-
-    Given that of the first and of the two together, it computes that of the second: it is its own inverse.
-
-    Args:
-        first, second: CRC-32C of each.
-        size: bytes of the second.
-    """
     # What is in front is multiplied by a power of x: as bytes that are zero would do it.
     nothing = 0
     for start in range(0, size, len(_ZEROS)):
@@ -248,16 +202,6 @@ def crc32c_joined(first: int, second: int, size: int) -> int:
 
 
 class FrameBuffer:
-    """Frames of a block, encoded as payloads come; for one thread.
-
-    Args:
-        block_bytes: bytes of frames that `add` takes.
-
-    Attributes:
-        rows: payloads so far.
-        size: bytes of their frames.
-    """
-
     def __init__(self, block_bytes: int) -> None:
         self._target = block_bytes
         self._payloads: list[bytes] = []
@@ -265,11 +209,6 @@ class FrameBuffer:
         self.size = 0
 
     def add(self, payload: Any) -> bool:
-        """Append a payload, if its frame fits; else nothing is taken.
-
-        Raises:
-            TypeError: it is neither bytes nor another contiguous buffer.
-        """
         payload = payload if isinstance(payload, bytes) else as_bytes(payload).tobytes()
         if self.size + len(payload) + HEAD + TAIL > self._target:
             return False
@@ -277,23 +216,12 @@ class FrameBuffer:
         return True
 
     def add_many(self, payloads: list[Any], start: int) -> int:
-        """Append payloads from number `start` on, up to the first that is not bytes or does not fit.
-
-        Returns:
-            The number of that one, or that of all.
-        """
         number = start
         while number < len(payloads) and type(payloads[number]) is bytes and self.add(payloads[number]):
             number += 1
         return number
 
     def force(self, payload: Any) -> None:
-        """Append a payload of any size.
-
-        Raises:
-            TypeError: it is neither bytes nor another contiguous buffer.
-            ValueError: the frames would be longer than a u32 can say.
-        """
         payload = payload if isinstance(payload, bytes) else as_bytes(payload).tobytes()
         size = self.size + len(payload) + HEAD + TAIL
         if size > MAX_BLOCK:
@@ -303,7 +231,6 @@ class FrameBuffer:
         self.size = size
 
     def take(self) -> Frames:
-        """Return the frames, and begin again with none."""
         frames, stops = encode_frames(self._payloads)
         tails = _stored(as_bytes(frames), stops.astype(np.int64) - TAIL).astype(np.uint32)
         self._payloads, self.rows, self.size = [], 0, 0

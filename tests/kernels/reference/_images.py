@@ -16,20 +16,6 @@ def resize_image(
     bicubic: bool = False,
     flip: bool = False,
 ) -> None:
-    """Resize an image, or a part of it, as Pillow does, antialiased, first along rows and then along columns.
-
-    Args:
-        source: uint8 [height, width, channels] with 1 or 3 channels; may be a part of a larger image.
-        out: uint8 [height, width, channels], C-contiguous; is filled.
-        box: left, top, right and bottom of the part, in pixels and fractions of them; None for all of it. As
-            Pillow's `box=`: at the edges of the part pixels beside it count, too.
-        bicubic: take Pillow's bicubic filter instead of the bilinear one.
-        flip: mirror left and right.
-
-    Raises:
-        ValueError: arrays that do not fit each other, or a box that is not in the image.
-        MemoryError: there is no memory for the rows in between.
-    """
     from PIL import Image
 
     source = as_images(source, out)

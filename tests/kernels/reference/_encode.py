@@ -51,18 +51,6 @@ def _varints(values: NDArray[np.int64]) -> bytes:
 
 
 def pack_list(kind: str, size: int | None, items: list[Any]) -> tuple[int, bytes] | None:
-    """Return a list of plain values in the form that `encode_example` takes at once.
-
-    Args:
-        kind: "float", "int64", "bytes", or "text", which becomes bytes.
-        size: how many items there must be; None for any number.
-        items: the values.
-
-    Returns:
-        An opaque tuple; None where a value is of another type than float, int, bytes or str exactly, does not
-        fit into 32 bits of a float or 64 of an int, or has no UTF-8, and where there are more items or fewer.
-        Of bytes subclasses are taken, too.
-    """
     plain = {"float": float, "int64": int, "bytes": bytes, "text": str}[kind]
     if size not in (None, len(items)):
         return None
@@ -121,16 +109,6 @@ def _entries(bodies: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def encode_example(values: Mapping[str, Any]) -> bytes:
-    """Encode one tf.train.Example, features in the order of their names.
-
-    Args:
-        values: by feature name an int, float or bytes; a list of bytes; an int64 or float32 array, all
-            of whose values are taken in C order; what `pack_list` returns; or None for a feature of no kind.
-
-    Raises:
-        TypeError: a value of another type.
-        OverflowError: an int does not fit into 64 bits.
-    """
     return _sized(_entries([(_name(name), _feature(value)) for name, value in values.items()]))
 
 

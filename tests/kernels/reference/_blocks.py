@@ -20,31 +20,11 @@ from shardio.kernels._arguments import (
     no_row,
 )
 from shardio.kernels._checksums import crc32c
-from shardio.kernels._reference._frames import check_frames
+from tests.kernels.reference._frames import check_frames
 
 
 class ShardIndex:
-    """The columns of the index of one shard, and what makes its blocks true; safe to share among threads.
-
-    They are not copied, and may be a map of a file: what is used of them is compared before.
-
-    Args:
-        block_stops, block_row_stops: uint64[blocks], stored bytes and rows in each block and all before it.
-        block_sizes: uint32[blocks], decoded bytes of each block.
-        frame_crcs: uint32[blocks], CRC-32C of each block's part of `frame_stops`.
-        frame_stops: uint32[rows], end of each frame in its block; None where a block's part comes with it.
-        record_crcs: uint32[rows], masked CRC-32C of each payload; None where the index has none.
-        block_record_crcs: uint32[blocks], CRC-32C of each block's part of them.
-        block_crcs: uint32[blocks], CRC-32C of stored bytes; None where these are not compared.
-        bounds: bytes of a frame before its payload and behind it (-1 for the end of a line, if it has one),
-            and the least of a whole frame.
-        decode: from a block's stored bytes and its size to its decoded bytes; None where these are the same.
-
-    Raises:
-        ValueError: lengths do not fit each other.
-    """
-
-    def __init__(  # noqa: PLR0913 - columns of one table
+    def __init__(
         self,
         block_stops: NDArray[np.uint64],
         block_row_stops: NDArray[np.uint64],
@@ -69,18 +49,6 @@ class ShardIndex:
         self._compared = bytearray(len(block_stops))
 
     def open_block(self, number: int, buffer: Any, start: int = 0, frames: Any = None) -> OpenBlock | None:
-        """Return a block, decoded; None where it, or its part of the index, is not what the head says.
-
-        Args:
-            number: of the block.
-            buffer: that its stored bytes are in.
-            start: where they begin there.
-            frames: its part of `frame_stops`; None for that of the index.
-
-        Raises:
-            IndexError: there is no such block.
-            CorruptBlockError, StorageError: what `decode` raises.
-        """
         if not 0 <= number < len(self.block_stops):
             raise no_block(number, len(self.block_stops))
         base, stop = edges_of(self.block_stops, number)
@@ -106,7 +74,6 @@ class ShardIndex:
         return OpenBlock(self, buffer, start, first, ends)
 
     def has_right_frames(self) -> bool:
-        """Tell whether the ends of all frames are here, and are those that the head means."""
         parts = [edges_of(self.block_row_stops, number) for number in range(len(self.block_stops))]
         return self.frame_stops is not None and all(
             self.part_fits(number, self.frame_stops[first:stop].astype(np.int64))
@@ -149,15 +116,6 @@ class ShardIndex:
 
 
 class OpenBlock:
-    """A block that was compared and decoded, of the rows from `first_row` on.
-
-    Attributes:
-        buffer: that its decoded bytes are in.
-        base: where they begin there.
-        first_row: number of its first row in the shard.
-        edges: uint32[rows + 1], where each frame begins in the decoded bytes, and where the last one stops.
-    """
-
     def __init__(
         self, index: ShardIndex, buffer: Any, base: int, first_row: int, ends: NDArray[np.int64]
     ) -> None:
@@ -171,27 +129,15 @@ class OpenBlock:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes, with its buffer."""
         return len(self.buffer) + 4 * (len(self) + 1)
 
     def payload(self, row: int) -> bytes:
-        """Return the payload of a row of the shard.
-
-        Raises:
-            IndexError: it is not in this block.
-        """
         return self.take(np.array([row]))[0]
 
     def payloads(self, first: int, stop: int) -> list[bytes]:
-        """Return the payloads of those of the rows `first .. stop - 1` that are in this block."""
         return self.take(np.arange(max(first, self.first_row), min(stop, self.first_row + len(self))))
 
     def take(self, rows: ArrayLike) -> list[bytes]:
-        """Return the payloads of some rows of the shard, in the order given.
-
-        Raises:
-            IndexError: one of them is not in this block.
-        """
         view, found = memoryview(self.buffer), []
         for row in as_offsets(rows, "rows").tolist():
             if not self.first_row <= row < self.first_row + len(self):
@@ -201,11 +147,6 @@ class OpenBlock:
         return found
 
     def places(self, first: int, stop: int) -> NDArray[np.int64]:
-        """Return where the payloads of those of the rows `first .. stop - 1` that are in this block are.
-
-        Returns:
-            int64[2, rows], starts and stops in `buffer`.
-        """
         low, high = max(first - self.first_row, 0), min(stop - self.first_row, len(self))
         edges = self.edges[low : max(low, high) + 1].astype(np.int64) + self.base
         starts, stops, tail = edges[:-1] + self._index.head, edges[1:].copy(), self._index.tail
@@ -219,22 +160,6 @@ class OpenBlock:
 
 
 class MappedRecords:
-    """Records of one mapped shard of TFRECORD frames without compression; safe to share among threads.
-
-    A block is compared as a whole, once; or the index's part of it is, once, and each frame whenever it is
-    read: its length, both of its checksums, and that its payload's is the one that the index holds, so that a
-    frame that was swapped with another is found.
-
-    Args:
-        buffer: the shard. It is not copied.
-        index: of the shard, with `frame_stops`.
-        seen: one byte a block, not 0 once all of it was compared; written here, and others write it, too.
-        alone: frames may be compared by the index's checksums of the records.
-
-    Attributes:
-        opened: how many blocks were compared here.
-    """
-
     def __init__(self, buffer: Any, index: ShardIndex, seen: bytearray, *, alone: bool) -> None:
         if len(seen) != len(index.block_stops) or index.frame_stops is None:
             raise no_block(len(seen), len(index.block_stops))
@@ -246,13 +171,6 @@ class MappedRecords:
         self.opened = 0
 
     def take(self, first: int, stop: int) -> list[bytes] | None:
-        """Return the payloads of the rows `first .. stop - 1`; None where one of their blocks is not right.
-
-        Blocks that were not compared before are. The caller finds out what is wrong.
-
-        Raises:
-            IndexError: one of the rows is not there.
-        """
         if first < 0 or stop > self._index.rows:
             raise no_row(first if first < 0 else stop - 1, self._index.rows)
         rows = np.arange(first, stop)
@@ -261,11 +179,6 @@ class MappedRecords:
         return self.records(rows)
 
     def compare(self, blocks: ArrayLike) -> int:
-        """Compare blocks, where they were not compared before; return the first that is not right, or -1.
-
-        Raises:
-            IndexError: one of them is not there.
-        """
         block: int
         for block in as_offsets(blocks, "blocks").tolist():
             if not 0 <= block < len(self._seen):
@@ -282,11 +195,6 @@ class MappedRecords:
         return -1
 
     def places(self, rows: ArrayLike) -> NDArray[np.int64] | None:
-        """Return where payloads of rows are, int64[2, rows]; None where a block of them was not compared.
-
-        Raises:
-            IndexError: one of the rows is not there.
-        """
         wanted = self._rows(rows)
         if not all(self._seen[block] for block in self._blocks_of(wanted).tolist()):
             return None
@@ -297,20 +205,10 @@ class MappedRecords:
         return np.stack([starts + 12, stops - 4])
 
     def record(self, row: int) -> bytes | None:
-        """Return one payload; None where it was not compared and cannot be, or is not right.
-
-        Raises:
-            IndexError: there is no such row.
-        """
         found = self.records([row])
         return None if found is None else found[0]
 
     def records(self, rows: ArrayLike) -> list[bytes] | None:
-        """Return the payloads of some rows, in the order given; None where `record` returns None for any.
-
-        Raises:
-            IndexError: one of them is not there.
-        """
         found = []
         for row in self._rows(rows).tolist():
             frame = self._find(row)
@@ -320,12 +218,6 @@ class MappedRecords:
         return found
 
     def find(self, rows: ArrayLike, near: int) -> FoundFrames | None:
-        """Return where rows are; None where they do not ascend, or their part of the index is not right.
-
-        Args:
-            rows: int64, each greater than the one before.
-            near: bytes that may be between two frames that are read by one call.
-        """
         wanted, index = as_offsets(rows, "rows"), self._index
         if not wanted.size or wanted[0] < 0 or wanted[-1] >= index.rows or (wanted[1:] <= wanted[:-1]).any():
             return None
@@ -404,15 +296,6 @@ def frames_fit(
 
 
 def cut_frames(frames: Sequence[Any], crcs: NDArray[np.uint32]) -> list[bytes] | None:
-    """Return the payloads of frames; None where one is not right, or its payload not the one that is meant.
-
-    Args:
-        frames: the bytes of each.
-        crcs: uint32[n], masked CRC-32C of each payload.
-
-    Raises:
-        ValueError: there are not as many checksums as frames.
-    """
     found = []
     for frame, crc in zip(frames, np.asarray(crcs, np.uint32)[:, None], strict=True):
         data = as_bytes(frame)
@@ -429,25 +312,6 @@ def take_frames(
     crcs: NDArray[np.uint32] | None,
     out: NDArray[np.uint8],
 ) -> bool:
-    """Compare frames, and copy their payloads one after another to `out`, which they fill.
-
-    `out` may be memory of the buffer, if no payload goes to where a frame is that comes after it.
-
-    Args:
-        buffer: any contiguous buffer.
-        starts: int64[n], where frames begin in it.
-        lengths: int64[n], bytes of their payloads.
-        crcs: uint32[n], masked CRC-32C of each payload; None where nothing is to be compared.
-        out: writable uint8.
-
-    Returns:
-        False where a frame has another length, or one of its checksums, or that of its payload, is another;
-        `out` then holds anything.
-
-    Raises:
-        IndexError: a frame leaves the buffer.
-        ValueError: `out` has another size, or there are not as many checksums as frames.
-    """
     data = as_bytes(buffer)
     first, sizes = as_frame_bounds(starts, lengths, crcs, data.size)
     filled = as_out(out, int(sizes.sum()))

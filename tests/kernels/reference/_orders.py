@@ -15,20 +15,6 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd
 def shuffle_ranges(
     words: NDArray[np.uint64], starts: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Return a permutation for each range of places of a stream, one after another.
-
-    Every place of the stream has a word of its own, the word of that number of Philox-4x64-10 under the key.
-    The permutation of n places that begin at place s is made by Fisher and Yates' exchanges: for i = n - 1
-    down to 1 entry i changes places with entry `word(s + i) * (i + 1) >> 64`.
-
-    Args:
-        words: the key, uint64[2].
-        starts: int64[n], first place of each range, at least 0.
-        counts: int64[n], places of each range, 0 to 2**32 - 1.
-
-    Returns:
-        uint32[sum of counts]: each range's permutation of 0 .. count - 1.
-    """
     key, starts, counts = as_ranges(words, starts, counts)
     found = np.empty(int(counts.sum()), np.uint32)
     at = 0
@@ -60,17 +46,6 @@ def _philox(k0: int, k1: int, number: int) -> tuple[int, int, int, int]:
 
 
 def permute(values: NDArray[np.int64], network: Network, *, forward: bool = True) -> NDArray[np.int64]:
-    """Return the numbers at places of a permutation, or the places of numbers, int64 of the same shape.
-
-    Of `l = low_bits` and `b = high`, a number is `low + high * 2**l`. Round i of the network's eight takes
-    word i: an even one changes `low` to `low ^ mix(high, word) >> 64 - l`, an odd one adds
-    `(mix(low, word) >> 32) * b >> 32` to `high`, modulo b. What comes out at n or above goes in again.
-
-    Args:
-        values: int64 in [0, n).
-        network: see `Network`.
-        forward: from places to numbers; else back.
-    """
     flat = np.ascontiguousarray(values, np.int64).reshape(-1).view(np.uint64)
     out = np.empty(flat.size, np.int64)
     for start in range(0, flat.size, _BLOCK):
@@ -123,17 +98,7 @@ def _mix(
     return out
 
 
-def interleave(shape: Interleaving, parts: ArrayLike, held: InterleavingState) -> Interleaved:  # noqa: ARG001
-    """Return where the rows of parts of lanes are, one part after another.
-
-    Args:
-        shape: of the order.
-        parts: int64[n, 3] of (lane, start, stop): places [start, stop) of a lane.
-        held: what may be kept for the next question, made for this shape; one thread at a time.
-
-    Raises:
-        IndexError: there is no such lane or place.
-    """
+def interleave(shape: Interleaving, parts: ArrayLike, held: InterleavingState) -> Interleaved:
     parts = as_parts(parts, shape.edges)
     counts = parts[:, 2] - parts[:, 1]
     lane = np.repeat(parts[:, 0], counts)

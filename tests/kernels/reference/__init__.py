@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shardio.kernels._reference._blocks import MappedRecords, OpenBlock, ShardIndex, cut_frames, take_frames
-from shardio.kernels._reference._encode import (
+from tests.kernels.reference._blocks import MappedRecords, OpenBlock, ShardIndex, cut_frames, take_frames
+from tests.kernels.reference._encode import (
     encode_example,
     encode_sequence_example,
     pack_list,
 )
-from shardio.kernels._reference._frames import (
+from tests.kernels.reference._frames import (
     FrameBuffer,
     check_frames,
     crc32c_joined,
@@ -16,10 +16,10 @@ from shardio.kernels._reference._frames import (
     encode_frames,
     scan_frames,
 )
-from shardio.kernels._reference._images import resize_image
-from shardio.kernels._reference._orders import interleave, permute, shuffle_ranges
-from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
-from shardio.kernels._reference._slices import (
+from tests.kernels.reference._images import resize_image
+from tests.kernels.reference._orders import interleave, permute, shuffle_ranges
+from tests.kernels.reference._parse import parse_examples, parse_sequence_examples
+from tests.kernels.reference._slices import (
     gather,
     gather_fixed,
     gather_from,

@@ -1,0 +1,27 @@
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+def slice_records(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> list[bytes]: ...
+def gather_fixed(buffer: Any, starts: ArrayLike, length: int, out: NDArray[np.uint8]) -> None: ...
+def gather(
+    buffer: Any, starts: ArrayLike, stops: ArrayLike
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]: ...
+def gather_from(
+    buffers: Sequence[Any], which: ArrayLike, starts: ArrayLike, stops: ArrayLike
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]: ...
+def gather_into(buffer: Any, starts: ArrayLike, stops: ArrayLike, out: NDArray[np.uint8]) -> None: ...
+def gather_rows(
+    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]: ...
+def partition_frames(
+    buffers: Sequence[Any],
+    tables: Sequence[NDArray[np.uint32]],
+    part: ArrayLike,
+    outs: Sequence[NDArray[np.uint8]],
+) -> list[NDArray[np.uint32]]: ...
+def slice_rows(
+    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
+) -> list[bytes]: ...
