@@ -388,10 +388,6 @@ def table() -> str:
         runs = record.get(name, [])
         count, failures = sum(each["count"] for each in runs), sum(bool(each["failure"]) for each in runs)
         lines.append(f"| {trial.what} | {count:,} {trial.unit} | {failures} | {days(runs)} |")
-    holes = record.get("holes", [])
-    missed = sum(each["schedules"] is None for each in holes)
-    what = "a piece of what protects versions is taken out, which has to be noticed within a minute"
-    lines.append(f"| {what} | {len(holes)} pieces | {missed} | {days(holes)} |")
     return "\n".join(lines)
 
 

@@ -1,0 +1,57 @@
+"""Options that several functions share are checked and work in each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import shardio
+import shardio_indexer
+
+
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n": 1}\n')
+    return path
+
+
+@pytest.mark.parametrize("seed", [0, 7, None, "yes"])
+def test_a_seed_in_place_of_a_switch(tmp_path, lines, seed) -> None:
+    with pytest.raises(TypeError, match="True or False"):
+        shardio.write_dataset(tmp_path / "ds", [1], repr, shuffle=seed)
+    with pytest.raises(TypeError, match="True or False"):
+        shardio.convert_dataset(lines, tmp_path / "ds", shuffle=seed)
+
+
+def test_shares_in_place_of_a_name(tmp_path, lines) -> None:
+    fractions: Any = {"train": 0.9, "test": 0.1}
+    with pytest.raises(TypeError, match=r"fractions=\{'train'"):
+        shardio.convert_dataset(lines, tmp_path / "ds", split=fractions)
+    with pytest.raises(ValueError, match="give one of them"):
+        shardio.convert_dataset(lines, tmp_path / "ds", split="train", fractions=fractions)
+
+
+@pytest.mark.parametrize(
+    ("option", "match"), [("compresion", "compression"), ("task", "each task"), ("block_byte", "block_bytes")]
+)
+def test_an_option_that_no_writer_has(tmp_path, lines, option, match) -> None:
+    given: Any = {option: 1}
+    with pytest.raises(TypeError, match=match):
+        shardio.write_dataset(tmp_path / "ds", [1], repr, **given)
+    with pytest.raises(TypeError, match=match):
+        shardio.convert_dataset(lines, tmp_path / "ds", **given)
+
+
+def test_progress_of_every_function(tmp_path, lines, capsys) -> None:
+    seen: list[Any] = []
+    for progress in (True, seen.append):
+        shardio.convert_dataset(lines, tmp_path / "ds", mode="overwrite", progress=progress)
+        shardio.export_dataset(tmp_path / "ds", tmp_path / f"out{len(seen)}", kind="jsonl", progress=progress)
+        into = str(tmp_path / f"adopted{len(seen)}")
+        shardio_indexer.adopt(lines, into=into, progress=progress)
+    told = capsys.readouterr().err
+    for task in ("write: 100%", "export: 100%", "index: 100%"):
+        assert task in told
+    assert seen
