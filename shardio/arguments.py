@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeVar
 
 import numpy as np
 
+from shardio.redact import redact, refuse_password
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -206,6 +208,7 @@ def options_by_root(given: object) -> dict[str, dict[str, Any]]:
 
     Raises:
         TypeError: it maps nothing, or something else; says what to write.
+        ValueError: a URL holds a password.
 
     Examples:
         >>> options_by_root({"/data": None})
@@ -219,13 +222,15 @@ def options_by_root(given: object) -> dict[str, dict[str, Any]]:
             roots = list(given)
         shown = ", ".join(f"{os.fspath(root)!r}: {{}}" for root in roots or ["s3://bucket/"])
         raise TypeError(
-            f"allow_roots must map URLs to their storage options, found {given!r:.80}; write {{{shown}}}"
+            f"allow_roots must map URLs to their storage options, found {redact(repr(given)):.80}; "
+            f"write {{{redact(shown)}}}"
         )
     for root, options in given.items():
         if not isinstance(root, str | os.PathLike) or not isinstance(options, Mapping | None):
-            message = f"allow_roots must map URLs to their storage options, found {root!r}: {options!r:.80}"
-            raise TypeError(message)
-    return {os.fspath(root): dict(options or {}) for root, options in given.items()}
+            # Not the value: it may be a secret.
+            shown = redact(f"{root!r}: {type(options).__name__}")
+            raise TypeError(f"allow_roots must map URLs to their storage options, found {shown}")
+    return {refuse_password(os.fspath(root)): dict(options or {}) for root, options in given.items()}
 
 
 def accepts(function: Callable[[Any], object], value: object) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 
+from shardio.redact import redact
+
 __all__ = ["warn"]
 
 # Whose code is not the caller's own: this package, training loops, and what both are made of.
@@ -26,6 +28,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
     A thread or process that runs nothing of the caller's has no such line: the warning is this package's.
     """
+    message = redact(message)
     frame = sys._getframe(1)  # noqa: SLF001 - `warnings` has `skip_file_prefixes` from Python 3.12 on
     while frame.f_back is not None and _package(frame.f_globals) in _PASSED:
         frame = frame.f_back

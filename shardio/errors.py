@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from shardio.redact import redact
 from shardio.reports import ReportItem
 
 __all__ = [
@@ -41,6 +42,7 @@ _MOST_ITEMS = 64
 
 
 def _cut(text: str, longest: int) -> str:
+    text = redact(text)
     if len(text) <= longest:
         return text
     end = f" ... ({len(text)} characters)"

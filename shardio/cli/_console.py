@@ -27,6 +27,7 @@ from shardio.errors import (
     UnsupportedVersionError,
 )
 from shardio.progress import Display
+from shardio.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -305,7 +306,7 @@ class Console:
 
     def in_flags(self, text: str) -> str:
         """Return a message of the library with flags in place of its arguments."""
-        return in_flags(text, self._params)
+        return in_flags(redact(text), self._params)
 
     def _said(self, value: Any, name: str = "") -> Any:
         """Return a document whose sentences name flags in place of arguments."""

@@ -18,6 +18,7 @@ from shardio.cli._command import COMPLETION_VARIABLE, GROUPS, Command, ProgramCo
 from shardio.cli._commands import all_commands
 from shardio.cli._console import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, USAGE, CommandFailure, Console, explain
 from shardio.cli._given import Given
+from shardio.redact import redact
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -140,7 +141,7 @@ def _run(argv: list[str]) -> int:
             if given.debug:
                 import traceback
 
-                traceback.print_exc()
+                sys.stderr.write(redact(traceback.format_exc()))
             failure = explain(error)
             console.failure(failure)
             return failure.code

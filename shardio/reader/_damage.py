@@ -34,6 +34,7 @@ from shardio.reader._iterate import in_lists, iterate_runs
 from shardio.reader._lookup import begin_lookup, lookup, physical_rows
 from shardio.reader._source import ShardSource
 from shardio.reader._subset import Selection
+from shardio.redact import redact
 from shardio.storage import locked
 
 QUARANTINE_FILE = "shardio-quarantine.jsonl"
@@ -117,7 +118,7 @@ class Damage:
         Raises:
             StorageError: the file cannot be written.
         """
-        place = (source.url, shard)
+        place = (redact(source.url), shard)
         with self._lock:
             first = not self._noted
             noted = self._noted.setdefault(place, set())
@@ -125,7 +126,7 @@ class Damage:
             noted.update(fresh)
             if fresh and self.policy == "quarantine":
                 entry = {"error": type(error).__name__, "what": error.what, **_plain(error)}
-                self._write({**entry, "dataset": source.url, "shard": shard}, place, fresh)
+                self._write({**entry, "dataset": place[0], "shard": shard}, place, fresh)
         if first:
             where = f", and written to {QUARANTINE_FILE}" if self.policy == "quarantine" else ""
             warn(f"damaged records are skipped{where}: {error}")

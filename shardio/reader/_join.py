@@ -23,6 +23,7 @@ from shardio.reader._columns import with_features
 from shardio.reader._records import DatasetReader
 from shardio.reader._source import DatasetSource
 from shardio.reader._subset import Selection, count_below, is_ascending, selection_digest
+from shardio.redact import redact
 
 _TOGETHER = 4096
 _PART = 1 << 20  # keys that are compared at a time
@@ -122,17 +123,22 @@ def _check_side(side: str, reader: object) -> None:
         raise TypeError(message)
     options, schema = reader.source.options, reader.schema
     if schema is None or not isinstance(options.decode, bool | str) or options.decode is False:
-        raise ValueError(f"{reader.source.url}: the {side} side of a join needs a schema and decode=True")
+        raise ValueError(
+            f"{redact(reader.source.url)}: the {side} side of a join needs a schema and decode=True"
+        )
     if schema.encoding not in _ENCODINGS:
-        raise ValueError(f"{reader.source.url}: records of the encoding {schema.encoding!r} cannot be joined")
+        raise ValueError(
+            f"{redact(reader.source.url)}: records of the encoding {schema.encoding!r} cannot be joined"
+        )
     if options.on_error != "raise":
         raise ValueError(
-            f"{reader.source.url}: a join must know of every record of the {side} side, and "
+            f"{redact(reader.source.url)}: a join must know of every record of the {side} side, and "
             f'on_error={options.on_error!r} may leave some out: open it with on_error="raise"'
         )
     if side == "right" and getattr(reader.source.codec, "random", False):
         raise ValueError(
-            f"{reader.source.url}: images of the right side cannot be cropped at random; join them as left"
+            f"{redact(reader.source.url)}: images of the right side cannot be cropped at random; "
+            "join them as left"
         )
 
 
@@ -328,8 +334,8 @@ def _with_features(source: DatasetSource, features: tuple[str, ...]) -> DatasetS
 
 def _of_left_alone(reader: DatasetReader, what: str) -> ValueError:
     return ValueError(
-        f"{reader.source.url}: {what} works on one dataset, and this is a join of several: use it on a "
-        "side before joining; ds.filter(function) and ds.read_batch see the features of both"
+        f"{redact(reader.source.url)}: {what} works on one dataset, and this is a join of several: use it on "
+        "a side before joining; ds.filter(function) and ds.read_batch see the features of both"
     )
 
 
@@ -366,8 +372,8 @@ class JoinedReader(DatasetReader):
         if all(one.digest == other.digest for one, other in zip(own, parts, strict=True)):
             return self
         raise ValueError(
-            f"{self.source.url}: this process reads other versions than another one: open both sides of a "
-            "join with the same version= everywhere"
+            f"{redact(self.source.url)}: this process reads other versions than another one: open both sides "
+            "of a join with the same version= everywhere"
         )
 
     def filter(self, condition: Any, **options: Any) -> Self:

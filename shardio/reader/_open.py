@@ -30,6 +30,7 @@ from shardio.reader._options import ReadOptions
 from shardio.reader._pool import read_head
 from shardio.reader._records import DatasetDict, DatasetReader, RecordSequence
 from shardio.reader._source import DatasetSource, ShardSource, several_splits
+from shardio.redact import redact
 from shardio.storage import (
     CacheOptions,
     CannotListError,
@@ -235,7 +236,7 @@ class ShardReader(RecordSequence):
     """The records of one shard, as payload bytes; made by `shardio.open_shard`."""
 
     def __repr__(self) -> str:
-        return f"<shardio.ShardReader {self.source.url}: {plural(len(self), 'record')}>"
+        return f"<shardio.ShardReader {redact(self.source.url)}: {plural(len(self), 'record')}>"
 
 
 class SequentialShard:
@@ -282,7 +283,8 @@ class SequentialShard:
         raise TypeError(self._sequential_only("cannot be looked up by number"))
 
     def _sequential_only(self, what: str) -> str:
-        return f"{self.url} has no index, so it {what}: iterate over it, or adopt it with `shardio adopt`"
+        url = redact(self.url)
+        return f"{url} has no index, so it {what}: iterate over it, or adopt it with `shardio adopt`"
 
 
 @checked_options

@@ -32,6 +32,7 @@ from shardio.reader._iterate import in_lists, iterate_payloads, iterate_placed
 from shardio.reader._lookup import lookup, place_together
 from shardio.reader._source import DatasetSource, Location, ShardSource, reopen
 from shardio.reader._subset import Selection, ascending, chosen, positions_at
+from shardio.redact import redact
 
 
 class RecordSequence(Sequence[Any]):
@@ -866,8 +867,8 @@ class DatasetReader(RecordSequence):
             return self
         if self.source.pinned or not self._whole:
             raise ValueError(
-                f"{self.source.url}: this process reads version {self.version} and another one version "
-                f"{version}; open the same version= everywhere"
+                f"{redact(self.source.url)}: this process reads version {self.version} and another one "
+                f"version {version}; open the same version= everywhere"
             )
         return DatasetReader(reopen(self.source, version, digest))
 
@@ -877,7 +878,7 @@ class DatasetReader(RecordSequence):
         else:
             schema = self.source.values_without_schema if self.schema is None else ", ".join(self.features)
         return (
-            f"<shardio.DatasetReader {self.source.url} version {self.version} split {self.split!r}: "
+            f"<shardio.DatasetReader {redact(self.source.url)} version {self.version} split {self.split!r}: "
             f"{plural(len(self), 'record')} ({schema})>"
         )
 

@@ -21,6 +21,7 @@ from shardio.format import DEFAULT_LIMITS, Compression, Framing
 from shardio.metadata import Schema, ShardTable, live_to_physical
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._pool import ShardPool
+from shardio.redact import redact
 from shardio.storage import Store, connect
 
 if TYPE_CHECKING:
@@ -162,8 +163,8 @@ class ShardSource:
             return options.decode
         if self.schema is None and images is not None:
             raise ValueError(
-                f'{self.url}: decode="image" needs a schema that says which features are images, and this '
-                "dataset has none"
+                f'{redact(self.url)}: decode="image" needs a schema that says which features are images, and '
+                "this dataset has none"
             )
         if self.is_partitioned and options.decode is not False:
             return self._partitioned_codec()
@@ -380,13 +381,17 @@ def choose_split(names: list[str], wanted: str | None, url: str) -> str:
             raise several_splits(url, names)
         return names[0] if names else "all"
     if wanted != "all" and wanted not in names:
-        raise ValueError(f"{url} has no split {wanted!r}; it has {', '.join(map(repr, names)) or 'none'}")
+        raise ValueError(
+            f"{redact(url)} has no split {wanted!r}; it has {', '.join(map(repr, names)) or 'none'}"
+        )
     return wanted
 
 
 def several_splits(url: str, names: Sequence[str]) -> ValueError:
     """Return the error for a dataset of several splits of which one is meant."""
-    return ValueError(f'{url} has several splits, choose one with split=: {", ".join(names)}, or "all"')
+    return ValueError(
+        f'{redact(url)} has several splits, choose one with split=: {", ".join(names)}, or "all"'
+    )
 
 
 def root_stores(

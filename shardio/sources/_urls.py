@@ -12,6 +12,7 @@ import urllib.parse
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from shardio.redact import redact, refuse_password
 from shardio.storage import local_path
 
 _SCHEME = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+://)(.*)", re.DOTALL)
@@ -38,10 +39,10 @@ class SplitUrl(NamedTuple):
         """Take a URL or local path apart; a local path becomes absolute.
 
         Raises:
-            ValueError: empty, a URL with a query, which names no object of a dataset, or a chain of which
-                no files can be listed.
+            ValueError: empty, a URL with a password; a URL with a query, which names no object of a dataset;
+                or a chain of which no files can be listed.
         """
-        match = _SCHEME.fullmatch(text)
+        match = _SCHEME.fullmatch(refuse_password(text))
         scheme = match[1].lower() if match is not None else ""
         if match is None or scheme in ("file://", "local://"):
             path = text if match is None else match[2]
@@ -57,19 +58,16 @@ class SplitUrl(NamedTuple):
             )
         if scheme in _WEB and ("?" in match[2] or "#" in match[2]):
             raise ValueError(
-                f"{text!r}: a URL with a query cannot be read by ranges from a dataset; use plain addresses"
+                f"{redact(text)!r}: a URL with a query cannot be read by ranges from a dataset; use plain "
+                "addresses"
             )
         parts = [part for part in match[2].split("/") if part]
         if not parts:
             raise ValueError(f"{text!r} names no bucket")
         if scheme.endswith(_WEB):
             # One file has many addresses there: it is found to be one by one of them.
-            user, at, host = parts[0].rpartition("@")
-            host = host.lower().removesuffix(":443" if scheme.endswith("https://") else ":80")
-            parts = [
-                f"{user}{at}{host}",
-                *(_encoded(urllib.parse.unquote_to_bytes(part)) for part in parts[1:]),
-            ]
+            host = parts[0].lower().removesuffix(":443" if scheme.endswith("https://") else ":80")
+            parts = [host, *(_encoded(urllib.parse.unquote_to_bytes(part)) for part in parts[1:])]
         return cls(scheme, tuple(parts))
 
     @property

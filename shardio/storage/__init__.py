@@ -17,7 +17,6 @@ from shardio.storage._keys import (
     TEMPORARY as TEMPORARY,
     followed as followed,
     local_path as local_path,
-    public_url as public_url,
     url_text as url_text,
 )
 from shardio.storage._local import (

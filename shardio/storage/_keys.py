@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from shardio.errors import NotFoundError, UnsafeNameError
 from shardio.metadata import naming
+from shardio.redact import refuse_password
 
 # Names of our own half-written files on local disks. Keys may not use it.
 TEMPORARY = ".shardio-tmp-"
@@ -63,17 +64,6 @@ def is_temporary(key: str) -> bool:
     return key.rpartition("/")[2].startswith(TEMPORARY)
 
 
-def public_url(text: str) -> str:
-    """Return a URL, or text with URLs, without user names, passwords and signed queries.
-
-    Examples:
-        >>> public_url("https://me:secret@host/birds?sig=abc")
-        'https://host/birds?***'
-    """
-    text = re.sub(r"(://)[^/@\s]*@", r"\1", text)
-    return re.sub(r"(://[^\s?#]*)\?[^\s,;)]*", r"\1?***", text)
-
-
 def url_text(url: object) -> str:
     """Return a URL or path that a caller gave, as text.
 
@@ -81,7 +71,7 @@ def url_text(url: object) -> str:
 
     Raises:
         TypeError: it is neither text nor a path.
-        ValueError: it is empty, holds a NUL, or has lost a slash.
+        ValueError: it is empty, holds a NUL or a password, or has lost a slash.
     """
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str):
@@ -96,7 +86,7 @@ def url_text(url: object) -> str:
             f"{text!r} has one slash after {collapsed[1]}: where a URL has two; pathlib.Path takes one away, "
             f"so give URLs as text; a local path that begins so is written './{text}'"
         )
-    return text
+    return refuse_password(text)
 
 
 def split_url(url: str | os.PathLike[str]) -> Root:

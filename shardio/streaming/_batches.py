@@ -18,6 +18,7 @@ from shardio import kernels
 from shardio.codecs import ImageCodec, are_alike, stack
 from shardio.order import StepGroup, record_generator
 from shardio.reader import Damage, DatasetSource, JoinedSource, SuppressCorruption, codec_over
+from shardio.redact import redact
 from shardio.streaming._rows import RowReader, TakenRows
 
 if TYPE_CHECKING:
@@ -336,7 +337,7 @@ class BatchBuilder:
         except Exception as error:
             number = int(decoded.numbers(low, high)[len(values)])
             _, url, shard, row = _address(planned, decoded.data, number)
-            error.add_note(f"in a transform, for row {row} of shard {shard} ({url})")
+            error.add_note(f"in a transform, for row {row} of shard {shard} ({redact(url)})")
             raise
         return values
 

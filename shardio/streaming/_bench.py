@@ -18,6 +18,7 @@ import numpy as np
 
 from shardio.arguments import checked_options
 from shardio.reader import DatasetReader
+from shardio.redact import redact
 from shardio.reports import Report
 from shardio.streaming._stream import Stream, stream
 
@@ -146,7 +147,9 @@ def bench(
     if not seconds > 0:
         raise ValueError(f"seconds={seconds!r} must be greater than 0")
     if not len(ds):
-        raise ValueError(f"{ds.source.url} has no records in split {ds.split!r}: there is nothing to measure")
+        raise ValueError(
+            f"{redact(ds.source.url)} has no records in split {ds.split!r}: there is nothing to measure"
+        )
     share = seconds / 7
     payloads, unchecked = _variant(ds, verify=True), _variant(ds, verify=False)
     batch = min(global_batch, len(ds))

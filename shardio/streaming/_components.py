@@ -27,7 +27,7 @@ from shardio.reader import (
     right_digest,
     selection_digest,
 )
-from shardio.storage import public_url
+from shardio.redact import redact
 from shardio.streaming._options import StreamOptions
 
 
@@ -143,7 +143,7 @@ def _identity(
     manifest = source.version.manifest
     return Identity(
         manifest.dataset_uuid.hex(), manifest.version, digest.hexdigest(), source.split, selection, joined,
-        url=public_url(source.url),
+        url=redact(source.url),
     )  # fmt: skip
 
 

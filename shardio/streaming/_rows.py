@@ -10,6 +10,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import StorageError
 from shardio.reader import read_frames, read_records
+from shardio.redact import redact
 from shardio.storage import ShortReadError
 from shardio.streaming._memory import Memory
 from shardio.streaming._tuning import TUNING
@@ -223,7 +224,7 @@ def _shard_at(url: str | None, windows: Windows) -> OpenShard:
     for window in windows:
         pool = window.component.source.pool
         for number in np.unique(window.pieces.shards).tolist():
-            if pool.url_of(number) == url:
+            if redact(pool.url_of(number)) == url:
                 return pool.get(number)
     raise AssertionError(f"{url} is not a shard of these windows")
 
@@ -239,7 +240,7 @@ def _explained(windows: Windows, rows: int) -> Iterator[list[tuple[slice, bool]]
     try:
         yield left
     except StorageError as error:
-        if any(error.url == file.url for each in windows if each.is_copied for file in each.buffers):
+        if any(error.url == redact(file.url) for each in windows if each.is_copied for file in each.buffers):
             left[:] = [(slice(0, rows), False)]
         elif isinstance(error, ShortReadError):
             raise _shard_at(error.url, windows).explain(error) from error

@@ -29,6 +29,7 @@ from shardio.order import (
 )
 from shardio.progress import displayed
 from shardio.reader import Damage, DatasetReader
+from shardio.redact import redact
 from shardio.streaming._batches import Batch, BatchBuilder
 from shardio.streaming._components import Mix, components_of, prepare
 from shardio.streaming._memory import Memory
@@ -120,8 +121,8 @@ class Stream:
             if not len(reader):
                 what = "this selection of " if len(reader.source) else ""
                 raise ValueError(
-                    f"{reader.source.url} has no records in {what}split {reader.split!r}, so none can be "
-                    "streamed"
+                    f"{redact(reader.source.url)} has no records in {what}split {reader.split!r}, so none "
+                    "can be streamed"
                 )
         self.order = make_order(
             [component.order for component in self.components],

@@ -27,7 +27,8 @@ from shardio.reader import (
     positions_at,
     with_features,
 )
-from shardio.storage import connect, public_url, url_text
+from shardio.redact import redact
+from shardio.storage import connect, url_text
 from shardio.view._facts import seen_facts, shard_list_facts, version_facts
 from shardio.view._search import Search, is_column, python, search
 from shardio.view._statistics import histogram, summarize
@@ -153,8 +154,8 @@ class Pages:
         chosen = latest if wanted is None else self._load(wanted)
         if version is None and self._digest is not None and chosen.digest != self._digest.lower():
             chosen = self._catalog.load(chosen.number, digest=self._digest)
-        facts = version_facts(public_url(self._catalog.store.url), chosen, latest)
-        facts["roots"] = [public_url(root) for root in facts["roots"]]
+        facts = version_facts(redact(self._catalog.store.url), chosen, latest)
+        facts["roots"] = [redact(root) for root in facts["roots"]]
         names = _in_order(facts["splits"])
         facts["splits"] = {name: facts["splits"][name] for name in names}
         if self._split is not None and self._split not in names:
@@ -246,7 +247,7 @@ class Pages:
         from shardio.lifecycle import diff
 
         found = diff(self.url, first, second, storage_options=self._options.storage_options).to_dict()
-        return {**found, "url": public_url(found["url"])}
+        return {**found, "url": redact(found["url"])}
 
     # ------------------------------------------------------------------------------------------ records
 
@@ -547,7 +548,7 @@ class Pages:
                 "findings": len(progress.findings),
             }
         if report is not None:
-            shown = {**report, "url": public_url(str(report.get("url", "")))}
+            shown = {**report, "url": redact(str(report.get("url", "")))}
             for name in ("findings", "skipped"):
                 listed = report.get(name) or []
                 shown[name] = [self._redacted(each) for each in listed[:_LISTED]]
@@ -597,7 +598,7 @@ class Pages:
         """Return text without what the storage options and the address keep secret."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return public_url(text)
+        return redact(text)
 
     def _redacted(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -620,7 +621,7 @@ class Pages:
             # The bytes of a frame may take a request of their own, so only one record's are looked up.
             if full and error is None:
                 place = reading.payloads.locate(position)
-                found |= {"url": public_url(place.url), "start": place.start, "stop": place.stop}
+                found |= {"url": redact(place.url), "start": place.start, "stop": place.stop}
         except ShardioError as wrong:
             error = error or wrong
         if not isinstance(payload, ShardioError):
