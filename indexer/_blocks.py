@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS, TFRECORD_TAIL, Framing, Limits, RecordCrc
-from shardio.metadata import IndexBuilder, record_checksums
+from shardio.format import DEFAULT_LIMITS, Framing, Limits, RecordCrc
+from shardio.metadata import IndexBuilder
 
 Bytes: TypeAlias = "bytes | memoryview"
 Check: TypeAlias = Literal["crc32c", "crc32", "none"]
@@ -114,11 +114,8 @@ class BlockCutter:
         self._longest = limits.record + 16
         self._size = self._crc = 0
         self._stops: list[NDArray[np.int64]] = []
-        # The checksums of the open block's records, where the index holds them.
-        self._records: list[NDArray[np.uint32]] = []
         # The frame that continues: its bytes so far alone, and as the end of the open block.
         self._tail = self._tail_crc = self._whole_crc = 0
-        self._tail_end = b""  # the last four of them, a record's checksum where it ends there
         self._gap = self._gap_crc = 0
         self._reason = ""
 
@@ -147,8 +144,6 @@ class BlockCutter:
         self._tail += len(data)
         if self._tail > self._longest:
             raise self._too_long(self._tail)
-        if self._index.record_checksums:
-            self._tail_end = (self._tail_end + bytes(data[-TFRECORD_TAIL:]))[-TFRECORD_TAIL:]
         self._tail_crc = kernels.crc32c(data, self._tail_crc)
         if self._size + self._tail > self._target:
             self._close_block()  # does nothing where the frame is alone
@@ -163,10 +158,7 @@ class BlockCutter:
         self._crc = self._tail_crc if alone else self._whole_crc
         self._size += self._tail
         self._stops.append(np.array([self._size], np.int64))
-        if self._index.record_checksums:
-            self._records.append(np.frombuffer(self._tail_end, "<u4"))
         self._tail = self._tail_crc = 0
-        self._tail_end = b""
         return data[first:], stops[1:] - first
 
     def _take_frames(self, data: Bytes, stops: NDArray[np.int64], crcs: NDArray[np.uint32] | None) -> None:
@@ -179,7 +171,6 @@ class BlockCutter:
         if longest > self._longest:
             raise self._too_long(longest)
         view = memoryview(data)
-        records = record_checksums(data, stops) if self._index.record_checksums else None
         # Items of a memoryview are Python's integers, at a fraction of the price of NumPy's.
         ends, sums, count = memoryview(stops), None if crcs is None else memoryview(crcs), len(stops)
         base = taken = before = 0
@@ -213,15 +204,13 @@ class BlockCutter:
                 found.append(crc)
             else:
                 self._stops.append(stops[taken:fits] + (self._size - base))
-                if records is not None:
-                    self._records.append(records[taken:fits])
                 self._size += size
                 self._crc = crc
             base, taken = stop, fits
         if rows:
             own = slice(first, first + sum(rows))
             frame_stop = stops[own] - np.repeat(bases, rows)
-            self._add_blocks(sizes, found, rows, frame_stop, None if records is None else records[own])
+            self._add_blocks(sizes, found, rows, frame_stop)
 
     def _take_gap(self, data: Bytes, reason: str) -> None:
         if self._stops:
@@ -232,7 +221,6 @@ class BlockCutter:
         if self._tail:
             self._gap, self._gap_crc = self._gap + self._tail, self._tail_crc
             self._tail = self._tail_crc = 0
-            self._tail_end = b""
         view = memoryview(data)
         while view:
             part = view[: max(0, _GAP - self._gap)]
@@ -246,18 +234,12 @@ class BlockCutter:
     def _close_block(self) -> None:
         if self._stops:
             frame_stop = np.concatenate(self._stops)
-            records = np.concatenate(self._records) if self._index.record_checksums else None
-            self._add_blocks([self._size], [self._crc], [len(frame_stop)], frame_stop, records)
+            self._add_blocks([self._size], [self._crc], [len(frame_stop)], frame_stop)
         self._size = self._crc = 0
-        self._stops, self._records = [], []
+        self._stops = []
 
     def _add_blocks(
-        self,
-        sizes: list[int],
-        crcs: list[int],
-        rows: list[int],
-        frame_stop: NDArray[np.int64],
-        records: NDArray[np.uint32] | None,
+        self, sizes: list[int], crcs: list[int], rows: list[int], frame_stop: NDArray[np.int64]
     ) -> None:
         self._index.add_blocks(
             stored_bytes=sizes,
@@ -265,7 +247,6 @@ class BlockCutter:
             crc32c=crcs,
             rows=rows,
             frame_stop=frame_stop.astype(np.uint32),
-            record_crc32c=records,
         )
         for crc, size in zip(crcs, sizes, strict=True):
             self.crc32c = kernels.crc32c_joined(self.crc32c, crc, size)

@@ -154,7 +154,6 @@ def scan_shard(
             temporary_files(),
             store.open(key, size=size, etag=etag) as file,
             rows_file() as frames,
-            rows_file() as records,
         ):
             head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
             strict = not options.salvage and options.record_crc == "crc32c"
@@ -165,8 +164,6 @@ def scan_shard(
             framer = _framer(store, key, kind, options)
             pieces = _StoredPieces(file, _LOCAL_PIECE if store.is_local else _REMOTE_PIECE, show)
             pieces.summed = kind.compression is not Compression.NONE
-            tfrecord = framer.framing is Framing.TFRECORD and framer.record_crc is RecordCrc.CRC32C
-            checked = tfrecord and kind.compression is Compression.NONE
             build = partial(
                 IndexBuilder,
                 uuid=uuid,
@@ -176,7 +173,7 @@ def scan_shard(
                 writer=options.writer or writer_name(),
                 limits=options.limits,
             )
-            index = build(frames=frames, record_checksums=records if checked else False)
+            index = build(frames=frames)
             block_bytes = least_block_bytes(options.block_bytes, file.size)
             cutter = BlockCutter(index, block_bytes=block_bytes, limits=options.limits)
             if kind.compression is Compression.NONE:

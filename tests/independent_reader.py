@@ -205,23 +205,16 @@ def index_of(data: bytes, shard: dict) -> tuple[dict[int, list], dict[str, tuple
     check(crc32c(data[16 : 16 + size]) == crc, "the CRC of the header")
     header, at = fields(data[16 : 16 + size]), 16 + size
     features = [item.decode() for item in header.get(2, [])]
-    known = {"gaps", "record_checksums", "record_crc32", "record_unchecked", "stream"}
+    known = {"gaps", "record_crc32", "record_unchecked", "stream"}
     check(one(header, 1) == 1 and features == sorted(set(features)) and set(features) <= known, "features")
     columns: dict[str, tuple[int, ...]] = {}
-    names = list(COLUMNS)
-    if "record_checksums" in features:
-        names = [*names[:5], "block_records_crc32c", "frame_stop", "record_crc32c"]
-        kinds = (one(header, 3), one(header, 4), one(header, 5))
-        check(kinds == (TFRECORD, 1, NONE), "checksums of records where frames hold them uncompressed")
-    check([text(fields(item), 1) for item in header[12]] == names, "the columns are these")
+    check([text(fields(item), 1) for item in header[12]] == list(COLUMNS), "the columns are these")
     for item in header[12]:
         column = fields(item)
         name, dtype = text(column, 1), {"u32": "I", "u64": "Q"}[text(column, 2)]
         length, offset = one(column, 3), one(column, 4)
-        check(dtype == COLUMNS.get(name, "I") and offset == at + -at % 64, "dtype and offset of a column")
-        check(
-            length == one(header, 9 if name in ("frame_stop", "record_crc32c") else 10), "length of a column"
-        )
+        check(dtype == COLUMNS[name] and offset == at + -at % 64, "dtype and offset of a column")
+        check(length == one(header, 9 if name == "frame_stop" else 10), "length of a column")
         check(not any(data[at:offset]), "padding is zeros")
         at = offset + length * struct.calcsize(f"<{dtype}")
         check(crc32c(data[offset:at]) == one(column, 5), f"the CRC of {name}")
@@ -336,18 +329,12 @@ def records_of(root: Path, shard: dict, roots: dict[int, Path]) -> list:
             crc32c(struct.pack(f"<{len(part)}I", *part)) == columns["block_frames_crc32c"][block],
             "frames CRC",
         )
-        checksums = columns.get("record_crc32c", ())[rows[block] : rows[block + 1]]
-        if checksums:
-            packed = struct.pack(f"<{len(checksums)}I", *checksums)
-            check(crc32c(packed) == columns["block_records_crc32c"][block], "the CRC of checksums of records")
         if not part:
             continue
         decoded = unpacked(stored, compression, size)
         check(len(decoded) == size == part[-1], "a block decodes to its size, and its last frame ends there")
         for start, stop in itertools.pairwise((0, *part)):
             check(stop - start >= {TFRECORD: 16, RAW: 0}.get(framing, 1), "a frame is not too small")
-            tail = struct.unpack("<I", decoded[stop - 4 : stop])[0] if checksums else None
-            check(tail is None or tail == checksums[part.index(stop)], "a record's checksum is its frame's")
             found.append(payload(decoded[start:stop], framing, one(header, 4)))
     check(len(found) == shard["rows"], "as many rows as the list says")
     if not shard["deletion_key"]:

@@ -43,7 +43,7 @@ _CHOICES: dict[str, str | tuple[str, ...]] = {
     "mixing": MIXINGS,
     "remainder": ("drop", "pad", "keep"),
 }
-_LAYOUT = {"compression", "level", "shard_bytes", "shards", "block_bytes", "encoding", "record_checksums"}
+_LAYOUT = {"compression", "level", "shard_bytes", "shards", "block_bytes", "encoding"}
 # What means the same in every function: metavar, group of the help text, and text.
 _SHARED: dict[str, tuple[str | None, str, str]] = {
     "engine": (None, "storage", "client of object stores"),

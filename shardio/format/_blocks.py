@@ -36,7 +36,6 @@ class Block(NamedTuple):
         stored: the bytes that go into the shard.
         decoded_bytes: size before compression.
         frame_stop: uint32, end of each frame in the decoded bytes.
-        record_crcs: uint32, masked CRC-32C of each payload, as its frame carries it.
         crc32c: of the stored bytes.
         decoded_crc32c: of the bytes before compression.
     """
@@ -44,7 +43,6 @@ class Block(NamedTuple):
     stored: bytes
     decoded_bytes: int
     frame_stop: NDArray[np.uint32]
-    record_crcs: NDArray[np.uint32]
     crc32c: int
     decoded_crc32c: int
 
@@ -105,10 +103,10 @@ class BlockBuilder:
         """Close the block that is being built; None when it is empty."""
         if not self._frames.rows:
             return None
-        decoded, frame_stop, record_crcs, crc32c = self._frames.take()
+        decoded, frame_stop, crc32c = self._frames.take()
         stored = self._compressor.compress(decoded)
         stored_crc32c = crc32c if stored is decoded else kernels.crc32c(stored)
-        return Block(stored, len(decoded), frame_stop, record_crcs, stored_crc32c, crc32c)
+        return Block(stored, len(decoded), frame_stop, stored_crc32c, crc32c)
 
 
 def check_block(stored: Buffer, crc32c: int) -> None:

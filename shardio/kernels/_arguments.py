@@ -48,13 +48,11 @@ class Frames(NamedTuple):
     Attributes:
         frames: their bytes.
         frame_stops: uint32[n], end of each frame.
-        record_crcs: uint32[n], masked CRC-32C of each payload, as its frame carries it.
         crc32c: of `frames`.
     """
 
     frames: bytes
     frame_stops: NDArray[np.uint32]
-    record_crcs: NDArray[np.uint32]
     crc32c: int
 
 
@@ -186,18 +184,17 @@ def as_out(out: Any, *shape: int) -> NDArray[np.uint8]:
 
 
 def as_frame_bounds(
-    starts: ArrayLike, lengths: ArrayLike, crcs: NDArray[np.uint32] | None, size: int
+    starts: ArrayLike, lengths: ArrayLike, size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Check that frames of payloads of so many bytes are inside a buffer of `size` bytes.
 
     Raises:
-        ValueError: there are not as many lengths, or checksums, as starts.
+        ValueError: there are not as many lengths as starts.
         IndexError: a frame leaves the buffer; names the first one.
     """
     first, sizes = as_offsets(starts, "starts"), as_offsets(lengths, "lengths")
-    many = {first.size, sizes.size, first.size if crcs is None else crcs.size}
-    if len(many) > 1 or (crcs is not None and (crcs.dtype != np.uint32 or crcs.ndim != 1)):
-        raise ValueError(f"expected as many starts, lengths and checksums (uint32), found {sorted(many)}")
+    if first.size != sizes.size:
+        raise ValueError(f"expected as many starts as lengths, found {first.size} and {sizes.size}")
     wrong = (first < 0) | (sizes < 0) | (sizes > size - 16) | (first > size - 16 - sizes)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])

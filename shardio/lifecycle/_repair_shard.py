@@ -42,8 +42,6 @@ from shardio.metadata import (
     naming,
     parse_deletions,
     parse_head,
-    record_checksums,
-    records_fit,
 )
 from shardio.ranges import runs_of
 from shardio.reader import (
@@ -357,22 +355,7 @@ class _ShardRepair:
             except FormatError:
                 part = self._derived_part(blocks, block, data)
             whole[start:stop] = part.tobytes()
-            if head.block_records_crc32c is not None:
-                start, stop = head.record_crc_bounds(block)
-                whole[start:stop] = self._record_part(head, block, part, raw, data).tobytes()
         return _Index(bytes(whole), head, "shard")
-
-    def _record_part(
-        self, head: IndexHead, block: int, frames: NDArray[np.uint32], raw: bytes, data: DataFile
-    ) -> NDArray[np.uint32]:
-        """Return a block's checksums of records: those of the index, or of the shard's frames; else zeros."""
-        own = np.array([block])
-        found = _uint32(raw, *head.record_crc_bounds(block))
-        if records_fit(head, own, found):
-            return found
-        with contextlib.suppress(*_WRONG, IndexError):
-            found = record_checksums(data.read(*head.block_bounds(block)), frames)
-        return found if records_fit(head, own, found) else np.zeros(len(frames), np.uint32)
 
     def _derived_part(self, blocks: BlockReader, block: int, data: DataFile) -> NDArray[np.uint32]:
         """Return a block's part of `frame_stop` from itself, where the head vouches for both; or zeros."""

@@ -22,8 +22,6 @@ from shardio.metadata._index import (
     parse_head as parse_head,
     read_head_bytes as read_head_bytes,
     read_head_size as read_head_size,
-    record_checksums as record_checksums,
-    records_fit as records_fit,
 )
 from shardio.metadata._index_writer import FinishedIndex as FinishedIndex, IndexBuilder as IndexBuilder
 from shardio.metadata._list import parse_list as parse_list, seal_list as seal_list, seal_lists as seal_lists

@@ -32,12 +32,10 @@ ALIGN = 64
 PREFIX = struct.Struct("<8sII")
 BLOCK_COLUMNS = ("block_stop", "block_row_stop", "block_decoded_bytes", "block_crc32c", "block_frames_crc32c")
 COLUMNS = (*BLOCK_COLUMNS, "frame_stop")
-RECORD_CHECKSUMS = "record_checksums"  # critical feature: the two columns below are there, too
-RECORD_COLUMNS = (*BLOCK_COLUMNS, "block_records_crc32c", "frame_stop", "record_crc32c")
 DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"u32": np.dtype("<u4"), "u64": np.dtype("<u8")}
-COLUMN_DTYPES = dict.fromkeys(RECORD_COLUMNS, "u32") | {"block_stop": "u64", "block_row_stop": "u64"}
+COLUMN_DTYPES = dict.fromkeys(COLUMNS, "u32") | {"block_stop": "u64", "block_row_stop": "u64"}
 # Critical features of an index that this version reads.
-INDEX_FEATURES = frozenset({"gaps", "record_crc32", RECORD_CHECKSUMS, "record_unchecked", "stream"})
+INDEX_FEATURES = frozenset({"gaps", "record_crc32", "record_unchecked", "stream"})
 # What to do about an index that is damaged, gone or another's.
 INDEX_ADVICE = (
     "`shardio repair` makes the index again; that of an adopted shard, `shardio adopt URL --update`"
@@ -57,8 +55,6 @@ class IndexHead:
         block_decoded_bytes, block_crc32c, block_frames_crc32c: uint32[blocks].
         frame_stop_offset: where the `frame_stop` column begins in the index file.
         head_bytes, head_sha256: length of the head in bytes, and its SHA-256 (32 bytes).
-        block_records_crc32c: uint32[blocks], or None where the index has no checksums of records.
-        records_crc32c: of the column `record_crc32c`; 0 where there is none.
         features: critical features.
         gaps: reason by block, for blocks without rows.
         writer: program that made it.
@@ -81,8 +77,6 @@ class IndexHead:
     head_bytes: int
     head_sha256: bytes
     frames_crc32c: int
-    block_records_crc32c: NDArray[np.uint32] | None = None
-    records_crc32c: int = 0
     features: frozenset[str] = frozenset()
     gaps: dict[int, str] = field(default_factory=dict)
     writer: str = ""
@@ -105,15 +99,13 @@ class IndexHead:
     @property
     def index_bytes(self) -> int:
         """Size of the whole index file."""
-        stop = self.frame_stop_offset + 4 * self.rows
-        if self.block_records_crc32c is not None:
-            stop = self.record_crc_offset + 4 * self.rows
-        return _aligned(stop) + len(END)
+        return _aligned(self.frame_stop_offset + 4 * self.rows) + len(END)
 
     @property
-    def record_crc_offset(self) -> int:
-        """Where the `record_crc32c` column begins in the index file, if there is one."""
-        return _aligned(self.frame_stop_offset + 4 * self.rows)
+    def has_frame_checksums(self) -> bool:
+        """Whether a record can be checked without its block: by the checksums of its frame in the object."""
+        kinds = (self.framing, self.record_crc, self.compression)
+        return kinds == (Framing.TFRECORD, RecordCrc.CRC32C, Compression.NONE)
 
     def block_bounds(self, block: int) -> tuple[int, int]:
         """Return the half-open byte range of a block in the object, of a stream in its decoded bytes."""
@@ -163,11 +155,6 @@ class IndexHead:
         first, stop = self.block_rows(block)
         return self.frame_stop_offset + 4 * first, self.frame_stop_offset + 4 * stop
 
-    def record_crc_bounds(self, block: int) -> tuple[int, int]:
-        """Return the half-open byte range of a block's part of `record_crc32c`, in the index file."""
-        first, stop = self.block_rows(block)
-        return self.record_crc_offset + 4 * first, self.record_crc_offset + 4 * stop
-
 
 def _aligned(offset: int) -> int:
     return -(-offset // ALIGN) * ALIGN
@@ -202,7 +189,6 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
     """
     header, stop = _read_header(data, url, limits)
     columns, offset = _read_columns(data, header, stop, url)
-    records = columns.get("block_records_crc32c")
     index = IndexHead(
         uuid=header.shard_uuid,
         framing=Framing(header.framing),
@@ -221,8 +207,6 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
         head_bytes=offset,
         head_sha256=hashlib.sha256(memoryview(data)[:offset]).digest(),
         frames_crc32c=header.columns[len(columns)].crc32c,
-        block_records_crc32c=None if records is None else records.view(np.uint32),
-        records_crc32c=0 if records is None else header.columns[-1].crc32c,
         features=frozenset(header.critical_features),
         gaps={gap.block: gap.reason for gap in header.gaps},
         writer=header.writer,
@@ -282,30 +266,26 @@ def _read_columns(
         return _broken(f"column {name} of an index {what}", url, expected, found)
 
     names = [column.name for column in header.columns]
-    wanted_names = RECORD_COLUMNS if RECORD_CHECKSUMS in header.critical_features else COLUMNS
-    if names != list(wanted_names):
+    if names != list(COLUMNS):
         raise FormatError(
-            "an index has other columns than the format", url=url, expected=wanted_names, found=names
+            "an index has other columns than the format", url=url, expected=COLUMNS, found=names
         )
     offset = head_stop = start
     columns: dict[str, NDArray[np.unsignedinteger]] = {}
     for column in header.columns:
         name = column.name
-        rows = header.rows if name in ("frame_stop", "record_crc32c") else header.blocks
+        rows = header.rows if name == "frame_stop" else header.blocks
         facts = (column.dtype, column.length, column.offset)
         wanted = (COLUMN_DTYPES[name], rows, _aligned(offset))
         if facts != wanted:
             raise broken(name, "has another dtype, length or offset than the format", wanted, facts)
-        if name == "record_crc32c":
-            break
         if any(memoryview(data)[offset : min(column.offset, len(data))]):
             raise broken(name, "is preceded by bytes that are not zero", "zeros", "other bytes")
         if name == "frame_stop":
             if len(data) < column.offset:
                 raise broken(name, "begins after the end of the head", f"{column.offset} bytes", len(data))
             head_stop = int(column.offset)
-            offset = head_stop + 4 * header.rows
-            continue
+            break
         dtype = DTYPES[column.dtype]
         offset = column.offset + rows * dtype.itemsize
         if offset > len(data):
@@ -348,11 +328,6 @@ def _violations(index: IndexHead, header: ShardIndex, limits: Limits) -> Iterato
     ]:
         if needed != (feature in index.features):
             yield f"critical feature {feature!r} is exactly where it is needed", needed, not needed
-    checkable = (Framing.TFRECORD, RecordCrc.CRC32C, Compression.NONE)
-    kinds = (index.framing, index.record_crc, index.compression)
-    if RECORD_CHECKSUMS in index.features and kinds != checkable:
-        names = tuple(kind.name for kind in kinds)
-        yield "checksums of records are those of frames that are not compressed", "TFRECORD, CRC32C", names
     if index.compression is Compression.ZLIB and not index.stream:
         yield "ZLIB occurs only as a stream", "stream", "no stream"
     if index.compression is Compression.NONE and index.stream:
@@ -409,25 +384,19 @@ def _block_violations(index: IndexHead, limits: Limits) -> Iterator[Violation]:
 _SINGLE_EXTRA = 1 << 20
 
 
-def check_index_end(index: IndexHead, end: Buffer, *, url: str | None = None, records: bool = True) -> None:
+def check_index_end(index: IndexHead, end: Buffer, *, url: str | None = None) -> None:
     """Check the bytes of an index from the end of `frame_stop` to the end of the file.
 
     Args:
         index: its head.
         end: the bytes.
         url: where it is, for messages.
-        records: compare the column of the records' checksums, where there is one, with its own.
 
     Raises:
-        FormatError: they are not zeros up to a multiple of 64 (with that column, zeros to another one) and
-            "SHRDEND1".
+        FormatError: they are not zeros up to a multiple of 64 and "SHRDEND1".
     """
     start = index.frame_stop_offset + 4 * index.rows
-    size = 0 if index.block_records_crc32c is None else 4 * index.rows
-    first = index.record_crc_offset - start if size else 0
-    found = memoryview(end)
-    column, tail = found[first : first + size], bytes(found[:first]) + bytes(found[first + size :])
-    wanted = bytes(index.index_bytes - len(END) - start - size) + END
+    tail, wanted = bytes(end), bytes(index.index_bytes - len(END) - start) + END
     if tail != wanted:
         raise _broken(
             "an index does not end as the format says",
@@ -437,36 +406,6 @@ def check_index_end(index: IndexHead, end: Buffer, *, url: str | None = None, re
             start=start,
             stop=start + len(end),
         )
-    if size and records:
-        crc = kernels.crc32c(column)
-        if crc != index.records_crc32c:
-            raise _broken(
-                "column record_crc32c of an index does not match its checksum",
-                url,
-                f"{index.records_crc32c:#010x}",
-                f"{crc:#010x}",
-                start=index.record_crc_offset,
-                stop=index.record_crc_offset + len(column),
-            )
-
-
-def record_checksums(block: Buffer, frame_stop: NDArray[np.integer[Any]]) -> NDArray[np.uint32]:
-    """Return the masked CRC-32C of each payload of a block of TFRECORD frames, as the frames carry them."""
-    # A number wherever four bytes begin, aligned or not: a view, of which only what is wanted is copied.
-    every = np.ndarray((max(0, memoryview(block).nbytes - 3),), "<u4", block, strides=(1,))
-    return every[np.asarray(frame_stop, np.int64) - 4].view(np.uint32)
-
-
-def records_fit(index: IndexHead, blocks: NDArray[np.int64], part: NDArray[np.uint32]) -> bool:
-    """Tell whether the parts of `record_crc32c` of some blocks, one after another, match their checksums."""
-    if index.block_records_crc32c is None:
-        return False
-    rows = index.rows_of_blocks(blocks)
-    if len(part) != int(rows.sum()):
-        return False
-    stops = 4 * np.cumsum(rows)
-    crcs = kernels.crc32c_many(part, stops - 4 * rows, stops)
-    return np.array_equal(crcs, index.block_records_crc32c[blocks])
 
 
 def check_frames_part(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import IO
 
 import numpy as np
@@ -25,8 +25,6 @@ from shardio.metadata._index import (
     END,
     MAGIC,
     PREFIX,
-    RECORD_CHECKSUMS,
-    RECORD_COLUMNS,
     IndexHead,
     parse_head,
 )
@@ -84,7 +82,7 @@ class _RowColumn:
 class IndexBuilder:
     """Gather blocks in order; `finish` returns the index.
 
-    Holds 28 bytes a block and 4 bytes a row, with checksums of records 32 and 8; files take what is of rows.
+    Holds 28 bytes a block and 4 bytes a row; a file takes what is of rows.
 
     Args:
         uuid: 16 bytes, of the shard.
@@ -92,8 +90,6 @@ class IndexBuilder:
         writer: program and version, for people.
         frames: an open, empty file, such as a temporary one, that takes the ends of frames; `finish_to` then.
         limits: of an index and its header; one that no reader would take is refused.
-        record_checksums: the index holds the checksum of each record, which `add_block` is given; True, or a
-            file like `frames`, which takes them.
     """
 
     def __init__(
@@ -106,7 +102,6 @@ class IndexBuilder:
         writer: str = "",
         frames: IO[bytes] | None = None,
         limits: Limits = DEFAULT_LIMITS,
-        record_checksums: bool | IO[bytes] = False,
     ) -> None:
         self.uuid = uuid
         self.framing = framing
@@ -128,20 +123,11 @@ class IndexBuilder:
         self._frame_crcs = array("I")
         self._frames = _RowColumn(frames)
         self._limits = limits
-        self._records = None
-        if record_checksums is not False:
-            self._records = _RowColumn(None if record_checksums is True else record_checksums)
-        self._record_crcs = array("I")
 
     @property
     def blocks(self) -> int:
         """Number of blocks so far."""
         return len(self._stops)
-
-    @property
-    def record_checksums(self) -> bool:
-        """Whether the index holds the checksum of each record."""
-        return self._records is not None
 
     def add_block(
         self,
@@ -150,7 +136,6 @@ class IndexBuilder:
         decoded_bytes: int,
         crc32c: int,
         frame_stop: NDArray[np.uint32],
-        record_crc32c: NDArray[np.uint32] | None = None,
     ) -> None:
         """Take the next block.
 
@@ -158,8 +143,6 @@ class IndexBuilder:
             stored_bytes, decoded_bytes: its sizes.
             crc32c: of its stored bytes.
             frame_stop: uint32, ends of its frames in its decoded bytes.
-            record_crc32c: uint32, masked CRC-32C of its payloads, as its frames carry them; for an index that
-                holds them.
 
         Raises:
             FormatError: there are more rows than an index may hold.
@@ -170,7 +153,6 @@ class IndexBuilder:
             crc32c=[crc32c],
             rows=[len(frame_stop)],
             frame_stop=frame_stop,
-            record_crc32c=record_crc32c,
         )
 
     def add_blocks(
@@ -181,28 +163,21 @@ class IndexBuilder:
         crc32c: Sequence[int],
         rows: Sequence[int],
         frame_stop: NDArray[np.uint32],
-        record_crc32c: NDArray[np.uint32] | None = None,
     ) -> None:
         """Take the next blocks: for each what `add_block` takes, and how many rows it has.
 
-        The ends of frames, and the checksums of records, of all blocks are one after another in one array.
+        The ends of frames of all blocks are one after another in one array.
 
         Raises:
             FormatError: there are more rows than an index may hold.
         """
         frames = np.ascontiguousarray(frame_stop, dtype="<u4")
-        records = np.ascontiguousarray([] if record_crc32c is None else record_crc32c, dtype="<u4")
-        if self._records is not None and len(records) != len(frames):
-            raise ValueError(f"expected a checksum for each of {len(frames)} records, found {len(records)}")
         stops = list(accumulate(stored_bytes, initial=self.stored_bytes))
         row_stops = list(accumulate(rows, initial=self.rows))
         self.stored_bytes, self.rows = stops[-1], row_stops[-1]
         self.decoded_bytes += sum(decoded_bytes)
         self._check_size(self.index_bytes)
         cuts = [(a - row_stops[0], b - row_stops[0]) for a, b in pairwise(row_stops)]
-        if self._records is not None:
-            self._record_crcs.extend([kernels.crc32c(records[a:b]) for a, b in cuts])
-            self._records.add(records)
         self._stops.extend(stops[1:])
         self._row_stops.extend(row_stops[1:])
         self._decoded.extend(decoded_bytes)
@@ -231,14 +206,13 @@ class IndexBuilder:
                 "the index of a shard would be larger than a reader takes",
                 expected=f"at most {self._limits.index} bytes",
                 found=f"{size} bytes for {self.rows} rows or more",
-                advice="cut the records into several shards: an index holds 4 or 8 bytes for each",
+                advice="cut the records into several shards: an index holds 4 bytes for each",
             )
 
     @property
     def index_bytes(self) -> int:
         """About how long the index will be."""
-        per_block, per_row = (28, 4) if self._records is None else (32, 8)
-        return per_block * self.blocks + per_row * self.rows
+        return 28 * self.blocks + 4 * self.rows
 
     def finish(self) -> FinishedIndex:
         """Return the index, as bytes."""
@@ -263,27 +237,11 @@ class IndexBuilder:
             "block_crc32c": np.asarray(self._crcs, "<u4"),
             "block_frames_crc32c": np.asarray(self._frame_crcs, "<u4"),
         }
-        crcs = {"frame_stop": self._frames.crc32c}
-        rows = [self._frames]
-        if self._records is not None:
-            columns["block_records_crc32c"] = np.asarray(self._record_crcs, "<u4")
-            crcs["record_crc32c"] = self._records.crc32c
-            rows.append(self._records)
-        head = _head(self._header(), columns, self.rows, crcs, self._limits)
-        size = len(head)
-        paddings = []
-        for column in rows:
-            paddings.append(bytes(-(size + column.size) % ALIGN))
-            size += column.size + len(paddings[-1])
-        self._check_size(size + len(END))
-
-        def rest() -> Iterator[bytes | bytearray]:
-            for column, padding in zip(rows, paddings, strict=True):
-                yield from column.parts()
-                yield padding
-            yield END
-
-        return head, rest()
+        head = _head(self._header(), columns, self.rows, self._frames.crc32c, self._limits)
+        size = len(head) + self._frames.size
+        padding = bytes(-size % ALIGN)
+        self._check_size(size + len(padding) + len(END))
+        return head, chain(self._frames.parts(), [padding, END])
 
     def _header(self) -> ShardIndex:
         from shardio.v1 import index_pb2 as pb
@@ -292,7 +250,6 @@ class IndexBuilder:
             name
             for name, needed in (
                 ("gaps", bool(self._gaps)),
-                (RECORD_CHECKSUMS, self._records is not None),
                 ("record_crc32", self.record_crc is RecordCrc.CRC32),
                 ("record_unchecked", self.record_crc is RecordCrc.UNCHECKED),
                 ("stream", self._stream),
@@ -322,17 +279,17 @@ def _head(
     header: ShardIndex,
     columns: dict[str, NDArray[np.unsignedinteger]],
     rows: int,
-    row_crcs: dict[str, int],
+    frames_crc32c: int,
     limits: Limits,
 ) -> bytes:
     """Lay header and block columns out; the header's list of all columns is written here."""
-    for name in COLUMNS if len(row_crcs) == 1 else RECORD_COLUMNS:
+    for name in COLUMNS:
         column = columns.get(name)
         header.columns.add(
             name=name,
             dtype=COLUMN_DTYPES[name],
             length=rows if column is None else len(column),
-            crc32c=row_crcs[name] if column is None else kernels.crc32c(column),
+            crc32c=frames_crc32c if column is None else kernels.crc32c(column),
             # Offsets are varints whose length depends on the header's own length: reserve, then settle.
             offset=1,
         )

@@ -1,4 +1,4 @@
-"""Frames that are fetched without their blocks, each compared with its checksum in the index."""
+"""Frames that are fetched without their blocks, each compared with its own two checksums."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio import kernels
-from shardio.errors import StorageError
-from shardio.metadata import records_fit
 from shardio.reader._blocks import BlockReader
 from shardio.reader._files import REFUSED, ShardFiles
 from shardio.reader._tuning import TUNING
 
 
 class FramesAlone:
-    """Frames of a shard, which are fetched alone once all that compares them is here.
-
-    That is the ends of all frames, which came with the head, and the checksums of all records, which the
-    first lookup in a shard brings.
+    """Frames of a shard, fetched alone where the ends of all frames came with the head and are right.
 
     Args:
         files: the shard and its index.
@@ -29,8 +24,6 @@ class FramesAlone:
     def __init__(self, files: ShardFiles, blocks: BlockReader) -> None:
         assert blocks.column is not None  # noqa: S101 - for the type checker
         self._files, self._blocks, self._ends = files, blocks, blocks.column
-        self._checksums: NDArray[np.uint32] | None = None
-        self._tries = TUNING.checksum_tries
 
     def places(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Return where the frames of rows are that may be fetched alone; None where whole blocks are read.
@@ -41,7 +34,7 @@ class FramesAlone:
         Returns:
             Starts and stops of the frames in the stored object, int64.
         """
-        if self._checksums is None:
+        if not self._blocks.has_right_column:
             return None
         head, ends = self._blocks.head, self._ends
         blocks = head.blocks_of(rows)
@@ -59,8 +52,6 @@ class FramesAlone:
             rows: int64, ascending.
             starts, stops: of their frames, as `places` returns them.
         """  # noqa: D205 - one thought
-        records = self._checksums
-        assert records is not None  # noqa: S101 - for the type checker
         wait = self._files.data.begin_read(starts, stops, checksummed=True, gap=_gap_of(starts, stops))
 
         def finish() -> list[bytes]:
@@ -69,7 +60,7 @@ class FramesAlone:
             except REFUSED as error:
                 raise self._files.explain(error) from error
             self._blocks.stats.bytes_read += int((stops - starts).sum())
-            found = kernels.cut_frames(frames, records[rows])
+            found = kernels.cut_frames(frames)
             if found is None:
                 self._blocks.stats.refetched += 1
                 found = self._blocks.begin_rows(rows)()
@@ -81,41 +72,7 @@ class FramesAlone:
         """Return one payload."""
         rows = np.array([row])
         places = self.places(rows)
-        return (self.begin_rows(rows) if places is None else self.begin(rows, *places))()[0]
-
-    def begin_rows(self, rows: NDArray[np.int64]) -> Callable[[], list[bytes]]:
-        """Do what `BlockReader.begin_rows` does, and fetch the checksums of all records."""
-        wait, keep = self._blocks.begin_rows(rows), self.begin_checksums()
-
-        def finish() -> list[bytes]:
-            keep()
-            return wait()
-
-        return finish
-
-    def begin_checksums(self) -> Callable[[], None]:
-        """Send the request for the checksums of all records, if they are not here; return what keeps them."""
-        if self._checksums is not None or not self._tries:
-            return lambda: None
-        self._tries -= 1
-        head = self._blocks.head
-        start = head.record_crc_offset
-        wait = self._files.index.begin_read([start], [start + 4 * head.rows], checksummed=True)
-
-        def keep() -> None:
-            try:
-                (data,) = wait()
-            except REFUSED as error:
-                raise self._files.explain_index(error) from error
-            except StorageError:
-                self._tries += 1
-                raise
-            found = np.frombuffer(data, "<u4").view(np.uint32)
-            # What is not right may have been hurt on its way: it is asked for once more, later.
-            if self._blocks.has_right_column and records_fit(head, np.arange(head.blocks), found):
-                self._checksums = found
-
-        return keep
+        return (self._blocks.begin_rows(rows) if places is None else self.begin(rows, *places))()[0]
 
 
 def _gap_of(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> int:

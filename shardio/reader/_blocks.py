@@ -47,7 +47,6 @@ _BOUNDS = {
 def shard_index(
     head: IndexHead,
     frames: NDArray[np.uint32] | None,
-    records: NDArray[np.uint32] | None,
     limits: Limits,
     *,
     verify: bool,
@@ -57,7 +56,6 @@ def shard_index(
     Args:
         head: of its index, checked.
         frames: the `frame_stop` column; None where a block's part of it comes with the block.
-        records: the `record_crc32c` column, or None where records are not compared by themselves.
         limits: upper bounds for decoding.
         verify: compare stored bytes with their checksums.
     """
@@ -68,8 +66,6 @@ def shard_index(
         head.block_decoded_bytes,
         head.block_frames_crc32c,
         frame_stops=frames,
-        record_crcs=records,
-        block_record_crcs=None if records is None else head.block_records_crc32c,
         block_crcs=head.block_crc32c if verify else None,
         bounds=_BOUNDS[head.framing],
         decode=partial(_decode, head.compression, limits) if decodes else None,
@@ -331,7 +327,7 @@ def examined_blocks(
     )  # fmt: skip
     return BlockReader(
         files,
-        shard_index(head, None, None, limits, verify=True),
+        shard_index(head, None, limits, verify=True),
         column=None,
         # A stream is decoded once.
         data=BlockSource(files.data, head.block_bounds, stats, checksummed=False, fixed=head.stream),

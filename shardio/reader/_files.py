@@ -51,8 +51,8 @@ def map_frames(index: DataFile, head: IndexHead) -> NDArray[np.uint32] | None:
     return np.frombuffer(view, "<u4", head.rows, head.frame_stop_offset).view(np.uint32)
 
 
-def check_index_file(index: DataFile, head: IndexHead, *, records: bool = False) -> None:
-    """Compare size and end of an index with what its header says; `records`, with all checksums of records.
+def check_index_file(index: DataFile, head: IndexHead) -> None:
+    """Compare size and end of an index with what its header says.
 
     Raises:
         FormatError: one of them is another.
@@ -67,16 +67,7 @@ def check_index_file(index: DataFile, head: IndexHead, *, records: bool = False)
         )
     start, view = head.frame_stop_offset + 4 * head.rows, index.map()
     end = index.read(start, head.index_bytes) if view is None else view[start : head.index_bytes]
-    # For readers, who compare parts of the records' checksums when they are used.
-    check_index_end(head, end, url=index.url, records=records)
-
-
-def map_records(index: DataFile, head: IndexHead) -> NDArray[np.uint32] | None:
-    """Return the `record_crc32c` column as a view of the mapped index, or None where there is none."""
-    view = index.map()
-    if view is None or head.block_records_crc32c is None or head.rows == 0:
-        return None
-    return np.frombuffer(view, "<u4", head.rows, head.record_crc_offset).view(np.uint32)
+    check_index_end(head, end, url=index.url)
 
 
 def map_data(data: DataFile, head: IndexHead, key: str, *, adopted: bool) -> memoryview | None:

@@ -52,17 +52,11 @@ def lookup(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int6
 def lookup_alone(
     pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int64]
 ) -> list[bytes] | None:
-    """Do what `lookup` does without whole blocks, also in shards first seen; None where blocks are needed.
-
-    Checksums of all records of the shards come before, by a round of requests of their own.
-    """
+    """Do what `lookup` does without whole blocks, also in shards first seen; None where blocks are needed."""
     numbers = np.unique(np.searchsorted(stops, positions, side="right")).tolist()
     pool.prepare(numbers, streamed=True)
-    frames = [alone for number in numbers if (alone := pool.get(number).alone) is not None]
-    if len(frames) < len(numbers):
+    if any(pool.get(number).alone is None for number in numbers):
         return None
-    for keep in [alone.begin_checksums() for alone in frames]:
-        keep()
     return lookup(pool, stops, positions)
 
 

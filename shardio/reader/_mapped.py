@@ -10,14 +10,12 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardio import kernels
-from shardio.errors import FormatError
-from shardio.metadata import INDEX_ADVICE, records_fit
 from shardio.reader._blocks import BlockReader
 from shardio.reader._files import ShardFiles
 from shardio.reader._tuning import TUNING
@@ -27,25 +25,25 @@ from shardio.storage import NamedFile, OpenFiles, ShortReadError, descriptor_lim
 class MappedRows:
     """Rows of a mapped, uncompressed TFRECORD shard, which are cut out of it as they are.
 
-    A block is compared once and remembered with one byte, or each frame with the checksum that the index
-    holds of it.  Rows in large numbers are read past the map, frame by frame: that costs less than looking
-    into pages for the first time, and leaves none of them with the process.
+    A block is compared once and remembered with one byte, or each frame with its own checksums.  Rows in
+    large numbers are read past the map, frame by frame: that costs less than looking into pages for the first
+    time, and leaves none of them with the process.
 
     Args:
         files: the shard and its index.
         blocks: opens blocks, and says what is wrong with them.
-        records: the mapped checksums of records; None to compare blocks.
+        alone: compare each frame with its own checksums, not whole blocks.
     """
 
-    def __init__(self, files: ShardFiles, blocks: BlockReader, records: NDArray[np.uint32] | None) -> None:
+    def __init__(self, files: ShardFiles, blocks: BlockReader, *, alone: bool) -> None:
         assert blocks.mapped is not None  # noqa: S101 - for the type checker
         self._mapped = blocks.mapped
-        self._files, self._head, self._blocks, self._records = files, files.head, blocks, records
+        self._files, self._head, self._blocks, self._alone = files, files.head, blocks, alone
         self._seen = bytearray(
             self._head.blocks
         )  # 1 once a block was compared, for as long as it stays mapped
-        self._rows = kernels.MappedRecords(self._mapped, blocks.index, self._seen, alone=records is not None)
-        self._reads_frames = records is not None or not files.verify
+        self._rows = kernels.MappedRecords(self._mapped, blocks.index, self._seen, alone=alone)
+        self._reads_frames = alone or not files.verify
 
     def record(self, row: int) -> bytes:
         """Return one payload, compared with its own checksum or with that of its block."""
@@ -59,7 +57,7 @@ class MappedRows:
             CorruptBlockError, FormatError: one of them, or its part of the index, is damaged.
         """
         found = self._rows.records(rows)
-        if found is None and self._records is None:
+        if found is None and not self._alone:
             # Blocks are compared first, those of all rows in one call.
             self._compare(rows)
             found = self._rows.records(rows)
@@ -115,30 +113,11 @@ class MappedRows:
 
     def _record_by_block(self, row: int) -> bytes:
         """Return a payload after all of its block was compared, or say what is wrong."""
-        rows, head, own = np.array([row]), self._head, self._records
-        self._compare(rows)
-        block = head.blocks_of(rows)
-        number = int(block[0])
-        if own is not None and not records_fit(head, block, own[slice(*head.block_rows(number))]):
-            # It is the block's own bytes that were right.
-            self._seen[number] = 0
-            raise self._wrong_records(number)
+        self._compare(np.array([row]))
         found = self._rows.record(row)
         if found is None:
             raise self._blocks.changed(row)
         return found
-
-    def _wrong_records(self, block: int) -> FormatError:
-        start, stop = self._head.record_crc_bounds(block)
-        return FormatError(
-            f"the index of block {block} holds checksums of records that do not match their own",
-            url=self._files.index.url,
-            shard=self._files.key,
-            row=self._head.block_rows(block)[0],
-            start=start,
-            stop=stop,
-            advice=INDEX_ADVICE,
-        )
 
     def _find(self, rows: NDArray[np.int64]) -> kernels.FoundFrames | None:
         return self._rows.find(rows, TUNING.near) if self._reads_frames else None
@@ -149,28 +128,21 @@ class MappedRows:
         named = self._files.data.named
         if found is None or named is None:
             return None
-        crcs = np.full(rows.size, -1) if self._records is None else self._records[rows]
+        checked = np.full(rows.size, int(self._alone), np.int64)
         # From places in what would be read of the runs to places in the file.
         read = found.ends - found.begins
         by_run = found.ends - np.cumsum(read)
         starts = found.places + np.repeat(by_run, np.diff(found.first, append=rows.size))
-        return StoredFrames(named, starts, found.lengths, crcs, found.begins, found.ends)
+        return StoredFrames(named, starts, found.lengths, checked, found.begins, found.ends)
 
     def begin_copy(self, rows: NDArray[np.int64]) -> RowsToCopy | None:
         """Find rows, int64 ascending, to be copied; None where that cannot be frame by frame."""
         found = self._find(rows)
         if found is None:
             return None
-        crcs = None if self._records is None else self._records[rows]
-        return RowsToCopy(found.lengths, partial(self._copy, rows, found, crcs))
+        return RowsToCopy(found.lengths, partial(self._copy, rows, found))
 
-    def _copy(
-        self,
-        rows: NDArray[np.int64],
-        found: kernels.FoundFrames,
-        crcs: NDArray[np.uint32] | None,
-        memory: NDArray[np.uint8],
-    ) -> bool:
+    def _copy(self, rows: NDArray[np.int64], found: kernels.FoundFrames, memory: NDArray[np.uint8]) -> bool:
         """Read frames alone, to where their payloads go, and move those together."""
         read = np.cumsum(found.ends - found.begins)
         sizes = np.cumsum(found.lengths)
@@ -185,9 +157,9 @@ class MappedRows:
                 data = _scratch(many)[:many]
             if not self._read(found.begins[a:b], found.ends[a:b], data):
                 return False
-            known = None if crcs is None else crcs[own]
             out = memory[at : at + size]
-            if not kernels.take_frames(data, places[own] - before, found.lengths[own], known, out):
+            starts, lengths = places[own] - before, found.lengths[own]
+            if not kernels.take_frames(data, starts, lengths, out, verify=self._alone):
                 # By the map, the block is compared, which says what is wrong: also where it was right before.
                 self.invalidate_verified(rows[own])
                 return False
@@ -208,14 +180,14 @@ class StoredFrames(NamedTuple):
         file: the shard.
         starts: int64, where each frame begins in it.
         lengths: int64, bytes of each payload.
-        crcs: masked CRC-32C of each payload; -1 where nothing is to be compared.
+        checked: int64, 1 where a frame is compared with its checksums, else 0.
         begins, ends: int64, of the runs of bytes that they are in.
     """
 
     file: NamedFile
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    crcs: NDArray[Any]
+    checked: NDArray[np.int64]
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
 
@@ -238,12 +210,12 @@ def read_frames(
     values: NDArray[np.uint8],
     offsets: NDArray[np.int64],
 ) -> list[tuple[slice, bool]]:
-    """Read frames of mapped shards past their maps, and compare each with its index.
+    """Read frames of mapped shards past their maps, and compare each with its checksums.
 
     Args:
         files: the shards.
-        frames: int64 [rows, 4]: number of the file, place in it, bytes of the payload, its masked CRC-32C or,
-            where nothing is to be compared, -1.
+        frames: int64 [rows, 4]: number of the file, place in it, bytes of the payload, and 1 to
+            compare its checksums, else 0.
         values: uint8, filled with the payloads, one after another.
         offsets: int64 [rows + 1], where each begins, and where the last one stops.
 

@@ -1,9 +1,9 @@
 """One open shard: its index, its bytes, and the ways to read rows of it.
 
 Promise: no payload leaves this module unless the stored bytes of its block matched their CRC-32C and its part
-of `frame_stop` matched its own, or its frame alone the checksum that the index holds of it.  A block of a
-mapped file is checked once and remembered with one byte; bytes that were read are checked each time they are
-read; what is decoded for lookups is kept within a bound.
+of `frame_stop` matched its own, or its frame alone its own two checksums.  A block of a mapped
+file is checked once and remembered with one byte; bytes that were read are checked each time they are read;
+what is decoded for lookups is kept within a bound.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from shardio.reader._files import (
     decoded_file,
     map_data,
     map_frames,
-    map_records,
 )
 from shardio.reader._mapped import MappedRows
 from shardio.storage import BlockCache
@@ -38,8 +37,8 @@ class OpenShard:
         files: the shard and its index.
         frames: the `frame_stop` column, where it came with the head; checked when it is used.
         cache: of blocks on local disk, for files that are not there; or None.
-        alone: lookups may compare records alone, where the index holds their checksums. Readers that skip
-            damage compare whole blocks, so that what is left out does not depend on how it is read.
+        alone: lookups may compare frames alone, with their own checksums. Readers that skip damage compare
+            whole blocks, so that what is left out does not depend on how it is read.
         kept: decoded blocks that lookups may use again, or None.
         known_ends: remember where the shard and its index were found to be cut, or None.
 
@@ -48,7 +47,7 @@ class OpenShard:
         blocks: its blocks, wherever they are.
         in_place: its rows, where these are cut out of the mapped file; else None.
         alone: its frames, where these may be fetched without their blocks; else None.
-        record: returns the payload of a row, compared with its own checksum or with that of its block.
+        record: returns the payload of a row; its frame or its block was compared.
         begin_rows: sends the requests for the blocks of rows, int64 ascending; returns what waits for their
             payloads.
         has_frame_runs: windows take runs of its frames, as blocks have them.
@@ -74,13 +73,12 @@ class OpenShard:
         mapped = map_data(data, head, files.key, adopted=files.adopted)
         framed, plain = head.framing is Framing.TFRECORD, head.compression is Compression.NONE
         cuts = framed and plain and mapped is not None and column is not None
-        # The checksums of records, where lookups compare records alone.
-        own = map_records(index, head) if cuts and verify and alone else None
+        alone = alone and verify and head.has_frame_checksums
         held = None if frames is None else np.frombuffer(frames, "<u4").view(np.uint32)
         ends = held if column is None else column
         self.blocks = BlockReader(
             files,
-            shard_index(head, ends, own, limits, verify=verify),
+            shard_index(head, ends, limits, verify=verify),
             column=ends,
             data=BlockSource(
                 decoded_file(data, head, limits, stats),
@@ -108,12 +106,11 @@ class OpenShard:
             # Blocks are worth keeping where one holds several records.
             kept=kept if framed and not plain and head.rows > head.blocks else None,
         )
-        self.in_place = MappedRows(files, self.blocks, own) if cuts else None
-        compared = mapped is None and plain and verify and cache is None and alone
-        has_checksums = held is not None and head.block_records_crc32c is not None
-        self.alone = FramesAlone(files, self.blocks) if compared and has_checksums else None
+        self.in_place = MappedRows(files, self.blocks, alone=alone) if cuts else None
+        fetched = mapped is None and held is not None and cache is None
+        self.alone = FramesAlone(files, self.blocks) if alone and fetched else None
         self.record = (self.in_place or self.alone or self.blocks).record
-        self.begin_rows = (self.alone or self.blocks).begin_rows
+        self.begin_rows = self.blocks.begin_rows
         self.has_frame_runs = framed and not head.gaps and not head.stream and not cuts
 
     def drop_pages(self, *, of_data: bool = True) -> None:

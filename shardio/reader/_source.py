@@ -122,7 +122,7 @@ class ShardSource:
 
     @cached_property
     def has_record_checksums(self) -> bool:
-        """Whether an index holds the checksum of each record: that of the first shard with records.
+        """Whether records are read without their blocks: as the index of the first shard with records says.
 
         True where it cannot be read, which is said when its records are wanted.
         """
@@ -134,7 +134,7 @@ class ShardSource:
         except (ShardioError, OSError):
             return True
         index.close()
-        return head.block_records_crc32c is not None
+        return head.has_frame_checksums
 
     def __len__(self) -> int:
         """Return the number of live records."""

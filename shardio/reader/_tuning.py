@@ -27,8 +27,6 @@ class ReadTuning:
         gap: bytes between two records that cost less than another request, whose head and whose answer's head
             take more.
         gap_share: beyond that, one byte may be fetched besides for so many that are wanted.
-        checksum_tries: requests for the checksums of a shard's records: where they are damaged, blocks are
-            read whole.
         ask_again: so many times a reader that skips damage does without what a bucket does not have, and asks
             once more.
         copied_bytes: of a mapped shard that are read before they are compared and copied, within a core's
@@ -52,7 +50,6 @@ class ReadTuning:
     lookup_bytes: int = 64 << 20
     gap: int = 512
     gap_share: int = 5
-    checksum_tries: int = 2
     ask_again: int = 64
     copied_bytes: int = 1 << 20
     near: int = 4096

@@ -362,7 +362,7 @@ class OpenFiles:
 
         Args:
             frames: int64 [n, 4]: number of the file, where the frame begins in it, bytes of the payload, its
-                masked CRC-32C or, where nothing is to be compared, -1.
+                and 1 to compare its checksums, else 0.
             out: uint8.
 
         Returns:

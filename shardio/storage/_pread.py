@@ -20,7 +20,7 @@ if not cython.compiled:
 
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.errno import EINTR, errno
-from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint32_t
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.posix.fcntl import open as open_path
 from cython.cimports.posix.stat import fstat, struct_stat
 from cython.cimports.posix.unistd import close, pread
@@ -168,10 +168,8 @@ def _read_frames(
             )
             if found < HEAD + length + TAIL:
                 break
-            if frames[count, 3] >= 0:
-                fitting[count] = frame_parts_fit(
-                    head, to, tail, length, cython.cast(uint32_t, frames[count, 3])
-                )
+            if frames[count, 3]:
+                fitting[count] = frame_parts_fit(head, to, tail, length)
             count += 1
     return count, found, code
 

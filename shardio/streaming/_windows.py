@@ -511,7 +511,7 @@ def _found(component: Component, pieces: Pieces) -> WindowData | None:
     table[:, 0] = np.repeat(np.arange(len(frames)), [each.starts.size for each in frames])
     np.concatenate([each.starts for each in frames], out=table[:, 1])
     np.concatenate([each.lengths for each in frames], out=table[:, 2])
-    np.concatenate([each.crcs for each in frames], out=table[:, 3])
+    np.concatenate([each.checked for each in frames], out=table[:, 3])
     advise_frames(frames)
     return WindowData([each.file for each in frames], table, component, pieces, unread=True)
 

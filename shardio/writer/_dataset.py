@@ -104,8 +104,6 @@ class DatasetWriter(AtomicWriter):
         spool_dir: folder for shards under construction; by default beside the data where that is local, else
             the system's temporary folder. Needs room for one shard a split, and three on their way.
         storage_options: as in fsspec.
-        record_checksums: keep the checksum of each record in the indexes of shards without compression: 4
-            bytes more per record. A lookup then reads and checks its record alone, and not 64 KiB around it.
         single_writer: state that no other writer is at work here, for places that cannot create exclusively.
 
     Raises:
@@ -150,7 +148,6 @@ class DatasetWriter(AtomicWriter):
         spool_dir: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
         single_writer: bool = False,
-        record_checksums: bool = True,
     ) -> None:
         check_options(mode, session, task, commit=commit, shard_bytes=shard_bytes)
         check_shards(shards, shard_bytes, session)
@@ -182,7 +179,6 @@ class DatasetWriter(AtomicWriter):
             shard_bytes=shard_bytes,
             spool=spool_folder(self._catalog.store, spool_dir),
             writer=writer_name(),
-            record_checksums=record_checksums,
             to_disk=self._catalog.store.is_local and spool_dir is None,
         )
         self._shards = shards

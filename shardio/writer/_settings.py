@@ -27,7 +27,6 @@ class LayoutOptions(TypedDict, total=False):
     block_bytes: int
     splits: Iterable[str] | None
     single_writer: bool
-    record_checksums: bool
 
 
 class WriterOptions(LayoutOptions, total=False):

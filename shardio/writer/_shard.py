@@ -37,8 +37,6 @@ class ShardWriter(AtomicWriter):
         block_bytes: target size of a block in decoded bytes.
         spool_dir: folder for the file under construction.
         storage_options: as in fsspec.
-        record_checksums: without compression the index holds the checksum of each record; see
-            `DatasetWriter`.
 
     Raises:
         CommitConflictError: there is an object of that name already (at the end of the block).
@@ -66,7 +64,6 @@ class ShardWriter(AtomicWriter):
         block_bytes: int = DEFAULT_BLOCK_BYTES,
         spool_dir: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        record_checksums: bool = True,
     ) -> None:
         self.url = url_text(url)
         self._store, self._name = connect_folder(self.url, storage_options=storage_options)
@@ -78,7 +75,6 @@ class ShardWriter(AtomicWriter):
                 block_bytes=block_bytes,
                 spool=spool_folder(self._store, spool),
                 writer=writer_name(),
-                record_checksums=record_checksums,
                 to_disk=spool == self._store.url,
             )
         )

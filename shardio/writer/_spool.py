@@ -92,7 +92,6 @@ class ShardOptions:
         spool: folder of the spool files.
         limits: size of a record.
         writer: program and version, for people.
-        record_checksums: the index of a shard without compression holds the checksum of each record.
         to_disk: the spool file itself becomes the shard, so its bytes go to the disk as they come.
     """
 
@@ -103,7 +102,6 @@ class ShardOptions:
     spool: Path
     limits: Limits = DEFAULT_LIMITS
     writer: str = ""
-    record_checksums: bool = True
     to_disk: bool = False
 
 
@@ -168,14 +166,11 @@ class ShardSpool:
             block_bytes=options.block_bytes,
             limits=options.limits,
         )
-        # Compressed records are not read alone.
-        self._record_checksums = options.record_checksums and options.compression is Compression.NONE
         self._index = IndexBuilder(
             uuid=uuid.uuid4().bytes,
             compression=options.compression,
             writer=options.writer,
             limits=options.limits,
-            record_checksums=self._record_checksums,
         )
         self._path = options.spool / f"{TEMPORARY}{secrets.token_hex(12)}"
         self._pid = os.getpid()
@@ -268,7 +263,6 @@ class ShardSpool:
             decoded_bytes=block.decoded_bytes,
             crc32c=block.crc32c,
             frame_stop=block.frame_stop,
-            record_crc32c=block.record_crcs if self._record_checksums else None,
         )
 
     def _write_stream(self, stored: bytes) -> None:

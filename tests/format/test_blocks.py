@@ -71,7 +71,7 @@ def test_blocks_hold_whole_frames_up_to_the_target(kind, payloads, target):
     for block in build(payloads, kind, block_bytes=target):
         decoded = plain.decoded(block.stored, NAMES.get(kind))
         frames = len(plain.payloads(decoded))
-        assert frames == len(block.frame_stop) == len(block.record_crcs)
+        assert frames == len(block.frame_stop)
         assert block.decoded_bytes == len(decoded) == int(block.frame_stop[-1])
         assert block.decoded_crc32c == kernels.crc32c(decoded)
         assert block.decoded_bytes <= target or frames == 1

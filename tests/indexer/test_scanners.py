@@ -41,7 +41,6 @@ def cut(framer, data: bytes, cuts: list[int], block_bytes: int = 64 << 10) -> by
         uuid=bytes(16),
         framing=framer.framing,
         record_crc=framer.record_crc,
-        record_checksums=framer.framing is Framing.TFRECORD,
     )
     cutter = BlockCutter(index, block_bytes=block_bytes, limits=DEFAULT_LIMITS)
     edges = [0, *sorted(cuts), len(data)]
@@ -56,14 +55,6 @@ def cut(framer, data: bytes, cuts: list[int], block_bytes: int = 64 << 10) -> by
     cutter.finish()
     assert b"".join(fed) == data
     return index.finish().data
-
-
-def checksums_of(index: bytes, data: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Return the checksum of each record of a TFRECORD shard, as its index holds it and as its frame does."""
-    head, frames = frames_of(index)
-    start = head.record_crc_offset
-    held = [index[k : k + 4] for k in range(start, start + 4 * head.rows, 4)]
-    return held, [data[stop - 4 : stop] for _, stop in frames]
 
 
 def framers(salvage: bool):
@@ -83,9 +74,6 @@ def test_where_frames_end_does_not_depend_on_the_pieces(payloads, samples, cuts,
     ):
         places = [place % (len(data) + 1) for place in cuts]
         whole = cut(make(), data, [], block_bytes)
-        if make().framing is Framing.TFRECORD:
-            held, stored = checksums_of(whole, data)
-            assert held == stored
         assert cut(make(), data, places, block_bytes) == whole
         assert cut(make(), data, list(range(0, len(data), 611)), block_bytes) == whole
 
@@ -105,8 +93,6 @@ def test_salvage_does_not_depend_on_the_pieces(payloads, noise, place, cuts) -> 
     make = framers(salvage=True)[0]
     whole = cut(make(), stored, [])
     assert cut(make(), stored, [c % (len(stored) + 1) for c in cuts]) == whole
-    held, wanted = checksums_of(whole, stored)
-    assert held == wanted
 
 
 def test_damage_that_goes_on_in_the_next_piece_is_one_damage() -> None:
@@ -127,9 +113,7 @@ def test_tfrecords_are_those_of_an_independent_reader(payloads) -> None:
     head, frames = frames_of(scan(data).index.data)
     assert [data[a + 12 : b - 4] for a, b in frames] == list(read_tfrecord(data)) == payloads
     assert head.stored_bytes == len(data)
-    assert head.features == {"record_checksums"}
-    held, stored = checksums_of(scan(data).index.data, data)
-    assert held == stored
+    assert not head.features
 
 
 @settings(max_examples=max(30, settings().max_examples // 5))
@@ -167,8 +151,6 @@ def test_a_record_longer_than_a_piece_is_not_held() -> None:
         held = max(held, len(framer._held))
     assert rows == 3
     assert held < 1 << 20
-    in_index, in_frames = checksums_of(scan(data).index.data, data)
-    assert in_index == in_frames
     broken = bytearray(data)
     broken[20 << 20] ^= 1
     scanned = scan(bytes(broken), salvage=True)

@@ -19,7 +19,6 @@ from shardio.metadata import (
     parse_head,
     read_head_bytes,
     read_head_size,
-    records_fit,
 )
 from shardio.v1 import index_pb2
 from tests.metadata.crafted import columns_of, header_of, index_of
@@ -100,39 +99,6 @@ def test_the_head_alone_is_enough_to_begin(blocks):
     assert read_head_size(data[:header_bytes]) == head.head_bytes
 
 
-def test_checksums_of_records_are_kept_and_checked():
-    """`record_checksums` MUST be only at `TFRECORD` frames with CRC-32C that are not compressed."""
-    builder = IndexBuilder(uuid=bytes(16), record_checksums=True)
-    sums = [np.array([1, 2, 3], np.uint32), np.array([9], np.uint32)]
-    for part in sums:
-        ends = 20 * np.arange(1, len(part) + 1, dtype=np.uint32)
-        size = int(ends[-1])
-        builder.add_block(
-            stored_bytes=size, decoded_bytes=size, crc32c=1, frame_stop=ends, record_crc32c=part
-        )
-    with pytest.raises(ValueError, match="a checksum for each of 1 records, found 0"):
-        builder.add_block(stored_bytes=20, decoded_bytes=20, crc32c=1, frame_stop=np.array([20], np.uint32))
-    data = builder.finish().data
-    check_whole(data)
-    head = parse_head(data)
-    assert head.index_bytes == len(data)
-    column = np.frombuffer(data, "<u4", head.rows, head.record_crc_offset).astype(np.uint32)
-    assert column.tolist() == [1, 2, 3, 9]
-    assert records_fit(head, np.array([0, 1]), column)
-    assert records_fit(head, np.array([1]), column[3:])
-    assert not records_fit(head, np.array([0, 1]), column[::-1].copy())
-    for place in range(head.frame_stop_offset + 4 * head.rows, len(data)):
-        wrong = bytearray(data)
-        wrong[place] ^= 1
-        with pytest.raises(FormatError):
-            check_whole(bytes(wrong))
-    for kind in ({"compression": Compression.ZSTD}, {"record_crc": RecordCrc.CRC32}):
-        other = IndexBuilder(uuid=bytes(16), record_checksums=True, **kind)
-        with pytest.raises(FormatError, match="frames that are not compressed"):
-            other.finish()
-    broken("has other columns", header_of(COLUMNS, critical_features=["record_checksums"]))
-
-
 def test_the_crafted_index_is_right():
     check_whole(index_of(header_of(COLUMNS), COLUMNS))
 
@@ -154,9 +120,7 @@ def test_an_index_begins_and_ends_as_it_must():
 
 
 def test_the_six_columns():
-    """The columns MUST be these six, or with `record_checksums` eight, in this order, each with its dtype,
-    length, offset and CRC-32C.
-    """
+    """The columns MUST be these six, in this order, each with its dtype, length, offset and CRC-32C."""
     names = tuple(COLUMNS)
     broken("other columns", names=names[:5])
     broken("other columns", names=(*names[1:], names[0]))
@@ -384,8 +348,8 @@ def test_frames_of_a_block(stops, match):
 
 
 def test_a_part_of_frame_stop_is_checked_before_it_is_used():
-    """A reader MUST check the head whole before it uses any of it, and each block's part of `frame_stop`,
-    and of `record_crc32c`, before it uses that part.
+    """A reader MUST check the head whole before it uses any of it, and each block's part of `frame_stop`
+    before it uses that part.
     """
     head = parse_head(index_of(header_of(COLUMNS), COLUMNS))
     part = COLUMNS["frame_stop"][:3]

@@ -86,7 +86,6 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "plain": written,
     "zstd": lambda url: written(url, compression="zstd"),
     "gzip": lambda url: written(url, compression="gzip"),
-    "checksums of records": lambda url: written(url, record_checksums=True),
     "deleted": deleted,
     "with sidecars": with_sidecars,
     "adopted": adopted("part-{}.tfrecord", _frames, schema=SCHEMA),

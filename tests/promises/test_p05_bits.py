@@ -30,13 +30,6 @@ def may_pass(index: bytes, at: int, place: str, way: str, *, cut: bool = False) 
     """Whether a read may return records, the right ones, where this byte of an index is wrong or missing."""
     head = parse_head(index)
     end = head.frame_stop_offset + 4 * head.rows
-    if head.block_records_crc32c is not None:
-        column = range(head.record_crc_offset, head.record_crc_offset + 4 * head.rows)
-        if cut and way != "iteration":
-            end = column.stop  # lookups ask for the column
-        elif at in column and not cut:
-            # Blocks are compared instead of records: by iteration, and where the column came damaged.
-            return way == "iteration" or place != "local"
     return place != "local" and at >= end
 
 

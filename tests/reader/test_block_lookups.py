@@ -15,7 +15,7 @@ from shardio.errors import CorruptBlockError, FormatError
 from shardio.metadata import parse_head
 from shardio.reader._blocks import DecodedBlocks
 from tests.promises.places import PLACES, fresh
-from tests.reader.test_record_checksums import changed, key_of
+from tests.reader.test_frames_alone import changed, key_of
 
 # Such bytes are stored as they are, so that a flipped bit is one of a record and decodes.
 RECORDS = [random.Random(k).randbytes(k % 97) for k in range(400)]

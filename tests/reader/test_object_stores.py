@@ -111,24 +111,19 @@ def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> li
     return ["data", "frames"]
 
 
-# What the first lookup in a shard asks for, besides the head: ends of frames or checksums of records.
-FIRST = ["data", "frames"]
-
-
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 def test_a_cold_lookup_takes_two_rounds_and_one_afterwards(
     server: FaultServer, engine: str, parts: list[str]
 ) -> None:
     """The index head; then the block and its part of `frame_stop` together; from then on these two alone.
 
-    Where the ends of frames have come with the head, the checksums of the records come beside the first
-    block, and afterwards the frame alone is fetched.
+    Where the ends of frames have come with the head, the frame alone is fetched.
     """
     ds = opened(server, engine)
     asked(server)
-    with Rounds(server, 1, len(FIRST)):
+    with Rounds(server, 1, len(parts)):
         assert ds[700] == RECORDS[700]
-    assert sorted(asked(server)) == [*FIRST, "head"]
+    assert sorted(asked(server)) == [*parts, "head"]
     with Rounds(server, len(parts)):
         assert ds[701] == RECORDS[701]
     assert sorted(asked(server)) == parts
@@ -170,11 +165,9 @@ def test_a_batch_takes_two_rounds_for_all_shards_together(
     last = (ds.source.stops - 1).tolist()
     cold = shards - (engine == "obstore")
     asked(server)
-    # The shard that `ds[0]` has asked for has its checksums already.
-    first = [*FIRST * cold, *parts * (shards - cold)]
-    with Rounds(server, cold, len(first)):
+    with Rounds(server, cold, len(parts) * shards):
         assert ds.read(last) == [RECORDS[k] for k in last]
-    assert sorted(asked(server)) == sorted(first) + ["head"] * cold
+    assert sorted(asked(server)) == sorted(parts * shards) + ["head"] * cold
     with Rounds(server, len(parts) * shards):
         assert ds.read_batch(last)["payload"] == [RECORDS[k] for k in last]
 

@@ -41,11 +41,10 @@ def value(n: int) -> bytes:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("local")
-    for name, options in {"d": {}, "without": {"record_checksums": False}}.items():
-        for url in (folder / name, f"memory://{folder.name}/{name}"):
-            with shardio.DatasetWriter(url, shard_bytes=2 << 20, **options) as out:
-                for n in range(ROWS):
-                    out.write(value(n))
+    for url in (folder / "d", f"memory://{folder.name}/d"):
+        with shardio.DatasetWriter(url, shard_bytes=2 << 20) as out:
+            for n in range(ROWS):
+                out.write(value(n))
     return folder
 
 
@@ -165,29 +164,22 @@ def fresh(url, verify, which):
     return batches, shardio.plan_report(ds, **options)[0]
 
 
-# Each two of these come together, and where local blocks are compared whole, each selection.
+# Each two of these come together.
 READ = [
-    (local, name, verify, which)
-    for local, name, verify, whiches in (
-        (True, "without", True, SELECTIONS),
-        (True, "d", True, ["all"]),
-        (True, "d", False, ["some"]),
-        (True, "without", False, ["few"]),
-        (False, "d", True, ["few"]),
-        (False, "without", True, ["some"]),
-        (False, "d", False, ["few"]),
-        (False, "without", False, ["all"]),
-    )
-    for which in whiches
+    (True, True, "all"),
+    (True, False, "some"),
+    (False, True, "few"),
+    (False, False, "few"),
+    (False, False, "all"),
 ]
 
 
 @linux
 @pytest.mark.drawn(2)
-@pytest.mark.parametrize(("local", "name", "verify", "which"), READ)
-def test_a_plan_says_what_is_read(written, monkeypatch, local, name, verify, which):
+@pytest.mark.parametrize(("local", "verify", "which"), READ)
+def test_a_plan_says_what_is_read(written, monkeypatch, local, verify, which):
     """Before the first batch, at a resume, and in an epoch: counted, against what `plan_report` says."""
-    url = written / name if local else f"memory://{written.name}/{name}"
+    url = written / "d" if local else f"memory://{written.name}/d"
     counted = Reads(monkeypatch, local=local)
     list(fresh(url, verify, which)[0])  # modules
     batches, figures = fresh(url, verify, which)
@@ -196,13 +188,10 @@ def test_a_plan_says_what_is_read(written, monkeypatch, local, name, verify, whi
     whole = before[-1]
     if not local:
         assert counted.requests - asked == pytest.approx(figures.requests, rel=0.12)
-    # A block is compared whole where its first record is wanted; then, and in another window, it is there.
-    by_block = local and verify and name == "without"
-    sparse = by_block and which != "all"
     assert len(before) == figures.steps + 1
     assert before[1] == pytest.approx(figures.first_batch_bytes, rel=0.1)
     for said in (figures.epoch_bytes + figures.bytes_twice, figures.step_bytes * figures.steps):
-        assert 0.65 * said < whole < 1.02 * said if sparse else whole == pytest.approx(said, rel=0.1)
+        assert whole == pytest.approx(said, rel=0.1)
     middle, again = (figures.steps - figures.tail_steps) // 2, []
     for step in range(middle - 4, middle + 5, 2):
         batches, _ = fresh(url, verify, which)
@@ -211,14 +200,14 @@ def test_a_plan_says_what_is_read(written, monkeypatch, local, name, verify, whi
         next(pass_)
         if step == middle:
             said, first = figures.resume_batch_bytes, counted() - begin
-            assert 0.65 * said < first < 1.02 * said if sparse else first == pytest.approx(said, rel=0.1)
+            assert first == pytest.approx(said, rel=0.1)
         list(pass_)
         # What it reads beyond the windows that it comes to later is of those that are open there.
         again.append(counted() - begin - (whole - before[step]))
     if not local:  # neighbours that had come early are read again, too
         early = 3 / 16 * figures.open_windows * figures.window_rows * figures.epoch_bytes / figures.records
         assert 0.85 * figures.resume_bytes < np.mean(again) < 1.15 * figures.resume_bytes + early
-    elif not by_block:  # else a new process compares blocks of later windows once more
+    else:
         assert np.mean(again) == pytest.approx(figures.resume_bytes, rel=0.15)
 
 
@@ -263,20 +252,12 @@ def test_a_plan_counts_what_one_request_to_a_bucket_fetches_between_records(writ
 
 def test_a_bound_of_the_first_batch_counts_blocks_where_they_are_read_whole(written):
     """The same bound leaves the plan as it is where records are compared alone."""
-    for name in ("d", "without"):
-        ds = shardio.open(written / name)
-        options = {"global_batch": 64, "memory_bytes": 3 << 20}
-        usual = shardio.stream(ds, **options).order.plans
-        options["first_batch_bytes"] = 4_600_000
-        assert (shardio.stream(ds, **options).order.plans == usual) is (name == "d")
-        assert shardio.plan_report(ds, **options)[0].first_batch_bytes <= 1.1 * 4_600_000
-
-
-def test_without_checksums_of_records_blocks_are_compared(written):
-    """The same batches, though blocks are read whole."""
-    _, alone = stream(written / "d")
-    _, by_block = stream(written / "without")
-    assert numbers(alone) == numbers(by_block)
+    ds = shardio.open(written / "d")
+    options = {"global_batch": 64, "memory_bytes": 3 << 20}
+    usual = shardio.stream(ds, **options).order.plans
+    options["first_batch_bytes"] = 4_600_000
+    assert shardio.stream(ds, **options).order.plans == usual
+    assert shardio.plan_report(ds, **options)[0].first_batch_bytes <= 1.1 * 4_600_000
 
 
 @pytest.mark.parametrize("place", [0, 9, 13, RECORD + 14])
@@ -296,29 +277,6 @@ def test_a_damaged_record_is_an_error_with_its_address(url, place):
             assert caught.value.start <= where.start < caught.value.stop
         else:
             assert len(numbers(batches)) == ROWS
-
-
-def test_records_that_changed_places_are_found(url):
-    """Both have right checksums of their own, and one size."""
-    ds = shardio.open(url)
-    one, other = ds.locate(40), ds.locate(41)
-    path = Path(one.url.removeprefix("file://"))
-    data = path.read_bytes()
-    swapped = data[: one.start] + data[other.start : other.stop] + data[one.start : one.stop]
-    path.write_bytes(swapped + data[other.stop :])
-    with pytest.raises(CorruptBlockError):
-        numbers(stream(url)[1])
-
-
-def test_a_damaged_column_of_checksums_is_not_believed(url):
-    """Blocks are compared instead, and what they hold is delivered."""
-    ds = shardio.open(url)
-    shard = ds.source.pool.get(0)
-    path = Path(shard.index.url.removeprefix("file://"))
-    data = bytearray(path.read_bytes())
-    data[shard.head.record_crc_offset + 4 * 7] ^= 1
-    path.write_bytes(data)
-    assert sorted(numbers(stream(url)[1])) == list(range(ROWS))
 
 
 # Records from 4 KiB on stay in their files until they are delivered.
@@ -587,11 +545,8 @@ def test_damage_that_came_after_a_block_was_compared_is_not_delivered(tmp_path, 
 
 @linux
 def test_what_is_ahead_is_bounded_where_windows_are_held(pristine, unread, monkeypatch):
-    """Streams that skip damage, and indexes without checksums of records, hold their windows."""
+    """Streams that skip damage hold their windows."""
     monkeypatch.undo()
-    with shardio.DatasetWriter(unread.parent / "blocks", shard_bytes=400_000, record_checksums=False) as out:
-        for n in range(MANY):
-            out.write(large(n))
     seen, real = [], PipelineOptions.from_stream
 
     def of(*args, **options):
@@ -599,9 +554,9 @@ def test_what_is_ahead_is_bounded_where_windows_are_held(pristine, unread, monke
         return seen[-1][1]
 
     monkeypatch.setattr(PipelineOptions, "from_stream", of)
-    for url, options in [(pristine, {}), (pristine, {"on_error": "skip"}), (unread.parent / "blocks", {})]:
-        list(large_stream(shardio.open(url, **options)))
-    assert [(stay, found.ahead_bytes >> 20) for stay, found in seen] == [(True, 64), (False, 16), (False, 16)]
+    for options in ({}, {"on_error": "skip"}):
+        list(large_stream(shardio.open(pristine, **options)))
+    assert [(stay, found.ahead_bytes >> 20) for stay, found in seen] == [(True, 64), (False, 16)]
 
 
 def count_open_files(monkeypatch):

@@ -66,8 +66,6 @@ class ShardIndex:
         block_sizes: uint32[blocks], decoded bytes of each block.
         frame_crcs: uint32[blocks], CRC-32C of each block's part of `frame_stops`.
         frame_stops: uint32[rows], end of each frame in its block; None where a block's part comes with it.
-        record_crcs: uint32[rows], masked CRC-32C of each payload; None where the index has none.
-        block_record_crcs: uint32[blocks], CRC-32C of each block's part of them.
         block_crcs: uint32[blocks], CRC-32C of stored bytes; None where these are not compared.
         bounds: bytes of a frame before its payload and behind it (-1 for the end of a line, if it has one),
             and the least of a whole frame.
@@ -91,20 +89,18 @@ class ShardIndex:
         frame_crcs,
         *,
         frame_stops=None,
-        record_crcs=None,
-        block_record_crcs=None,
         block_crcs=None,
         bounds=(12, 4, 16),
         decode=None,
     ):
         blocks: cython.Py_ssize_t = len(block_stops)
         compared = bytearray(blocks)
-        by_block = (block_row_stops, block_sizes, frame_crcs, block_record_crcs, block_crcs)
-        self.table.rows = as_index(blocks, by_block, (frame_stops, record_crcs))
+        by_block = (block_row_stops, block_sizes, frame_crcs, block_crcs)
+        self.table.rows = as_index(blocks, by_block, (frame_stops,))
         self.table.blocks = blocks
         self._head, self._tail, self.table.least = bounds
         self._decode = decode
-        self._held = (block_stops, by_block, frame_stops, record_crcs, compared)
+        self._held = (block_stops, by_block, frame_stops, compared)
         # Typed views, so that what is pointed to has the type that the loops expect.
         wide: cython.const[uint64_t][::1] = block_stops
         self.table.stops = cython.address(wide[0])
@@ -119,11 +115,6 @@ class ShardIndex:
         if frame_stops is not None:
             column = frame_stops
             self.table.frame_stops = cython.address(column[0])
-        if record_crcs is not None and block_record_crcs is not None:
-            column = record_crcs
-            self.table.crcs = cython.address(column[0])
-            column = block_record_crcs
-            self.table.record_crcs = cython.address(column[0])
         if block_crcs is not None:
             column = block_crcs
             self.table.block_crcs = cython.address(column[0])
@@ -339,26 +330,14 @@ def _block(buffer):
     return block
 
 
-def cut_frames(frames, crcs):
-    """Return the payloads of frames; None where one is not right, or its payload not the one that is meant.
-
-    Args:
-        frames: the bytes of each.
-        crcs: uint32[n], masked CRC-32C of each payload.
-
-    Raises:
-        ValueError: there are not as many checksums as frames.
-    """
-    expected: cython.const[uint32_t][::1] = np.ascontiguousarray(crcs, np.uint32)
-    count: cython.Py_ssize_t = len(frames)
-    if expected.shape[0] != count:
-        as_frame_bounds(range(count), range(count), crcs, 0)
+def cut_frames(frames):
+    """Return the payloads of frames, given the bytes of each; None where one does not match its checksums."""
     found: list = []
     k: cython.Py_ssize_t
-    for k in range(count):
+    for k in range(len(frames)):
         frame: OpenBlock = _block(frames[k])
         length: int64_t = frame.size - FRAME
-        if length < 0 or not frame_fits(frame.data, frame.data + HEAD, length, expected[k]):
+        if length < 0 or not frame_fits(frame.data, frame.data + HEAD, length):
             return None
         found.append(PyBytes_FromStringAndSize(cython.cast(cython.p_char, frame.data + HEAD), length))
     return found
@@ -510,9 +489,9 @@ class MappedRecords:
         if not whole:
             if length > LARGE:
                 with cython.nogil:
-                    right = frame_fits(frame, frame + HEAD, length, table.crcs[row])
+                    right = frame_fits(frame, frame + HEAD, length)
             else:
-                right = frame_fits(frame, frame + HEAD, length, table.crcs[row])
+                right = frame_fits(frame, frame + HEAD, length)
         if not right:
             return None
         return PyBytes_FromStringAndSize(cython.cast(cython.p_char, frame + HEAD), length)
@@ -573,7 +552,6 @@ class MappedRecords:
     @cython.exceptval(check=False)
     def _take_all(self, rows: cython.const[int64_t][::1], found: int64_t[:, ::1]) -> cython.bint:
         """Copy payloads to where they go; what was not compared is compared as it was copied."""
-        table: Table = cython.address(self._index.table)
         data: Bytes = cython.cast(Bytes, cython.address(self._data[0]))
         count: cython.Py_ssize_t = rows.shape[0]
         k: cython.Py_ssize_t
@@ -584,7 +562,7 @@ class MappedRecords:
                 SHARDIO_PREFETCH(data + found[0, k + AHEAD] + 64)
             to = cython.cast(cython.p_uchar, found[3, k])
             memcpy(to, data + found[0, k] + HEAD, found[1, k])
-            if not found[2, k] and not frame_fits(data + found[0, k], to, found[1, k], table.crcs[rows[k]]):
+            if not found[2, k] and not frame_fits(data + found[0, k], to, found[1, k]):
                 return False
         return True
 
@@ -643,7 +621,7 @@ class MappedRecords:
             before = row
             if row >= last:
                 block = block_of(table, row, block + 1)
-                if block >= table.blocks or not index_fits(table, block, self._size, self._alone):
+                if block >= table.blocks or not index_fits(table, block, self._size):
                     return -1
                 base = table.stops[block - 1] if block else 0
                 first = table.row_stops[block - 1] if block else 0
@@ -685,7 +663,7 @@ class MappedRecords:
             with cython.nogil:
                 right = self._compare(table, block)
             return right and self._cut(table, block, row, last, before, records)
-        if not index_fits(table, block, self._size, False):
+        if not index_fits(table, block, self._size):
             return False
         base: int64_t = table.stops[block - 1] if block else 0
         at: int64_t = base
@@ -718,7 +696,7 @@ class MappedRecords:
     def _compare(self, table: Table, block: cython.Py_ssize_t) -> cython.bint:
         """Tell whether a block and its part of the index are right."""
         base: int64_t = table.stops[block - 1] if block else 0
-        return index_fits(table, block, self._size, False) and (
+        return index_fits(table, block, self._size) and (
             table.block_crcs == cython.NULL
             or shardio_crc(0, cython.address(self._data[0]) + base, table.sizes[block])
             == table.block_crcs[block]
@@ -768,7 +746,7 @@ class MappedRecords:
         base: int64_t = table.stops[block - 1] if block else 0
         first: int64_t = table.row_stops[block - 1] if block else 0
         whole: cython.bint = self._seen[block] != 0
-        if not whole and not (self._alone and index_fits(table, block, self._size, True)):
+        if not whole and not (self._alone and index_fits(table, block, self._size)):
             return -1
         # A map may change under our feet, and then hold anything.
         if base < 0 or base > self._size:
@@ -804,14 +782,14 @@ def _take(
     data: Bytes,
     starts: cython.const[int64_t][::1],
     lengths: cython.const[int64_t][::1],
-    crcs: cython.pointer[cython.const[uint32_t]],
+    verify: cython.bint,
     to: cython.p_uchar,
 ) -> cython.bint:
     k: cython.Py_ssize_t
     frame: Bytes
     for k in range(starts.shape[0]):
         frame = data + starts[k]
-        if crcs != cython.NULL and not frame_fits(frame, frame + HEAD, lengths[k], crcs[k]):
+        if verify and not frame_fits(frame, frame + HEAD, lengths[k]):
             return False
         if lengths[k]:
             memmove(to, frame + HEAD, lengths[k])
@@ -819,7 +797,7 @@ def _take(
     return True
 
 
-def take_frames(buffer, starts, lengths, crcs, out):
+def take_frames(buffer, starts, lengths, out, *, verify: cython.bint):
     """Compare frames, and copy their payloads one after another to `out`, which they fill.
 
     `out` may be memory of the buffer, if no payload goes to where a frame is that comes after it.
@@ -828,16 +806,15 @@ def take_frames(buffer, starts, lengths, crcs, out):
         buffer: any contiguous buffer.
         starts: int64[n], where frames begin in it.
         lengths: int64[n], bytes of their payloads.
-        crcs: uint32[n], masked CRC-32C of each payload; None where nothing is to be compared.
         out: writable uint8.
+        verify: compare each frame with its two checksums.
 
     Returns:
-        False where a frame has another length, or one of its checksums, or that of its payload, is another;
-        `out` then holds anything.
+        False where a frame has another length or does not match a checksum; `out` then holds anything.
 
     Raises:
         IndexError: a frame leaves the buffer.
-        ValueError: `out` has another size, or there are not as many checksums as frames.
+        ValueError: `out` has another size, or there are not as many lengths as starts.
     """
     data: cython.const[cython.uchar][::1] = as_bytes(buffer)
     first_, sizes_ = as_offsets(starts, "starts"), as_offsets(lengths, "lengths")
@@ -846,20 +823,15 @@ def take_frames(buffer, starts, lengths, crcs, out):
     total: int64_t = -1
     if first.shape[0] == sizes.shape[0]:
         total = _inside(first, sizes, data.shape[0])
-    if total < 0 or (crcs is not None and (crcs.shape != first_.shape or crcs.dtype != np.uint32)):
-        as_frame_bounds(first_, sizes_, crcs, data.shape[0])
+    if total < 0:
+        as_frame_bounds(first_, sizes_, data.shape[0])
     filled: cython.uchar[::1] = as_out(out, total)
     if not first.shape[0]:
         return True
-    expected: cython.const[uint32_t][::1]
-    known: cython.pointer[cython.const[uint32_t]] = cython.NULL
-    if crcs is not None:
-        expected = np.ascontiguousarray(crcs)
-        known = cython.address(expected[0])
     # Payloads may all be empty, and there is no byte of them then.
     to: cython.p_uchar = cython.address(filled[0]) if total else cython.NULL
     source: Bytes = cython.address(data[0])
     right: cython.bint
     with cython.nogil:
-        right = _take(source, first, sizes, known, to)
+        right = _take(source, first, sizes, verify, to)
     return right

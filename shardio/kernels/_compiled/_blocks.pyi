@@ -15,8 +15,6 @@ class ShardIndex:
         frame_crcs: NDArray[np.uint32],
         *,
         frame_stops: NDArray[np.uint32] | None = None,
-        record_crcs: NDArray[np.uint32] | None = None,
-        block_record_crcs: NDArray[np.uint32] | None = None,
         block_crcs: NDArray[np.uint32] | None = None,
         bounds: tuple[int, int, int] = (12, 4, 16),
         decode: Callable[[Any, int], Any] | None = None,
@@ -50,11 +48,12 @@ class MappedRecords:
     def records(self, rows: ArrayLike) -> list[bytes] | None: ...
     def find(self, rows: ArrayLike, near: int) -> FoundFrames | None: ...
 
-def cut_frames(frames: Sequence[Any], crcs: NDArray[np.uint32]) -> list[bytes] | None: ...
+def cut_frames(frames: Sequence[Any]) -> list[bytes] | None: ...
 def take_frames(
     buffer: Any,
     starts: ArrayLike,
     lengths: ArrayLike,
-    crcs: NDArray[np.uint32] | None,
     out: NDArray[np.uint8],
+    *,
+    verify: bool,
 ) -> bool: ...

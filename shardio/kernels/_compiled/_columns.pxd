@@ -11,14 +11,12 @@ ctypedef struct Columns:
     Py_ssize_t blocks
     int64_t least                 # bytes of a frame
     const uint32_t* frame_stops   # by row; NULL where those of a block come with it
-    const uint32_t* crcs          # by row, masked; NULL where the index has none
     const uint64_t* stops         # by block
     const uint64_t* row_stops
     const uint32_t* sizes
     const uint32_t* frame_crcs
-    const uint32_t* record_crcs   # of `crcs`
     const uint32_t* block_crcs    # of stored bytes; NULL where they are not compared
-    unsigned char* compared       # 1 once the block's part of `frame_stops` was right, 2 once that of `crcs` was
+    unsigned char* compared       # 1 once the block's part of `frame_stops` was right
 
 # The block that a row is in, not before `low`; the number of blocks where it is in none.
 cdef inline Py_ssize_t block_of(const Columns* columns, int64_t row, Py_ssize_t low) noexcept nogil:
@@ -45,12 +43,10 @@ cdef inline bint part_fits(const Columns* columns, Py_ssize_t block, const uint3
         before = ends[row]
     return before == columns.sizes[block] or not rows
 
-# Whether the index's part of a block is right, with the checksums of its records where these are wanted, and the block is
-# in a shard of so many bytes.
-cdef inline bint index_fits(const Columns* columns, Py_ssize_t block, int64_t shard, bint records) noexcept nogil:
+# Whether the index's part of a block is right, and the block is in a shard of so many bytes.
+cdef inline bint index_fits(const Columns* columns, Py_ssize_t block, int64_t shard) noexcept nogil:
     cdef int64_t base, first, last
-    cdef unsigned char wanted = 3 if records else 1
-    if columns.compared[block] & wanted == wanted:
+    if columns.compared[block]:
         return True
     base = columns.stops[block - 1] if block else 0
     first = columns.row_stops[block - 1] if block else 0
@@ -59,16 +55,11 @@ cdef inline bint index_fits(const Columns* columns, Py_ssize_t block, int64_t sh
         return False
     if not part_fits(columns, block, columns.frame_stops + first, last - first):
         return False
-    if records and (
-        columns.crcs == NULL
-        or shardio_crc(0, <Bytes> (columns.crcs + first), 4 * (last - first)) != columns.record_crcs[block]
-    ):
-        return False
-    columns.compared[block] |= wanted
+    columns.compared[block] = 1
     return True
 
-# Whether a frame is right whose head, payload and tail may lie apart, and the payload the one that the index means.
-cdef inline bint frame_parts_fit(Bytes head, Bytes payload, Bytes tail, int64_t length, uint32_t crc) noexcept nogil:
+# Whether a frame, whose head, payload and tail may lie apart, has this length and matches its two checksums.
+cdef inline bint frame_parts_fit(Bytes head, Bytes payload, Bytes tail, int64_t length) noexcept nogil:
     cdef uint64_t stored_length
     cdef uint32_t length_crc, stored_crc
     memcpy(&stored_length, head, 8)
@@ -76,10 +67,9 @@ cdef inline bint frame_parts_fit(Bytes head, Bytes payload, Bytes tail, int64_t 
     memcpy(&stored_crc, tail, 4)
     return (
         stored_length == <uint64_t> length
-        and stored_crc == crc
         and shardio_mask(shardio_crc(0, <Bytes> &stored_length, 8)) == length_crc
-        and shardio_mask(shardio_crc(0, payload, length)) == crc
+        and shardio_mask(shardio_crc(0, payload, length)) == stored_crc
     )
 
-cdef inline bint frame_fits(Bytes frame, Bytes payload, int64_t length, uint32_t crc) noexcept nogil:
-    return frame_parts_fit(frame, payload, frame + HEAD + length, length, crc)
+cdef inline bint frame_fits(Bytes frame, Bytes payload, int64_t length) noexcept nogil:
+    return frame_parts_fit(frame, payload, frame + HEAD + length, length)

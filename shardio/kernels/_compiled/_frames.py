@@ -358,8 +358,7 @@ class FrameBuffer:
     _room: cython.Py_ssize_t
     _target: cython.Py_ssize_t
     _stops: cython.pointer[uint32_t]
-    _crcs: cython.pointer[uint32_t]
-    _places: cython.Py_ssize_t  # rows that `_stops` and `_crcs` have room for
+    _places: cython.Py_ssize_t  # rows that `_stops` has room for
     _crc: uint32_t
     _busy: cython.bint
     rows = cython.declare(cython.Py_ssize_t, visibility="readonly")
@@ -367,14 +366,12 @@ class FrameBuffer:
 
     def __cinit__(self):
         self._stops = cython.NULL
-        self._crcs = cython.NULL
 
     def __init__(self, block_bytes):
         self._target = block_bytes
 
     def __dealloc__(self):
         PyMem_Free(self._stops)
-        PyMem_Free(self._crcs)
 
     def add(self, payload):
         """Append a payload, if its frame fits; else nothing is taken.
@@ -437,13 +434,10 @@ class FrameBuffer:
                 self._block = None
                 self._room = 0
         stops = np.empty(self.rows, np.uint32)
-        crcs = np.empty(self.rows, np.uint32)
         first: uint32_t[::1] = stops
-        second: uint32_t[::1] = crcs
         if self.rows:
             memcpy(cython.address(first[0]), self._stops, 4 * self.rows)
-            memcpy(cython.address(second[0]), self._crcs, 4 * self.rows)
-        done = Frames(frames, stops, crcs, self._crc)
+        done = Frames(frames, stops, self._crc)
         self.rows = self.size = 0
         self._crc = 0
         return done
@@ -488,7 +482,6 @@ class FrameBuffer:
         crc = shardio_mask(plain)
         memcpy(out + HEAD + size, cython.address(crc), 4)
         self._crc = shardio_crc_on(0, whole, out + HEAD + size, 4)
-        self._crcs[self.rows] = crc
 
     @cython.cfunc
     def _make_room(self, wanted: cython.Py_ssize_t) -> object:
@@ -508,8 +501,4 @@ class FrameBuffer:
         if not stops:
             raise MemoryError
         self._stops = cython.cast(cython.pointer[uint32_t], stops)
-        crcs: cython.p_void = PyMem_Realloc(self._crcs, 4 * places)
-        if not crcs:
-            raise MemoryError
-        self._crcs = cython.cast(cython.pointer[uint32_t], crcs)
         self._places = places

@@ -7,14 +7,13 @@ What is beside this file stays as it is: it shows that what was written once can
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 
 import shardio
 from shardio import Feature
 
-DatasetWriter = functools.partial(shardio.DatasetWriter, record_checksums=False)
+DatasetWriter = shardio.DatasetWriter
 HERE = Path(__file__).parent
 URL = HERE / "birds"
 SCHEMA = {

@@ -1,7 +1,6 @@
 """Make the golden datasets of format version 1; run by hand, once, and never by tests.
 
-    python tests/golden/v1/make.py            # all but what came later
-    python tests/golden/v1/make.py records    # indexes with checksums of records; added to what is there
+    python tests/golden/v1/make.py
 
 What is beside this file was written by the first shardio and stays as it is: it shows that what was written
 once can be read for ever.  Random ids and the clock are replaced, so that the files can be told apart from a
@@ -11,13 +10,11 @@ later run; compressed bytes still depend on the libraries' versions.
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import itertools
 import json
 import secrets
 import shutil
-import sys
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,9 +39,7 @@ from shardio.metadata import (
 )
 from shardio.storage import connect
 
-DatasetWriter = functools.partial(shardio.DatasetWriter, record_checksums=False)
-# As they were before indexes held checksums of records.
-ShardWriter = functools.partial(shardio.ShardWriter, record_checksums=False)
+DatasetWriter, ShardWriter = shardio.DatasetWriter, shardio.ShardWriter
 HERE = Path(__file__).parent
 COMPRESSIONS = {"none": None, "zstd": "zstd", "gzip": "gzip"}
 SCHEMA = {"id": "int64", "name": "text", "weight": "float32", "beak": "float16[2]", "marks": "int32[?]"}
@@ -84,17 +79,11 @@ def three() -> None:
 
 def plain(name: str, compression: str | None) -> None:
     """Two splits, several blocks and shards, two versions."""
-    kept = {"record_checksums": name == "records"}
-    options = {
-        "block_bytes": 256,
-        "shard_bytes": 700,
-        "metadata": {"made": "by hand", "seen": [1, 2]},
-        **kept,
-    }
+    options = {"block_bytes": 256, "shard_bytes": 700, "metadata": {"made": "by hand", "seen": [1, 2]}}
     with DatasetWriter(HERE / name, None, compression, **options) as out:
         for k, record in enumerate(birds(60, 1)):
             out.write(record, "test" if k % 5 == 0 else "train")
-    with DatasetWriter(HERE / name, None, compression, "append", metadata={"more": True}, **kept) as out:
+    with DatasetWriter(HERE / name, None, compression, "append", metadata={"more": True}) as out:
         for record in birds(20, 2):
             out.write(record, "train")
 
@@ -298,11 +287,6 @@ def expected() -> dict[str, object]:
 
 
 def main() -> None:
-    if sys.argv[1:] == ["records"]:
-        freeze()
-        plain("records", None)
-        (HERE / "expected.json").write_text(json.dumps(expected(), indent=1, sort_keys=True) + "\n")
-        return
     for path in HERE.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

@@ -32,17 +32,14 @@ class ShardIndex:
         frame_crcs: NDArray[np.uint32],
         *,
         frame_stops: NDArray[np.uint32] | None = None,
-        record_crcs: NDArray[np.uint32] | None = None,
-        block_record_crcs: NDArray[np.uint32] | None = None,
         block_crcs: NDArray[np.uint32] | None = None,
         bounds: tuple[int, int, int] = (12, 4, 16),
         decode: Callable[[Any, int], Any] | None = None,
     ) -> None:
-        by_block = (block_row_stops, block_sizes, frame_crcs, block_record_crcs, block_crcs)
-        self.rows = as_index(len(block_stops), by_block, (frame_stops, record_crcs))
+        by_block = (block_row_stops, block_sizes, frame_crcs, block_crcs)
+        self.rows = as_index(len(block_stops), by_block, (frame_stops,))
         self.block_stops, self.block_row_stops, self.block_sizes = block_stops, block_row_stops, block_sizes
         self.frame_crcs, self.frame_stops = frame_crcs, frame_stops
-        self.record_crcs, self.block_record_crcs = record_crcs, block_record_crcs
         self.block_crcs = block_crcs
         self.head, self.tail, self.least = bounds
         self._decode = decode
@@ -88,16 +85,14 @@ class ShardIndex:
             np.diff(ends, prepend=0).min() >= self.least and ends[-1] == self.block_sizes[number]
         )
 
-    def fits(self, number: int, shard: int, *, records: bool) -> bool:
+    def fits(self, number: int, shard: int) -> bool:
         """Tell whether a block's part of the index is right, and the block is in a shard of so many bytes.
 
         Args:
             number: of the block, which has rows.
             shard: bytes of the shard.
-            records: whether checksums of the records are wanted, too.
         """
-        wanted = 3 if records else 1
-        if self._compared[number] & wanted == wanted:
+        if self._compared[number]:
             return True
         base, _ = edges_of(self.block_stops, number)
         first, last = edges_of(self.block_row_stops, number)
@@ -105,13 +100,7 @@ class ShardIndex:
             return False
         if not self.part_fits(number, self.frame_stops[first:last].astype(np.int64)):
             return False
-        if records and (
-            self.record_crcs is None
-            or self.block_record_crcs is None
-            or crc32c(self.record_crcs[first:last]) != self.block_record_crcs[number]
-        ):
-            return False
-        self._compared[number] |= wanted
+        self._compared[number] = 1
         return True
 
 
@@ -186,7 +175,7 @@ class MappedRecords:
             if not self._seen[block]:
                 base, stop = edges_of(self._index.block_stops, block)
                 crcs = self._index.block_crcs
-                if not self._index.fits(block, self._data.size, records=False):
+                if not self._index.fits(block, self._data.size):
                     return block
                 if crcs is not None and crc32c(self._data[base:stop]) != crcs[block]:
                     return block
@@ -222,7 +211,7 @@ class MappedRecords:
         if not wanted.size or wanted[0] < 0 or wanted[-1] >= index.rows or (wanted[1:] <= wanted[:-1]).any():
             return None
         for block in dict.fromkeys(self._blocks_of(wanted).tolist()):
-            if not index.fits(block, self._data.size, records=self._alone):
+            if not index.fits(block, self._data.size):
                 return None
         found = [self._bounds(row) for row in wanted.tolist()]
         if None in found:
@@ -249,14 +238,13 @@ class MappedRecords:
         """Return where the frame of a row is; None where it is not right, or not compared and cannot be."""
         block = bisect_right(self._index.block_row_stops, row)
         whole = bool(self._seen[block])
-        if not whole and not (self._alone and self._index.fits(block, self._data.size, records=True)):
+        if not whole and not (self._alone and self._index.fits(block, self._data.size)):
             return None
         frame = self._bounds(row)
-        if frame is None or whole or self._index.record_crcs is None:
+        if frame is None or whole:
             return frame
-        crcs = self._index.record_crcs[row : row + 1]
         size = np.array([frame[1] - frame[0] - 16])
-        return frame if frames_fit(self._data, np.array([frame[0]]), size, crcs) else None
+        return frame if frames_fit(self._data, np.array([frame[0]]), size) else None
 
     def _bounds(self, row: int) -> tuple[int, int] | None:
         """Return where the frame of a row is; None where it is not in the shard."""
@@ -276,30 +264,21 @@ def edges_of(stops: NDArray[np.uint64], block: int) -> tuple[int, int]:
     return int(stops[block - 1]) if block else 0, int(stops[block])
 
 
-def frames_fit(
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    crcs: NDArray[np.uint32],
-) -> bool:
-    """Tell whether frames in a buffer are right, and their payloads those that the index means.
+def frames_fit(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
+    """Tell whether frames in a buffer have these lengths and match their two checksums.
 
     Args:
         data: the buffer.
         starts, lengths: int64[n], of the frames and of their payloads.
-        crcs: uint32[n], masked CRC-32C of each payload.
     """
-    if check_frames(data, starts, starts + lengths + 16) >= 0:
-        return False
-    tails = (starts + lengths + 12)[:, None] + np.arange(4)
-    return bool((data[tails].view("<u4")[:, 0] == crcs).all())
+    return check_frames(data, starts, starts + lengths + 16) < 0
 
 
-def cut_frames(frames: Sequence[Any], crcs: NDArray[np.uint32]) -> list[bytes] | None:
+def cut_frames(frames: Sequence[Any]) -> list[bytes] | None:
     found = []
-    for frame, crc in zip(frames, np.asarray(crcs, np.uint32)[:, None], strict=True):
+    for frame in frames:
         data = as_bytes(frame)
-        if data.size < 16 or not frames_fit(data, np.array([0]), np.array([data.size - 16]), crc):
+        if data.size < 16 or not frames_fit(data, np.array([0]), np.array([data.size - 16])):
             return None
         found.append(data[12:-4].tobytes())
     return found
@@ -309,13 +288,14 @@ def take_frames(
     buffer: Any,
     starts: ArrayLike,
     lengths: ArrayLike,
-    crcs: NDArray[np.uint32] | None,
     out: NDArray[np.uint8],
+    *,
+    verify: bool,
 ) -> bool:
     data = as_bytes(buffer)
-    first, sizes = as_frame_bounds(starts, lengths, crcs, data.size)
+    first, sizes = as_frame_bounds(starts, lengths, data.size)
     filled = as_out(out, int(sizes.sum()))
-    if crcs is not None and not frames_fit(data, first, sizes, crcs):
+    if verify and not frames_fit(data, first, sizes):
         return False
     view = memoryview(data)
     payloads = zip((first + 12).tolist(), (first + sizes + 12).tolist(), strict=True)

@@ -232,6 +232,5 @@ class FrameBuffer:
 
     def take(self) -> Frames:
         frames, stops = encode_frames(self._payloads)
-        tails = _stored(as_bytes(frames), stops.astype(np.int64) - TAIL).astype(np.uint32)
         self._payloads, self.rows, self.size = [], 0, 0
-        return Frames(frames, stops, tails, crc32c(frames))
+        return Frames(frames, stops, crc32c(frames))
