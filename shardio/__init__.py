@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         DatasetReader as DatasetReader,
         Location as Location,
         ShardReader as ShardReader,
+        Span as Span,
         join as join,
         open as open,  # noqa: A004 - the public name
         open_shard as open_shard,
@@ -92,7 +93,7 @@ _OFFERED = {
     "shardio.order": "Plan",
     "shardio.packing": "pack pack_columns unpack",
     "shardio.parallel": "write_dataset",
-    "shardio.reader": "DatasetDict DatasetReader Location ShardReader join open open_shard",
+    "shardio.reader": "DatasetDict DatasetReader Location ShardReader Span join open open_shard",
     "shardio.storage": "CacheOptions",
     "shardio.streaming": "Stream StreamOptions audit bench mix plan_report stream",
     "shardio.writer": "DatasetWriter ShardWriter",

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import need
+from shardio.engines._reading import open_for, spans_of
 from shardio.engines._sessions import SessionSink
-from shardio.engines._spans import ShardSpan, open_for, plan
 
 need("shardio.engines.beam", "shardio[beam]", "apache_beam", "pyarrow")
 
 import apache_beam as beam  # noqa: E402 - after the line that says how it is installed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
 
@@ -32,15 +32,11 @@ class ReadFromShardio(beam.PTransform):
         self, url: str | Path, *, split: str | None = None, where: str | None = None, **options: Any
     ) -> None:
         super().__init__()
-        self._spans = plan(open_for(url, split, where, options), ()).spans
+        self._spans = spans_of(open_for(url, split, where, options))
 
     def expand(self, begin: Any) -> Any:
         """Make a bundle of each span."""
-        return begin | beam.Create(self._spans) | beam.Reshuffle() | beam.FlatMap(_records)
-
-
-def _records(span: ShardSpan) -> Iterator[Any]:
-    yield from span.reader()
+        return begin | beam.Create(self._spans) | beam.Reshuffle() | beam.FlatMap(iter)
 
 
 class WriteToShardio(beam.PTransform):

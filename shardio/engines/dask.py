@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardio.arguments import integer, names, need
-from shardio.engines._spans import ShardSpan, open_for, plan
+from shardio.arguments import names, need
+from shardio.engines._reading import open_for, spans_of
 
 need("shardio.engines.dask", "shardio[dask]", "dask", "pandas", "pyarrow")
 
 import dask.bag  # noqa: E402 - after the line that says how it is installed
 import dask.dataframe  # noqa: E402
-import pyarrow as pa  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from shardio.reader import Span
 
 
 def read_dataframe(
@@ -44,12 +45,13 @@ def read_dataframe(
         NotFoundError, FormatError, StorageError: as `shardio.open`.
     """
     chosen = None if columns is None else names("columns", columns)
-    reader, wanted = open_for(url, split, where, options), integer("npartitions", npartitions)
-    spans, schema = plan(reader, chosen, wanted=wanted)
+    reader = open_for(url, split, where, options)
+    schema, spans = reader.arrow_schema(chosen), spans_of(reader, npartitions)
     empty = _frame(schema.empty_table())
     if not spans:
         return dask.dataframe.from_pandas(empty, npartitions=1)
-    return dask.dataframe.from_map(_read, spans, meta=empty, label="shardio")
+    # Dask narrows the columns of a function that takes `columns`.
+    return dask.dataframe.from_map(_read, spans, columns=schema.names, meta=empty, label="shardio")
 
 
 def read_bag(
@@ -61,15 +63,14 @@ def read_bag(
     **options: Any,
 ) -> dask.bag.Bag:
     """Return the records as a `dask.bag.Bag`, as iterating over a reader gives them; see `read_dataframe`."""
-    reader, wanted = open_for(url, split, where, options), integer("npartitions", npartitions)
-    spans = plan(reader, (), wanted=wanted).spans
+    spans = spans_of(open_for(url, split, where, options), npartitions)
     if not spans:
         return dask.bag.from_sequence([], npartitions=1)
     return dask.bag.from_sequence(spans, npartitions=len(spans)).map_partitions(_records)
 
 
-def _read(span: ShardSpan, columns: Sequence[str] | None = None) -> Any:
-    return _frame(pa.concat_tables(span.batches(columns)))
+def _read(span: Span, columns: Sequence[str]) -> Any:
+    return _frame(span.to_arrow(columns))
 
 
 def _frame(table: Any) -> Any:
@@ -84,4 +85,4 @@ def _arrow_dtype(kind: Any) -> Any:
 
 
 def _records(spans: Any) -> list[Any]:
-    return [record for span in spans for record in span.reader()]
+    return [record for span in spans for record in span]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import need
-from shardio.engines._spans import open_for, plan
+from shardio.engines._reading import open_for, spans_of
 
 need("shardio.engines.polars", "shardio[polars]", "polars", "pyarrow")
 
@@ -42,22 +42,22 @@ def scan(
         ValueError: no such split or feature, or several splits.
         NotFoundError, FormatError, StorageError: as `shardio.open`.
     """
-    spans, schema = plan(open_for(url, split, where, options), features)
-    empty: Any = pl.from_arrow(schema.empty_table())
+    reader = open_for(url, split, where, options)
+    empty: Any = pl.from_arrow(reader.arrow_schema(features).empty_table())
+    spans = spans_of(reader)
 
     def read(
         columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, size: int | None
     ) -> Iterator[pl.DataFrame]:
         del size
         shown = empty.columns if columns is None else columns
-        tested = [] if predicate is None else predicate.meta.root_names()
+        tested = [] if predicate is None else list(dict.fromkeys(predicate.meta.root_names()))
         left = rows
+        narrows = bool(tested) and reader.has_table(tested)
         for span in spans:
-            part = span
-            if tested and span.has_table(tested):
-                part = span.narrowed(lambda table: _mask(table, predicate), tested)
+            part = span.filter(_mask(span.to_arrow(tested), predicate)) if narrows else span
             wanted = list(dict.fromkeys([*shown, *tested]))
-            for table in part.batches(wanted):
+            for table in part.iter_arrow(wanted):
                 frame: Any = pl.from_arrow(table)
                 if predicate is not None:
                     frame = frame.filter(predicate)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import names, need
+from shardio.engines._reading import comparison, open_for, spans_of
 from shardio.engines._sessions import SessionSink, Written
-from shardio.engines._spans import comparison, open_for, plan
 
 need("shardio.engines.ray", "shardio[ray]", "Ray", "pyarrow")
 
@@ -129,22 +130,23 @@ class ShardioDatasource(Datasource):
 
     def estimate_inmemory_data_size(self) -> int | None:
         """Return about how many bytes the records take."""
-        return sum(span.num_bytes for span in plan(self.reader, self._get_data_columns()).spans)
+        return sum(span.num_bytes for span in spans_of(self.reader))
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         """Return a task for each span."""
         del data_context
-        spans, schema = plan(self.reader, self._get_data_columns(), wanted=parallelism)
+        columns = self._get_data_columns()
+        schema = self.reader.arrow_schema(columns)
         return [
             ReadTask(
-                span.batches,
-                BlockMetadata(span.rows if span.exact else None, span.num_bytes, None, input_files=None),
+                functools.partial(span.iter_arrow, columns),
+                BlockMetadata(span.num_rows, span.num_bytes, None, input_files=None),
                 schema,
                 per_task_row_limit,
             )
-            for span in spans
+            for span in spans_of(self.reader, parallelism)
         ]
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import need
+from shardio.engines._reading import comparison, open_for, spans_of
 from shardio.engines._sessions import SessionSink, Written
-from shardio.engines._spans import ShardSpan, comparison, open_for, plan
 
 need("shardio.engines.spark", "shardio[spark]", "pyspark", "pyarrow")
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from shardio.reader import DatasetReader
+    from shardio.reader import DatasetReader, Span
 
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _COMPARISONS = {
@@ -39,7 +39,7 @@ def register(spark: SparkSession) -> None:
 
 @dataclass
 class _SpanPartition(datasource.InputPartition):
-    span: ShardSpan
+    span: Span
 
 
 @dataclass
@@ -64,7 +64,7 @@ class ShardioDataSource(datasource.DataSource):
 
     def schema(self) -> StructType:
         """Return the columns as types of Spark."""
-        found = plan(self._open(), self._features).schema
+        found = self._open().arrow_schema(self._features)
         schema: StructType = from_arrow_schema(
             pa.schema([field.with_type(_in_spark(field.type)) for field in found])
         )
@@ -140,12 +140,11 @@ class _SpanReader(datasource.DataSourceReader):
 
     def partitions(self) -> Sequence[datasource.InputPartition]:
         """Return a partition for each span."""
-        spans = plan(self._reader, self._schema.names, wanted=self._wanted).spans
-        return [_SpanPartition(span) for span in spans]
+        return [_SpanPartition(span) for span in spans_of(self._reader, self._wanted)]
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Yield the record batches of a span."""
-        for table in partition.span.batches():
+        for table in partition.span.iter_arrow(self._schema.names):
             yield from table.cast(self._schema).to_batches()
 
 

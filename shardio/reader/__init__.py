@@ -12,17 +12,11 @@ from shardio.reader._blocks import (
 from shardio.reader._columns import (
     TABLE_ADVICE as TABLE_ADVICE,
     ChosenColumn as ChosenColumn,
-    arrow_batches as arrow_batches,
-    batch_rows as batch_rows,
     choose_columns as choose_columns,
     columns_now as columns_now,
-    columns_schema as columns_schema,
     has_table as has_table,
     iterate_rows as iterate_rows,
-    live_rows as live_rows,
-    load_table as load_table,
     read_table_bytes as read_table_bytes,
-    shards_without_table as shards_without_table,
     sources_of as sources_of,
     table_refusal as table_refusal,
     with_features as with_features,
@@ -96,6 +90,7 @@ from shardio.reader._source import (
     codec_over as codec_over,
     root_stores as root_stores,
 )
+from shardio.reader._spans import Span as Span
 from shardio.reader._subset import (
     count_below as count_below,
     is_ascending as is_ascending,

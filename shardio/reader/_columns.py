@@ -395,6 +395,37 @@ def warn_of_records(source: ShardSource, lacking: NDArray[np.bool_], columns: Se
     warn(message)
 
 
+def _shard_columns(
+    records: Any, columns: Sequence[ChosenColumn], number: int, low: int, stop: int, *, in_table: bool
+) -> Iterator[Any]:
+    """Yield columns of the records `[low, stop)` of an ascending reader, all of one shard."""
+    source, selection = records.source, records.selection
+    if low == stop:
+        return
+    if not in_table:
+        yield from arrow_batches(records[low:stop], columns, batch_rows(source, number))
+        return
+    before = int(source.stops[number - 1]) if number else 0
+    rows = positions_between(selection, low, stop) - before
+    live = live_rows(source, number)
+    yield load_table(source, number, columns).take(rows if live is None else live[rows])
+
+
+def iterate_columns(records: Any, columns: Sequence[ChosenColumn]) -> Iterator[Any]:
+    """Yield columns of all records of an ascending reader as pyarrow Tables; memory holds one at a time.
+
+    Raises:
+        FormatError, NotFoundError, StorageError: with the address of the table or record.
+    """
+    source, selection = records.source, records.selection
+    lacking = shards_without_table(source, columns)
+    reader = type(records)(with_features(source, sources_of(columns), values=True), selection)
+    edges = count_below(selection, np.concatenate([np.zeros(1, np.int64), source.stops]))
+    for number in np.flatnonzero(np.diff(edges)).tolist():
+        low, stop = int(edges[number]), int(edges[number + 1])
+        yield from _shard_columns(reader, columns, number, low, stop, in_table=not lacking[number])
+
+
 def read_columns(records: Any, columns: Sequence[ChosenColumn], *, positions: bool, warn: bool = True) -> Any:
     """Return columns of all records, in their order; a pyarrow Table.
 
@@ -422,14 +453,7 @@ def read_columns(records: Any, columns: Sequence[ChosenColumn], *, positions: bo
 
     def part(number: int) -> list[Any]:
         low, stop = int(edges[number]), int(edges[number + 1])
-        if low == stop:
-            return []
-        if lacking[number]:
-            return list(arrow_batches(reader[low:stop], columns, batch_rows(source, number)))
-        before = int(source.stops[number - 1]) if number else 0
-        rows = positions_between(selection, low, stop) - before
-        live = live_rows(source, number)
-        return [load_table(source, number, columns).take(rows if live is None else live[rows])]
+        return list(_shard_columns(reader, columns, number, low, stop, in_table=not lacking[number]))
 
     empty = columns_schema(columns).empty_table()
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "shardio-columns") as pool:

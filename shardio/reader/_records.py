@@ -22,7 +22,9 @@ from shardio.reader._columns import (
     choose_columns,
     has_table,
     read_columns,
+    shards_without_table,
     table_columns,
+    table_refusal,
 )
 from shardio.reader._damage import Damage, batches_skipping, decode_skipping, iterate_skipping
 from shardio.reader._filter import FilterOptions, check_mask, matching, matching_sql, parts
@@ -31,6 +33,7 @@ from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
 from shardio.reader._iterate import in_lists, iterate_payloads, iterate_placed
 from shardio.reader._lookup import lookup, place_together
 from shardio.reader._source import DatasetSource, Location, ShardSource, reopen
+from shardio.reader._spans import SPAN_BYTES, Span, arrow_schema, cut_spans
 from shardio.reader._subset import Selection, ascending, chosen, positions_at
 from shardio.redact import redact
 
@@ -826,6 +829,44 @@ class DatasetReader(RecordSequence):
             for number, key in enumerate(source.table.table_key)
             if has_table(source.table, number, known)
         ]
+
+    def spans(self, *, bytes: int = SPAN_BYTES) -> list[Span]:  # noqa: A002 - the field's word
+        """Cut the records into parts that the workers of an engine read independently.
+
+        Spans pickle to a few hundred bytes and stay with this version of the dataset. Nothing is read to
+        make them.
+
+        Args:
+            bytes: stored bytes of a span: small shards share one, large shards are cut.
+
+        Returns:
+            Spans in storage order; each has `num_rows`, `num_bytes`, `to_arrow(columns)`, and iterates over
+            its records.
+
+        Raises:
+            ValueError: the reader is mapped, joined or not in storage order.
+
+        Examples:
+            >>> import shardio, tempfile
+            >>> url = tempfile.mkdtemp() + "/numbers"
+            >>> ds = shardio.from_generator(({"n": n} for n in range(1000)), url)
+            >>> spans = ds.spans(bytes=4096)
+            >>> sum(span.num_rows for span in spans), sum(span.to_arrow(["n"]).num_rows for span in spans)
+            (1000, 1000)
+        """
+        return cut_spans(self, bytes)
+
+    def arrow_schema(self, columns: Sequence[str] | None = None) -> Any:
+        """Return the `pyarrow.Schema` of `Span.to_arrow(columns)`, without reading a record."""
+        return arrow_schema(self, columns)
+
+    def has_table(self, columns: Sequence[str]) -> bool:
+        """Tell whether every shard has a table (`shardio.build_table`) with these columns."""
+        source = self.source
+        if source.codec is None or not set(columns) <= set(self.column_names):
+            return False
+        chosen = choose_columns(source.schema, columns, what="a table")
+        return not any(map(table_refusal, chosen)) and not shards_without_table(source, chosen).any()
 
     def positions_of(
         self, shards: Sequence[str], rows: ArrayLike, *, default: int | None = None

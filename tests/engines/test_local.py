@@ -14,8 +14,8 @@ from torchdata.nodes import Loader, Mapper, Prefetcher
 
 import shardio
 from shardio.engines import dask as shardio_dask, polars as shardio_polars
-from shardio.engines._spans import ShardSpan
 from shardio.engines.torchdata import ShardioNode
+from shardio.reader import Span
 from tests.engines.conftest import RECORDS, write_numbers
 
 
@@ -60,13 +60,13 @@ def test_a_dask_worker_that_dies_costs_nothing(numbers, client, tmp_path) -> Non
 def test_dask_decodes_the_columns_that_a_computation_uses(numbers, monkeypatch) -> None:
     frame = shardio_dask.read_dataframe(numbers, columns=["n", "name"])
     assert list(frame.columns) == ["n", "name"]
-    asked, batches = [], ShardSpan.batches
+    asked, iter_arrow = [], Span.iter_arrow
 
     def noted(self, columns=None):
         asked.append(columns)
-        return batches(self, columns)
+        return iter_arrow(self, columns)
 
-    monkeypatch.setattr(ShardSpan, "batches", noted)
+    monkeypatch.setattr(Span, "iter_arrow", noted)
     assert frame["n"].max().compute(scheduler="synchronous") == RECORDS - 1
     assert {tuple(columns) for columns in asked} == {("n",)}
 

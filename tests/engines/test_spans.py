@@ -1,4 +1,4 @@
-"""Spans are the records of a reader, each once, whatever it holds; a law for all of them."""
+"""Spans are the records of a reader, each exactly once, whatever the reader holds; a law for all of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import shardio
-from shardio.engines import _spans
-from shardio.engines._spans import comparison, plan
+from shardio.engines._reading import comparison, spans_of
 from tests.engines.conftest import RECORDS, write_numbers
 
 FORMS = ["plain", "zstd", "deleted", "filtered", "table", "part"]
@@ -35,89 +34,99 @@ def reader(request, tmp_path_factory) -> shardio.DatasetReader:
 def _read(spans, columns=None) -> pa.Table:
     # As they arrive at a worker.
     travelled = pickle.loads(pickle.dumps(spans))
-    return pa.concat_tables([table for span in travelled for table in span.batches(columns)])
+    return pa.concat_tables([span.to_arrow(columns) for span in travelled])
 
 
 @pytest.mark.filterwarnings("ignore:records are read")
-@pytest.mark.parametrize("wanted", [0, 3, 1000])
-def test_spans_are_the_records_each_once_in_order(reader, wanted) -> None:
-    found = plan(reader, wanted=wanted)
-    table = _read(found.spans)
-    assert table.schema == found.schema
+@pytest.mark.parametrize("size", [64 << 20, 200_000, 3_000])
+def test_spans_are_the_records_each_once_in_order(reader, size) -> None:
+    spans = reader.spans(bytes=size)
+    table = _read(spans)
+    assert table.schema == reader.arrow_schema()
     assert table.equals(reader.to_arrow())
-    assert sum(span.rows for span in found.spans) == len(reader)
-    for span in found.spans:
-        rows = sum(each.num_rows for each in span.batches(["n"]))
-        assert rows == len(span.reader())
-        assert rows == span.rows or not span.exact
+    assert sum(span.num_rows for span in spans) == len(reader)
+    for span in spans:
+        assert sum(each.num_rows for each in span.iter_arrow(["n"])) == span.num_rows == len(span.reader)
+        assert [int(value["n"]) for value in span] == span.to_arrow(["n"])["n"].to_pylist()
 
 
 @settings(max_examples=30, deadline=None)
-@given(wanted=st.integers(0, 200))
-def test_spans_end_where_blocks_do(numbers, wanted) -> None:
+@given(size=st.integers(1, 2_000_000))
+def test_spans_have_about_the_bytes_that_are_asked_for(numbers, size) -> None:
     ds = shardio.open(numbers)
-    stops = {0}
-    for shard in range(ds.num_shards):
-        first = int(ds.source.stops[shard - 1]) if shard else 0
-        stops |= {first + int(stop) for stop in ds.source.block_stops(shard)}
-    for span in plan(ds, wanted=wanted).spans:
-        selection = span.reader().selection
-        assert {selection.start, selection.stop} <= stops
+    spans = ds.spans(bytes=size)
+    largest_record = 200
+    assert max(span.num_bytes for span in spans) <= size + largest_record
+    assert len(spans) <= max(1, 2 * ds.num_bytes // size + ds.num_shards)
+    assert abs(sum(span.num_bytes for span in spans) - ds.num_bytes) <= len(spans)
+    assert len(spans_of(ds, 7)) >= 7
 
 
-def test_columns_are_chosen_and_others_not_decoded(numbers, monkeypatch) -> None:
+def test_a_span_keeps_the_records_of_a_mask(reader) -> None:
+    for span in reader.spans(bytes=100_000):
+        mask = np.arange(span.num_rows) % 3 == 1
+        kept = pickle.loads(pickle.dumps(span.filter(mask)))
+        assert kept.num_rows == mask.sum()
+        assert kept.to_arrow(["n"]).equals(span.to_arrow(["n"]).filter(pa.array(mask)))
+        assert span.filter(np.zeros(span.num_rows, bool)).to_arrow().num_rows == 0
+
+
+def test_columns_are_chosen(numbers) -> None:
     ds = shardio.open(numbers)
-    spans = plan(ds, ["vector", "n", "name_length"]).spans
+    spans = ds.spans()
     table = _read(spans, ["name_length", "n"])
     assert table.column_names == ["name_length", "n"]
     assert table["name_length"].unique().to_pylist() == [6]
-    assert _read(spans, []).num_columns == 0
+    counted = [span.to_arrow([]) for span in spans]
+    assert {table.num_columns for table in counted} == {0}
+    assert sum(table.num_rows for table in counted) == RECORDS
     with pytest.raises(ValueError, match="no feature 'nam'; did you mean 'name'"):
-        plan(ds, ["nam"])
-    with pytest.raises(TypeError, match=r"features=\['name'\]"):
-        plan(ds, "name")
+        ds.arrow_schema(["nam"])
+    with pytest.raises(TypeError, match=r"columns=\['name'\]"):
+        spans[0].to_arrow("name")
 
 
-def test_a_plan_asks_for_nothing_and_a_table_for_no_record(tmp_path, monkeypatch) -> None:
+def test_spans_of_a_table_need_no_shard(tmp_path) -> None:
     write_numbers(tmp_path / "ds")
     shardio.build_table(tmp_path / "ds", features=["n"], workers=1)
-    ds = shardio.open(tmp_path / "ds")
-
-    def refused(*_) -> None:
-        raise AssertionError("a shard was opened")
-
-    monkeypatch.setattr(type(ds.source.pool), "get", refused)
-    spans = plan(ds).spans
-    _spans._reader.cache_clear()
+    spans = shardio.open(tmp_path / "ds").spans()
+    for shard in (tmp_path / "ds" / "data").glob("*.tfrecord"):
+        shard.unlink()
     assert _read(spans, ["n"])["n"].to_pylist() == list(range(RECORDS))
 
 
 def test_a_commit_during_the_read_changes_nothing(tmp_path) -> None:
     write_numbers(tmp_path / "ds", records=500)
-    spans = plan(shardio.open(tmp_path / "ds")).spans
+    spans = shardio.open(tmp_path / "ds").spans(bytes=10_000)
     shardio.delete(tmp_path / "ds", positions=[0], split="train")
     write_numbers(tmp_path / "ds", records=10, first=500, mode="append")
-    _spans._reader.cache_clear()
     assert _read(spans)["n"].to_pylist() == list(range(500))
 
 
 def test_records_without_a_schema_are_one_column_of_payloads(tmp_path) -> None:
     with shardio.DatasetWriter(tmp_path / "ds") as out:
         out.write_many([b"one", b"two", b""])
-    table = _read(plan(shardio.open(tmp_path / "ds")).spans)
-    assert table.to_pydict() == {"payload": [b"one", b"two", b""]}
-    counted = plan(shardio.open(tmp_path / "ds"), [])
-    assert (counted.schema.names, [len(table) for table in counted.spans[0].batches()]) == ([], [3])
+    ds = shardio.open(tmp_path / "ds")
+    (span,) = ds.spans()
+    assert span.to_arrow().to_pydict() == {"payload": [b"one", b"two", b""]}
+    assert list(span) == [b"one", b"two", b""]
+    assert (ds.arrow_schema([]).names, span.to_arrow([]).num_rows) == ([], 3)
     with pytest.raises(ValueError, match="no column 'n': records without a schema have one, 'payload'"):
-        plan(shardio.open(tmp_path / "ds"), ["payload", "n"])
+        ds.arrow_schema(["payload", "n"])
 
 
-def test_what_is_no_storage_order_is_refused(numbers) -> None:
+def test_records_in_another_order_are_refused(numbers) -> None:
     ds = shardio.open(numbers)
-    with pytest.raises(ValueError, match=r"leave out shuffle\(\)"):
-        plan(ds.shuffle(seed=1))
-    with pytest.raises(ValueError, match=r"leave out map\(\)"):
-        plan(ds.map(len))
+    with pytest.raises(ValueError, match=r"without shuffle\(\)"):
+        ds.shuffle(seed=1).spans()
+    with pytest.raises(ValueError, match=r"before map\(\)"):
+        ds.map(len).spans()
+    with pytest.raises(ValueError, match="bytes=0 must be 1 or more"):
+        ds.spans(bytes=0)
+
+
+def test_an_empty_dataset_has_no_spans(numbers) -> None:
+    assert shardio.open(numbers)[:0].spans() == []
 
 
 @pytest.mark.parametrize(
