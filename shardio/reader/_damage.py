@@ -252,6 +252,50 @@ def _look_up_skipping(
     return [found[k] for k in kept], positions[kept]
 
 
+class _Errors(Damage):
+    """Collects what is wrong, by shard and row; skips without a limit."""
+
+    def __init__(self, source: ShardSource) -> None:
+        super().__init__(source, 0)
+        self.errors: dict[tuple[str, int], ShardioError] = {}
+
+    def note(self, error: ShardioError, source: ShardSource, shard: str, rows: NDArray[np.int64]) -> None:
+        """Keep the error of each row, addressed to the row."""
+        del source
+        for row in rows.tolist():
+            self.errors[shard, row] = error.located(shard=shard, row=row)
+
+    def count(self, rows: int) -> None:
+        """Skip them: the caller sees each."""
+
+
+def read_or_errors(
+    source: ShardSource,
+    positions: NDArray[np.int64],
+    decode: Callable[[list[bytes], NDArray[np.int64]], list[Any]],
+) -> list[Any]:
+    """Return the values at some positions, in order; for a damaged record its error.
+
+    Raises:
+        StorageError: the environment failed.
+    """
+    found: dict[int, Any] = {}
+    errors = _Errors(source)
+    payloads, read = _look_up_skipping(source, np.unique(positions), errors)
+    with SuppressCorruption() as damaged:
+        found.update(zip(read.tolist(), decode(payloads, read), strict=True))
+    if damaged.error is not None:
+        for k, payload in enumerate(payloads):
+            with SuppressCorruption() as skipped:
+                found[int(read[k])] = decode([payload], read[k : k + 1])[0]
+            if skipped.error is not None:
+                found[int(read[k])] = skipped.error
+    for position in np.setdiff1d(positions, read).tolist():
+        number, row = source.shard_of(position)
+        found[position] = errors.errors[source.table.key[number], row]
+    return [found[position] for position in positions.tolist()]
+
+
 def decode_skipping(
     source: ShardSource,
     payloads: list[bytes],

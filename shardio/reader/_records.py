@@ -7,7 +7,7 @@ import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, Self, overload
+from typing import Any, Literal, NoReturn, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +26,13 @@ from shardio.reader._columns import (
     table_columns,
     table_refusal,
 )
-from shardio.reader._damage import Damage, batches_skipping, decode_skipping, iterate_skipping
+from shardio.reader._damage import (
+    Damage,
+    batches_skipping,
+    decode_skipping,
+    iterate_skipping,
+    read_or_errors,
+)
 from shardio.reader._filter import FilterOptions, check_mask, matching, matching_sql, parts
 from shardio.reader._find import find, find_all, key_indexes, positions_of
 from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
@@ -135,15 +141,25 @@ class RecordSequence(Sequence[Any]):
             return self._columns(size)
         return batches_skipping(source, selection, size, self._located, Damage(source, len(self)))
 
-    def read(self, positions: ArrayLike) -> list[Any]:
+    def read(self, positions: ArrayLike, *, on_error: Literal["raise", "return"] = "raise") -> list[Any]:
         """Return records by their positions, in the order asked, repeats as asked.
 
         Inside, positions are sorted, near ones read together, and each block is read once.
 
         Args:
             positions: integers, each within `[-len(self), len(self))`.
+            on_error: "raise" raises the first damaged record's error; "return" returns the error, with its
+                address, in place of each record that is damaged.
+
+        Raises:
+            FormatError, StaleIndexError, NotFoundError: damage, unless errors are returned.
+            StorageError: the environment failed.
         """
+        if on_error not in ("raise", "return"):
+            raise ValueError(f'on_error={on_error!r} must be "raise" or "return"')
         wanted = self._positions(positions)
+        if on_error == "return":
+            return read_or_errors(self.source, wanted, self._values)
         return self._values(lookup(self.source.pool, self.source.stops, wanted), wanted)
 
     def read_batch(self, positions: ArrayLike) -> dict[str, Any]:

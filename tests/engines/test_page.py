@@ -28,11 +28,12 @@ def _run(name: str) -> None:
 def test_each_section_with_code_is_run_somewhere() -> None:
     assert {name for name, code in CODE.items() if code} == {
         "Ray Data", "Spark", "Dask", "Beam", "Polars", "torchdata", "DuckDB and datasets", "Daft",
+        "Other engines",
     }  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:records are read", "ignore:Dask")
-@pytest.mark.parametrize("name", ["Dask", "Polars", "torchdata", "DuckDB and datasets"])
+@pytest.mark.parametrize("name", ["Dask", "Polars", "torchdata", "DuckDB and datasets", "Other engines"])
 def test_code_of_the_page(name, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     write_birds("birds")

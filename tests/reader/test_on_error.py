@@ -218,6 +218,22 @@ def test_lookups_always_raise(damaged):
     assert ds.stats["records_skipped"] == 0
 
 
+@CASES
+def test_lookups_return_errors_in_place_of_damaged_records(damaged):
+    open_with, bad = damaged
+    ds = open_with("raise")
+    asked = [*range(len(ds)), *sorted(bad)[:3], 1, 1]
+    found = ds.read(asked, on_error="return")
+    assert [isinstance(value, ShardioError) for value in found] == [position in bad for position in asked]
+    for position, value in zip(asked, found, strict=True):
+        if position in bad:
+            assert value.shard is not None
+        else:
+            assert value["n"] == position
+    with pytest.raises(ValueError, match="on_error='skip'"):
+        ds.read([0], on_error="skip")
+
+
 @pytest.mark.sampled(4)
 @CASES
 def test_parts_of_a_reader_obey_too(damaged):
