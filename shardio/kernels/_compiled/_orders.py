@@ -39,11 +39,24 @@ Shape = cython.struct(
     shuffled=cython.bint,
     bits=cython.int,
     high=uint64_t,
+    r0=uint64_t,
+    r1=uint64_t,
     p0=uint64_t,
     p1=uint64_t,
     # Pointers, because a view is as large as what is worked out for a window. NULL is a network, not a table.
     table=cython.pointer[cython.const[int64_t]],
     words=cython.pointer[cython.const[uint64_t]],
+)
+
+# Strands, and what is kept of them between two questions; see `InterleavingState`.
+Kept = cython.struct(
+    starts=cython.pointer[cython.const[int64_t]],
+    rows=cython.pointer[cython.const[int64_t]],
+    moved=cython.pointer[cython.const[int64_t]],
+    states=cython.pointer[int64_t],
+    orders=cython.pointer[uint32_t],
+    width=int64_t,
+    question=int64_t,
 )
 
 
@@ -185,6 +198,176 @@ def _open(
         shardio_shuffle(shape.p0, shape.p1, low, high - low, order)
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _assign_strands(
+    part: cython.const[int64_t][:, ::1],
+    shape: cython.pointer[Shape],
+    edges: cython.const[int64_t][::1],
+    latest: int64_t[::1],
+    strand_order: uint32_t[:, ::1],
+    strands: cython.pointer[int64_t],
+    rounds: cython.pointer[int64_t],
+) -> cython.void:
+    """Put the strand that each row of the parts is read from, and its round."""
+    number: cython.Py_ssize_t
+    k: cython.Py_ssize_t = 0
+    count: cython.Py_ssize_t
+    at: int64_t
+    for number in range(part.shape[0]):
+        lane: int64_t = part[number, 0]
+        place: int64_t = part[number, 1]
+        stop: int64_t = part[number, 2]
+        round_number: int64_t = place // shape.strands
+        slot: int64_t = place - round_number * shape.strands
+        order: cython.pointer[uint32_t] = cython.address(strand_order[lane, 0])
+        while place < stop:
+            if latest[lane] != round_number:
+                at = edges[lane] + round_number * shape.strands
+                latest[lane] = round_number
+                _order_strands(shape, at, min(shape.strands, edges[lane + 1] - at), order)
+            count = min(shape.strands - slot, stop - place)
+            for at in range(count):
+                strands[k + at] = lane * shape.strands + order[slot + at]
+                rounds[k + at] = round_number
+            k += count
+            place += count
+            round_number += 1
+            slot = 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _assign_windows(
+    shape: cython.pointer[Shape],
+    kept: cython.pointer[Kept],
+    strands: cython.pointer[int64_t],
+    rounds: cython.pointer[int64_t],
+    windows: int64_t[:, ::1],
+) -> cython.Py_ssize_t:
+    """Replace strand and round of each row by its window and its row there; return how many windows."""
+    total: cython.Py_ssize_t = windows.shape[1]
+    found: cython.Py_ssize_t = 0
+    k: cython.Py_ssize_t
+    for k in range(total):
+        if k + 24 < total:
+            _prefetch(kept, strands[k + 24], strands[k + 12], rounds[k + 12])
+        strand: int64_t = strands[k]
+        state: cython.pointer[int64_t] = kept.states + 8 * strand
+        order: cython.pointer[uint32_t] = kept.orders + strand * kept.width
+        if shape.m == 1:
+            _open_row(kept, strand, rounds[k], state)
+        elif rounds[k] < state[FROM] or rounds[k] >= state[TO]:
+            _open(shape, rounds[k], kept.starts[strand], kept.rows[strand], kept.moved[strand], state, order)
+        if state[QUESTION] != kept.question:
+            state[QUESTION] = kept.question
+            state[NUMBER] = found
+            windows[0, found] = strand
+            windows[1, found] = state[FIRST]
+            windows[2, found] = state[COUNT]
+            windows[3, found] = state[POSITION]
+            found += 1
+        strands[k] = state[NUMBER]
+        at: int64_t = rounds[k] - state[FROM]
+        rounds[k] = order[at] if state[COUNT] > 1 and shape.shuffled else at
+    return found
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _prefetch(
+    kept: cython.pointer[Kept], later: int64_t, strand: int64_t, round_number: int64_t
+) -> cython.void:
+    """Ask for what is kept of strands before it is their turn: together it is larger than the cache."""
+    SHARDIO_PREFETCH(kept.states + 8 * later)
+    if kept.width > 1:
+        at: int64_t = round_number - kept.states[8 * strand + FROM]
+        if 0 <= at < kept.width:
+            SHARDIO_PREFETCH(kept.orders + strand * kept.width + at)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _open_row(
+    kept: cython.pointer[Kept], strand: int64_t, round_number: int64_t, state: cython.pointer[int64_t]
+) -> cython.void:
+    """Note a row that is a window by itself; the numbers of such chunks are looked up all at once."""
+    at: int64_t = round_number + kept.moved[strand]
+    at += kept.starts[strand] - (kept.rows[strand] if at >= kept.rows[strand] else 0)
+    if state[QUESTION] != kept.question or state[FIRST] != at:
+        state[QUESTION] = 0
+        state[FIRST] = state[POSITION] = at
+        state[FROM] = round_number
+        state[TO] = round_number + 1
+        state[COUNT] = 1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _number_chunks(
+    shape: cython.pointer[Shape], words: cython.const[uint64_t][::1], chunks: int64_t[::1]
+) -> cython.void:
+    """Replace places in the order of chunks by the numbers of the chunks there."""
+    number: cython.Py_ssize_t
+    if shape.table == cython.NULL:
+        _permute(chunks, words, shape.bits, shape.high, shape.chunks)
+        return
+    for number in range(chunks.shape[0]):
+        chunks[number] = shape.table[chunks[number]]
+
+
+def _check_state(shape, held):
+    """Refuse what was not made by `InterleavingState.from_shape`: else the loops would leave their arrays."""
+    strands, lanes, width = shape.starts.size, shape.edges.size - 1, held.orders.shape[1]
+    if (
+        shape.rows.size != strands
+        or shape.moved.size != strands
+        or shape.network.words.size != 8
+        or strands != lanes * shape.strands
+        or held.state.shape != (strands, 8)
+        or held.orders.shape[0] != (strands if width > 1 else 0)
+        or width < min(shape.window, int(shape.rows.max(initial=0)))
+        or held.round.size != lanes
+        or held.strand_order.shape != (lanes, shape.strands)
+        or not (
+            shape.table.size == shape.chunks or (not shape.table.size and 1 <= shape.network.low_bits < 63)
+        )
+    ):
+        raise ValueError("what is held was made for another shape")
+
+
+@cython.cfunc
+def _read_shape(shape, table: cython.const[int64_t][::1], words: cython.const[uint64_t][::1]) -> Shape:
+    form: Shape = Shape(
+        shape.chunk_rows,
+        shape.window,
+        shape.strands,
+        shape.chunks,
+        shape.short,
+        shape.gap,
+        shape.gap_from,
+        shape.shuffled,
+        shape.network.low_bits,
+        shape.network.high,
+        int(shape.rounds[0]),
+        int(shape.rounds[1]),
+        int(shape.places[0]),
+        int(shape.places[1]),
+        cython.NULL,
+        cython.address(words[0]),
+    )
+    if table.shape[0]:
+        form.table = cython.address(table[0])
+    return form
+
+
 def interleave(shape, parts, held):
     """Return where the rows of parts of lanes are, one part after another.
 
@@ -204,7 +387,6 @@ def interleave(shape, parts, held):
     starts: cython.const[int64_t][::1] = shape.starts
     lengths: cython.const[int64_t][::1] = shape.rows
     moved: cython.const[int64_t][::1] = shape.moved
-    table: cython.const[int64_t][::1] = shape.table
     words: cython.const[uint64_t][::1] = shape.network.words
     state: int64_t[:, ::1] = held.state
     orders: uint32_t[:, ::1] = held.orders
@@ -213,150 +395,49 @@ def interleave(shape, parts, held):
     total: int64_t = _count(part, edges)
     if total < 0:
         as_parts(parts, shape.edges)
-    # Of one shape, made by `InterleavingState.from_shape`: else the loops below would leave their arrays.
-    width: cython.Py_ssize_t = held.orders.shape[1]
-    strands_ = shape.starts.size
-    if (
-        shape.rows.size != strands_
-        or shape.moved.size != strands_
-        or shape.network.words.size != 8
-        or strands_ != (shape.edges.size - 1) * shape.strands
-        or held.state.shape != (strands_, 8)
-        or held.orders.shape[0] != (strands_ if width > 1 else 0)
-        or width < min(shape.window, int(shape.rows.max(initial=0)))
-        or held.round.size != shape.edges.size - 1
-        or held.strand_order.shape != (shape.edges.size - 1, shape.strands)
-        or not (
-            shape.table.size == shape.chunks or (not shape.table.size and 1 <= shape.network.low_bits < 63)
-        )
-    ):
-        raise ValueError("what is held was made for another shape")
+    _check_state(shape, held)
     held.questions[0] += 1
-    question: int64_t = held.questions[0]
-    r0: uint64_t = int(shape.rounds[0])
-    r1: uint64_t = int(shape.rounds[1])
-    form: Shape = Shape(
-        shape.chunk_rows,
-        shape.window,
-        shape.strands,
-        shape.chunks,
-        shape.short,
-        shape.gap,
-        shape.gap_from,
-        shape.shuffled,
-        shape.network.low_bits,
-        shape.network.high,
-        int(shape.places[0]),
-        int(shape.places[1]),
-        cython.NULL,
-        cython.address(words[0]),
-    )
-    if table.shape[0]:
-        form.table = cython.address(table[0])
+    form: Shape = _read_shape(shape, shape.table, words)
     columns = np.empty((2, total), np.int64)
-    which: int64_t[::1] = columns[0]
-    rows: int64_t[::1] = columns[1]
     # Every row may need a window of its own.
     windows_ = np.empty((4, total), np.int64)
+    if not total:
+        return Interleaved(columns[0], columns[1], *windows_)
+    which: int64_t[::1] = columns[0]
+    rows: int64_t[::1] = columns[1]
     windows: int64_t[:, ::1] = windows_
     # Pointers, because a view's strides would be looked up for every row.
-    which_: cython.pointer[int64_t] = cython.NULL
-    rows_: cython.pointer[int64_t] = cython.NULL
-    if total:
-        which_ = cython.address(which[0])
-        rows_ = cython.address(rows[0])
-    states: cython.pointer[int64_t] = cython.NULL
-    if state.shape[0]:
-        states = cython.address(state[0, 0])
-    all_orders: cython.pointer[uint32_t] = cython.NULL
-    if width > 1:
-        all_orders = cython.address(orders[0, 0])
-    lane: int64_t
-    place: int64_t
-    stop: int64_t
-    round_number: int64_t
-    slot: int64_t
-    strand: int64_t
-    at: int64_t
-    number: cython.Py_ssize_t
-    k: cython.Py_ssize_t = 0
-    count: cython.Py_ssize_t
-    found: cython.Py_ssize_t = 0
-    one: cython.pointer[int64_t]
-    order: cython.pointer[uint32_t] = cython.NULL
-    turns: cython.pointer[uint32_t]
+    kept: Kept = Kept(
+        cython.address(starts[0]),
+        cython.address(lengths[0]),
+        cython.address(moved[0]),
+        cython.address(state[0, 0]),
+        cython.NULL,
+        orders.shape[1],
+        held.questions[0],
+    )
+    if kept.width > 1:
+        kept.orders = cython.address(orders[0, 0])
+    found: cython.Py_ssize_t
     with cython.nogil:
-        for number in range(part.shape[0]):
-            lane = part[number, 0]
-            place = part[number, 1]
-            stop = part[number, 2]
-            round_number = place // form.strands
-            slot = place - round_number * form.strands
-            turns = cython.address(strand_order[lane, 0])
-            while place < stop:
-                if latest[lane] != round_number:
-                    at = edges[lane] + round_number * form.strands
-                    latest[lane] = round_number
-                    _order_strands(form.shuffled, r0, r1, at, min(form.strands, edges[lane + 1] - at), turns)
-                count = min(form.strands - slot, stop - place)
-                strand = lane * form.strands
-                for at in range(count):
-                    which_[k + at] = strand + turns[slot + at]
-                    rows_[k + at] = round_number
-                k += count
-                place += count
-                round_number += 1
-                slot = 0
-        for k in range(total):
-            if k + 24 < total:
-                # What is held of strands is larger than the cache: each is asked for before it is its turn.
-                SHARDIO_PREFETCH(states + 8 * which_[k + 24])
-                if width > 1:
-                    strand = which_[k + 12]
-                    at = rows_[k + 12] - states[8 * strand + FROM]
-                    if 0 <= at < width:
-                        SHARDIO_PREFETCH(all_orders + strand * width + at)
-            strand = which_[k]
-            round_number = rows_[k]
-            one = states + 8 * strand
-            order = all_orders + strand * width
-            if form.m == 1:
-                # Each row is a window, and the numbers of their chunks are looked up below, all at once.
-                at = round_number + moved[strand]
-                at += starts[strand] - (lengths[strand] if at >= lengths[strand] else 0)
-                if one[QUESTION] != question or one[FIRST] != at:
-                    one[QUESTION] = 0
-                    one[FIRST] = one[POSITION] = at
-                    one[FROM] = round_number
-                    one[TO] = round_number + 1
-                    one[COUNT] = 1
-            elif round_number < one[FROM] or round_number >= one[TO]:
-                _open(
-                    cython.address(form),
-                    round_number,
-                    starts[strand],
-                    lengths[strand],
-                    moved[strand],
-                    one,
-                    order,
-                )
-            if one[QUESTION] != question:
-                one[QUESTION] = question
-                one[NUMBER] = found
-                windows[0, found] = strand
-                windows[1, found] = one[FIRST]
-                windows[2, found] = one[COUNT]
-                windows[3, found] = one[POSITION]
-                found += 1
-            which_[k] = one[NUMBER]
-            at = round_number - one[FROM]
-            rows_[k] = order[at] if one[COUNT] > 1 and form.shuffled else at
+        _assign_strands(
+            part,
+            cython.address(form),
+            edges,
+            latest,
+            strand_order,
+            cython.address(which[0]),
+            cython.address(rows[0]),
+        )
+        found = _assign_windows(
+            cython.address(form),
+            cython.address(kept),
+            cython.address(which[0]),
+            cython.address(rows[0]),
+            windows,
+        )
         if form.m == 1 and form.shuffled:
-            if table.shape[0]:
-                for number in range(found):
-                    windows[3, number] = table[windows[3, number]]
-            else:
-                _permute(windows[3, :found], words, form.bits, form.high, form.chunks)
+            _number_chunks(cython.address(form), words, windows[3, :found])
     return Interleaved(columns[0], columns[1], *windows_[:, :found])
 
 
@@ -364,17 +445,12 @@ def interleave(shape, parts, held):
 @cython.nogil
 @cython.exceptval(check=False)
 def _order_strands(
-    shuffled: cython.bint,
-    r0: uint64_t,
-    r1: uint64_t,
-    first: int64_t,
-    count: int64_t,
-    out: cython.pointer[uint32_t],
+    shape: cython.pointer[Shape], first: int64_t, count: int64_t, out: cython.pointer[uint32_t]
 ) -> cython.void:
     """Put the order of the strands in a round."""
     k: cython.Py_ssize_t
-    if shuffled:
-        shardio_shuffle(r0, r1, first, count, out)
+    if shape.shuffled:
+        shardio_shuffle(shape.r0, shape.r1, first, count, out)
         return
     for k in range(count):
         out[k] = k
