@@ -178,7 +178,6 @@ class Stream:
         self._schedule = schedule
         self._step = schedule.step
         self._fresh = True
-        self._elsewhere = False
         self._over = False
         self._passes += 1
 
@@ -241,7 +240,7 @@ class Stream:
 
         Args:
             workers: loader worker processes; only what is worth a warning depends on it.
-            worker: number of this one, if it is one: it warns of less, and others than the first of nothing.
+            worker: number of this one, if it is one: others than the first warn of nothing.
 
         Returns:
             The number of the pass, for `delivered` and `end`: of two passes over one stream the later one
@@ -260,7 +259,7 @@ class Stream:
             )
         if not self._fresh:
             self._warn_if_stuck()
-            self.set_epoch(self.epoch + (self._ended or self._elsewhere), restart=True)
+            self.set_epoch(self.epoch + self._ended, restart=True)
         elif worker is None and self._schedule.step >= self._schedule.stop > 0:
             warn(
                 f"the state that was loaded is of the end of epoch {self.epoch}: this pass over it has no "
@@ -270,12 +269,12 @@ class Stream:
         self._passes += 1
         self.stats.begin()
         if not worker:
-            self._warn_once(workers, mixing=worker is None)
+            self._warn_once(workers)
         return self._passes
 
     def _warn_if_stuck(self) -> None:
         """Warn once where a loop is left early again and again, and so sees the same first batches."""
-        if self._ended or self._elsewhere:
+        if self._ended:
             return
         epoch, passes, said = self._repeated
         passes = passes + 1 if epoch == self.epoch else 1
@@ -287,17 +286,6 @@ class Stream:
             )
         self._repeated = (self.epoch, passes, said)
 
-    def begin_in_workers(self) -> None:
-        """Note that worker processes which torch runs are about to begin a pass, from a copy of this stream.
-
-        The pass after it is the next epoch, also where this one is left early: nothing tells this process how
-        far it came.
-        """
-        if not self._fresh:
-            self.set_epoch(self.epoch + (self._ended or self._elsewhere), restart=True)
-        self._fresh, self._elsewhere = False, True
-        self._warn_of_mixing()
-
     def begin_in_worker(self, worker: int, workers: int) -> int:
         """Make ready for a pass in a loader worker process that torch runs.
 
@@ -306,7 +294,6 @@ class Stream:
         """
         if self._worker != os.getpid():
             self._worker = os.getpid()
-            self._fresh |= self._elsewhere  # as the parent left it when it forked: this is the pass
         elif not self._fresh:
             self.set_epoch(self.epoch + 1, restart=True)
         return self.begin(workers=workers, worker=worker)
@@ -314,11 +301,6 @@ class Stream:
     @property
     def _ended(self) -> bool:
         return not self._fresh and self._step >= self._schedule.stop
-
-    @property
-    def is_set(self) -> bool:
-        """Whether the next pass begins here: the first, or after `set_epoch` or a state."""
-        return self._fresh
 
     @property
     def skipped(self) -> int:
@@ -504,12 +486,7 @@ class Stream:
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the stream is after what was delivered: small, in clear, fit for JSON."""
-        return self.state_before(0)
-
-    def state_before(self, steps: int) -> dict[str, Any]:
-        """Return where the stream was before the last so many steps that this pass has delivered."""
-        step = max(self._schedule.step, self._step - steps)
-        return seal_state(self.order.state(self._schedule, self.epoch, step))
+        return seal_state(self.order.state(self._schedule, self.epoch, self._step))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, with this stream's ranks and global batch and the state's plan.
@@ -528,10 +505,9 @@ class Stream:
             raise
         self._checked = self._failed = None
 
-    def _warn_once(self, workers: int, *, mixing: bool) -> None:
+    def _warn_once(self, workers: int) -> None:
         """Say once what other numbers of ranks and workers would save, and what mixes more."""
-        if mixing:
-            self._warn_of_mixing()
+        self._warn_of_mixing()
         if self._checked != (self.world_size, workers):
             self._checked = (self.world_size, workers)
             for line in advice(

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import sys
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from shardio.callers import warn
 from shardio.parallel import end_with_parent
@@ -26,19 +20,29 @@ from shardio.torch._ranks import agreed_stream, check_rank, resolve_rank
 from shardio.torch._seeded import Watched
 from shardio.torch._tensors import collate, tensors
 
-# Modules of Lightning's training loop, under its two names.
-FIT_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
-# Objects around a stream that are looked into for it: a dataset that holds more holds data.
-_MOST_LOOKED_AT = 1000
+
+class ReadyBatch(dict[str, Any]):
+    """A batch of columns, which torch's default collate function refuses to batch again."""
+
+
+def _refuse_batching(*_: Any, **__: Any) -> NoReturn:
+    raise ValueError(
+        "the batches of a StreamingDataset are ready made, and this loader would batch them again: "
+        "write StreamingDataLoader(dataset), or DataLoader(dataset, batch_size=None)"
+    )
+
+
+default_collate_fn_map[ReadyBatch] = _refuse_batching
 
 
 class StreamingDataset(StreamLoader, IterableDataset[Any]):
     """Batches of one rank, as tensors; see `shardio.stream` for the order and the options.
 
-    Meant for `StreamingDataLoader`. torch's own `DataLoader(dataset, batch_size=None)` and torchdata's
-    `StatefulDataLoader(dataset, batch_size=None)` work, too. Loader worker w of W makes every W-th batch,
-    which is the order in which those loaders ask for them. Each of their passes with worker processes is the
-    next epoch, also after one that was left early.
+    Meant for `StreamingDataLoader`, which is exact. torch's own `DataLoader(dataset, batch_size=None)` and
+    torchdata's `StatefulDataLoader(dataset, batch_size=None)` deliver the same batches: loader worker w of W
+    makes every W-th batch, which is the order in which those loaders ask for them. With worker processes
+    call `set_epoch` before each of their passes, as for torch's `DistributedSampler`; a state resumes on the
+    same number of workers.
 
     What a transform returns is collated as torch's `default_collate` does it: tensors, arrays and numbers are
     stacked, dicts and tuples item by item.
@@ -70,7 +74,7 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
         self.stream = agreed_stream(ds, given)
         self.collate_fn: Callable[[list[Any]], Any] | None = collate if given.transforms_records else None
         self.columnar = True
-        self._served: weakref.ref[Any] | None = None
+        self._epoch_is_set = self._warned = False
 
     def check_rank(self) -> None:
         """Raise ValueError where this process was found to be another rank than it is by now."""
@@ -87,85 +91,47 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
         other.collate_fn, other.columnar = collate_fn, False
         return other
 
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded."""
+        super().set_epoch(epoch)
+        self._epoch_is_set = True
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a state, on any number of ranks; within a loader worker from that worker's own.
+
+        Raises:
+            ResumeError: it is damaged or does not belong here; names what differs.
+        """
+        super().load_state_dict(state)
+        self._epoch_is_set = True
+
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of this rank, or within a loader worker those that are its turn.
 
         Raises:
-            ValueError: a loader would batch the batches again, or hand them to other ranks.
+            ValueError: this process is another rank by now.
         """
-        _check_loader(sys._getframe(1))  # noqa: SLF001 - a loader tells the dataset nothing about itself
         self.check_rank()
         info = get_worker_info()
         if info is None:
             return self._batches(0, 1, self.stream.begin)
         end_with_parent()
         return self._batches(
-            info.id,
-            info.num_workers,
-            partial(self.stream.begin_in_worker, info.id, info.num_workers),
+            info.id, info.num_workers, partial(self._begin_in_worker, info.id, info.num_workers)
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        # On its way to a worker process, where the loader cannot be seen any more.
-        frame = sys._getframe(1)  # noqa: SLF001
-        _check_loader(frame)
-        found = _pass_of_loader(frame)
-        if found is not None:
-            self.begin_in_workers(*found)
-        return {**self.__dict__, "_served": None}
-
-    def begin_in_workers(self, batches: Any, state: Any) -> None:
-        """Note the pass of a torch loader whose worker processes are being started.
-
-        Args:
-            batches: the loader's iterator; the first of its workers counts.
-            state: what torchdata's loader continues from, None for none.
-        """
-        if self._served is not None and self._served() is batches:
-            return
-        self._served = weakref.ref(batches)
-        if state is not None:  # the workers load it, and this process must know their epoch
-            try:
-                epoch = state["_snapshot"]["_worker_snapshots"]["worker_0"]["dataset_state"]["epoch"]
-            except (KeyError, TypeError):
-                warn(
-                    "the loader's state does not say which epoch its StreamingDataset was in, so the passes "
-                    f"after this one are counted from epoch {self.stream.epoch}: call set_epoch before each",
-                )
-            else:
-                self.stream.set_epoch(epoch, restart=True)
-        self.stream.begin_in_workers()
-        if batches._persistent_workers:  # noqa: SLF001 - torch has no public way
-            self._follow(batches)
-
-    def _follow(self, batches: Any) -> None:
-        """Have this process know the epoch of worker processes that torch keeps: they count their passes.
-
-        Their loader tells its dataset of the first pass alone, and nothing that is set here reaches them.
-        """
-        stream = self.stream
-        order, coming = stream.order, stream.epoch + 1
-        # Of another stream of that loader, or torch's; a bound method would keep the workers alive.
-        reset = vars(batches).get("_reset") or partial(type(batches)._reset, weakref.proxy(batches))  # noqa: SLF001
-
-        def begin(loader: Any, first_iter: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
-            nonlocal coming
-            if first_iter:
-                reset(loader, first_iter, **options)
-                return
-            if stream.is_set and (stream.order, stream.epoch, stream.step) != (order, coming, 0):
-                raise ValueError(
-                    f"set_epoch or load_state_dict chose step {stream.step} of epoch {stream.epoch}, which "
-                    "does not reach the worker processes that a loader with persistent_workers keeps: these "
-                    f"begin epoch {coming}. Write set_epoch({coming}), or make another loader over this "
-                    "dataset: without persistent_workers, or StreamingDataLoader(dataset)"
-                )
-            reset(loader, **options)
-            stream.set_epoch(coming)
-            stream.begin_in_workers()
-            coming += 1
-
-        batches._reset = begin  # noqa: SLF001
+    def _begin_in_worker(self, worker: int, workers: int) -> int:
+        if worker == 0 and not (self._epoch_is_set or self._warned):
+            self._warned = True
+            warn(
+                "a StreamingDataset in worker processes of another loader can't see how far its consumer "
+                "came: call set_epoch before each pass, or passes repeat an epoch (workers kept by "
+                "persistent_workers begin the next epoch by themselves, and set_epoch doesn't reach them); "
+                "its state resumes on the same number of workers only. StreamingDataLoader(dataset) is exact"
+            )
+        # A second pass in this process is one of workers that are kept, which set_epoch doesn't reach.
+        self._epoch_is_set = False
+        return self.stream.begin_in_worker(worker, workers)
 
     def _batches(self, worker: int, workers: int, begin: Callable[[], int]) -> Iterator[Any]:
         stream = self.stream
@@ -180,7 +146,8 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
         for batch in batches:
             # As the stream counts it, the step before this worker's next batch.
             stream.delivered(number, batch.step + workers - 1 - worker, batch.rows)
-            yield batch.columns
+            columns = batch.columns
+            yield ReadyBatch(columns) if type(columns) is dict else columns
         stream.end(number)
 
     def state_dict(self) -> dict[str, Any]:
@@ -190,97 +157,3 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
         a loader worker the state is that worker's own, as torchdata's loader keeps it.
         """
         return super().state_dict()
-
-
-def _pass_of_loader(frame: FrameType | None) -> tuple[Any, Any] | None:
-    """Look up the stack for a torch loader's iterator; return it and the state that it continues from."""
-    for _ in range(40):
-        if frame is None:
-            return None
-        batches = frame.f_locals.get("self")
-        if isinstance(batches, _BaseDataLoaderIter):
-            return batches, frame.f_locals.get("next_iter_state")
-        frame = frame.f_back
-    return None
-
-
-def _before_fork() -> None:
-    # A loader that forks its workers tells the dataset nothing: without this they would repeat their epoch.
-    found = _pass_of_loader(sys._getframe(1))  # noqa: SLF001
-    if found is None:
-        return
-    for each in _streams_in(found[0]._dataset):  # noqa: SLF001 - torch has no public way
-        each.begin_in_workers(*found)
-
-
-def _streams_in(root: object) -> Iterator[StreamingDataset]:
-    """Yield the streams that a loader's dataset is or holds, however deep others wrap them, each once."""
-    coming, seen = deque([root]), {id(root)}
-    for _ in range(_MOST_LOOKED_AT):
-        if not coming:
-            return
-        each = coming.popleft()
-        if isinstance(each, StreamingDataset):
-            yield each
-            continue
-        held: Iterable[object] = each if isinstance(each, list | tuple | set | frozenset) else ()
-        if isinstance(each, dict):
-            held = each.values()
-        elif hasattr(each, "__dict__"):
-            held = vars(each).values()
-        for one in itertools.islice(held, _MOST_LOOKED_AT):
-            if id(one) not in seen and _may_hold(one):
-                seen.add(id(one))
-                # Data may hold any number of objects: wrappers, which are datasets, come before it.
-                (coming.appendleft if isinstance(one, Dataset) else coming.append)(one)
-
-
-def _may_hold(each: object) -> bool:
-    """Whether other objects may be in one; text and numbers, of which data is made, hold none."""
-    if isinstance(each, list | tuple | set | frozenset | dict):
-        return bool(each)
-    return hasattr(each, "__dict__") and not isinstance(each, type | ModuleType)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork)
-
-
-def _check_loader(frame: FrameType | None) -> None:
-    """Look up the stack for a loader in which batches would come out wrong.
-
-    Raises:
-        ValueError: it would batch the batches again; or is accelerate's, which reads rank 0 alone and cuts
-            its batches up for the other ranks; or Lightning trains from it, whose `set_epoch` and checkpoints
-            would not reach the stream, so that epochs repeat.
-    """
-    for _ in range(60):  # a forked worker is above the frames of its parent
-        if frame is None:
-            return
-        loader = frame.f_locals.get("self")
-        module = type(loader).__module__
-        batches_again = isinstance(loader, DataLoader) and loader.batch_size is not None
-        if module.startswith("torch.utils.data."):  # a fetcher, which is there in worker processes too
-            batches_again |= getattr(loader, "auto_collation", False)
-        if batches_again:
-            raise ValueError(
-                "the batches of a StreamingDataset are ready made, and this loader would batch them again: "
-                "write StreamingDataLoader(dataset), or DataLoader(dataset, batch_size=None)"
-            )
-        if module.endswith(".loops.evaluation_loop"):
-            return
-        if module in FIT_LOOPS:
-            raise ValueError(
-                "Lightning's epochs and checkpoints do not reach a StreamingDataset through this loader, so "
-                "that records would come again: return StreamingDataLoader(dataset) from train_dataloader"
-            )
-        if module == "accelerate.data_loader":
-            state = getattr(loader, "state", None)
-            split = type(loader).__name__ in ("DataLoaderDispatcher", "IterableDatasetShard")
-            if split and getattr(state, "num_processes", 2) > 1:
-                raise ValueError(
-                    "accelerate would hand the batches of one rank's StreamingDataset to all ranks, and the "
-                    "other ranks' records would never be seen: write StreamingDataLoader(dataset) and give "
-                    "that to accelerator.prepare, or return it from the Trainer's get_train_dataloader"
-                )
-        frame = frame.f_back

@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-import sys
 from collections.abc import Callable, Generator, Iterator
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -23,7 +22,7 @@ from shardio.errors import ShardioError
 from shardio.order import Order
 from shardio.parallel import end_with_parent, worker_folder
 from shardio.streaming import Stream, StreamLoader, StreamOptions
-from shardio.torch._dataset import FIT_LOOPS, StreamingDataset
+from shardio.torch._dataset import StreamingDataset
 from shardio.torch._devices import Mover
 from shardio.torch._tensors import pin, tensors
 
@@ -137,13 +136,6 @@ class StreamingDataLoader(StreamLoader):
                 stream.delivered(number, step, rows)
                 yield batch if self._mover is None else self._mover.finish(batch)
         stream.end(number)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the consumer is: small, in clear, fit for JSON, the same in all processes.
-
-        A batch at which Lightning's training fails, whose `OnExceptionCheckpoint` asks then, comes again.
-        """
-        return self.stream.state_before(_in_hand(sys._getframe(1)))  # noqa: SLF001 - it tells loaders nothing
 
     def __enter__(self) -> Self:
         return self
@@ -300,19 +292,6 @@ class StepDataset(Dataset[Any]):
                 "StreamingDataLoader itself, or its batch_sampler with its dataset"
             )
         return self[steps[0]]
-
-
-def _in_hand(frame: FrameType | None) -> int:
-    """Look up the stack for Lightning's loop; return how many batches it has taken and not trained on yet."""
-    for _ in range(10):
-        if frame is None:
-            break
-        loop: Any = frame.f_locals.get("self")
-        if type(loop).__module__ in FIT_LOOPS:
-            progress = loop.epoch_loop.batch_progress.current
-            return int(progress.ready - progress.processed)
-        frame = frame.f_back
-    return 0
 
 
 def _can_pin() -> bool:

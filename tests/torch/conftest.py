@@ -11,6 +11,7 @@ THEIRS = (
     "ignore:'set_vital' is deprecated:UserWarning",
     "ignore:This DataLoader will create . worker processes:UserWarning",
     "ignore:some chunks are fetched more than once:UserWarning",
+    "ignore:a StreamingDataset in worker processes of another loader:UserWarning",
 )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import inspect
 import json
 import pickle
 import random
 import threading
+import warnings
 from collections import Counter
 from dataclasses import fields
 
@@ -385,92 +385,15 @@ def test_skipping_is_bounded_over_all_workers(tmp_path):
 
 # torch's own loaders.
 
+KEPT = {"num_workers": 2, "persistent_workers": True}
+
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_in_torchs_own_loader(url, expected, workers):
-    loader = DataLoader(dataset(url), batch_size=None, num_workers=workers)
-    assert len(loader) == 34
-    assert lists(loader) == expected[0]
-
-
-@pytest.mark.parametrize("workers", [2, 3])
-def test_torchs_own_loader_with_persistent_workers(url, expected, workers):
-    loader = DataLoader(dataset(url), batch_size=None, num_workers=workers, persistent_workers=True)
-    assert [lists(loader), lists(loader)] == expected[:2]
-
-
-@pytest.mark.drawn(4)
-@pytest.mark.parametrize("steps", [1, 5, 31, 33])
-def test_persistent_workers_of_torch_agree_after_an_early_break(url, expected, steps):
-    """Some may have come to the end of the epoch, others not: the next pass is the next epoch for all."""
-    data = dataset(url)
-    loader = DataLoader(data, batch_size=None, num_workers=3, persistent_workers=True, prefetch_factor=4)
-    for epoch in range(2):
-        for number, batch in enumerate(loader):
-            assert batch["n"].tolist() == expected[epoch][number]
-            if number + 1 == steps:
-                break
-    data.set_epoch(1)
-    with pytest.raises(ValueError, match="begin epoch 2"):
-        iter(loader)
-    data.set_epoch(2)
-    assert lists(loader) == expected[2]
-
-
-KEPT = {"batch_size": None, "num_workers": 1, "persistent_workers": True}
-
-
-def test_what_does_not_reach_kept_workers_is_refused(url, expected):
-    data = dataset(url)
-    loader = DataLoader(data, **KEPT)
-    others = {child.pid for child in psutil.Process().children()}
-    for epoch in range(2):  # the usual loop
-        data.set_epoch(epoch)
-        assert lists(loader) == expected[epoch]
-    state = dataset(url).state_dict()
-    for call in (
-        lambda: data.set_epoch(0),
-        lambda: data.set_epoch(3),
-        lambda: data.load_state_dict(state),
-        lambda: data.stream.go_to(2),
-    ):
-        call()
-        with pytest.raises(ValueError, match=r"does not reach the worker processes.*begin epoch 2"):
-            iter(loader)
-    data.set_epoch(2)
-    assert lists(loader) == expected[2]
-    data.load_state_dict(state)
-    gc.disable()  # no cycle keeps the workers
-    del loader
-    gc.enable()
-    assert {child.pid for child in psutil.Process().children()} <= others
-    assert [batch["n"].tolist() for batch in data] == expected[0]
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("loader_of", [DataLoader, StatefulDataLoader])
-def test_passes_of_kept_workers_are_counted(url, expected, loader_of, method):
-    """Torch tells the dataset of none but the first: an epoch must not be left out, or come again."""
-    data, other = dataset(url), dataset(url, seed=4)
-    of_other = [[batch["n"].tolist() for batch in other.stream] for _ in range(3)]
-    other.set_epoch(0)
-    loader = loader_of(ChainDataset([Wrapped(data), other]), multiprocessing_context=method, **KEPT)
-    assert lists(loader) == expected[0] + of_other[0]
-    next(iter(data))  # a look in this process, which the workers do not see
-    assert lists(loader) == expected[1] + of_other[1]
-    other.set_epoch(2)
-    data.set_epoch(1)
-    with pytest.raises(ValueError, match=r"chose step 0 of epoch 1.*begin epoch 2"):
-        iter(loader)
-    data.set_epoch(2)
-    assert lists(loader) == expected[2] + of_other[2]
-    assert (data.stream.epoch, other.stream.epoch) == (2, 2)
-
-
-def test_torchs_own_loader_and_set_epoch(url, expected):
+def test_in_torchs_own_loader_epoch_after_epoch(url, expected, loader_of, workers):
     data = dataset(url)
-    loader = DataLoader(data, batch_size=None, num_workers=2)
+    loader = loader_of(data, batch_size=None, num_workers=workers)
+    assert len(loader) == 34
     for epoch in range(3):
         data.set_epoch(epoch)
         assert lists(loader) == expected[epoch]
@@ -478,51 +401,55 @@ def test_torchs_own_loader_and_set_epoch(url, expected):
 
 class Wrapped(IterableDataset):
     def __init__(self, data):
-        self.rows = [[n] for n in range(2000)]
         self.data = data
 
     def __iter__(self):
         return iter(self.data)
 
 
-class Parted(IterableDataset):
-    def __init__(self, data):
-        self.names = list(map(str, range(2000)))
-        self.parts = {"train": [data]}
-
-    def __iter__(self):
-        return iter(self.parts["train"][0])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_in_torchs_own_loader_wrapped_and_by_any_start_method(url, expected, method):
+    data = dataset(url)
+    loader = DataLoader(
+        ChainDataset([Wrapped(data)]), batch_size=None, num_workers=2, multiprocessing_context=method
+    )
+    for epoch in (0, 2):
+        data.set_epoch(epoch)
+        assert lists(loader) == expected[epoch]
 
 
 @pytest.mark.drawn(4)
-@pytest.mark.parametrize("loader_of", [DataLoader, StatefulDataLoader])
-@pytest.mark.parametrize(
-    "wrap",
-    [lambda data: data, lambda data: ChainDataset([Parted(Wrapped(Wrapped(data)))])],
-    ids=["bare", "wrapped"],
-)
-def test_torchs_own_loader_without_set_epoch(url, expected, loader_of, wrap):
-    """Workers start again for each pass, from a dataset that is not told."""
+@pytest.mark.parametrize("steps", [1, 5, 31, 33])
+def test_workers_that_torch_keeps_agree_on_their_epoch(url, expected, steps):
+    """Some may have come to the end of the epoch, others not: the next pass is the next epoch for all."""
     data = dataset(url)
-    loader = loader_of(wrap(data), batch_size=None, num_workers=2)
-    assert lists(loader) == expected[0]
-    assert next(iter(loader))["n"].tolist() == expected[1][0]  # left early
-    assert lists(loader) == expected[2]
-    data.set_epoch(1)
+    data.set_epoch(0)
+    loader = DataLoader(data, batch_size=None, num_workers=3, persistent_workers=True, prefetch_factor=4)
+    for number, batch in enumerate(loader):
+        assert batch["n"].tolist() == expected[0][number]
+        if number + 1 == steps:
+            break
     assert [lists(loader), lists(loader)] == expected[1:]
-    data.set_epoch(2)
-    data.set_epoch(2)
-    assert lists(loader) == expected[2]
-    data.set_epoch(2)  # again: what is asked for is done
-    assert lists(loader) == expected[2]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_torchs_own_loader_without_set_epoch_by_pickle(url, expected, method):
-    data = Wrapped(dataset(url))
-    loader = DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context=method)
-    assert [lists(loader), lists(loader)] == expected[:2]
+def test_what_workers_of_torch_cannot_know_is_said(url, expected):
+    """A warning is an error here, which comes back from the worker."""
+    says = "call set_epoch before each pass.*StreamingDataLoader"
+    data = dataset(url)
+    fork = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "fork"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        with pytest.raises(UserWarning, match=says):
+            lists(DataLoader(data, **fork))
+        data.set_epoch(0)
+        kept = DataLoader(data, persistent_workers=True, **fork)
+        assert lists(kept) == expected[0]
+        with pytest.raises(UserWarning, match=says):
+            lists(kept)
+        assert lists(DataLoader(data, **fork)) == expected[0]
+        assert lists(DataLoader(dataset(url), batch_size=None)) == expected[0]
 
 
 def test_torchs_own_loader_goes_on_from_a_state(url, expected):
@@ -533,73 +460,28 @@ def test_torchs_own_loader_goes_on_from_a_state(url, expected):
     other.load_state_dict(data.state_dict())
     loader = DataLoader(other, batch_size=None, num_workers=2)
     assert head + lists(loader) == expected[0]
+    other.set_epoch(1)
     assert lists(loader) == expected[1]
+    other.set_epoch(2)
     assert [batch["n"].tolist() for batch in other] == expected[2]  # and in this process
-
-
-class WithoutState(IterableDataset):
-    """A wrapper that saves nothing of the stream it holds."""
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    def __iter__(self):
-        return iter(self.inner)
-
-
-def test_an_epoch_that_a_state_does_not_say_is_not_guessed_in_silence(url):
-    loader = StatefulDataLoader(WithoutState(dataset(url)), batch_size=None, num_workers=1)
-    next(iter(loader))
-    state = loader.state_dict()
-    again = StatefulDataLoader(WithoutState(dataset(url)), batch_size=None, num_workers=1)
-    again.load_state_dict(state)
-    with pytest.warns(UserWarning, match="does not say which epoch.*call set_epoch"):
-        next(iter(again))
 
 
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("steps", [5, 33, 34])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_torchdatas_loader_goes_on_in_a_later_epoch(url, expected, workers, steps):
-    """Its state is loaded by the workers alone; the pass after it is the next epoch all the same."""
-    loader = StatefulDataLoader(dataset(url), batch_size=None, num_workers=workers)
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 2}, KEPT], ids=str)
+def test_torchdatas_loader_goes_on_in_a_later_epoch(url, expected, options, steps):
+    data = dataset(url)
+    loader = StatefulDataLoader(data, batch_size=None, **options)
+    data.set_epoch(0)
     lists(loader)
+    data.set_epoch(1)  # which workers that are kept come to by themselves
     it = iter(loader)
     head = [next(it)["n"].tolist() for _ in range(steps)]
     state = pickle.loads(pickle.dumps(loader.state_dict()))
-    other = StatefulDataLoader(dataset(url), batch_size=None, num_workers=workers)
+    data = dataset(url)
+    other = StatefulDataLoader(data, batch_size=None, **options)
     other.load_state_dict(state)
     assert head + lists(other) == expected[1]
-    assert lists(other) == expected[2]
-
-
-def test_torchdatas_kept_workers_go_on_in_a_later_epoch(url, expected):
-    """They are told the state, unlike those that are at work already."""
-    options = {"batch_size": None, "num_workers": 2, "persistent_workers": True}
-    loader = StatefulDataLoader(dataset(url), **options)
-    lists(loader)
-    it = iter(loader)
-    head = [next(it)["n"].tolist() for _ in range(5)]
-    other = StatefulDataLoader(dataset(url), **options)
-    other.load_state_dict(pickle.loads(pickle.dumps(loader.state_dict())))
-    assert head + lists(other) == expected[1]
-    assert lists(other) == expected[2]
-
-
-@pytest.mark.drawn(2)
-@pytest.mark.parametrize("steps", [3, 34])
-def test_passes_of_kept_workers_are_counted_from_a_state(url, expected, steps):
-    loader = StatefulDataLoader(dataset(url), **KEPT)
-    lists(loader)
-    it = iter(loader)
-    head = [next(it)["n"].tolist() for _ in range(steps)]
-    data = dataset(url)
-    other = StatefulDataLoader(data, **KEPT)
-    other.load_state_dict(pickle.loads(pickle.dumps(loader.state_dict())))
-    assert head + lists(other) == expected[1]
-    data.set_epoch(1)
-    with pytest.raises(ValueError, match="begin epoch 2"):
-        iter(other)
     data.set_epoch(2)
     assert lists(other) == expected[2]
 

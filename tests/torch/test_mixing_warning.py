@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import multiprocessing
 import warnings
 
 import pytest
@@ -52,22 +51,11 @@ def loaded_by_torch(ds):
     return DataLoader(StreamingDataset(ds, global_batch=10, plan=POOR), batch_size=None)
 
 
-def loaded_by_forks_of_torch(ds):
-    return DataLoader(
-        StreamingDataset(ds, global_batch=10, plan=POOR),
-        batch_size=None,
-        num_workers=2,
-        multiprocessing_context=multiprocessing.get_context("fork"),
-    )
-
-
 def told(caught):
     return [each for each in caught if SAYS in str(each.message)]
 
 
-@pytest.mark.parametrize(
-    "batches_of", [streamed, loaded, loaded_by_processes, loaded_by_torch, loaded_by_forks_of_torch]
-)
+@pytest.mark.parametrize("batches_of", [streamed, loaded, loaded_by_processes, loaded_by_torch])
 def test_it_is_said_once_at_the_line_that_asks_for_batches(tmp_path, batches_of, capfd):
     ds = shardio.open(write(tmp_path / "sorted"))
     with warnings.catch_warnings(record=True) as caught:

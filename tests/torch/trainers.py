@@ -83,31 +83,6 @@ def skip_first(job, write):
         write(batch["x"][:, 0].long().tolist())
 
 
-def dispatch(job, write):
-    """Let accelerate dispatch a plain loader, and write down what it raises."""
-    from torch.utils.data import DataLoader
-
-    try:
-        for _ in prepared(job, lambda data: DataLoader(data, batch_size=None)):
-            pass
-    except ValueError as error:
-        write(str(error))
-
-
-def plain_lightning(job, write):
-    """Let Lightning train from a loader that is not ours, and write down what it raises."""
-    code = code_of("lightning", job["url"])
-    ours = "return StreamingDataLoader(data)"
-    assert ours in code
-    names = {"__name__": "page"}
-    plain = "import torch.utils.data; return torch.utils.data.DataLoader(data, batch_size=None, num_workers="
-    exec(code.replace(ours, f"{plain}{job['workers']})"), names)
-    try:
-        names["fit"](job["folder"], **job["fit"])
-    except (ValueError, RuntimeError):  # Lightning's own end may fail after it, and is raised then
-        write(traceback.format_exc())
-
-
 def plain_evaluation(job, write):
     """Evaluate in Lightning with a loader of torch's own, within a fit and alone."""
     import lightning
@@ -134,37 +109,6 @@ def plain_evaluation(job, write):
         evaluate(model, plain)
 
 
-def failing_lightning(job, write):
-    """Fail in Lightning at some steps, each time in a trainer of its own that goes on from the one before."""
-    import lightning
-    from lightning.pytorch.callbacks import OnExceptionCheckpoint
-
-    names = {"__name__": "page"}
-    exec(code_of("lightning", job["url"]), names)
-    checkpoint = OnExceptionCheckpoint(job["folder"])
-    model_type = names["Classifier"]
-    forward, trained = model_type.forward, 0
-
-    def recording(self, x):
-        nonlocal trained
-        if trained in job["failures"]:
-            job["failures"].remove(trained)
-            raise RuntimeError("the batch is not trained on")
-        trained += 1
-        write(x[:, 0].long().tolist())
-        return forward(self, x)
-
-    model_type.forward = recording
-    ckpt_path = None
-    for _ in range(len(job["failures"])):
-        trainer = lightning.Trainer(max_epochs=3, callbacks=[checkpoint], **job["fit"])
-        try:
-            trainer.fit(model_type(), ckpt_path=ckpt_path)
-        except RuntimeError:
-            ckpt_path = checkpoint.ckpt_path
-    names["fit"](job["folder"], ckpt_path=ckpt_path, **job["fit"])
-
-
 def in_child(job, rank, world_size, port):
     """Run one rank of a job, in a forked process."""
     Path(job["folder"]).parent.mkdir(exist_ok=True)
@@ -183,10 +127,7 @@ def in_child(job, rank, world_size, port):
     works = {
         "train": train,
         "skip_first": skip_first,
-        "dispatch": dispatch,
-        "plain_lightning": plain_lightning,
         "plain_evaluation": plain_evaluation,
-        "failing_lightning": failing_lightning,
     }
     work = works[job.get("work", "train")]
     work(job, lambda what: out.write(json.dumps(what) + "\n"))
