@@ -11,13 +11,18 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 BUILD := .build
 STAMPS := $(VENV)/.stamps
-# One more than there are processors: a test that waits for a disk, a server or a process leaves its own to another.
+# One more than two processors: while a test waits for a disk, a server or a process, another runs.
 WORKERS ?= 3
 FUZZ_SECONDS ?= 30
 SOAK_SECONDS ?= 60
 SOAK_TRIALS ?=
 LOWEST := s3,gcs,azure,obstore,gzip,image,table,view,convert,polars,torchdata,hf
 PYTEST_ARGS ?=
+MUTANTS_ARGS ?=
+SEED := $(or $(SEED),$(shell date +%s))
+PYTEST = $(PY) -m pytest -n $(WORKERS) --dist worksteal
+# What needs no environment of its own.
+HERE := not oracle and not torchvision and not engines
 BENCH_ARGS ?=
 
 # Tests start some thousand programs, and each compiles all that it imports where bytecode is not kept: that is most of
@@ -30,20 +35,20 @@ PROTO_PACKAGES := grpcio-tools==1.66.2 "setuptools<81"
 PROTO_PYTHON := $(BUILD)/pbenv/bin/python
 PROTOS := $(wildcard protos/shardio/v1/*.proto)
 
-# Object stores for the tests.  These of PyPI would move versions that the clients pin, so they live apart; the one
-# of npm gets its npm from PyPI where a machine has none.  With them comes the compiler of a second language.
+# For slow tests alone: object stores that would move versions that the clients pin, so they live apart, and what
+# only npm has; npm comes from PyPI where a machine has none.
 SERVER_PACKAGES := gcp-storage-emulator==2026.7.19 ministack==1.5.33
 NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1 axe-core@4.14.1
 
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/storage/_pread.py shardio/storage/_pread.pxd shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: bench help demo messages test test-slow test-engines test-lowest audit cloud-test long soak lint types imports unit oracle torchvision fuzz env tools browser strace docs wheel test-wheel protos constraints clean distclean
+.PHONY: bench help demo messages test test-slow test-nightly test-engines test-lowest mutants audit cloud-test soak lint types imports oracle torchvision fuzz env tools docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
-demo: $(STAMPS)/demo  ## write, open, stream and verify a small dataset of real photographs and text
+demo: $(STAMPS)/demo  ## write, open, stream and verify a small dataset
 	@echo "running examples/demo.py"
 	@$(PY) examples/demo.py
 	@echo "running examples/demo_bucket.py $${SHARDIO_DEMO_URL:-on an S3 server of its own}"
@@ -52,51 +57,48 @@ demo: $(STAMPS)/demo  ## write, open, stream and verify a small dataset of real 
 messages: $(STAMPS)/demo $(BUILD)/pbenv/.stamp $(BUILD)/npm/.stamp  ## write, evolve and compare a million protobuf messages
 	@$(PY) examples/messages.py
 
-test:  ## install what the tests need, then run lint, types, import contract and tests
-	@$(MAKE) --no-print-directory -j 4 env tools strace
+test: env  ## install from PyPI what the tests need; lint, types, import contract, tests
 	@.ci/steps \
 	    lint "$(VENV)/bin/ruff check ." \
 	    format "$(VENV)/bin/ruff format --check ." \
 	    types "$(VENV)/bin/mypy shardio $(BUILD)/typing/shardio_indexer" \
 	    imports "$(VENV)/bin/lint-imports" \
-	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal -m 'not oracle and not torchvision and not engines and not slow' $(PYTEST_ARGS)"
+	    tests "$(PYTEST) -m '$(HERE) and not slow and not rare' $(PYTEST_ARGS)"
 
-# A quarter of the cases of tests marked `sampled` or `drawn` that `make test` leaves out, each commit another, and tests
-# marked `slow`: trainers, arrays of processes, drivers that are killed, bombs of gigabytes, examples as a whole.
-test-slow: env tools browser strace  ## the cases and the long tests that `make test` leaves out
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and not torchvision and not engines and slow and not rare" $(PYTEST_ARGS)
+# Tests that need strace or a browser are skipped where there is none.
+test-slow: env tools  ## servers of npm, browsers, trainers, engines' fallbacks, kills, bombs, more cases
+	$(PYTEST) -m "$(HERE) and slow and not rare" $(PYTEST_ARGS)
 
-lint: env  ## ruff, linter and formatter
+# pytest prints the seed; `make test-nightly SEED=17` repeats a run.
+test-nightly: env tools  ## all tests and cases with long random searches, by another seed; hours
+	$(PYTEST) -m "$(HERE)" --seed $(SEED) --hypothesis-profile long --hypothesis-seed $(SEED) --timeout 3600 $(PYTEST_ARGS)
+
+mutants: env $(BUILD)/mutants/.stamp  ## change lines of a room one by one; which do its tests notice? ROOM=catalog
+	$(BUILD)/mutants/bin/python .ci/mutants $(PY) $(or $(ROOM),$(error name a room: make mutants ROOM=catalog)) $(MUTANTS_ARGS)
+
+lint: env
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 
-types: env  ## mypy, strict
+types: env
 	$(VENV)/bin/mypy shardio $(BUILD)/typing/shardio_indexer
 
-imports: env  ## the import contract
+imports: env
 	$(VENV)/bin/lint-imports
 
-unit: env tools browser strace  ## the tests alone
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
-
-# All engines and endings of writes and workers, all sabotages, and 2,000 random examples for most properties where `make test`
-# has 50; for those that write datasets 200 to 400 where it has 8 to 50.
-long: env tools browser strace  ## the tests with their long variants: all combinations, long random searches; takes an hour or more
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=long --timeout 3600 $(PYTEST_ARGS)
-
-# Goes on where it ended, and records what it tried; `make soak SOAK_SECONDS=3600 SOAK_TRIALS="power kills"` for more.
-soak: env strace tools  ## try for long what is rare: schedules, power cuts, kills, lost replies, faulty buckets; a minute of each
+# Continues where the last run ended, and records what it tried; `make soak SOAK_SECONDS=3600 SOAK_TRIALS="power kills"`.
+soak: env tools  ## long trials: schedules, power cuts, kills, lost replies; a minute each
 	nice $(PY) -m tests.soak $(SOAK_SECONDS) $(SOAK_TRIALS)
 
 # Credentials as for `shardio.open(URL)`. A report goes to .build/; docs/reliability.md says what is in it.
-cloud-test: env  ## run the laws of stores, commits and streams in a bucket of yours: make cloud-test URL=s3://bucket/folder
+cloud-test: env  ## laws of stores, commits and streams in your bucket: URL=s3://bucket/folder
 	$(PY) -m tests.cloud $(or $(URL),$(error name a folder of a bucket: make cloud-test URL=s3://bucket/folder)) "$(LAWS)"
 
-torchvision: env $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvision, which lies in a folder of its own
+torchvision: env $(BUILD)/torchvision/.stamp  ## compare `shardio.torch.seeded` with torchvision
 	PYTHONPATH=$(BUILD)/torchvision $(PY) -m pytest tests/torch/test_torchvision.py -m torchvision $(PYTEST_ARGS)
 
 # Ray and Spark run each test in processes of their own, on both processors: one test at a time.
-test-engines: $(BUILD)/engines/.stamp $(BUILD)/beam/.stamp  ## read and write with Ray, Spark, Beam and Daft, kills too
+test-engines: $(BUILD)/engines/.stamp $(BUILD)/beam/.stamp  ## read and write with Ray, Spark, Beam and Daft
 	PYSPARK_PYTHON=$(CURDIR)/$(BUILD)/engines/bin/python $(BUILD)/engines/bin/python -m pytest tests/engines/test_page.py \
 	    tests/engines/test_ray.py tests/engines/test_spark.py -m engines -k 'ray or spark' --show-capture=no $(PYTEST_ARGS)
 	$(BUILD)/beam/bin/python -m pytest tests/engines/test_page.py tests/engines/test_beam.py -m engines -k 'beam or daft' \
@@ -105,23 +107,23 @@ test-engines: $(BUILD)/engines/.stamp $(BUILD)/beam/.stamp  ## read and write wi
 # Of what shardio needs, in an environment of its own, the versions that pyproject.toml names; of pytest the usual ones.
 # Left out is what old versions of others do: protobuf 5.27 makes a signalling NaN quiet and takes a size of six bytes, and
 # Pillow 10 stores an icon of few pixels without a picture.
-test-lowest: $(BUILD)/lowest/.stamp  ## run the tests of the core on the lowest allowed version of each dependency
+test-lowest: $(BUILD)/lowest/.stamp  ## the core on the lowest allowed version of each dependency
 	$(BUILD)/lowest/bin/python -m pytest -m 'not slow' -W ignore::DeprecationWarning tests/kernels tests/format tests/metadata \
 	    tests/codecs tests/order tests/catalog --ignore tests/catalog/test_gc_uploads.py \
 	    --deselect 'tests/codecs/test_round_trips.py::test_a_signalling_nan_keeps_its_payload[tensors-float32-2139095041]' \
 	    --deselect 'tests/kernels/test_parse.py::test_what_protobuf_refuses_is_refused_with_its_row[reference-a size of six bytes]' \
 	    --deselect 'tests/metadata/test_images.py::test_image_takes_every_format_that_pillow_reads[ICO]' $(PYTEST_ARGS)
 
-audit: $(BUILD)/audit/.stamp  ## ask PyPI for known vulnerabilities of what constraints.txt pins
+audit: $(BUILD)/audit/.stamp  ## ask PyPI for known vulnerabilities of the pins
 	$(BUILD)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
-oracle: $(BUILD)/oracle/.stamp  ## compare with TensorFlow, in an environment of its own
+oracle: $(BUILD)/oracle/.stamp  ## compare with TensorFlow
 	$(BUILD)/oracle/bin/python -m pytest tests/oracle -m oracle -W ignore::DeprecationWarning -W ignore::FutureWarning $(PYTEST_ARGS)
 
-bench: env $(STAMPS)/demo  ## run all workloads against their peers, each in environments of its own, and write the tables and plots of docs/performance.md; 20 minutes
+bench: env $(STAMPS)/demo  ## all workloads against peers, into docs/performance.md; 20 minutes
 	$(PY) benchmarks/all.py $(BENCH_ARGS)
 
-fuzz:  ## fuzz the compiled kernels for half a minute, with the address sanitizer
+fuzz:  ## fuzz the compiled kernels with the address sanitizer
 	@.ci/fuzz $(FUZZ_SECONDS)
 
 # ------------------------------------------------------------------------------------------ what the tests need
@@ -129,13 +131,6 @@ fuzz:  ## fuzz the compiled kernels for half a minute, with the address sanitize
 env: $(STAMPS)/dev $(BUILD)/typing/shardio_indexer
 
 tools: $(BUILD)/pbenv/.stamp $(BUILD)/servers/.stamp $(BUILD)/npm/.stamp
-
-# Where there is none, the tests that need one say so, and the others run.
-browser:
-	-@.ci/provide chromium
-
-strace:
-	-@.ci/provide strace
 
 $(STAMPS)/dev: $(SOURCES)
 	@echo "installing shardio and what its tests need into $(VENV)"
@@ -157,6 +152,11 @@ $(BUILD)/lowest/.stamp: $(SOURCES)
 	@echo "installing the lowest allowed versions into $(BUILD)/lowest"
 	@.ci/install $(BUILD)/lowest $$(grep -E '^(hypothesis|ml-dtypes|psutil|pytest|pytest-timeout|uv)==' constraints.txt)
 	@.ci/install $(BUILD)/lowest --resolution lowest-direct -e '.[$(LOWEST)]'
+	@touch $@
+
+$(BUILD)/mutants/.stamp:
+	@echo "installing cosmic-ray into $(BUILD)/mutants"
+	@.ci/install $(BUILD)/mutants 'cosmic-ray>=8.4'
 	@touch $@
 
 $(BUILD)/audit/.stamp:
@@ -226,20 +226,19 @@ wheel: env  ## build the source distribution and a wheel into dist/
 # What a wheel can break is packaging: names in it and entry points, dependencies, compiled parts and data files.
 # The first step checks these; then tests that call each compiled function, each kind of generated message, both programs
 # and worker processes run away from the sources.  All else is the same Python that `make test` has run.
-WHEEL_TESTS := tests/kernels tests/format tests/metadata/test_index.py tests/metadata/test_list.py tests/metadata/test_manifest.py \
-    tests/codecs/test_round_trips.py tests/cli/test_program.py tests/indexer/test_cli.py tests/parallel/test_write.py \
-    tests/convert/test_round_trips.py tests/promises/test_p22_import.py
+WHEEL_TESTS := tests/kernels tests/format tests/metadata tests/codecs/test_round_trips.py tests/cli/test_program.py \
+    tests/indexer/test_cli.py tests/parallel/test_write.py tests/convert/test_round_trips.py tests/promises/test_p22_import.py
 
-test-wheel: wheel tools  ## check what is in the built wheel, and run on it, away from the sources, what a wheel can break
+test-wheel: wheel  ## what a wheel can break, on the built wheel away from the sources
 	rm -rf $(BUILD)/wheel && mkdir -p $(BUILD)/wheel
 	.ci/install $(BUILD)/wheel/core -c constraints.txt "shardio @ file://$$(ls $(CURDIR)/dist/*.whl)"
 	$(PY) .ci/check-wheel dist/*.whl $(BUILD)/wheel/core/bin/python
 	.ci/install $(BUILD)/wheel/env -c constraints.txt "shardio[dev] @ file://$$(ls $(CURDIR)/dist/*.whl)"
 	cp -r tests examples docs protos benchmarks pyproject.toml *.md $(BUILD)/wheel/
 	ln -s .. $(BUILD)/wheel/$(BUILD)
-	cd $(BUILD)/wheel && env/bin/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow' $(WHEEL_TESTS) $(PYTEST_ARGS)
+	cd $(BUILD)/wheel && env/bin/python -m pytest -n $(WORKERS) --dist worksteal -m '$(HERE) and not slow and not rare' $(WHEEL_TESTS) $(PYTEST_ARGS)
 
-constraints: env  ## pin the newest versions of everything that tests and CI install
+constraints: env  ## pin the newest versions of what tests and CI install
 	.ci/pin > $(BUILD)/constraints.txt
 	mv $(BUILD)/constraints.txt constraints.txt
 

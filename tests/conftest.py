@@ -1,25 +1,16 @@
-"""How the tests run: the same examples everywhere, unless a long search is asked for."""
+"""How the tests run: the same cases everywhere, unless another seed or a long search is asked for."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import os
 import random
-import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from shardio.storage import Tuning
-from tests.promises.places import PLACES, S3_BUCKET
 
 if TYPE_CHECKING:
     from tests.servers.faults import FaultServer
@@ -40,9 +31,9 @@ settings.register_profile(
 )
 settings.load_profile("ci")
 
-ROOT = Path(__file__).resolve().parents[1]
+# Servers that `make test` does not install: Azurite is of npm, the emulator of GCS has its own environment.
+SLOW_FIXTURES = {"azurite_endpoint", "gcs_endpoint"}
 _JAX_SEEN = pytest.StashKey[bool]()
-_COMMIT = pytest.StashKey[str]()
 
 # A shell that starts the tests in the background, or under nohup, has them ignore these, and with them every
 # program that they start: such a program would never hear the Ctrl-C that a test sends.
@@ -53,69 +44,43 @@ for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
         signal.signal(number, signal.SIG_DFL)
 
 
-class _Backwards(pytest.Dir):
-    """A folder whose files are read from the last to the first."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed", type=int, default=0, help="which cases of sampled tests run, and on what random data (0)"
+    )
 
-    def collect(self):
-        return reversed([*super().collect()])
 
-
-def pytest_collect_directory(path, parent) -> pytest.Collector | None:
-    """Have every other worker read the files from the end.
-
-    On a fresh clone each compiles what it reads, and finds the second half as the others have kept it.
-    """
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-    return _Backwards.from_parent(parent, path=path) if int(worker[2:]) % 2 else None
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.getoption('--seed')}"
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items) -> None:
-    """Put the files into one order, and leave most cases of some tests to `make test-slow`.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what `make test` leaves to `make test-slow` and `make test-nightly`.
 
-    Those are of a `sampled(n)` or `drawn(n)` test all but one in n.
-
-    Of `sampled` ones the first of each n stays. Of `drawn` ones it is one that follows from the commit: the
-    cases are of one kind and cost about the same, so each commit tries others. Of what is left out
-    `make test-slow` runs a quarter, another on each commit; the rest is `rare`: left to `make long`.
+    Of each n cases of a `sampled(n)` test the first runs always, the second is slow, and the others are rare;
+    another seed than 0 takes others in their place. Cases in memory repeat those on the disk, so they are
+    slow.
     """
-    items.sort(key=lambda item: item.path)
-    _draw_places(config, [item for item in items if not {"sampled", "drawn"} & {*item.keywords}])
     cases: dict[str, int] = {}
     for item in items:
-        sampled, drawn = item.get_closest_marker("sampled"), item.get_closest_marker("drawn")
-        marker = drawn or sampled
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if params.get("place", params.get("url")) == "memory":
+            item.add_marker(pytest.mark.slow)
+        marker = item.get_closest_marker("sampled")
         if marker is None:
             continue
+        size = marker.args[0]
         function = item.nodeid.partition("[")[0]
         number = cases[function] = cases.get(function, -1) + 1
-        group, place = divmod(number, marker.args[0])
-        seed = f"{_commit(config)} {function} {group}"
-        if place != (random.Random(seed).randrange(marker.args[0]) if drawn else 0):
-            item.add_marker(pytest.mark.slow)
-            if random.Random(f"{seed} {place}").random() < 0.75:
-                item.add_marker(pytest.mark.rare)
-
-
-def _draw_places(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of two cases that differ in their place alone, on the disk or in memory, leave one to `make long`.
-
-    Both keep the laws of stores (`tests/storage`).
-    So too of two laws of a bucket that differ in what reads it.
-    """
-    pairs: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        given = item.callspec.params if hasattr(item, "callspec") else {}
-        name = re.sub("With(Fsspec|Obstore)::", "*", item.nodeid)
-        if given.get("place", given.get("url")) in PLACES:
-            name = re.sub(rf"(?<=[-\[])({'|'.join(PLACES)})(?=[-\]])", "*", name)
-        if name != item.nodeid:
-            pairs.setdefault(name, []).append(item)
-    for name, pair in pairs.items():
-        pair.remove(random.Random(f"{_commit(config)} {name}").choice(pair))
-        for item in pair:
-            item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.rare)
+        group, place = divmod(number, size)
+        order = list(range(size))
+        if seed := config.getoption("--seed"):
+            random.Random(f"{seed} {function} {group}").shuffle(order)
+        if order[place]:
+            item.add_marker(pytest.mark.slow if order[place] == 1 else pytest.mark.rare)
 
 
 def pytest_collection_finish() -> None:
@@ -129,35 +94,9 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture
-def draw(request) -> random.Random:
-    """Return random numbers that follow from the commit and the test, so that each commit tries others."""
-    return random.Random(f"{_commit(request.config)} {request.node.nodeid}")
-
-
-def _commit(config: pytest.Config) -> str:
-    """Return the commit that is tested; the process that starts workers looks, so that all draw the same."""
-    given = getattr(config, "workerinput", None)
-    if given is not None:
-        return str(given["commit"])
-    if _COMMIT not in config.stash:
-        command = ["git", "rev-parse", "HEAD"]
-        with contextlib.suppress(OSError):  # away from a checkout nothing is drawn again
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-            config.stash[_COMMIT] = done.stdout.strip()
-    return config.stash.setdefault(_COMMIT, "")
-
-
-class _Workers:
-    """What only runs with pytest-xdist know."""
-
-    @pytest.hookimpl
-    def pytest_configure_node(self, node) -> None:
-        node.workerinput["commit"] = _commit(node.config)
-
-
-def pytest_configure(config) -> None:
-    if config.pluginmanager.hasplugin("xdist"):
-        config.pluginmanager.register(_Workers())
+def seeded(request) -> random.Random:
+    """Return random numbers that follow from `--seed` and the test."""
+    return random.Random(f"{request.config.getoption('--seed')} {request.node.nodeid}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -167,20 +106,6 @@ def pytest_runtest_teardown(item):
     if "jax" in sys.modules and item.path.name != "in_jax.py" and not item.config.stash.get(_JAX_SEEN, False):
         item.config.stash[_JAX_SEEN] = True
         pytest.fail("JAX was imported into the process of the tests; run what needs it in one of its own")
-
-
-@pytest.fixture(autouse=True, scope="session")
-def no_waiting_for_the_disk() -> Iterator[None]:
-    """Flushing guards against power failures, which programs under strace meet (`promises/power.py`)."""
-    with mock.patch("os.fsync", return_value=None):
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def no_second_requests() -> Iterator[None]:
-    """Which answers are late is chance, and requests are counted; `storage/test_hedge.py` makes late ones."""
-    with mock.patch.dict(Tuning.__init__.__kwdefaults__, hedge_quantile=1.0):
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -226,6 +151,7 @@ def long(request) -> bool:
 @pytest.fixture(scope="session")
 def s3_endpoint(long, request) -> Iterator[str]:
     """An S3 server: moto in every run, a server of another make in the long one."""
+    from tests.promises.places import S3_BUCKET
     from tests.servers import s3
 
     if long:

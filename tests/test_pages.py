@@ -310,7 +310,7 @@ def claimed(where: str, found: object, wanted: object) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=() if page in EVERY_RUN else (pytest.mark.slow, pytest.mark.drawn(2)))
+        pytest.param(page, marks=() if page in EVERY_RUN else (pytest.mark.slow, pytest.mark.sampled(2)))
         for page in PAGES
         if page not in ELSEWHERE
     ],

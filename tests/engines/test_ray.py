@@ -149,6 +149,6 @@ def test_a_worker_that_dies_while_it_writes_costs_nothing(shardio_ray, numbers, 
 
 # A cache is filled from a server, which is tried with Dask.
 @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - {"fill_cache"}))
-def test_every_operation_survives_a_worker_that_dies(ray, tmp_path, name, draw) -> None:
+def test_every_operation_survives_a_worker_that_dies(ray, tmp_path, name, seeded) -> None:
     with RayExecutor() as executor:
-        hold(name, tmp_path, executor, draw)
+        hold(name, tmp_path, executor, seeded)

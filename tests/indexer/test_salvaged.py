@@ -25,8 +25,8 @@ PACKED = {"gz": gzip.compress, "zz": zlib.compress, "zst": zstandard.compress}
 @pytest.mark.filterwarnings("ignore:.*one compressed stream")
 def test_a_salvaged_stream_is_not_damaged_for_ever(tmp_path, capsys, kind, lines, cut, flip) -> None:
     """Whatever adoption left out of a stream, verify is content with the rest and lists it; exit code 0."""
-    draw = random.Random(3)
-    records = [draw.randbytes(draw.randrange(2000)).hex().encode() for _ in range(4000)]
+    generator = random.Random(3)
+    records = [generator.randbytes(generator.randrange(2000)).hex().encode() for _ in range(4000)]
     data = b"\n".join(records) if lines else tfrecord(records)
     packed = bytearray(PACKED[kind](data))
     place = len(packed) // 2 if cut == "middle" else len(packed) - 3

@@ -35,7 +35,7 @@ def test_a_history(tmp_path, encoding) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.drawn(6)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(12))
 def test_histories(tmp_path, seed) -> None:
     history = History(tmp_path, 1000 + seed, ENCODINGS[seed % 3])
@@ -44,7 +44,7 @@ def test_histories(tmp_path, seed) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.drawn(3)
+@pytest.mark.sampled(3)
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("s3")
 @pytest.mark.parametrize("encoding", ENCODINGS)

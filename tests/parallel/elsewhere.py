@@ -68,13 +68,13 @@ def do_and_die_once(flag: str, file: int, fn: Callable[..., Any], args: Any, kwa
     return None
 
 
-def hold(name: str, folder: Path, executor: Any, draw: random.Random) -> None:
+def hold(name: str, folder: Path, executor: Any, seeded: random.Random) -> None:
     """Hold an operation to the law: what it leaves behind is the same, wherever a worker dies."""
     for place in ("here", "there"):
         (folder / place).mkdir()
     with Counting(1) as thread:
         here = OPERATIONS[name](folder / "here", thread)
-    dying = Dying(executor, folder / "died", draw.randrange(thread.jobs), draw.randrange(20))
+    dying = Dying(executor, folder / "died", seeded.randrange(thread.jobs), seeded.randrange(20))
     told = f"job {dying.job} of {thread.jobs}, file {dying.file}"
     assert OPERATIONS[name](folder / "there", dying) == here, told
     assert dying.flag.exists(), told

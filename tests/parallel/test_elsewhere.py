@@ -28,7 +28,7 @@ def dask():
 
 
 @pytest.mark.slow
-@pytest.mark.drawn(5)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_dask_worker_that_dies_costs_nothing(dask, tmp_path, name, draw) -> None:
-    hold(name, tmp_path, dask, draw)
+def test_a_dask_worker_that_dies_costs_nothing(dask, tmp_path, name, seeded) -> None:
+    hold(name, tmp_path, dask, seeded)

@@ -275,7 +275,7 @@ def read_or_error(read: Callable[[str, Path], list[Row]], url: str, scratch: Pat
         return None, error
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_comes_is_right_or_an_error_that_names_the_object(way, kind, sound, tmp_path, long):

@@ -53,7 +53,7 @@ def check_alive(url: str, deed: Deed, *, acknowledged: bool, unknown: bool = Tru
     assert seen(url) == {**found, "a": [*found["a"], more]}
 
 
-@pytest.mark.drawn(len(DEEDS))
+@pytest.mark.sampled(len(DEEDS))
 @EVERY_DEED
 @pytest.mark.parametrize("fault", EFFECTS)
 @pytest.mark.parametrize("place", PLACES)
@@ -142,7 +142,7 @@ LEAST_POINTS = {
 }  # fmt: skip
 
 
-@pytest.mark.drawn(len(DEEDS))
+@pytest.mark.sampled(len(DEEDS))
 @EVERY_DEED
 def test_killed_at_every_point_on_a_disk(deed, begun, tmp_path, long):
     """P1: SIGKILL at every named point of create, append, overwrite, gc."""

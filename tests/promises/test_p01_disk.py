@@ -60,7 +60,7 @@ def chain(error: BaseException | None) -> list[str]:
     return found
 
 
-@pytest.mark.drawn(len(ON_DISK))
+@pytest.mark.sampled(len(ON_DISK))
 @pytest.mark.parametrize("deed", ON_DISK)
 @pytest.mark.parametrize("way", ["once", "for good", "after its effect"])
 def test_every_system_call_failing_in_turn(deed, way, begun, tmp_path, long):

@@ -17,6 +17,7 @@ from tests.servers.web import folder_server
 
 pytestmark = [
     pytest.mark.skipif(STRACE is None, reason="strace is missing, which sees what is written"),
+    pytest.mark.slow,
     pytest.mark.timeout(600),
 ]
 

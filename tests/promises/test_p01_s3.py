@@ -61,7 +61,7 @@ def run_in_child(do: Callable[[], None], relay: Proxy, killer: Killer | None, or
 ON_S3 = [name for name in DEEDS if name not in ("compressed", "session")]
 
 
-@pytest.mark.drawn(len(ON_S3))
+@pytest.mark.sampled(len(ON_S3))
 @pytest.mark.parametrize("deed", ON_S3)
 def test_killed_at_every_request(deed, begun, s3, tmp_path, long):
     """P1: SIGKILL before any request reaches the store, and after any reply has left it."""

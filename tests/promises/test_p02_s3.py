@@ -65,7 +65,7 @@ KINDS = {
 }
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("methods", "etag"),

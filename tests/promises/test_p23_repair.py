@@ -970,7 +970,7 @@ def torn(tmp_path: Path) -> tuple[Victim, str]:
     return case, mirror
 
 
-def test_killed_in_the_middle_of_a_repair(tmp_path, draw, long):
+def test_killed_in_the_middle_of_a_repair(tmp_path, seeded, long):
     """SIGKILL at store calls: nothing half done is visible, and the next repair repairs the rest."""
     case, mirror = torn(tmp_path)
     counting = Counting()
@@ -979,7 +979,7 @@ def test_killed_in_the_middle_of_a_repair(tmp_path, draw, long):
     left = read(case.url)
     killed = 0
     points = range(len(counting.calls))
-    for number, at in enumerate(points if long else points[draw.randrange(10) :: 10]):
+    for number, at in enumerate(points if long else points[seeded.randrange(10) :: 10]):
         url = str(tmp_path / f"killed-{at}")
         shutil.copytree(tmp_path / "torn", url)
         child = os.fork()

@@ -347,7 +347,7 @@ def rows_behind(ds: shardio.DatasetReader, position: int, end: int) -> set[int]:
     return {row for rows in behind for row in rows}
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.sampled(5)
 @pytest.mark.filterwarnings("ignore:damaged records are skipped")
 @pytest.mark.parametrize("how", ["gone", "cut", "empty", "longer", "another"])
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])

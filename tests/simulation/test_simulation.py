@@ -28,7 +28,7 @@ def test_a_seed_gives_one_history():
     assert first.world.objects == again.world.objects
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("first", range(0, 240, AT_ONCE))
 def test_schedules_keep_the_law(first):
     """P2, P3, P20: what was acknowledged is there once, what was refused is not, what lives is whole.

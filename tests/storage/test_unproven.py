@@ -51,7 +51,10 @@ class Place(NamedTuple):
     tuning: type[Hasty] = Hasty
 
 
-@pytest.fixture(scope="module", params=["s3", "gcs", "azure"])
+@pytest.fixture(
+    scope="module",
+    params=["s3", *(pytest.param(cloud, marks=pytest.mark.slow) for cloud in ("gcs", "azure"))],
+)
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     root = uuid.uuid4().hex
     if request.param == "s3":

@@ -234,7 +234,8 @@ def test_a_resolver_that_fails_for_a_while_is_asked_again(
     assert len(clock.slept) >= 2
 
 
-@pytest.mark.parametrize("service", ["gcs", pytest.param("azurite", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("service", ["gcs", "azurite"])
 def test_a_resolver_of_another_cloud_is_asked_again(
     service: str, request: pytest.FixtureRequest, clock: FakeClock, failures: list[bool]
 ) -> None:

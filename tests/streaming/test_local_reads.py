@@ -175,7 +175,7 @@ READ = [
 
 
 @linux
-@pytest.mark.drawn(2)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("local", "verify", "which"), READ)
 def test_a_plan_says_what_is_read(written, monkeypatch, local, verify, which):
     """Before the first batch, at a resume, and in an epoch: counted, against what `plan_report` says."""

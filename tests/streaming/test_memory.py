@@ -65,7 +65,7 @@ def held(url, epochs, **options):
 
 
 @linux
-@pytest.mark.drawn(3)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("compression", "threads"), [("zstd", 0), ("zstd", 2), ("gzip", 2)])
 def test_a_process_holds_what_its_plan_says(tmp_path, compression, threads):
     """Windows of compressed shards are held decoded, and nothing else grows from epoch to epoch."""

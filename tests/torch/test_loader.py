@@ -419,7 +419,7 @@ def test_in_torchs_own_loader_wrapped_and_by_any_start_method(url, expected, met
         assert lists(loader) == expected[epoch]
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("steps", [1, 5, 31, 33])
 def test_workers_that_torch_keeps_agree_on_their_epoch(url, expected, steps):
     """Some may have come to the end of the epoch, others not: the next pass is the next epoch for all."""
@@ -466,7 +466,7 @@ def test_torchs_own_loader_goes_on_from_a_state(url, expected):
     assert [batch["n"].tolist() for batch in other] == expected[2]  # and in this process
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("steps", [5, 33, 34])
 @pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 2}, KEPT], ids=str)
 def test_torchdatas_loader_goes_on_in_a_later_epoch(url, expected, options, steps):

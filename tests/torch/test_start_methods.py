@@ -53,7 +53,7 @@ def test_the_batches_are_those_of_threads(tmp_path, method):
 
 
 @pytest.mark.slow
-@pytest.mark.drawn(3)
+@pytest.mark.sampled(3)
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_a_program_that_ends_says_nothing(tmp_path, method):

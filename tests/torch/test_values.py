@@ -76,7 +76,7 @@ def same_text(mine, its):
     assert mine == its
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.sampled(3)
 @WAYS
 @pytest.mark.parametrize("function", [as_tensors, as_tuple, as_named, as_number])
 def test_batches_are_those_of_default_collate(url, way, function):
