@@ -566,7 +566,7 @@ def report(
 
 def with_ahead(order: Order, sizes: Sequence[ShardSizes], memory: ProcessMemory, step_bytes: float) -> int:
     # Windows end at different steps in different lanes, so what is ahead is a few windows, not all the next
-    # ones; checked by simulation in benchmarks/order_plans.py.
+    # ones.
     bytes_ = math.ceil(memory.held_bytes + (_AHEAD + 2) * max(memory.largest_bytes, step_bytes))
     if order.mixture is not None:
         return bytes_
