@@ -47,7 +47,7 @@ def from_arrow(table: Any, url: str | Path, *, split: str = "train", **options: 
 def from_pandas(df: Any, url: str | Path, *, split: str = "train", **options: Any) -> DatasetReader:
     """Write a pandas DataFrame into a dataset, a record a row, and return a reader of it; see `from_arrow`.
 
-    An index that is more than row numbers becomes a feature, too.
+    An index that has a name, or is not of integers, becomes a feature, too; other integers are row numbers.
 
     Examples:
         >>> import pandas, shardio, tempfile

@@ -854,6 +854,13 @@ class ArrowTable(_ArrowRows):
         file = File("arrow", "table", int(table.nbytes), "table")
         return [_Head(file, table.schema, [table.num_rows], nulls, names, set())]
 
+    def notes(self) -> Sequence[str]:
+        """Return what is said of any table, and that an index of pandas was taken for row numbers."""
+        index = getattr(self.place, "index", None)
+        dropped = index is not None and type(index).__name__ != "RangeIndex" and _is_row_numbers(index)
+        note = "the index has no name, so it is taken for row numbers and dropped: name it to keep it"
+        return [*super().notes(), *([note] if dropped else [])]
+
     def pieces(self) -> list[Piece]:
         """Return all rows as one."""
         table = self._table
@@ -904,10 +911,9 @@ def _of_polars(frame: Any) -> Any:
 def _of_pandas(frame: Any) -> Any:
     import pyarrow as pa
 
-    # An index that is more than row numbers is data.
-    plain = type(frame.index).__name__ == "RangeIndex" and frame.index.name is None
     try:
-        return pa.Table.from_pandas(frame if plain else frame.reset_index(), preserve_index=False)
+        indexed = frame if _is_row_numbers(frame.index) else frame.reset_index()
+        return pa.Table.from_pandas(indexed, preserve_index=False)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         what = "the index and the columns of this table cannot be columns of one"
         advice = "give each a name of its own, or drop the index"
@@ -918,6 +924,11 @@ def _of_pandas(frame: Any) -> Any:
                 "shardio.from_generator(df.to_dict('records'), url)"
             )
         raise SchemaError(what, found=str(error.args[0]), advice=advice) from error
+
+
+def _is_row_numbers(index: Any) -> bool:
+    """Tell whether an index of pandas is not data: integers without a name, whichever rows a filter left."""
+    return index.nlevels == 1 and index.name is None and index.dtype.kind in "iu"
 
 
 def _odd_columns(frame: Any) -> list[str]:

@@ -36,7 +36,7 @@ from shardio.metadata import Feature, Schema, check_name, image_type
 
 SKIP = 'on_error="skip" leaves such records out'
 # Types that take more values than others do, the most telling first.
-_WIDER = ("float64", "json", "bytes")
+_WIDER = ("int64", "float64", "json", "bytes")
 
 _IMAGES = frozenset({"jpeg", "png", "webp", "tiff", "image"})
 
@@ -508,7 +508,7 @@ class _FeatureValues:
             self.values.append(value)
         self.listed = self.listed and isinstance(value, list | tuple | dict)
         name, shape = _type_of(value)
-        if name == "int64" and np.size(value) and np.min(value) < 0:
+        if name is not None and name.startswith("int") and _is_negative(value):
             self.negative = True
         if name is None:
             self.empty = True
@@ -640,11 +640,21 @@ def _merged(seen: _FeatureValues) -> str | None:
         return "image"
     if types <= _IMAGES | {"bytes"}:
         return "bytes"
-    if types == {"int64", "uint64"}:
+    if all(name.startswith(("int", "uint")) for name in types):
+        if "uint64" not in types or all(name.startswith("uint") for name in types):
+            return np.result_type(*types).name
         return None if seen.negative else "uint64"
+    if types <= {"float16", "float32", "float64"}:
+        return np.result_type(*types).name
     if types == {"int64", "float64"}:
         return "float64"
     return "json" if seen.listed else None
+
+
+def _is_negative(value: Any) -> bool:
+    """Tell whether a value holds an integer below 0; of NumPy, torch and lists of Python alike."""
+    numbers = np.asarray(value)
+    return bool(numbers.size) and bool(numbers.min() < 0)
 
 
 def _merged_shape(seen: _FeatureValues) -> tuple[int | None, ...] | None:
@@ -671,9 +681,18 @@ def _type_of(value: Any) -> tuple[str | None, tuple[int, ...]]:
         return _type_of_list(list(value))
     if isinstance(value, bytes | bytearray | memoryview):
         return image_type(bytes(value[:16])) or "bytes", ()
-    if not isinstance(value, str) and hasattr(value, "dtype") and hasattr(value, "shape"):
+    if _is_array(value) or isinstance(value, np.generic):
         return _type_of_array(value)
     return _type_of_one(value), ()
+
+
+def _is_array(value: Any) -> bool:
+    """Tell whether a value is an array with dimensions, or a tensor of any number of them."""
+    return (
+        hasattr(value, "dtype")
+        and hasattr(value, "shape")
+        and not isinstance(value, np.generic | str | bytes)
+    )
 
 
 def _type_of_array(value: Any) -> tuple[str | None, tuple[int, ...]]:
@@ -693,7 +712,7 @@ def _type_of_array(value: Any) -> tuple[str | None, tuple[int, ...]]:
 def _type_of_one(value: Any) -> str:
     if isinstance(value, str):
         return "text"
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) or (_is_array(value) and not value.shape):
         return _type_of_array(value)[0] or "json"
     if isinstance(value, bool):
         return "bool"
@@ -714,8 +733,8 @@ def _type_of_list(items: list[Any]) -> tuple[str | None, tuple[int, ...]]:
         formats = {image_type(item[:16]) or "bytes" for item in items}
         merged = formats.pop() if len(formats) == 1 else "image" if formats <= _IMAGES else "bytes"
         return merged, (len(items),)
-    if all(isinstance(item, list) for item in items):
-        inner = {_type_of_list(item) for item in items}
+    if all(isinstance(item, list) or _is_array(item) for item in items):
+        inner = {_type_of(item) for item in items}
         if len(inner) == 1:
             name, shape = inner.pop()
             if name not in (None, "json", "text", "bytes", "bool") and name not in _IMAGES:

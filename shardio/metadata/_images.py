@@ -19,7 +19,7 @@ from shardio.errors import SchemaError
 # These hand the file to another program or library; data from a dataset must not choose a program to run.
 _NEVER = frozenset({"EPS", "WMF", "FITS", "BUFR", "GRIB", "HDF5"})
 
-# Modes of Pillow that each format holds as they are; others become RGB.
+# Modes of Pillow that each format holds as they are; others of 8 bits become RGB.
 _MODES = {
     "jpeg": {"L", "RGB", "CMYK"},
     "png": {"1", "L", "LA", "P", "RGB", "RGBA", "I;16"},
@@ -97,10 +97,32 @@ def encode_image(image: Any, format: str = "jpeg", *, quality: int = 95) -> byte
         if format == "jpeg" and alpha:
             advice = 'leave the fourth channel out, image[:, :, :3] or image.convert("RGB"), or take png'
             raise SchemaError("a JPEG has no alpha channel", found=f"mode {picture.mode}", advice=advice)
-        picture = picture.convert("RGBA" if alpha else "RGB")
+        if picture.mode.startswith(("I", "F")):
+            picture = _deep(picture, format)
+        else:
+            picture = picture.convert("RGBA" if alpha else "RGB")
     out = io.BytesIO()
     picture.save(out, format.upper(), **({"quality": quality} if format in ("jpeg", "webp") else {}))
     return out.getvalue()
+
+
+def _deep(picture: Any, format_: str) -> Any:
+    """Return an image of more than 8 bits in a mode that a format holds, without changing a pixel.
+
+    Raises:
+        SchemaError: the format has no such mode; Pillow would clip the pixels to 8 bits.
+    """
+    whole = picture.mode != "F"
+    low, high = picture.getextrema() if whole else (0, 0)
+    if whole and "I;16" in _MODES[format_] and low >= 0 and high < 1 << 16:
+        return pillow()[0].fromarray(np.asarray(picture).astype(np.uint16))
+    if whole and "I" in _MODES[format_]:
+        return pillow()[0].fromarray(np.asarray(picture).astype(np.int32))
+    raise SchemaError(
+        f"a {format_} cannot hold these pixels",
+        found=f"mode {picture.mode}" + (f", {low} to {high}" if whole else ""),
+        advice='declare the feature as "tiff", which holds them, or as an array such as "float32[?,?]"',
+    )
 
 
 def _picture(pixels: npt.NDArray[Any]) -> Any:

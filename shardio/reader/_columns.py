@@ -464,3 +464,18 @@ def read_columns(records: Any, columns: Sequence[ChosenColumn], *, positions: bo
     if positions:
         whole = whole.append_column("_position", pa.array(np.arange(len(records))))
     return whole
+
+
+def pandas_frame(table: Any) -> Any:
+    """Return a pyarrow Table as a DataFrame.
+
+    Integers of a column that lacks some stay integers, in a column of objects with NaN for what is missing:
+    as float64, which pandas takes, large ones would be others.
+    """
+    import pyarrow as pa
+
+    frame = table.to_pandas(integer_object_nulls=True)
+    for field in table.schema:
+        if pa.types.is_integer(field.type) and table[field.name].null_count:
+            frame[field.name] = frame[field.name].fillna(np.nan).astype(object)
+    return frame

@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -376,6 +376,10 @@ def _is_one(keys: Any) -> bool:
 def _checked(keys: Any, feature: Feature, name: str) -> list[Any]:
     kinds = {"text": str, "bytes": bytes}
     wanted = kinds.get(feature.type, int)
+    if not isinstance(keys, Iterable):
+        raise TypeError(
+            f"the keys {name!r} are {feature.type}, found {keys!r:.100} of the type {type(keys).__name__}"
+        )
     given = [int(key) if wanted is int and isinstance(key, np.integer) else key for key in keys]
     for key in given:
         if not isinstance(key, wanted) or isinstance(key, bool):

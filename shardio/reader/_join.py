@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, NoReturn, Self, overload
@@ -54,13 +54,13 @@ def join(
             from all records of both sides. What is held meanwhile grows with their number (the page on
             streaming has what was measured), and afterwards 8 bytes for each of `left`.
         how: with `on`: "all" takes every record of `left`, and each needs its match; "inner" leaves out those
-            without one.
+            without one, and records of either side that have no key.
         rename: new names for features of `right`, needed where both sides have one of the same name.
 
     Raises:
         SchemaError: without `on`, the numbers of records differ. With it, a key comes twice on the right or
-            is missing there, a record has no key, or the keys differ in type or in the order of classes. It
-            says which, and where.
+            is missing there, a record has no key and `how` is "all", or the keys differ in type or in
+            the order of classes. It says which, and where.
         ValueError, TypeError: both sides have a feature of one name, or a feature is not there. Also a reader
             without a schema, one that does not decode or skips damage, or one that crops images at random.
 
@@ -98,7 +98,7 @@ def join(
                 advice="join by a key with on=, or select the records that belong together on both sides",
             )
     else:
-        index = _matches(left, right, on, kind)
+        index = _matches(left, right, on, kind, inner=how == "inner")
         found = index >= 0
         if how == "inner":
             selection = np.asarray(left.selection, np.int64)[found]
@@ -461,17 +461,24 @@ class _Keys(NamedTuple):
     Attributes:
         high: uint64 [n].
         low: uint64 [n], or of integers bool [n]: whether it is negative.
+        present: bool [n]: whether the record has a key.
     """
 
     high: NDArray[np.uint64]
     low: NDArray[Any]
+    present: NDArray[np.bool_]
 
 
-def _matches(left: DatasetReader, right: DatasetReader, on: str, kind: str) -> NDArray[np.int64]:
+def _matches(
+    left: DatasetReader, right: DatasetReader, on: str, kind: str, *, inner: bool
+) -> NDArray[np.int64]:
     """Return for each record of the left side the number of its match on the right, -1 for none."""
-    ours = _keys(left, on, kind)
-    theirs = _keys(right, on, kind)
-    order = _order_of(right, theirs, on)
+    ours = _keys(left, on, kind, inner=inner)
+    theirs = _keys(right, on, kind, inner=inner)
+    numbers = np.flatnonzero(theirs.present)
+    if len(numbers) < len(theirs.high):
+        theirs = _Keys(theirs.high[numbers], theirs.low[numbers], theirs.present[numbers])
+    order = _order_of(right, theirs, on, numbers)
     found = np.full(len(ours.high), -1, np.int64)
     # In parts, since each place of a part takes several numbers of 8 bytes meanwhile.
     for begin in range(0, len(ours.high) if len(order) else 0, _PART):
@@ -491,41 +498,62 @@ def _matches(left: DatasetReader, right: DatasetReader, on: str, kind: str) -> N
             if not len(looking):
                 break
             places[looking] += 1
+    matched = ours.present & (found >= 0)
+    found[matched] = numbers[found[matched]]
+    found[~matched] = -1
     return found
 
 
-def _keys(reader: DatasetReader, on: str, kind: str) -> _Keys:
-    """Return the keys of all records."""
+def _keys(reader: DatasetReader, on: str, kind: str, *, inner: bool) -> _Keys:
+    """Return the keys of all records.
+
+    Raises:
+        SchemaError: a record has none, and that is not for an inner join.
+    """
     narrow = type(reader)(_with_features(reader.source, (on,)), reader.selection)
     high = np.empty(len(reader), np.uint64)
     low = np.empty(len(reader), bool if kind == "integer" else np.uint64)
+    present = np.ones(len(reader), bool)
+    features: Mapping[str, Feature] = reader.schema or {}
+    feature = features[on]
+    columns: Iterator[Any]
+    if feature.optional and not feature.has_default:
+        # An array has no place for a missing number.
+        starts = range(0, len(reader), _TOGETHER)
+        parts = (narrow.read(range(at, min(at + _TOGETHER, len(reader)))) for at in starts)
+        columns = ([value[on] for value in values] for values in parts)
+    else:
+        columns = (batch[on] for batch in narrow.iter_batches(_TOGETHER))
     done = 0
-    for columns in narrow.iter_batches(_TOGETHER):
-        column = columns[on]
+    for values in columns:
+        column = values
         part = slice(done, done + len(column))
+        lacking = [k for k, value in enumerate(column) if value is None]
+        if lacking and not inner:
+            raise SchemaError(
+                f"a record has no {on!r} to be joined by",
+                url=reader.source.url,
+                row=done + lacking[0],
+                advice='leave such records out with how="inner"',
+            )
+        if lacking:
+            present[done + np.array(lacking)] = False
+            column = [(0 if kind == "integer" else b"") if value is None else value for value in column]
+        done += len(column)
         if kind == "integer":
-            keys = np.asarray(column)
+            keys = np.asarray(column, feature.dtype)
             low[part] = keys < 0
             high[part] = (keys.astype(np.int64) if keys.dtype.kind == "i" else keys).astype(np.uint64)
         else:
-            lacking = [k for k, value in enumerate(column) if value is None]
-            if lacking:
-                raise SchemaError(
-                    f"a record has no {on!r} to be joined by",
-                    url=reader.source.url,
-                    row=done + lacking[0],
-                    advice="leave such records out with ds.filter",
-                )
             texts = [value.encode() if isinstance(value, str) else bytes(value) for value in column]
             digests = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
             both = np.frombuffer(digests, "<u8").reshape(-1, 2)
             high[part], low[part] = both[:, 0], both[:, 1]
-        done += len(column)
-    return _Keys(high, low)
+    return _Keys(high, low, present)
 
 
-def _order_of(reader: DatasetReader, keys: _Keys, on: str) -> NDArray[np.int64]:
-    """Return the order of the keys of a side, int64 [n].
+def _order_of(reader: DatasetReader, keys: _Keys, on: str, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the order of the keys of a side, int64 [n]; `numbers` are those of its records that have one.
 
     Raises:
         SchemaError: a key comes more than once.
@@ -543,7 +571,7 @@ def _order_of(reader: DatasetReader, keys: _Keys, on: str) -> NDArray[np.int64]:
         again = np.flatnonzero(same & (keys.low[some[1:]] == keys.low[some[:-1]]))
         count += len(again)
         if first is None and len(again):
-            first = [int(each) for each in some[again[0] : again[0] + 2]]
+            first = numbers[some[again[0] : again[0] + 2]].tolist()
     if first is not None:
         value = type(reader)(_with_features(reader.source, (on,)), reader.selection)[first[0]][on]
         raise SchemaError(

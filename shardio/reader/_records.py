@@ -21,6 +21,7 @@ from shardio.reader._columns import (
     check_table_columns,
     choose_columns,
     has_table,
+    pandas_frame,
     read_columns,
     shards_without_table,
     table_columns,
@@ -338,12 +339,14 @@ class RecordSequence(Sequence[Any]):
     def to_pandas(self, features: Sequence[str] | None = None, *, positions: bool = False) -> Any:
         """Return columns of all records as a pandas DataFrame; see `to_arrow`.
 
+        Where records lack an integer, the column holds Python's integers and NaN; they never become floats.
+
         Raises:
             ImportError: pandas or pyarrow is not installed.
         """
         need("to_pandas", "shardio[table]", "pyarrow")
         need("to_pandas", "pandas", "pandas")
-        return self.to_arrow(features, positions=positions).to_pandas()
+        return pandas_frame(self.to_arrow(features, positions=positions))
 
     def to_hf(self, features: Sequence[str] | None = None) -> Any:
         """Return all records as a `datasets.Dataset` of Hugging Face, in memory; see `to_arrow`.

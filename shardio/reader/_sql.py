@@ -21,9 +21,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,10 @@ _NAMES = {
     "SUBQUERY": "a query within the condition", "WINDOW": "a window function", "PARAMETER": "a parameter",
     "STAR": "a star", "LAMBDA": "a lambda", "DEFAULT": "DEFAULT",
 }  # fmt: skip
+# Functions that give what they take.
+_SAME_TYPE = frozenset(
+    {"if", "ifnull", "nullif", "greatest", "least", "list_value", "list_pack", "array_value"}
+)
 _TEXT = re.compile(rb"'(?:[^']|'')*'")
 
 
@@ -203,15 +207,26 @@ def _ask(
     return answer["rows"] if rows else values
 
 
+class _Functions(NamedTuple):
+    """DuckDB's functions by name: those that a condition may call, all others, and those that return text."""
+
+    pure: frozenset[str]
+    others: frozenset[str]
+    text: frozenset[str]
+
+
 @functools.cache
-def _functions() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the functions that a condition may call, and all others, by name."""
+def _functions() -> _Functions:
     rows = _ask(
         "SELECT lower(function_name), bool_and(function_type = 'scalar' AND stability = 'CONSISTENT' AND "
-        "NOT coalesce(has_side_effects, true)) FROM duckdb_functions() "
-        "WHERE function_type IN ('scalar', 'aggregate', 'window', 'macro') GROUP BY 1"
+        "NOT coalesce(has_side_effects, true)), coalesce(bool_or(return_type = 'VARCHAR'), false) "
+        "FROM duckdb_functions() WHERE function_type IN ('scalar', 'aggregate', 'window', 'macro') GROUP BY 1"
     )
-    return frozenset(name for name, pure in rows if pure), frozenset(name for name, pure in rows if not pure)
+    return _Functions(
+        frozenset(name for name, pure, _ in rows if pure),
+        frozenset(name for name, pure, _ in rows if not pure),
+        frozenset(name for name, _, text in rows if text),
+    )
 
 
 class Condition:
@@ -355,10 +370,10 @@ class Condition:
 
     def _check_function(self, node: dict[str, Any], place: int | None) -> None:
         name = str(node["function_name"]).lower()
-        allowed, others = _functions()
+        allowed = _functions().pure
         if name in allowed:
             return
-        if name in others:
+        if name in _functions().others:
             what = "only functions that compute from their arguments alone are"
             raise self._refuse(f"the function {name} is not allowed; {what}", place)
         near = closest(name, sorted(allowed))
@@ -379,29 +394,37 @@ class Condition:
         return name
 
     def _number_classes(self, expression: dict[str, Any]) -> None:
-        """Put the numbers of classes in the query where the text compares a label with their names.
+        """Put the numbers of classes in the query where the text has their names beside a label.
+
+        Text beside a label is always the name of a class, also where it spells a number.
 
         Raises:
-            ValueError: there is no such class.
+            ValueError: there is no such class, or the text is not a constant.
         """
-        labels = {
-            name.casefold(): column.feature
+        columns = {
+            name.casefold(): column
             for name, column in zip(self._names_in_sql, self.columns, strict=True)
-            if column.feature.classes is not None and not column.derived
+            if not column.derived
         }
+        labels = {name: each.feature for name, each in columns.items() if each.feature.classes is not None}
+        texts = {name for name, each in columns.items() if each.feature.kind in ("text", "json")}
         text = self._text.encode()
-        for place, name, label in sorted(_compared(expression), reverse=True):
-            feature = labels.get(label.casefold())
-            if feature is None or feature.classes is None or accepts(float, name):
-                continue
+        for place, name, label in sorted(_compared(expression, labels, texts), reverse=True):
+            classes = labels[label.casefold()].classes or ()
+            if name is None:
+                raise self._refuse(
+                    f"compare {label!r} with the name of a class in quotes, or its number", place
+                )
             literal = _TEXT.match(text, place)
-            if name not in feature.classes:
-                near = closest(name, feature.classes)
+            if name not in classes:
+                near = closest(name, classes)
                 meant = f"; did you mean {near!r}?" if near else ""
+                if not meant and accepts(int, name):
+                    meant = f"; write {name} without quotes for the number"
                 raise self._refuse(f"{label!r} has no class {name!r}{meant}", place)
             if literal is None:
                 raise self._refuse(f"write the class in single quotes: '{name}'", place)
-            text = text[:place] + b"%d" % feature.classes.index(name) + text[literal.end() :]
+            text = text[:place] + b"%d" % classes.index(name) + text[literal.end() :]
         self._query_text = text.decode()
 
     def _check_type(self) -> None:
@@ -446,26 +469,76 @@ def _place_of(node: dict[str, Any]) -> int | None:
     return place - len(_PLACE) if isinstance(place, int) and place < _MOST_CHARACTERS * 8 else None
 
 
-def _compared(node: Any) -> Iterator[tuple[int, str, str]]:
-    """Yield the texts that columns are compared with: place, text, and name of the column."""
+def _operands(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what an operator compares or a function takes; of a CASE the values, one of which it gives."""
+    if node.get("class") == "CASE":
+        found = [*(check.get("then_expr") for check in node["case_checks"]), node.get("else_expr")]
+    else:
+        found = [node.get(side) for side in ("left", "right", "input", "lower", "upper")]
+        found += node.get("children", ())
+        found += [each.get("expression") for each in node.get("arguments", ()) if isinstance(each, dict)]
+    return [each for each in found if isinstance(each, dict)]
+
+
+def _compared(
+    node: Any, labels: Mapping[str, Any], texts: Collection[str]
+) -> Iterator[tuple[int, str | None, str]]:
+    """Yield the text that stands beside labels: its place, the text, and the label.
+
+    The text is None where it is not a constant, such as a column.
+    """
     if isinstance(node, list):
         for item in node:
-            yield from _compared(item)
+            yield from _compared(item, labels, texts)
         return
     if not isinstance(node, dict):
         return
-    if str(node.get("type", "")).startswith(("COMPARE_", "OPERATOR_COALESCE")):
-        named = (node.get(side) for side in ("left", "right", "input", "lower", "upper"))
-        sides: list[dict[str, Any]] = [
-            side for side in (*named, *node.get("children", ())) if isinstance(side, dict)
-        ]
-        columns = [side["column_names"][0] for side in sides if side.get("class") == "COLUMN_REF"]
-        for side in sides if len(columns) == 1 else ():
-            text, place = _text_of(side), _place_of(side)
-            if text is not None and place is not None:
-                yield place, text, columns[0]
+    operands = _operands(node) if node.get("class") != "CAST" else []
+    beside = [label for each in operands if (label := _label_of(each, labels)) is not None]
+    for each in operands if beside else ():
+        constants = [each] if each.get("class") not in ("FUNCTION", "COLLATE") else _constants(each)
+        found = [(_place_of(item), name) for item in constants if (name := _text_of(item)) is not None]
+        for place, name in found:
+            if place is not None:
+                yield place, name, beside[0]
+        if not found and _is_text(each, texts):
+            yield _place_of(each) or 0, None, beside[0]
     for value in node.values():
-        yield from _compared(value)
+        yield from _compared(value, labels, texts)
+
+
+def _constants(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the items of a list, or the constant below a collation."""
+    if node.get("class") == "COLLATE":
+        return [node["child"]]
+    return _operands(node) if node.get("function_name") in ("list_value", "array_value", "list_pack") else []
+
+
+def _label_of(node: dict[str, Any], labels: Mapping[str, Any]) -> str | None:
+    """Return the label that an expression gives as it is, such as `coalesce(label, 0)`; None for none."""
+    if node.get("class") == "COLUMN_REF":
+        name = str(node["column_names"][0])
+        return name if name.casefold() in labels else None
+    chooses = node.get("class") == "CASE" or node.get("type") == "OPERATOR_COALESCE"
+    if not chooses and str(node.get("function_name")).lower() not in _SAME_TYPE:
+        return None
+    found = (_label_of(each, labels) for each in _operands(node))
+    return next((label for label in found if label is not None), None)
+
+
+def _is_text(node: dict[str, Any], texts: Collection[str]) -> bool:
+    """Tell whether an expression that is no constant gives text."""
+    kind = node.get("class")
+    if kind == "COLUMN_REF":
+        return node["column_names"][0].casefold() in texts
+    if kind == "FUNCTION" and str(node["function_name"]).lower() in _functions().text:
+        return True
+    if kind not in ("FUNCTION", "CASE", "COLLATE") and node.get("type") != "OPERATOR_COALESCE":
+        return False
+    inner = [node["child"]] if kind == "COLLATE" else _operands(node)
+    if kind == "FUNCTION" and str(node["function_name"]).lower() not in _SAME_TYPE:
+        return False
+    return any(_text_of(each) is not None or _is_text(each, texts) for each in inner)
 
 
 def _text_of(node: dict[str, Any]) -> str | None:

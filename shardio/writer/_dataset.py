@@ -7,11 +7,12 @@ stored under names that no version mentions, and only `close` commits.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
@@ -508,23 +509,35 @@ class DatasetWriter(AtomicWriter):
 
 def _rows_of(name: str, column: Any) -> Sequence[Any]:
     """Return the values of a column, one a row."""
-    rows: Sequence[Any] | None = None
     # NumPy would make NaN of what is missing in other libraries' columns, and drop a mask.
     if hasattr(column, "to_pylist"):  # pyarrow
-        rows = column.to_pylist()
-    elif isinstance(column, list | tuple) or (hasattr(column, "offsets") and hasattr(column, "values")):
-        rows = column  # a `RaggedColumn` is a sequence of its rows, too
-    elif hasattr(column, "is_null") and hasattr(column, "to_list"):  # polars
-        rows = column.to_list()
-    elif hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):  # types of pandas' own
+        rows: Sequence[Any] = column.to_pylist()
+        return _with_nan_bits(rows, lambda: column.to_numpy(zero_copy_only=False))
+    if isinstance(column, list | tuple) or (hasattr(column, "offsets") and hasattr(column, "values")):
+        return cast("Sequence[Any]", column)  # a `RaggedColumn` is a sequence of its rows, too
+    if hasattr(column, "is_null") and hasattr(column, "to_list"):  # polars
+        return _with_nan_bits(column.to_list(), column.to_numpy)
+    if hasattr(column, "isna") and not isinstance(column.dtype, np.dtype):  # types of pandas' own
         pairs = zip(column.tolist(), column.isna(), strict=True)
-        rows = [None if missing else value for value, missing in pairs]
-    if rows is not None:
-        return rows
+        return [None if missing else value for value, missing in pairs]
     array = column if isinstance(column, np.ndarray) else np.asarray(column)
     if array.ndim == 0:
         message = f"column {name!r} is a single value, {column!r:.80}; a column has a value for each row"
         raise TypeError(message)
-    # Plain numbers are taken faster than NumPy's, and are the same.
+    # Plain numbers are taken faster than NumPy's, and are the same; but a float32 becomes a double, which
+    # makes a signalling NaN quiet, and of uint16 the dtype says that they are the bits of bfloat16.
     plain = type(array) is np.ndarray and array.ndim == 1 and array.dtype.kind in "biuf"
-    return array.tolist() if plain else list(array)
+    exact = array.dtype.kind != "f" or array.dtype.itemsize == 8 or not np.isnan(array).any()
+    return array.tolist() if plain and exact and array.dtype.name != "uint16" else list(array)
+
+
+def _with_nan_bits(rows: Sequence[Any], array: Callable[[], Any]) -> Sequence[Any]:
+    """Return rows with the NaNs of the array they come from: a float32 made a double loses some bits."""
+    places = [row for row, value in enumerate(rows) if isinstance(value, float) and math.isnan(value)]
+    if not places:
+        return rows
+    found = list(rows)
+    values = np.asarray(array())
+    for row in places:
+        found[row] = values[row]
+    return found

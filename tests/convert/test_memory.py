@@ -67,8 +67,18 @@ def test_frames_of_pandas_keep_an_index_that_is_data(tmp_path):
     assert shardio.from_pandas(df, tmp_path / "plain").column_names == ["word", "kind", "x"]
     named = shardio.from_pandas(df.set_index("word"), tmp_path / "named")
     assert [record["word"] for record in named] == ["a", "b"]
-    chosen = shardio.from_pandas(df.set_axis([7, 1]).iloc[1:], tmp_path / "chosen")
-    assert chosen[0] == {"index": 1, "word": "b", "kind": "v", "x": np.float32(2)}
+    named = shardio.from_pandas(df.set_axis([7, 1]).rename_axis("row"), tmp_path / "rows")
+    assert [record["row"] for record in named] == [7, 1]
+
+
+@pytest.mark.parametrize("kept", [[True, True, False, True], [True] * 4])
+def test_frames_of_pandas_have_the_same_columns_whichever_rows_a_filter_left(tmp_path, kept):
+    df = pd.DataFrame({"x": [1, 2, 3, 4]})
+    shardio.from_pandas(df, tmp_path / "ds")
+    ds = shardio.from_pandas(df[kept], tmp_path / "ds", mode="append")
+    assert ds.column_names == ["x"]
+    report = shardio.convert_dataset(df[kept], tmp_path / "again")
+    assert any("index" in note for note in report.notes) == (not all(kept))
 
 
 def test_a_column_of_pandas_without_one_type_is_named(tmp_path):
@@ -210,3 +220,40 @@ def test_values_that_do_not_fit_publish_nothing(tmp_path):
         shardio.from_generator(5, tmp_path / "ds")
     with pytest.raises(shardio.errors.NotFoundError):
         shardio.open(tmp_path / "ds")
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_integers_that_may_be_missing_stay_exact_in_pandas(tmp_path, missing):
+    values = {"id": [2**53 + 1, 2**62 + 3], "u": [2**64 - 1, 5]}
+    schema = {"id": shardio.Feature("int64", optional=True), "u": shardio.Feature("uint64", optional=True)}
+    with shardio.DatasetWriter(tmp_path / "ds", schema) as out:
+        for row in range(2):
+            out.write({name: column[row] for name, column in values.items()})
+        if missing:
+            out.write({})
+    with pytest.warns(UserWarning, match="records are read"):
+        frame = shardio.open(tmp_path / "ds").to_pandas()
+    for name, column in values.items():
+        assert [int(value) for value in frame[name].dropna()] == column
+        assert frame[name].isna().sum() == missing
+
+
+TENSORS = {
+    "scalars of torch": ([torch.tensor(3), torch.tensor(-4)], "int64"),
+    "tokens of torch": ([torch.tensor([1, 2]), torch.tensor([3, 4])], "int64[2]"),
+    "flags of torch": ([torch.tensor([True])], "bool[1]"),
+    "a list of scalars of torch": ([[torch.tensor(1), torch.tensor(2)]], "int64[2]"),
+    "a list of arrays": ([[np.ones(2, np.float32)] * 3], "float32[3,2]"),
+    "integers of two widths": ([np.int8(1), np.int64(2), np.uint16(3)], "int64"),
+    "floats of two widths": ([np.float32(1), 2.5], "float64"),
+    "an unsigned one beside a negative one": ([np.uint8(200), np.int8(-1)], "int16"),
+}
+
+
+@pytest.mark.parametrize("what", TENSORS)
+def test_numbers_of_libraries_are_inferred(tmp_path, what):
+    values, short = TENSORS[what]
+    ds = shardio.from_generator([{"x": value} for value in values], tmp_path / "ds")
+    assert ds.schema["x"].short == short
+    read = [np.asarray(record["x"]).tolist() for record in ds]
+    assert read == [np.asarray(value).tolist() for value in values]

@@ -77,6 +77,7 @@ def test_polars_reads_the_rows_and_columns_of_a_query(tmp_path) -> None:
     query = lazy.filter((pl.col("n") % 1000 == 0) | pl.col("name").is_null()).select("name", "n")
     before = query.collect()
     assert before["n"].to_list() == [0, 1000, 2000, 3000, 4000, 5000]
+    assert lazy.filter((pl.col("n") > 3) & (pl.col("n") < 6)).collect()["n"].to_list() == [4, 5]
     assert lazy.head(3).collect()["n"].to_list() == [0, 1, 2]
     assert lazy.select(pl.len()).collect().item() == RECORDS
     assert lazy.select("vector").tail(1).collect().item().to_list() == [5999.0, 2999.5]

@@ -29,6 +29,7 @@ from hypothesis import given, settings, strategies as st
 import shardio
 from shardio import Feature
 from shardio.catalog import Catalog
+from shardio.cli import main as cli
 from shardio.codecs import arrow_array
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.metadata import Schema, naming
@@ -532,7 +533,8 @@ NAMED = {
     "label BETWEEN 'wren' AND 'tit'": [1, 2, 4, 5],
     "label = 2 OR other = 'wren'": [2, 5],
     "caption = 'é''wren' OR label = 'robin'": [0, 3],
-    "label = '1'": [1, 4],
+    "label IN ['robin', 'tit']": [0, 2, 3, 5],
+    "coalesce(label, 0) = 'wren'": [1, 4],
 }
 
 
@@ -551,6 +553,46 @@ def test_names_of_classes_stand_for_their_numbers(tmp_path):
     shardio.build_table(str(tmp_path / "birds"), ["label", "n", "other", "caption"], workers=1)
     ds = shardio.open(str(tmp_path / "birds"))
     assert {text: [value["n"] for value in ds.filter(text)] for text in NAMED} == NAMED
+
+
+NUMERALS = ("1", "10", "2", "inf", "1.5")
+
+
+@pytest.mark.parametrize(
+    ("text", "classes"),
+    [
+        ("label = '10'", ["10"]),
+        ("label = 2", ["2"]),
+        ("label IN ('2', 'inf')", ["2", "inf"]),
+        ("label IN ['1']", ["1"]),
+        ("list_contains(['1.5'], label)", ["1.5"]),
+        ("coalesce(label, 0) = '2'", ["2"]),
+        ("label <> '10' AND label <= '2'", ["1", "2"]),
+    ],
+)
+def test_text_beside_a_label_is_the_name_of_a_class_also_where_it_spells_a_number(text, classes):
+    condition = Condition(text, Schema({"label": Feature("int64", classes=NUMERALS)}))
+    held = condition.evaluate(pa.table({"label": np.arange(len(NUMERALS))}))
+    assert [name for name, holds in zip(NUMERALS, held, strict=True) if holds] == classes
+
+
+@pytest.mark.parametrize(
+    "text", ["label = '3'", "label = lower('2')", "label = caption", "label LIKE '1%'", "label || '' = '2'"]
+)
+def test_text_beside_a_label_that_is_no_class_is_refused(text):
+    schema = Schema({"label": Feature("int64", classes=NUMERALS), "caption": Feature("text")})
+    with pytest.raises(ValueError, match="'label'"):
+        Condition(text, schema)
+
+
+def test_deleting_a_class_that_is_called_by_a_number_deletes_that_class(tmp_path):
+    url = str(tmp_path / "numerals")
+    with shardio.DatasetWriter(url, schema={"label": Feature("int64", classes=NUMERALS)}) as out:
+        for name in NUMERALS:
+            out.write({"label": name})
+    assert cli(["delete", url, "--where", "label = '2'"]) == 0
+    kept = [NUMERALS[value["label"]] for value in shardio.open(url)]
+    assert kept == ["1", "10", "inf", "1.5"]
 
 
 def test_a_class_that_is_none_is_refused():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from shardio import codecs
+from shardio.codecs import encode_image
 from shardio.errors import SchemaError
 from shardio.metadata import Feature, image_type, pillow
 from tests.pictures import picture
@@ -93,3 +97,24 @@ def test_without_pillow_what_only_it_can_tell_is_refused(monkeypatch: pytest.Mon
             encode("image", b"hello")
     finally:
         pillow.cache_clear()
+
+
+DEPTHS = {
+    "I": np.array([[0, 256], [65535, 7]], "i4"),
+    "wide I": np.array([[-1, 256], [70000, 7]], "i4"),
+    "I;16": np.array([[0, 256], [65535, 7]], "u2"),
+    "F": np.array([[0.5, 256], [-3, 7]], "f4"),
+}
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("format_", ["jpeg", "png", "webp", "tiff"])
+def test_more_than_8_bits_are_kept_or_refused(depth, format_):
+    pixels = DEPTHS[depth]
+    kept = format_ == "tiff" or (format_ == "png" and depth in ("I", "I;16"))
+    if not kept:
+        with pytest.raises(SchemaError, match="cannot hold these pixels"):
+            encode_image(Image.fromarray(pixels), format_)
+        return
+    found = np.asarray(Image.open(io.BytesIO(encode_image(Image.fromarray(pixels), format_))))
+    assert found.tolist() == pixels.tolist()

@@ -279,6 +279,22 @@ def test_what_cannot_be_joined(sides, tmp_path) -> None:
         shardio.join(images, shardio.open(lacking), on="id")
 
 
+@pytest.mark.parametrize(("kind", "keys"), [("int64", [1, 2, 3]), ("text", ["a", "b", "c"])])
+def test_an_inner_join_leaves_out_records_without_a_key(tmp_path, kind, keys) -> None:
+    key = Feature(kind, optional=True)
+    left = [{"id": keys[0], "x": 0}, {"x": 1}, {"id": keys[2], "x": 2}, {"id": keys[1], "x": 3}]
+    right = [{"y": 0}, {"id": keys[1], "y": 1}, {"y": 2}, {"id": keys[0], "y": 3}]
+    sides = [
+        shardio.open(written(tmp_path / name, {"id": key, name: "int64"}, values))
+        for name, values in (("x", left), ("y", right))
+    ]
+    found = [(int(value["x"]), int(value["y"])) for value in shardio.join(*sides, on="id", how="inner")]
+    assert found == [(0, 3), (3, 1)]
+    with pytest.raises(SchemaError, match="a record has no 'id'") as caught:
+        shardio.join(*sides, on="id")
+    assert caught.value.row == 1
+
+
 def test_classes_of_other_numbers_do_not_pair(tmp_path) -> None:
     """Numbers of classes belong together where they mean the same class."""
 

@@ -6,6 +6,8 @@ import contextlib
 import importlib
 
 import numpy as np
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import shardio
@@ -117,3 +119,35 @@ def test_what_is_no_batch(tmp_path, columns, error, says):
         with pytest.raises(error, match=says):
             out.write_batch(columns)
     assert [value["word"] for value in shardio.open(tmp_path / "ds")] == ["kept"]
+
+
+NANS = {
+    "float16": (np.uint16, [0x7C01, 0xFE00, 0x7E01]),
+    "float32": (np.uint32, [0x7F800001, 0xFFA00000, 0x7FC00001]),
+    "float64": (np.uint64, [0x7FF0000000000001, 0xFFF4000000000000, 0x7FF8000000000001]),
+}
+
+
+@pytest.mark.parametrize("dtype", NANS)
+def test_bits_of_nans_are_kept(tmp_path, dtype):
+    kind, bits = NANS[dtype]
+    values = np.array(bits, kind).view(dtype)
+    columns = {"array": values, "arrow": pa.array(values)}
+    if dtype == "float32":
+        columns["polars"] = pl.Series(values)
+    for name, column in columns.items():
+        with shardio.DatasetWriter(tmp_path / name, {"x": dtype}) as out:
+            out.write_batch({"x": column})
+        found = shardio.open(tmp_path / name).read_batch([0, 1, 2])["x"]
+        assert [hex(value) for value in found.view(kind)] == [hex(value) for value in bits], name
+
+
+def test_a_batch_of_bfloat16_is_written_as_it_was_read(tmp_path):
+    schema = {"x": "bfloat16", "v": "bfloat16[2]"}
+    with shardio.DatasetWriter(tmp_path / "a", schema) as out:
+        for number in range(3):
+            out.write({"x": number + 0.5, "v": [number, 1.0]})
+    ds = shardio.open(tmp_path / "a")
+    with shardio.DatasetWriter(tmp_path / "b", schema) as out:
+        out.write_batch(ds.read_batch([0, 1, 2]))
+    assert [int(value["x"]) for value in shardio.open(tmp_path / "b")] == [int(value["x"]) for value in ds]
