@@ -29,7 +29,7 @@ GROUPS = {
     "check and repair": ("verify", "repair"),
     "change a dataset": ("schema", "delete", "split", "compact"),
     "versions": ("log", "tag", "diff", "restore", "gc"),
-    "take data out": ("export",),
+    "take data out": ("cat", "export"),
     "this program": ("cache", "completion"),
 }
 

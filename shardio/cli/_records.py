@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from shardio.cli._command import Option
 from shardio.cli._signature import Takes
@@ -24,6 +25,9 @@ DECODING = (
     Takes("shardio:open", only=("features",)),
     Option(["--as", "read_as"], type=click.Choice(READ_AS), default="auto", help="records without a schema"),
 )
+
+
+WHERE = Option(["--where"], metavar="CONDITION", help='records that meet a condition in SQL: "label = 3"')
 
 
 @dataclass(eq=False, repr=False)
@@ -74,6 +78,15 @@ class RecordGroup:
             if position not in found:
                 raise IndexError(f"record {position} is out of range")
             yield position, found[position]
+
+    def matching(self, condition: str) -> list[int]:
+        """Return the positions of the records that meet a condition in SQL."""
+        from shardio.reader import DatasetReader
+
+        if not isinstance(self.records, DatasetReader):
+            raise ValueError("--where needs a dataset, and this is a single shard")  # noqa: TRY004
+        positions: list[int] = np.asarray(self.records.filter(condition).selection, np.int64).tolist()
+        return positions
 
     def locate(self, position: int) -> Location | None:
         """Return where a record is, or None where there is no index to tell."""

@@ -29,5 +29,6 @@ from shardio.convert._memory import (
 from shardio.convert._pack import PackDatasetReport as PackDatasetReport, pack_dataset as pack_dataset
 from shardio.convert._schema import infer_from_payloads as infer_from_payloads
 from shardio.convert._source import Piece as Piece, Sample as Sample
+from shardio.convert._stream import write_stream as write_stream
 from shardio.convert._targets import TargetWriter as TargetWriter
 from shardio.errors import BadRecord as BadRecord

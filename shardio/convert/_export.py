@@ -28,6 +28,7 @@ from shardio.convert._targets import (
     TfRecordWriter,
     WebDatasetWriter,
     empty_target,
+    schema_of,
 )
 from shardio.errors import (
     BadRecord,
@@ -170,7 +171,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     # Payloads are copied where they are what is asked for, and nothing else.
     encoded_again = chosen is not None or whole.source.holds_objects or isinstance(whole, JoinedReader)
     copied = not (form.decode or encoded_again)
-    schema = whole.schema if copied else _schema_of(values)
+    schema = whole.schema if copied else schema_of(values)
     form.check(schema, compression)
     encoded = not (form.decode or copied)
     if encoded and schema is None:
@@ -397,21 +398,6 @@ def _reader_of(
         if given is not None:
             raise ValueError(f"{name}={given!r}: a reader has that already; give it to shardio.open")
     return url, url.source.options.on_error != "raise"
-
-
-def _schema_of(reader: DatasetReader) -> Schema | None:
-    """Return the schema of the values that a reader gives: without features that it leaves out."""
-    schema, chosen = reader.schema, reader.source.options.features
-    if schema is None:
-        return None
-    return schema.with_groups(
-        {
-            name: feature.replace(stored_name=None)
-            for name, feature in group.items()
-            if chosen is None or name in chosen
-        }
-        for group in schema.groups
-    )
 
 
 def _parts(reader: DatasetReader) -> list[_SplitPart]:

@@ -38,7 +38,7 @@ import tarfile
 import tempfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, ClassVar, Self
@@ -53,6 +53,7 @@ from shardio.convert._parquet import arrow_field, arrow_schema
 from shardio.errors import CommitConflictError, SchemaError, StorageError, UnsafeNameError
 from shardio.format import MAX_JSON_DEPTH, sample_name
 from shardio.metadata import Feature, Schema, image_type, naming
+from shardio.reader import DatasetReader
 from shardio.sources import is_clutter
 from shardio.storage import Store, connect, holds
 from shardio.writer import AtomicWriter, catalog_to_write
@@ -572,42 +573,13 @@ class WebDatasetWriter(NumberedFiles):
         """Write the members of a sample, one after another."""
         assert self.schema is not None  # noqa: S101 - as `check` found
         archive = self._opened()
-        key = self._key_of(value)
-        members = []
-        for name, feature in self.schema.items():
-            item = value.get(name)
-            # The null of a required document is a value of its own.
-            if name != _KEY and (item is not None or not feature.optional):
-                ending = _ending_of(name, feature)
-                if sample_name(f"{key}.{ending}") != (key, ending.lower()):
-                    advice = "write keys without dots in their last part, and no names like __x__"
-                    what = f"readers would cut or pass over the member {ending!r} of {_KEY!r} {key!r}"
-                    raise SchemaError(what, advice=advice)
-                members.append((f"{key}.{ending}", _contents(item, name, feature)))
-        if not members:
-            names = ", ".join(repr(name) for name in self.schema if name != _KEY)
-            raise SchemaError(f"a record without any member cannot be a sample: it has none of {names}")
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size, info.mode, info.mtime = len(data), 0o444, 0
+        key = sample_key(value, self.number, self._keys)
+        for info, data in tar_members(value, self.schema, key):
             archive.addfile(info, io.BytesIO(data))
         self._keys.add(key)
         self.records += 1
         if archive.offset >= self.shard_bytes:
             self.finish()
-
-    def _key_of(self, value: Any) -> str:
-        """Return the key of a record: what readers will take for it, and no other sample's."""
-        given = value.get(_KEY)
-        key = f"{self.number:09d}" if given is None else str(given)
-        self.output.check(key.removeprefix("./"))
-        if key in self._keys:
-            advice = f"write another {_KEY!r}, or leave it out, and records are numbered"
-            raise SchemaError(
-                f"feature {_KEY!r} holds a key for the second time: readers would take both for one sample",
-                found=repr(key), advice=advice,
-            )  # fmt: skip
-        return key
 
     def _opened(self) -> tarfile.TarFile:
         if self._file is None:
@@ -621,6 +593,67 @@ class WebDatasetWriter(NumberedFiles):
         """Close the file that is open, without the blocks that end an archive."""
         if self._file is not None:
             self._file.fileobj.close()
+
+
+def schema_of(reader: DatasetReader) -> Schema | None:
+    """Return the schema of the values that a reader gives: without features that it leaves out."""
+    schema, chosen = reader.schema, reader.source.options.features
+    if schema is None:
+        return None
+    return schema.with_groups(
+        {
+            name: feature.replace(stored_name=None)
+            for name, feature in group.items()
+            if chosen is None or name in chosen
+        }
+        for group in schema.groups
+    )
+
+
+def sample_key(value: Mapping[str, Any], number: int, taken: Collection[str]) -> str:
+    """Return the key of a record in tar files: its feature `__key__`, or else its number.
+
+    Raises:
+        SchemaError: the key was taken before; readers would take both for one sample.
+        UnsafeNameError: the key names a file outside of the archive.
+    """
+    given = value.get(_KEY)
+    key = f"{number:09d}" if given is None else str(given)
+    naming.check_foreign_key(key.removeprefix("./"), what=f"the feature {_KEY!r}")
+    if key in taken:
+        raise SchemaError(
+            f"feature {_KEY!r} holds a key for the second time: readers would take both for one sample",
+            found=repr(key),
+            advice=f"write another {_KEY!r}, or leave it out, and records are numbered",
+        )
+    return key
+
+
+def tar_members(value: Mapping[str, Any], schema: Schema, key: str) -> list[tuple[tarfile.TarInfo, bytes]]:
+    """Return the members of a record's sample, in the order of the schema, with what they hold.
+
+    Raises:
+        SchemaError: a member's name would be read as another one, or the record has no member.
+    """
+    members = []
+    for name, feature in schema.items():
+        item = value.get(name)
+        # The null of a required document is a value of its own.
+        if name == _KEY or (item is None and feature.optional):
+            continue
+        ending = _ending_of(name, feature)
+        if sample_name(f"{key}.{ending}") != (key, ending.lower()):
+            advice = "write keys without dots in their last part, and no names like __x__"
+            what = f"readers would cut or pass over the member {ending!r} of {_KEY!r} {key!r}"
+            raise SchemaError(what, advice=advice)
+        data = _contents(item, name, feature)
+        info = tarfile.TarInfo(f"{key}.{ending}")
+        info.size, info.mode, info.mtime = len(data), 0o444, 0
+        members.append((info, data))
+    if not members:
+        names = ", ".join(repr(name) for name in schema if name != _KEY)
+        raise SchemaError(f"a record without any member cannot be a sample: it has none of {names}")
+    return members
 
 
 def _ending_of(name: str, feature: Feature) -> str:
@@ -684,19 +717,28 @@ class JsonLinesWriter(TargetWriter):
 
     def add(self, value: Any) -> None:
         """Write a line."""
-        if self.schema is None:
-            plain = _plain(value, "the record")
-        elif self.schema.sequence_features:
-            plain = _sequence(value, self.schema)
-        else:
-            plain = _features(value, self.schema)
-        self._opened().write(json_text(plain).encode() + b"\n")
+        self._opened().write(json_line(value, self.schema))
         self.records += 1
 
     def close(self) -> None:
         """Close the file; a split without records is an empty one."""
         self._opened().close()
         self.output.finish(self._name)
+
+
+def json_line(value: Any, schema: Schema | None) -> bytes:
+    """Return a record as a line of JSON lines, its newline included.
+
+    Raises:
+        SchemaError: JSON cannot hold the value; names the feature.
+    """
+    if schema is None:
+        plain = _plain(value, "the record")
+    elif schema.sequence_features:
+        plain = _sequence(value, schema)
+    else:
+        plain = _features(value, schema)
+    return json_text(plain).encode() + b"\n"
 
 
 def _features(value: Any, features: Mapping[str, Feature]) -> Any:

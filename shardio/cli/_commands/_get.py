@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shardio.cli._command import Argument, Command, Value, flag
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import READING, Given
-from shardio.cli._records import DECODING, RecordGroup, open_parts, reader_of
+from shardio.cli._records import DECODING, WHERE, RecordGroup, open_parts, reader_of
 from shardio.cli._signature import Takes
 from shardio.cli._values import whole_number
 from shardio.display import count, describe, plain, plural
@@ -26,9 +26,12 @@ def _run(given: Given, console: Console) -> int:
         names = ", ".join(part.name for part in parts)
         raise ValueError(f"{given.url} has several splits, choose one with --split: {names}")
     part = parts[0]
+    if bool(given.positions) == (given.where is not None):
+        raise ValueError("name records by their positions or by --where, one of the two")
+    positions = given.positions if given.where is None else part.matching(given.where)
     read = reader_of("bytes" if given.raw else given.read_as)
     shown = []
-    for number, (position, value) in enumerate(part.pick(given.positions)):
+    for number, (position, value) in enumerate(part.pick(list(positions))):
         place = part.locate(position)
         if console.json:
             shown.append(_record(part, position, place, read(value)))
@@ -97,17 +100,17 @@ def _position(text: str) -> int:
 
 COMMAND = Command(
     name="get",
-    summary="show records by position",
+    summary="show records by position, or those that meet a condition",
     takes=(
         Takes("shardio:open", only=("url",), shard=True),
         Argument(
             ["positions"],
             metavar="POSITION...",
             nargs=-1,
-            required=True,
             type=Value(_position),
             help="numbers from 0, or from the end: -1",
         ),
+        WHERE,
         flag("--raw", "payload bytes as hex, with url, shard, row and bytes"),
         flag("--all", f"with --raw: more than {_FIRST_BYTES} bytes of each"),
         *DECODING,
@@ -116,6 +119,7 @@ COMMAND = Command(
     run=_run,
     examples={
         "shardio get s3://bucket/birds 17 -1 --split train": "two records",
+        "shardio get s3://bucket/birds --where 'label = 3' --split train": "all that meet a condition",
         "shardio get s3://bucket/birds 17 --split train --raw": "where a record is, and its bytes",
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardio.cli._command import WHOLE, Command, Option
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import READING, Given
-from shardio.cli._records import DECODING, open_parts, reader_of
+from shardio.cli._records import DECODING, WHERE, open_parts, reader_of
 from shardio.cli._signature import Takes
 from shardio.display import describe, plain, plural
 
@@ -21,7 +21,10 @@ def _run(given: Given, console: Console) -> int:
             if part is not parts[0]:
                 console.line()
             console.line(f"{part.name}: {plural(len(part), 'record')}")
-        for position, value in part.first(given.n):
+        matching = (
+            part.first(given.n) if given.where is None else part.pick(part.matching(given.where)[: given.n])
+        )
+        for position, value in matching:
             if console.json:
                 shown.append({"split": part.name or None, "position": position, "value": plain(read(value))})
                 continue
@@ -39,12 +42,14 @@ COMMAND = Command(
     takes=(
         Takes("shardio:open", only=("url",), shard=True),
         Option(["-n", "n"], type=WHOLE, default=5, metavar="N", help="records of each split; default: 5"),
+        WHERE,
         *DECODING,
         READING,
     ),
     run=_run,
     examples={
         "shardio head s3://bucket/birds -n 2": "the first two records of every split",
+        "shardio head s3://bucket/birds --where 'label = 3'": "the first records that meet a condition",
         "shardio head train-00000.tfrecord": "a single file, with or without its index",
     },
 )
