@@ -177,3 +177,11 @@ def s3(s3_endpoint, monkeypatch, tmp_path) -> str:
     }.items():
         monkeypatch.setenv(name, value)
     return s3_endpoint
+
+
+@pytest.fixture(autouse=True)
+def bucket_of_a_case(request) -> None:
+    """Begin the S3 server for a case whose place is a bucket."""
+    params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    if params.get("place") == "s3":
+        request.getfixturevalue("s3")

@@ -22,11 +22,6 @@ from tests.streaming.datasets import flat, write
 from tests.suites.store import StoreLaws
 
 
-@pytest.fixture(autouse=True, scope="session")
-def no_second_requests() -> None:
-    """A real bucket has late answers, and what is asked for is not counted: nothing is switched off."""
-
-
 def fresh() -> str:
     return f"{os.environ['SHARDIO_CLOUD_URL']}/{uuid.uuid4().hex}"
 

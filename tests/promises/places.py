@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shardio.storage import connect
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "v1"
@@ -16,6 +18,9 @@ EXPECTED: dict[str, Any] = json.loads((GOLDEN / "expected.json").read_text(encod
 SHARD_RECORDS = [base64.b64decode(text) for text in EXPECTED["shards"]]
 DATASETS = sorted(name for name in EXPECTED if name != "shards")
 PLACES = ("local", "memory")
+# A case in a bucket takes seconds, so it is slow; `place="s3"` begins a server (tests/conftest.py).
+IN_A_BUCKET = pytest.param("s3", marks=pytest.mark.slow)
+EVERYWHERE = pytest.mark.parametrize("place", [*PLACES, IN_A_BUCKET])
 S3_BUCKET = "promises"
 
 

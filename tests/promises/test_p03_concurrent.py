@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -22,53 +20,27 @@ from hypothesis.stateful import (
 
 import shardio
 from shardio.errors import CommitConflictError, NotFoundError
-from shardio.metadata import naming
-from tests.promises.places import PLACES, fresh
-from tests.promises.racing import append_from_process, race, write_one
-from tests.suites.processes import run_together
-
-EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
+from tests.promises.places import EVERYWHERE, IN_A_BUCKET, PLACES, fresh
+from tests.promises.racing import check_overwriters, check_processes, check_racers, race, write_one
 
 
-@EVERY_PLACE
-def test_of_16_racers_for_one_version_one_wins(place, tmp_path, monkeypatch):
+@EVERYWHERE
+def test_of_16_racers_for_one_version_one_wins(place, tmp_path):
     """P3: 16 racers for one version, one winner.
 
     A commit MUST create the manifest of the next version only if there is none; exactly one writer wins.
     """
-    url = fresh(place, tmp_path)
     shardio.DatasetWriter(fresh("memory", tmp_path)).abort()  # everything is imported now
-    # A slow disk lets all of them come as far as the last step.
-    monkeypatch.setattr("os.fsync", lambda _number: time.sleep(0.005))
-    results = race(16, lambda number: write_one(url, "create", b"%d" % number), line=naming.manifest_key(1))
-    winners = [result for result in results if isinstance(result, bytes)]
-    assert len(winners) == 1
-    assert list(shardio.open(url)) == winners
-    assert shardio.open(url).version == 1
+    check_racers(fresh(place, tmp_path))
 
 
-@EVERY_PLACE
+@EVERYWHERE
 def test_of_16_overwriters_one_wins(place, tmp_path):
     """An overwrite MUST fail with `CommitConflictError` unless its base is still the latest."""
-    url = fresh(place, tmp_path)
-    write_one(url, "create", b"first")
-    results = race(
-        16, lambda number: write_one(url, "overwrite", b"%d" % number), line=naming.manifest_key(2)
-    )
-    winners = [result for result in results if isinstance(result, bytes)]
-    assert len(winners) == 1
-    assert list(shardio.open(url)) == winners
-    losers = [result for result in results if isinstance(result, CommitConflictError)]
-    assert "another writer committed while this overwrite was being written" in str(losers[0])
-    # What the losers stored is gone again, but for lists: they are named by content, so that another writer
-    # else may be about to name them; only gc can tell.
-    report = shardio.gc(url, dry_run=False)
-    assert {info.key.rpartition("/")[0] for info in report.doomed} <= {"_shardio/lists"}
-    assert report.unclaimed == {}
-    assert list(shardio.open(url)) == winners
+    check_overwriters(fresh(place, tmp_path))
 
 
-@EVERY_PLACE
+@pytest.mark.parametrize("place", PLACES)
 def test_appends_of_many_writers_are_all_there(place, tmp_path):
     """P3: concurrent writers never lose or mix data."""
     url = fresh(place, tmp_path)
@@ -92,14 +64,11 @@ def test_appends_of_many_writers_are_all_there(place, tmp_path):
     assert all([record[-1:] for record in group] == [b"0", b"1", b"2", b"3"] for group in groups)
 
 
-def test_appends_of_many_processes_are_all_there(tmp_path):
-    url = str(tmp_path / "ds")
-    write_one(url, "create", b"first")
-    context = multiprocessing.get_context("fork")
-    run_together(context, append_from_process, [(url, number) for number in range(4)])
-    assert sorted(shardio.open(url)) == sorted(
-        [b"first", *(b"%d-%d" % (n, k) for n in range(4) for k in range(3))]
-    )
+@pytest.mark.parametrize("place", ["local", IN_A_BUCKET])
+@pytest.mark.parametrize("kills", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_appends_of_racing_and_killed_processes_are_whole(kills, place, tmp_path):
+    """P3: appends of processes that race are all there; of those killed, each whole or not at all."""
+    check_processes(fresh(place, tmp_path), kills)
 
 
 RECORDS = st.dictionaries(
@@ -355,3 +324,15 @@ Datasets.TestCase.settings = settings(
     max_examples=max(20, settings().max_examples // 10), stateful_step_count=15, deadline=None
 )
 test_datasets_are_what_a_model_says = Datasets.TestCase
+
+
+class DatasetsInABucket(Datasets):
+    place = "s3"
+
+
+DatasetsInABucket.TestCase.settings = settings(
+    Datasets.TestCase.settings, max_examples=max(4, settings().max_examples // 100), stateful_step_count=12
+)
+test_datasets_in_a_bucket_are_what_a_model_says = pytest.mark.slow(
+    pytest.mark.usefixtures("s3")(DatasetsInABucket.TestCase)
+)

@@ -1,4 +1,4 @@
-"""P3 on S3: concurrent writers never lose or mix data; overwrites conflict loudly."""
+"""P3: stores whose conditional creation is not one step."""
 
 from __future__ import annotations
 
@@ -6,47 +6,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-import pytest
-from hypothesis import settings
-
 import shardio
 from shardio.errors import StorageError
 from shardio.storage._remote import _probed
 from shardio.storage._tuning import Clock
-from tests.promises.places import fresh
-from tests.promises.racing import check_overwriters, check_processes, check_racers, race
-from tests.promises.test_p03_concurrent import Datasets
+from tests.promises.racing import race
 from tests.servers.faults import FaultServer, Request, fault_server, racers_look_first
 from tests.servers.s3 import options_for
-
-
-def test_of_16_racers_for_one_version_one_wins(s3, tmp_path):
-    """P3: 16 racers for one version, one winner."""
-    check_racers(fresh("s3", tmp_path))
-
-
-def test_of_overwriters_one_wins(s3, tmp_path):
-    """P3: an overwrite fails with `CommitConflictError` unless its base is still the latest."""
-    check_overwriters(fresh("s3", tmp_path))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [0, 2])
-def test_appends_of_racing_and_killed_processes_are_whole(kills, s3, tmp_path):
-    """P3: appends of processes that race are all there; of those killed, each whole or not at all."""
-    check_processes(fresh("s3", tmp_path), kills)
-
-
-class DatasetsOnS3(Datasets):
-    """The state machine of P3 against a server."""
-
-    place = "s3"
-
-
-DatasetsOnS3.TestCase.settings = settings(
-    Datasets.TestCase.settings, max_examples=max(4, settings().max_examples // 100), stateful_step_count=12
-)
-test_datasets_are_what_a_model_says = pytest.mark.slow(pytest.mark.usefixtures("s3")(DatasetsOnS3.TestCase))
 
 
 def looking_first(

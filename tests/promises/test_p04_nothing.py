@@ -15,7 +15,8 @@ import pytest
 import shardio
 from shardio.errors import CommitConflictError, NotFoundError, StorageError
 from shardio.storage import connect
-from tests.promises.places import PLACES, fresh
+from tests.promises.places import EVERYWHERE, IN_A_BUCKET, PLACES, fresh
+from tests.servers.proxy import proxy
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 EVERY_MODE = pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
@@ -56,7 +57,7 @@ def fill(out: shardio.DatasetWriter) -> None:
         out.write(b"%d" % k * 10, "train")
 
 
-@EVERY_PLACE
+@EVERYWHERE
 @EVERY_MODE
 @pytest.mark.parametrize("error", [BoomError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])
 def test_an_exception_in_the_block(mode, error, place, tmp_path):
@@ -69,7 +70,7 @@ def test_an_exception_in_the_block(mode, error, place, tmp_path):
     check_nothing_new(url, before)
 
 
-@EVERY_PLACE
+@EVERYWHERE
 @EVERY_MODE
 def test_a_writer_that_is_dropped(mode, place, tmp_path):
     """P4: `del`: no new visible record."""
@@ -226,16 +227,48 @@ def write_and_wait(url: str, ready: Path, **options) -> None:
 
 @pytest.mark.sampled(3)
 @EVERY_MODE
+@pytest.mark.parametrize("place", ["local", IN_A_BUCKET])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGHUP])
-def test_a_signal(mode, number, tmp_path):
+def test_a_signal(mode, number, place, tmp_path):
     """P4: SIGTERM, Ctrl-C, worker death: no new visible record."""
-    url, ready = str(tmp_path / "ds"), tmp_path / "ready"
+    url, ready = fresh(place, tmp_path), tmp_path / "ready"
     before = begin(url, mode)
 
     child = in_child(lambda: write_and_wait(url, ready, mode=mode), ready)
     os.kill(child, number)
     os.waitpid(child, 0)
     check_nothing_new(url, before, clean=number == signal.SIGINT)
+
+
+def test_killed_in_the_middle_of_an_upload(s3, tmp_path, monkeypatch):
+    """P4: an object whose body was cut off is not an object; nothing half of it is ever listed."""
+    url, ready, go_on = fresh("s3", tmp_path), tmp_path / "ready", tmp_path / "go on"
+    before = begin(url, "append")
+    with proxy(s3) as relay:
+
+        def plan(exchange, _answered):
+            # The head of the request has passed by and its body is on its way.
+            if exchange.method == "PUT" and ".tfrecord" in exchange.path:
+                os.kill(child, signal.SIGKILL)
+                return -1
+            return None
+
+        def work() -> None:
+            ready.touch()
+            while not go_on.exists():
+                time.sleep(0.005)
+            with shardio.DatasetWriter(url, mode="append") as out:
+                for _ in range(40):
+                    out.write(os.urandom(100_000))
+
+        with monkeypatch.context() as through:
+            through.setenv("AWS_ENDPOINT_URL", relay.url)
+            child = in_child(work, ready)
+        relay.plan = plan
+        go_on.touch()
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    check_nothing_new(url, before)
 
 
 def test_sigterm_turned_into_an_exception_cleans_up(tmp_path):
