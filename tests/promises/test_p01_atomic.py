@@ -198,6 +198,7 @@ def run_in_child(do: Callable[[], None], relay: Proxy, killer: Killer | None, or
     return oracle.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(len(DEEDS))
 @EVERY_DEED
 def test_killed_at_every_request_to_a_bucket(deed, begun, s3, tmp_path, long):
