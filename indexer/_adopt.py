@@ -29,6 +29,7 @@ from shardio.sources import (
     explain_listing,
     find_governed,
     find_links,
+    format_of_name,
 )
 from shardio.storage import url_text
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, keeps_deletions, known_shards
@@ -44,7 +45,7 @@ from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening
 from shardio_indexer._scan import ScanOptions
 from shardio_indexer._schema import ResolvedSchema, line_content, partition_outcomes, resolve_schema
 from shardio_indexer._shard import AdoptJob, FoundShard, ShardOutcome, index_is_intact, run_jobs
-from shardio_indexer._sniff import UnknownKindError, format_of_name
+from shardio_indexer._sniff import UnknownKindError
 
 
 @checked_options
@@ -61,6 +62,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     types: Mapping[str, Any] | None = None,
     encoding: str | None = None,
     partitions: Literal["hive"] | None = "hive",
+    follow_links: bool = False,
     scan: ScanOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
     into_options: Mapping[str, Any] | None = None,
@@ -93,6 +95,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
             the whole schema then. "bytes" with one feature takes lines as they are.
         partitions: "hive" makes features of the names of folders such as `year=2020`, as `convert_dataset`
             does. None leaves them out.
+        follow_links: take also files that symbolic links lead to outside of the folder that was named.
         scan: format, checksums and block size, where they are not to be detected.
         storage_options: of the shards, as in fsspec.
         into_options: of `into`; None for the same where it is the same kind of storage.
@@ -137,7 +140,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     if salvage:
         options = ScanOptions(**{**vars(options), "salvage": True})
     try:
-        search = find_shards(patterns, storage_options=storage_options)
+        search = find_shards(patterns, storage_options=storage_options, follow_links=follow_links)
     except NotFoundError:
         raise
     except StorageError as error:

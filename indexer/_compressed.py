@@ -279,6 +279,12 @@ def _decode_one(
             raise FormatError("the compressed file is cut short")
         yield stored.member(reason="skippable frame")
         return
+    if compression is Compression.GZIP and not first and not head[0]:
+        # Zeros behind a member are padding, as gzip and Python's gzip take them.
+        while stored.fill() and (zeros := len(stored.window) - len(bytes(stored.window).lstrip(b"\0"))):
+            stored.consume(zeros)
+        yield stored.member(reason="padding")
+        return
     magic = {Compression.GZIP: _GZIP, Compression.ZSTD: _ZSTD}.get(compression, b"")
     if not head.startswith(magic) or (compression is Compression.ZLIB and not first):
         kind = compression.name

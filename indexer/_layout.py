@@ -31,11 +31,14 @@ from shardio.sources import (
     find_other,
     find_tfds,
     folder_of,
+    format_of_name,
+    is_data,
+    is_nameless,
+    left_notes,
 )
 from shardio.storage import RemoteStore, Store, connect
 from shardio_indexer._commit import known_as
 from shardio_indexer._shard import FoundShard
-from shardio_indexer._sniff import format_of_name, may_be_shard
 
 _INDEXES = (".shardidx", ".idx", ".index")
 # Names of files that describe shards and are beside them.
@@ -55,6 +58,7 @@ class ShardSearch:
         listings: what was searched, to tell which files are gone.
         tfds: what a folder of TensorFlow Datasets says of its files, where one was searched.
         told: of the shards, what that says of each.
+        notes: on files that are not taken although a caller may think that they are.
     """
 
     shards: dict[SplitUrl, FoundFile] = field(default_factory=dict)
@@ -65,13 +69,24 @@ class ShardSearch:
     listings: list[Listing] = field(default_factory=list)
     tfds: TfdsFolder | None = None
     told: dict[SplitUrl, TfdsSplitFile] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def listings_without(self, place: SplitUrl) -> list[Listing]:
         """Return what would have found a file if it were there."""
         return [listing for listing in self.listings if listing.lacks(place)]
 
+    def split_of(self, file: FoundFile) -> str | None:
+        """Return the split that a list of its folder names for a file, or None."""
+        below = (listing for listing in self.listings if listing.root.url == file.root)
+        return next((split for each in below if (split := each.split_of(file.key)) is not None), None)
 
-def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | None = None) -> ShardSearch:
+
+def find_shards(
+    urls: Iterable[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    follow_links: bool = False,
+) -> ShardSearch:
     """Find the shards that names, folders, patterns, braces and `@lists` stand for.
 
     A file that is named is a shard. A pattern takes what it matches but for indexes, hidden files and
@@ -84,17 +99,21 @@ def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | Non
         ValueError: a URL makes no sense, or there are several datasets of TensorFlow Datasets.
     """
     search = ShardSearch()
-    for listing in find_files(urls, storage_options=storage_options):
+    for listing in find_files(urls, storage_options=storage_options, follow_links=follow_links):
         search.listings.append(listing)
+        search.notes += left_notes(listing)
+        search.ignored += listing.links
         for url in listing.bad_names:
-            if listing.kind == "folder" and format_of_name(url) in (None, "text"):
+            hidden = not is_data(url.removeprefix(listing.root.url).lstrip("/"))
+            if listing.kind == "folder" and (hidden or format_of_name(url) in (None, "text")):
                 search.ignored.append(url)
             else:
                 search.unmatched.append((listing, _bad_name(url)))
         tfds = find_tfds(listing, storage_options)
         if tfds is not None:
             _take_tfds(search, listing, tfds)
-        taken = [file for file in listing.files if _is_taken(search, listing, file)]
+        counting = set(listing.data)
+        taken = [file for file in listing.files if _is_taken(search, listing, file, counts=file in counting)]
         for file in taken:
             search.shards.setdefault(file.place, file)
         if taken:
@@ -123,7 +142,7 @@ def _take_tfds(search: ShardSearch, listing: Listing, tfds: TfdsFolder) -> None:
             search.unmatched.append((listing, error))
 
 
-def _is_taken(search: ShardSearch, listing: Listing, file: FoundFile) -> bool:
+def _is_taken(search: ShardSearch, listing: Listing, file: FoundFile, *, counts: bool) -> bool:
     if listing.kind == "file" or file.place in search.told:
         return True
     if search.tfds is not None and search.tfds.describes(file.key):
@@ -131,14 +150,14 @@ def _is_taken(search: ShardSearch, listing: Listing, file: FoundFile) -> bool:
     if file.is_shardio:
         return False
     name = file.key.rpartition("/")[2]
-    if file.is_clutter:
+    if not counts:
         taken = False
     elif listing.kind == "pattern":
         taken = not (name.endswith(_INDEXES) or name == "METADATA")
     elif format_of_name(name) not in (None, "text"):
         taken = True
     else:
-        taken = may_be_shard(name)
+        taken = is_nameless(name)
         if taken:
             search.doubtful.add(file.place)
     if not taken:
@@ -288,7 +307,12 @@ def assign_shards(
         division = Division([None if file is None else file.split for file in told], [])
         notes = []
     else:
-        division = rules.divide(names, folder=folder_of(search.listings), existing=existing)
+        by_lists = {
+            name: split
+            for name, file in zip(names, search.shards.values(), strict=True)
+            if (split := search.split_of(file)) is not None
+        }
+        division = rules.divide(names, folder=folder_of(search.listings), existing=existing, told=by_lists)
         notes = check_sets(names)
     # A file that may be no shard at all is refused when it has turned out to be one.
     doubtful = {name for place, name in zip(search.shards, names, strict=True) if place in search.doubtful}
@@ -312,7 +336,7 @@ def assign_shards(
                 doubtful=place in search.doubtful,
             )
         )
-    return shards, left, [*division.notes, *notes]
+    return shards, left, [*division.notes, *notes, *search.notes]
 
 
 def _target(place: SplitUrl, options: Mapping[str, Any] | None, note: str) -> AdoptTarget:
@@ -344,7 +368,7 @@ def _check_alone(search: ShardSearch, target: AdoptTarget) -> None:
     found = {file.place for listing in search.listings for file in listing.files}
     for info in target.store.list(linked=True):
         other = FoundFile(target.place.url, info.key, info.size, "")
-        known = other.is_shardio or other.is_clutter or info.key.endswith(_DESCRIPTIONS)
+        known = other.is_shardio or not is_data(info.key) or info.key.endswith(_DESCRIPTIONS)
         if not known and other.place not in found:
             raise ValueError(
                 f"{target.place.url} would become the dataset, and holds other files too, such as "

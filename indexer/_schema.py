@@ -25,7 +25,7 @@ from shardio.errors import (
 from shardio.format import Compression, Framing
 from shardio.metadata import Feature, Schema, ShardEntry, ShardTable
 from shardio.reader import ReadOptions, RecordSequence, ShardSource, value_codec
-from shardio.sources import TfdsFolder
+from shardio.sources import TfdsFolder, format_of_name
 from shardio.storage import Store, connect
 from shardio_indexer._commit import RootedEntry
 from shardio_indexer._layout import AdoptTarget
@@ -33,7 +33,6 @@ from shardio_indexer._lines import LineContent
 from shardio_indexer._partitions import Partitions
 from shardio_indexer._scan import ScanOptions
 from shardio_indexer._shard import ShardOutcome
-from shardio_indexer._sniff import format_of_name
 
 JSON_LINES = Schema({"json": Feature("json")}, encoding="bytes")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from typing import NamedTuple
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, is_tar_header
-from shardio.sources import other_kind
+from shardio.sources import format_of_name, other_kind
 from shardio_indexer._blocks import SalvageOptions
 from shardio_indexer._compressed import decode_members, is_compressed
 from shardio_indexer._tfrecord import head_fits
@@ -23,25 +22,6 @@ FORMATS = {
     "text": Framing.LINES,
     "codewithgpu": Framing.RAW,
 }
-# What writers put behind a name when there are several files: `-00000-of-00002`, `.00001`, `_7`.
-_PART = r"(?:[-._]?\d+(?:-of-\d+)?)?$"
-_COMPRESSED = re.compile(r"\.(gz|gzip|zst|zstd|zz|zlib|bgz)$", re.IGNORECASE)
-_NAMES = (
-    (
-        "tfrecord",
-        re.compile(
-            rf"(?:^|[-._])(?:tfrecords?|tfrec|tfr){_PART}|tfrecord.*-\d+-of-\d+$|\.(?:records?|recordio){_PART}",
-            re.IGNORECASE,
-        ),
-    ),
-    ("tar", re.compile(r"\.tar$|\.tgz$", re.IGNORECASE)),
-    ("jsonl", re.compile(r"\.(jsonl|ndjson|jsonlines)$", re.IGNORECASE)),
-    ("text", re.compile(r"\.(txt|text|csv|tsv)$", re.IGNORECASE)),
-    ("codewithgpu", re.compile(r"\.data$", re.IGNORECASE)),
-)
-
-# `train-00000-of-00002`: TensorFlow's guides name TFRecord files so, and others name other files so.
-_NUMBERED = re.compile(r"[^.]*-\d{4,}-of-\d{4,}$")
 
 
 class UnknownKindError(FormatError):
@@ -63,17 +43,6 @@ class ShardKind(NamedTuple):
     def framing(self) -> Framing:
         """The framing that the format means."""
         return FORMATS[self.format]
-
-
-def format_of_name(name: str) -> str | None:
-    """Return the format that a file's name speaks of, or None."""
-    plain = _COMPRESSED.sub("", name.rpartition("/")[2])
-    return next((kind for kind, pattern in _NAMES if pattern.search(plain)), None)
-
-
-def may_be_shard(name: str) -> bool:
-    """Tell whether a file of such a name may be a TFRecord file, though the name does not say so."""
-    return _NUMBERED.search(_COMPRESSED.sub("", name.rpartition("/")[2])) is not None
 
 
 def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = True) -> ShardKind:

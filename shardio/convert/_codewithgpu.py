@@ -83,7 +83,8 @@ class CodeWithGpu(FileSource):
         del read
         return any(url.endswith("/METADATA") for url in urls) and any(url.endswith(".data") for url in urls)
 
-    def fits(self, key: str) -> bool:
+    @classmethod
+    def fits(cls, key: str) -> bool:
         """Tell whether a file is METADATA, records or their index."""
         return key.endswith((".data", ".index")) or key.rpartition("/")[2] == "METADATA"
 

@@ -37,7 +37,7 @@ from shardio.errors import (
 )
 from shardio.metadata import Feature, Schema, naming
 from shardio.parallel import Encoded, Note, Progress, check_shuffle, write_dataset
-from shardio.reader import DatasetReader, open as open_dataset
+from shardio.reader import TEXT_METADATA, DatasetReader, open as open_dataset
 from shardio.reports import Report
 from shardio.sources import check_partitions
 from shardio.storage import connect, followed
@@ -391,6 +391,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     root: str | Path | None = None,
     classes: Sequence[str] | None = None,
     partitions: Literal["hive"] | None = "hive",
+    follow_links: bool = False,
     check_images: bool = True,
     encoding: str | None = None,
     mode: str = "create",
@@ -437,6 +438,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
             classes get those that follow.
         partitions: "hive" makes features of the names of folders such as `year=2020`, int64 where all values
             of a key are integers, else text. None leaves them out. A folder `split=test` names the split.
+        follow_links: take also files that symbolic links lead to outside of the folder of the source.
         check_images: decode every image of image folders, lists and tar files once, to find those that
             cannot be decoded.
         encoding: of the records; None for what the schema takes, as in `DatasetWriter`.
@@ -448,7 +450,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         progress: True for a bar on a terminal and lines in a log, or a function of a
             `shardio.parallel.Progress`.
         spool_dir: folder for shards under construction, as in `write_dataset`.
-        allow_roots: of a source that is a dataset, as in `shardio.open`.
+        allow_roots: of a source that is a dataset, as in `shardio.open`; of a list, the places besides its
+            own folder and `root` that its rows may name, each with storage options.
         source_options, storage_options: for the source's and the dataset's filesystem, as in fsspec.
         writer: further options of `DatasetWriter`: `compression`, `shard_bytes`, `block_bytes`, `level`,
             `splits`, `single_writer`.
@@ -482,7 +485,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         storage_options=source_options, fn=fn, root=None if root is None else str(root),
         check_images=check_images, classes=None if classes is None else tuple(classes),
         split=split if fractions is None else next(iter(fractions), None), partitions=partitions,
-        allow_roots=allow_roots,
+        allow_roots=allow_roots, follow_links=follow_links,
     )  # fmt: skip
     splitter = _Splitter.from_options(split, fractions, seed)
     opened = open_source(source, kind, options)
@@ -590,7 +593,13 @@ def _dataset(url: str, storage_options: Mapping[str, Any] | None) -> DatasetRead
 def _check_metadata(source: ForeignSource, dataset: DatasetReader, given: Mapping[str, Any] | None) -> None:
     """Refuse an append that would replace the dataset's metadata."""
     old = dataset.metadata
-    for name, value in _free_metadata(source, "append").items():
+    free = _free_metadata(source, "append")
+    if free.items() >= TEXT_METADATA.items() and not old.items() >= TEXT_METADATA.items():
+        raise SchemaError(
+            "the records of the source are text, and those of the dataset are not",
+            url=dataset.source.url, advice="convert the source into a dataset of its own",
+        )  # fmt: skip
+    for name, value in free.items():
         if name in old and old[name] != value and name not in (given or {}):
             raise SchemaError(
                 f"the source would replace the dataset's metadata {name!r}",

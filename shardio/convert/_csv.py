@@ -26,10 +26,9 @@ from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.format import UTF8_BOM, parse_json, wide_encoding
 from shardio.metadata import Feature, Schema
+from shardio.sources import without_compression
 from shardio.storage import connect
 
-CSV_ENDINGS = (".csv", ".csv.gz", ".csv.zst")
-TSV_ENDINGS = (".tsv", ".tsv.gz", ".tsv.zst")
 _ROWS = 1000
 # A quote that is never closed reaches to the end of the file: what is read for one field is bounded.
 _LONGEST_LINE = 64 << 20
@@ -209,7 +208,8 @@ class CsvTables(FileSource):
 
     kind: ClassVar[str] = "csv"
     declared: ClassVar[bool] = True
-    endings: ClassVar[tuple[str, ...]] = CSV_ENDINGS
+    endings: ClassVar[tuple[str, ...]] = (".csv",)
+    compressible: ClassVar[bool] = True
     delimiter: ClassVar[str | None] = None
 
     @cached_property
@@ -324,7 +324,7 @@ class TsvTables(CsvTables):
     """One or more files of values between tabs."""
 
     kind: ClassVar[str] = "tsv"
-    endings: ClassVar[tuple[str, ...]] = TSV_ENDINGS
+    endings: ClassVar[tuple[str, ...]] = (".tsv",)
     delimiter: ClassVar[str | None] = "\t"
 
 
@@ -336,7 +336,7 @@ def first_rows(file: File, options: SourceOptions, *, tabs: bool) -> list[list[s
 
 
 def _is_compressed(key: str) -> bool:
-    return key.lower().endswith((".gz", ".zst"))
+    return without_compression(key) != key.rpartition("/")[2]
 
 
 def _opened(root: str, key: str, options: SourceOptions, *, start: int = 0) -> io.BufferedReader:

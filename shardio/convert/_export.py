@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, replace
@@ -50,7 +51,7 @@ from shardio.reader import (
     open as open_dataset,
 )
 from shardio.reports import Report
-from shardio.sources import SplitRules
+from shardio.sources import SPLITS_FILE, SplitRules
 from shardio.storage import url_text
 
 _TARGETS: dict[str, type[TargetWriter]] = {
@@ -209,11 +210,23 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
                 form.conclude(files, name, [written.made for written in written_parts])
                 output.take(list(files.names))
             written_parts.append(_PartFiles(list(files.names), 0, [], None))
+        split_of = {file: name for name, each in made.items() for written in each for file in written.names}
+        patterns = _split_patterns(split_of, form)
+        if patterns:
+            content = json.dumps({"splits": patterns}, ensure_ascii=False, indent=1) + "\n"
+            with _writing(output.staging.url), JobFiles(output.staging) as files:
+                files.path(SPLITS_FILE).write_text(content, encoding="utf-8")
+                files.finish(SPLITS_FILE)
+                output.take([SPLITS_FILE])
     records = {name: sum(written.records for written in each) for name, each in made.items()}
-    split_of = {file: name for name, each in made.items() for written in each for file in written.names}
-    notes = form.notes(schema, older) + _split_notes(split_of, form)
+    notes = form.notes(schema, older)
+    if patterns:
+        notes.append(
+            f"the names of the files do not tell their splits; {SPLITS_FILE} does, for adopt and convert"
+        )
     skipped = [bad for each in made.values() for written in each for bad in written.skipped]
-    return ExportReport(*place, str(target), kind, records, list(split_of), skipped, notes)
+    names_made = [*split_of, *([SPLITS_FILE] if patterns else [])]
+    return ExportReport(*place, str(target), kind, records, names_made, skipped, notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,19 +432,15 @@ def _parts(reader: DatasetReader) -> list[_SplitPart]:
     return sorted(parts, key=lambda part: part.split)
 
 
-def _split_notes(split_of: Mapping[str, str], form: type[TargetWriter]) -> list[str]:
-    """Say how the splits come back where the names of the files tell others."""
+def _split_patterns(split_of: Mapping[str, str], form: type[TargetWriter]) -> dict[str, str]:
+    """Return patterns of file names by split; none where the names tell the splits without them."""
     rules = SplitRules()
     divide = rules.divide_folders if form.file_is_record else rules.divide
     if divide(list(split_of)).splits == list(split_of.values()):
-        return []
-    if len(set(split_of.values())) == 1:
-        (name,) = set(split_of.values())
-        return [f"the names of the files do not tell their split: convert them with split={name!r}"]
+        return {}
     # Of two that fit a file, the longer name is meant: "train-clean-00000" is not of "train".
     names = sorted(set(split_of.values()), key=len, reverse=True)
-    patterns = ", ".join(f"{name}={form.names.format(split=name)}" for name in names)
-    return [f"the names of the files do not tell these splits; patterns of file names do: {patterns}"]
+    return {name: form.names.format(split=name) for name in names}
 
 
 def _placed(error: ShardioError, place: str) -> ShardioError:

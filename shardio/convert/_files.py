@@ -32,8 +32,12 @@ from shardio.sources import (
     find_links,
     folder_keys,
     folder_of,
-    is_clutter,
+    is_data,
+    is_nameless,
+    kind_of_bytes,
+    left_notes,
     type_of_key,
+    without_compression,
 )
 from shardio.storage import DataFile, connect
 
@@ -67,7 +71,7 @@ class File(NamedTuple):
 
 def found_at(place: Any, options: SourceOptions) -> list[Listing]:
     """Return what names, folders and patterns stand for; raise the error of one that is not there."""
-    listings = find_files(place, storage_options=options.storage_options)
+    listings = find_files(place, storage_options=options.storage_options, follow_links=options.follow_links)
     for listing in listings:
         if listing.error is not None:
             raise listing.error
@@ -84,10 +88,12 @@ class FileSource(ForeignSource):
 
     Attributes:
         endings: which files of a folder or pattern are of the kind.
+        compressible: the files may be compressed as a whole, with one more ending for that.
         file_is_record: a file is one record, so that its name tells no split; its folder may.
     """
 
     endings: ClassVar[tuple[str, ...]] = ()
+    compressible: ClassVar[bool] = False
     file_is_record: ClassVar[bool] = False
     place: Any
     options: SourceOptions
@@ -126,7 +132,7 @@ class FileSource(ForeignSource):
                 files.setdefault(found.url, found)
             ignored.update((file.url, prefix + file.key) for file in others)
             for url in listing.bad_names:
-                if listing.kind != "file" and is_clutter(url.removeprefix(listing.root.url).lstrip("/")):
+                if listing.kind != "file" and not is_data(url.removeprefix(listing.root.url).lstrip("/")):
                     ignored[url] = url
                 else:
                     bad[url] = BadRecord(url, "the name of the file is not UTF-8 text", "rename the file")
@@ -137,17 +143,26 @@ class FileSource(ForeignSource):
         """Return which files of a listing are taken, and which are not."""
         if listing.kind == "file":
             return listing.files, []
-        plain = [file for file in listing.files if not (file.is_clutter or file.is_shardio)]
-        taken = [file for file in plain if self.fits(file.key)]
+        taken = {file for file in listing.data if self.fits(file.key)}
         if not taken and listing.kind == "pattern":
-            # What is matched has no names of its own, as `part-00000`: it is what is meant.
-            taken = plain
-        chosen = set(taken)
-        return taken, [file for file in listing.files if file not in chosen]
+            # What is matched has no names of its own: it is what is meant.
+            taken = set(listing.data)
+        nameless = [file for file in listing.data if file not in taken and is_nameless(file.key)]
+        if nameless:
+            kinds = {file: self._kind_of_bytes(file) for file in nameless}
+            alone = not taken
+            taken |= {file for file, kind in kinds.items() if kind == self.kind or (kind is None and alone)}
+        left = [file for file in listing.files if file not in taken]
+        return [file for file in listing.files if file in taken], left
 
-    def fits(self, key: str) -> bool:
+    def _kind_of_bytes(self, file: FoundFile) -> str | None:
+        return kind_of_bytes(file.root, file.key, self.options.storage_options)
+
+    @classmethod
+    def fits(cls, key: str) -> bool:
         """Tell whether the name of a file says that it is of the kind."""
-        return key.lower().endswith(self.endings)
+        name = without_compression(key) if cls.compressible else key
+        return name.lower().endswith(cls.endings)
 
     @property
     def files(self) -> list[File]:
@@ -162,10 +177,22 @@ class FileSource(ForeignSource):
         """
         rules = SplitRules(self.options.split)
         divide = rules.divide_folders if self.file_is_record else rules.divide
-        division = divide(names, folder=folder_of(self._listings))
+        division = divide(names, folder=folder_of(self._listings), told=self._told)
         if division.silent:
             division.refuse(division.silent)
         return division
+
+    @cached_property
+    def _told(self) -> dict[str, str]:
+        """The splits that lists of folders name, by name of the file."""
+        told: dict[str, str] = {}
+        common = common_folder(listing.root for listing in self._listings)
+        for listing in self._listings:
+            below = listing.root.below(common) if common is not None else None
+            prefix = f"{below}/" if below else ""
+            for each in listing.lists:
+                told |= {prefix + key: split for key in each.files if (split := listing.split_of(key))}
+        return told
 
     @property
     def heads(self) -> list[File]:
@@ -240,8 +267,8 @@ class FileSource(ForeignSource):
         return self._key_types
 
     def notes(self) -> Sequence[str]:
-        """Return what the splits rest on."""
-        return self._division.notes
+        """Return what the splits rest on, and what was not taken."""
+        return [*self._division.notes, *(note for listing in self._listings for note in left_notes(listing))]
 
     def bad_records(self) -> Sequence[BadRecord]:
         """Return files whose names are not text."""

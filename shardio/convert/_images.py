@@ -18,7 +18,7 @@ from shardio.convert._files import File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError
 from shardio.metadata import Feature, image_type
-from shardio.sources import Division, folder_key, folders_are_splits
+from shardio.sources import Division, folder_key, split_depth
 
 # What an ending says of the file, for folders and for members of tar files alike.
 IMAGE_TYPES = {
@@ -46,24 +46,39 @@ class ImageFolder(FileSource):
 
     def _class_of(self, file: File) -> str | None:
         folders = file.name.split("/")[:-1]
-        if self._by_folder:
-            folders = folders[1:]
+        if self._split_depth is not None:
+            folders = folders[self._split_depth + 1 :]
         if self.options.partitions is not None:
             folders = [folder for folder in folders if folder_key(folder) is None]
         return folders[0] if folders else None
 
     @cached_property
-    def _by_folder(self) -> bool:
-        """Whether the folders at the top are splits, and those of classes are in them, if there are any."""
+    def _split_depth(self) -> int | None:
+        """How many folders are above those that are splits, in which those of classes are; None without."""
         names = [file.name for file in self.files]
-        tops = {name.partition("/")[0] for name in names}
-        return folders_are_splits(names) and not tops.issubset(self.options.classes or ())
+        if self._told and all(name.startswith(f"{self._told.get(name)}/") for name in names):
+            return 0
+        depth = split_depth(names)
+        if depth is None or {name.split("/")[depth] for name in names}.issubset(self.options.classes or ()):
+            return None
+        return depth
 
     def divided(self, names: Sequence[str]) -> Division:
         """Return the splits, unless folders named like splits are classes."""
-        if self.options.split is None and folders_are_splits(names) and not self._by_folder:
+        if self.options.split is None and split_depth(names) is not None and self._split_depth is None:
             return Division(["train"] * len(names), [])
         return super().divided(names)
+
+    def notes(self) -> Sequence[str]:
+        """Return what the splits rest on, and where one folder that all images are in became their class."""
+        deeper = any(file.name.count("/") > 1 for file in self.files)
+        if self._split_depth is not None or len(self._classes) != 1 or not deeper or self.options.classes:
+            return super().notes()
+        note = (
+            f"all images are in the folder {self._classes[0]!r}, which became their only class: convert that "
+            "folder if those in it are the classes"
+        )
+        return [*super().notes(), note]
 
     def pieces(self) -> list[Piece]:
         """Return the images, one by one, split after split as their names are."""

@@ -20,11 +20,11 @@ from shardio.convert._registry import Registry
 from shardio.convert._source import ForeignSource, SourceOptions
 from shardio.convert._text import JsonLines, TextFiles
 from shardio.convert._tfds import AdoptedTfds, TfdsDataset
-from shardio.convert._tfrecord import AdoptedObjects, ShardioDataset, TfRecords
+from shardio.convert._tfrecord import AdoptedObjects, AdoptedText, ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import WebDataset
 from shardio.errors import FormatError
-from shardio.sources import FoundFile, Listing, find_other, find_tfds
+from shardio.sources import FoundFile, Listing, find_other, find_tfds, is_nameless, kind_of_bytes
 
 _SOURCES: dict[str, type[ForeignSource]] = {
     "images": ImageFolder,
@@ -52,10 +52,11 @@ def source_kinds() -> tuple[str, ...]:
     return REGISTRY.kinds()
 
 
-# By which endings a kind is told. An `.idx` may be of anything, and tables and text may be data or lists.
-_TFRECORDS = (".tfrecord", ".tfrecords", ".tfrec", ".tfrecord.gz", ".tfrecord.zst", ".tfrecords.gz")
-_TOLD: dict[str, tuple[str, ...]] = {"arrow": (), "megatron": (), "list": (".lst",), "tfrecord": _TFRECORDS}
-_ENDINGS = {kind: _TOLD.get(kind, getattr(source, "endings", ())) for kind, source in _SOURCES.items()}
+# Kinds that the name of a file tells. An `.idx` may be of anything, and tables and text may be data or lists.
+_BY_NAME: dict[str, type[FileSource]] = {
+    "images": ImageFolder, "csv": CsvTables, "tsv": TsvTables, "jsonl": JsonLines, "text": TextFiles,
+    "parquet": ArrowFiles, "webdataset": WebDataset, "tfrecord": TfRecords,
+}  # fmt: skip
 
 
 def open_source(place: Any, kind: str | None, options: SourceOptions) -> ForeignSource:
@@ -90,6 +91,8 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
     source: ForeignSource = REGISTRY.get(kind)(place, options)
     if isinstance(source, ShardioDataset) and source.holds_objects:
         return AdoptedObjects(place, options)
+    if isinstance(source, ShardioDataset) and source.holds_text:
+        return AdoptedText(place, options)
     if isinstance(source, ShardioDataset) and not told:
         # A kind that was given means the payloads as they are.
         return AdoptedTfds.from_dataset(source) or source
@@ -120,12 +123,7 @@ def _of_names(place: Any, options: SourceOptions) -> str:
         raise FormatError("the name is not UTF-8 text", url=unnamed[0], advice="rename it")
     if any("_shardio/manifests/" in file.key for file in found):
         return "shardio"
-    found = [
-        file
-        for listing in listings
-        for file in listing.files
-        if listing.kind == "file" or not (file.is_clutter or file.is_shardio)
-    ]
+    found = [file for listing in listings for file in listing.data]
     names = {file.key.rpartition("/")[2] for file in found}
     if "dataset_info.json" in names and any(find_tfds(each, options.storage_options) for each in listings):
         return "tfds"
@@ -165,6 +163,11 @@ def _of_names(place: Any, options: SourceOptions) -> str:
 
 def _of_others(listings: Sequence[Listing], options: SourceOptions) -> str | None:
     """Return the kind of source that a file is by its first bytes, or say what it is."""
+    nameless = next((file for listing in listings for file in listing.data if is_nameless(file.key)), None)
+    if nameless is not None:
+        kind = kind_of_bytes(nameless.root, nameless.key, options.storage_options)
+        if kind is not None:
+            return kind
     for listing in listings:
         found = find_other(listing, options.storage_options)
         if found is None:
@@ -189,10 +192,6 @@ def _of_tables(files: Sequence[FoundFile], kind: str, options: SourceOptions) ->
 
 
 def _by_ending(key: str) -> str | None:
-    name = key.lower()
-    if ".tfrecord" in name and name.endswith((".shardidx", ".index", ".idx")):
-        return None
-    for kind, endings in _ENDINGS.items():
-        if name.endswith(endings) or (kind == "tfrecord" and ".tfrecord-" in name):
-            return kind
-    return None
+    if key.lower().endswith(".lst"):
+        return "list"
+    return next((kind for kind, source in _BY_NAME.items() if source.fits(key)), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +18,11 @@ from typing import Any, ClassVar
 from shardio.convert._files import FileSource, read_whole
 from shardio.convert._images import IMAGE_ENDINGS, image_trouble, label_of
 from shardio.convert._source import Piece, Sample, Unreadable
+from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, NotFoundError, ShardioError, StorageError
 from shardio.metadata import Feature
-from shardio.sources import Listing
+from shardio.sources import Listing, SplitUrl
+from shardio.storage import followed
 
 LIST_ENDINGS = (".csv", ".tsv", ".lst", ".txt")
 
@@ -41,7 +44,11 @@ class ListSource(FileSource):
         key = self.files[0].key if self.files else ""
         told = self.options.fn is None and key.lower().endswith((".csv", ".tsv"))
         note = 'each row names an image, so this is a list of images: kind="csv" makes a table of the columns'
-        return [*super().notes(), *([note.replace("csv", key[-3:].lower())] if told else ())]
+        notes = [*super().notes(), *([note.replace("csv", key[-3:].lower())] if told else ())]
+        if self._elsewhere:
+            count = plural(len(self._elsewhere), "row")
+            notes.append(f"{count} left out, which name files of other places: {self._elsewhere[0]}")
+        return notes
 
     def __getstate__(self) -> dict[str, Any]:
         # The items travel with the pieces that hold them.
@@ -68,18 +75,49 @@ class ListSource(FileSource):
         return file.root, file.key, [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
 
     @cached_property
+    def _kept(self) -> tuple[list[tuple[int, Any]], list[str]]:
+        """The items by number, and what is wrong with those of a list that name files of other places."""
+        items = list(enumerate(self._items[2]))
+        if self._is_given or self.options.fn is not None:
+            return items, []
+        kept, elsewhere = [], []
+        for number, item in items:
+            path, _, _ = _parts(item)
+            try:
+                if path:
+                    self._place_of(str(path), self._items[0])
+            except ValueError as error:
+                elsewhere.append(str(error))
+            else:
+                kept.append((number, item))
+        if elsewhere and not kept:
+            raise NotFoundError(
+                "no row names a file that may be read", url=str(self.place), found=elsewhere[0]
+            )
+        return kept, elsewhere
+
+    @property
+    def _elsewhere(self) -> list[str]:
+        return self._kept[1]
+
+    def ignored(self) -> Sequence[str]:
+        """Return files of other kinds, and rows that name files of other places."""
+        return [*super().ignored(), *self._elsewhere]
+
+    @cached_property
     def _labels(self) -> tuple[str, ...] | None:
         """Names of classes, where labels are words and not numbers."""
         if self.options.fn is not None:
             return None
         if self.options.classes is not None:
             return self.options.classes
-        labels = {label for _, label, _ in map(_parts, self._items[2]) if label}
+        labels = {label for _, label, _ in (_parts(item) for _, item in self._kept[0]) if label}
         return None if all(map(_is_integer, labels)) else tuple(sorted(labels))
 
     def pieces(self) -> list[Piece]:
         """Return runs of items."""
-        root, key, items = self._items
+        root, key, _ = self._items
+        items = self._kept[0]
         # Of a file that no pattern of a split matches, nothing is left.
         split = "train" if self._is_given else next((split for _, split in self.split_files()), None)
         if split is None:
@@ -93,7 +131,7 @@ class ListSource(FileSource):
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield what the items become."""
-        for number, item in enumerate(piece.extra, piece.start):
+        for number, item in piece.extra:
             where = f"{piece.url} item {number}" if piece.root else f"item {number}"
             if self.options.fn is None:
                 yield self._load(item, where, piece.root)
@@ -132,14 +170,11 @@ class ListSource(FileSource):
         numbers = None if self._labels is None else {name: number for number, name in enumerate(self._labels)}
         if numbers is not None and label not in numbers:
             return BadRecord(where, f"there is no class {label!r}")
-        whole = (
-            path
-            if "://" in path or path.startswith("/")
-            else f"{self.options.root or list_root or '.'}/{path}"
-        )
-        root, _, key = whole.rpartition("/")
         try:
-            data = read_whole(root or "/", key, self.options.storage_options)
+            root, key, options = self._place_of(str(path), list_root)
+            data = read_whole(root, key, options)
+        except ValueError as error:
+            return BadRecord(where, str(error))
         except NotFoundError:
             return BadRecord(where, f"there is no file {path}")
         except ShardioError as error:
@@ -151,6 +186,47 @@ class ListSource(FileSource):
             return BadRecord(where, f"{path}: {trouble}")
         value = {"image": data, "label": int(label) if numbers is None else numbers[label], "path": path}
         return Sample(where, value | {name: text or None for name, text in others.items()})
+
+    def _place_of(self, path: str, list_root: str) -> tuple[str, str, Mapping[str, Any] | None]:
+        """Return root and key of what an item names, and the storage options for it.
+
+        Rows of a list may come from anybody: they name files below the list's folder, the caller's root and
+        `allow_roots`, and options go to the place that they were given for.
+
+        Raises:
+            ValueError: the file is elsewhere.
+        """
+        base = SplitUrl.parse(self.options.root or list_root or ".")
+        absolute = "://" in path or path.startswith(("/", "~"))
+        if not {"..", "."}.isdisjoint(urllib.parse.unquote(path).split("/")):
+            if absolute or base.scheme:
+                raise ValueError(f"{path} holds '..' or '.', which a list may not name")
+            path, absolute = f"{base.url}/{path}", True
+        place = SplitUrl.parse(path) if absolute else base.join_key(path)
+        given = self.options.storage_options
+        source = SplitUrl.parse(list_root) if list_root else None
+        for root, options in (self.options.allow_roots or {}).items():
+            if _is_below(place, SplitUrl.parse(root)):
+                return place.folder.url, place.parts[-1], dict(options) or None
+        if source is None:
+            # The caller wrote the items, and gave the options for them.
+            return place.folder.url, place.parts[-1], given if place.scheme else None
+        roots = [source, *([base] if self.options.root else [])]
+        if not any(_is_below(place, root) for root in roots):
+            shown = f"{place.scheme}{'/'.join(place.parts[:1])}" if place.scheme else place.folder.url
+            raise ValueError(
+                f"{path} is not below the list's folder, {source.url}: allow_roots={{{shown!r}: {{}}}} "
+                f"(--allow-root {shown}) takes files from there, with options of its own"
+            )
+        own = not source.scheme or (place.scheme, place.parts[:1]) == (source.scheme, source.parts[:1])
+        return place.folder.url, place.parts[-1], given if own and place.scheme else None
+
+
+def _is_below(place: SplitUrl, root: SplitUrl) -> bool:
+    """Tell whether a file is below a folder, also where symbolic links lead."""
+    if place.below(root) is None:
+        return False
+    return bool(place.scheme) or f"{followed(place.url)}/".startswith(f"{followed(root.url).rstrip('/')}/")
 
 
 def _rows(text: str, url: str, *, tabs: bool) -> list[dict[str, str]]:

@@ -173,39 +173,89 @@ class MdsFolder(FileSource):
         """Tell whether there is an index of MDS."""
         return any(_is_mds_index(read(url)) for url in urls if url.endswith("/index.json"))
 
-    def fits(self, key: str) -> bool:
+    @classmethod
+    def fits(cls, key: str) -> bool:
         """Take all files: the index names those that are shards."""
         return bool(key)
 
     def ignored(self) -> Sequence[str]:
         """Return files that are neither index nor shard."""
         used = {(piece.root, piece.key) for piece in self.pieces()}
-        used |= {(root, key) for root, key, _ in self._indexes}
-        return [*super().ignored(), *(file.name for file in self.files if (file.root, file.key) not in used)]
+        others = [file for file in self.files if file.key.rpartition("/")[2] != "index.json"]
+        return [*super().ignored(), *(file.name for file in others if (file.root, file.key) not in used)]
 
     @property
     def heads(self) -> list[File]:
-        """The indexes."""
-        return [file for file in self.files if file.key.rpartition("/")[2] == "index.json"]
+        """The indexes whose shards count."""
+        return [file for file, _ in self._indexes]
 
     @cached_property
-    def _indexes(self) -> list[tuple[str, str, dict[str, Any]]]:
-        """(root, key of the index, its content) of each folder."""
-        found = []
-        for file in self.heads:
-            data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=64 << 20)
-            if not _is_mds_index(data):
-                raise FormatError("this index.json is not one of MDS", url=file.url)
-            found.append((file.root, file.key, json.loads(data)))
+    def _indexes(self) -> list[tuple[File, dict[str, Any]]]:
+        """The indexes with their contents, without a merged one: each shard is named once.
+
+        Parallel writers leave an index in each folder, and `merge_index` makes one of all above them.
+        """
+        found: dict[str, tuple[File, dict[str, Any]]] = {}
+        for file in self.files:
+            if file.key.rpartition("/")[2] == "index.json":
+                data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=64 << 20)
+                if not _is_mds_index(data):
+                    raise FormatError("this index.json is not one of MDS", url=file.url)
+                found[file.url] = file, json.loads(data)
         if not found:
             raise FormatError("there is no index.json here", url=str(self.place))
-        return found
+        names = {url: _shard_urls(url, index) for url, (_, index) in found.items()}
+        for url in sorted(found, key=len):
+            folder = url.removesuffix("index.json")
+            below = {other: names[other] for other in found if other != url and other.startswith(folder)}
+            inner: set[str] = set().union(*below.values())
+            if not names[url] & inner:
+                continue
+            if unnamed := sorted(inner - names[url]):
+                raise FormatError(
+                    "a merged index.json does not name shards that indexes below it name",
+                    url=url,
+                    found=unnamed[0],
+                    advice="merge the indexes again, or convert the folders one by one",
+                )
+            if names[url] <= inner:
+                del found[url]
+            else:
+                for other in below:
+                    found.pop(other, None)
+        return list(found.values())
+
+    def bad_records(self) -> Sequence[BadRecord]:
+        """Return names that are not text, and shards that are not there, as in a cache."""
+        there = {(file.root, file.key) for file in self.files}
+        advice = "convert the folder that the cache was filled from"
+        return [
+            *super().bad_records(),
+            *(
+                BadRecord(piece.url, "index.json names this shard, and it is not there", advice)
+                for piece in self._named
+                if self._lists_all and (piece.root, piece.key) not in there
+            ),
+        ]
 
     def pieces(self) -> list[Piece]:
-        """Return the shards."""
+        """Return the shards that are there."""
+        there = {(file.root, file.key) for file in self.files}
+        return [piece for piece in self._named if not self._lists_all or (piece.root, piece.key) in there]
+
+    @property
+    def _lists_all(self) -> bool:
+        """Whether files that were found are all that there are: an index may have been named alone."""
+        return all(listing.kind == "folder" for listing in self._listings)
+
+    @cached_property
+    def _named(self) -> list[Piece]:
+        """The shards that the indexes name."""
         splits = {(file.root, file.key): split for file, split in self.split_files()}
         found = []
-        for root, index_key, index in self._indexes:
+        there = {(file.root, file.key): file.size for file in self.files}
+        for head, index in self._indexes:
+            root, index_key = head.root, head.key
             if (root, index_key) not in splits:
                 continue
             folder = index_key.rpartition("/")[0]
@@ -229,7 +279,14 @@ class MdsFolder(FileSource):
                         found=numbers,
                     )
                 naming.check_foreign_key(name, what="the name of an MDS shard")
-                found.append(Piece(root, name, splits[root, index_key], size, extra=shard))
+                form = shard
+                if (root, name) not in there and shard.get("compression"):
+                    # The library's cache keeps shards decompressed.
+                    raw = folder + "/" * bool(folder) + shard["raw_data"]["basename"]
+                    if (root, raw) in there:
+                        naming.check_foreign_key(raw, what="the name of an MDS shard")
+                        name, size, form = raw, there[root, raw], {**shard, "compression": None}
+                found.append(Piece(root, name, splits[root, index_key], size, extra=form))
         return found
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
@@ -270,6 +327,15 @@ class MdsFolder(FileSource):
                 yield Sample(where, _sample(data[offsets[number] : offsets[number + 1]], columns))
             except (ValueError, IndexError, KeyError, RecursionError) as error:
                 yield BadRecord(where, f"the sample is damaged: {error}")
+
+
+def _shard_urls(url: str, index: Mapping[str, Any]) -> set[str]:
+    """Return the URLs of the shards that an index names, as they are before compression."""
+    folder = url.removesuffix("index.json")
+    try:
+        return {folder + shard["raw_data"]["basename"] for shard in index["shards"]}
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"index.json does not describe a shard ({error!r})", url=url) from None
 
 
 def _columns(shard: Mapping[str, Any]) -> list[_MdsColumn]:

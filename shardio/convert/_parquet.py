@@ -32,6 +32,7 @@ from shardio.format import parse_json
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note, TaskItems, items_digest
 from shardio.reader import HF_METADATA, hf_feature, hf_json, without_names
+from shardio.sources import FoundFile
 from shardio.storage import connect
 
 # A field's metadata: the short string of the feature that was exported as this column, and its classes.
@@ -627,6 +628,10 @@ class ArrowFiles(_ArrowRows, FileSource):
 
     kind: ClassVar[str] = "parquet"
     endings: ClassVar[tuple[str, ...]] = PARQUET_ENDINGS + ARROW_ENDINGS
+
+    def _kind_of_bytes(self, file: FoundFile) -> str | None:
+        kind = super()._kind_of_bytes(file)
+        return self.kind if kind == "arrow" else kind
 
     @cached_property
     def _heads(self) -> list[_Head | BadRecord]:

@@ -130,6 +130,7 @@ class SourceOptions:
         split: name of the one split, or patterns of names by split; None for those that the source tells.
         allow_roots: places of adopted shards that a source which is a dataset may read, with their options.
         partitions: "hive" where folders `key=value` give features; None where they do not.
+        follow_links: symbolic links may lead out of a folder that was named.
     """
 
     storage_options: Mapping[str, Any] | None = None
@@ -140,6 +141,7 @@ class SourceOptions:
     split: str | Mapping[str, str] | None = None
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None
     partitions: str | None = None
+    follow_links: bool = False
 
 
 class ForeignSource(ABC):

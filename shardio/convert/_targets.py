@@ -54,7 +54,7 @@ from shardio.errors import CommitConflictError, SchemaError, StorageError, Unsaf
 from shardio.format import MAX_JSON_DEPTH, sample_name
 from shardio.metadata import Feature, Schema, image_type, naming
 from shardio.reader import DatasetReader
-from shardio.sources import is_clutter
+from shardio.sources import is_data
 from shardio.storage import Store, connect, holds
 from shardio.writer import AtomicWriter, catalog_to_write
 
@@ -900,7 +900,7 @@ class ImageFolderWriter(TargetWriter):
                 raise SchemaError(f"feature {name!r} is not an image of known format", found=repr(data[:16]))
             path = f"{folder}/" * (folder is not None) + f"{self.number:09d}{ending}"
         path = self.output.check(str(path))
-        if not path.lower().endswith(IMAGE_ENDINGS) or is_clutter(path):
+        if not path.lower().endswith(IMAGE_ENDINGS) or not is_data(path):
             what = "feature 'path' names a file that readers of image folders pass over"
             raise SchemaError(what, expected=" ".join(IMAGE_ENDINGS), found=path)
         parts = path.split("/")[:-1]

@@ -19,9 +19,9 @@ from shardio.convert._source import Piece, Sample
 from shardio.errors import BadRecord, FormatError
 from shardio.format import DEFAULT_LIMITS, UTF8_BOM, is_blank_line, parse_json, restored_object, wide_encoding
 from shardio.metadata import Feature
+from shardio.sources import format_of_name, without_compression
 from shardio.storage import DataFile, connect
 
-JSON_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".ndjson.gz", ".ndjson.zst")
 TEXT_ENDINGS = (".txt", ".text", ".md", ".rst")
 
 
@@ -30,13 +30,17 @@ class JsonLines(FileSource):
     """One or more files of JSON lines."""
 
     kind: ClassVar[str] = "jsonl"
-    endings: ClassVar[tuple[str, ...]] = JSON_ENDINGS
+
+    @classmethod
+    def fits(cls, key: str) -> bool:
+        """Tell whether a name is that of JSON lines."""
+        return format_of_name(key) == "jsonl"
 
     def pieces(self) -> list[Piece]:
         """Return runs of 8 MiB; of compressed files the whole."""
         runs = []
         for file, split in self.split_files():
-            compressed = file.key.lower().endswith((".gz", ".zst"))
+            compressed = without_compression(file.key) != file.key.rpartition("/")[2]
             for start in range(0, file.size, max(1, file.size) if compressed else RUN_BYTES):
                 stop = file.size if compressed else min(start + RUN_BYTES, file.size)
                 runs.append(Piece(file.root, file.key, split, stop - start, start, stop, compressed))

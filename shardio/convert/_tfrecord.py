@@ -17,10 +17,11 @@ import numpy as np
 from shardio.convert._files import READ_ONCE, FileSource
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable
 from shardio.errors import BadRecord, FormatError, ShardioError, StorageError
+from shardio.format import Framing
 from shardio.metadata import Feature, Schema
-from shardio.reader import DatasetReader, ReadOptions, SequentialShard, open as open_dataset
+from shardio.reader import TEXT_METADATA, DatasetReader, ReadOptions, SequentialShard, open as open_dataset
+from shardio.sources import format_of_name
 
-_SIDECARS = (".index", ".idx", ".shardidx", ".json", ".txt", ".md")
 _RUN = 16 << 20
 
 
@@ -31,9 +32,10 @@ class TfRecords(FileSource):
     kind: ClassVar[str] = "tfrecord"
     payloads: ClassVar[bool] = True
 
-    def fits(self, key: str) -> bool:
-        """Tell whether a file is not one of those that usually are beside records, whose names vary."""
-        return not key.lower().endswith(_SIDECARS)
+    @classmethod
+    def fits(cls, key: str) -> bool:
+        """Tell whether a name is that of TFRecord."""
+        return format_of_name(key) == "tfrecord"
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the payloads of a file; both checksums of every record are compared."""
@@ -74,6 +76,12 @@ class ShardioDataset(ForeignSource):
     def holds_objects(self) -> bool:
         """Whether its bytes are not payloads: see `AdoptedObjects`."""
         return self._reader.source.holds_objects
+
+    @property
+    def holds_text(self) -> bool:
+        """Whether its records are lines of adopted text, and it has no schema."""
+        framings = set(self._reader.source.table.framing.tolist())
+        return self._reader.schema is None and framings == {int(Framing.LINES)}
 
     def __getstate__(self) -> dict[str, Any]:
         # Every worker reads the version that this process found.
@@ -127,6 +135,15 @@ class AdoptedObjects(ShardioDataset):
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the features of its schema; without one they are inferred from values."""
         return dict(self.schema or {})
+
+
+@dataclass(frozen=True)
+class AdoptedText(ShardioDataset):
+    """A dataset of adopted lines without a schema, whose records are text: they stay text."""
+
+    def metadata(self) -> dict[str, Any]:
+        """Return its free metadata, and that records are text."""
+        return {**super().metadata(), **TEXT_METADATA}
 
 
 def _looked_up(reader: DatasetReader, rows: Any) -> list[Any]:

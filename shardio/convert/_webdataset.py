@@ -35,9 +35,9 @@ from shardio.format import (
 )
 from shardio.metadata import Feature, Schema, image_type
 from shardio.parallel import Note
+from shardio.sources import format_of_name
 from shardio.storage import connect
 
-TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 INTEGER_ENDINGS = {"cls", "cls2", "id", "index", "count", "inx"}
 _TEXTS = {"txt", "text", "transcript"}
 
@@ -53,7 +53,11 @@ class WebDataset(FileSource):
     """Tar files in the layout of WebDataset."""
 
     kind: ClassVar[str] = "webdataset"
-    endings: ClassVar[tuple[str, ...]] = TAR_ENDINGS
+
+    @classmethod
+    def fits(cls, key: str) -> bool:
+        """Tell whether a name is that of a tar file."""
+        return format_of_name(key) == "tar"
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the samples of a tar file, one after another, in constant memory but for the keys seen."""

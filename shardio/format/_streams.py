@@ -81,6 +81,13 @@ def decode_stream(
     for swallow in _swallows(pieces):
         piece = swallow
         while piece:
+            if decoder is None and offset and compression is Compression.GZIP:
+                # Zeros behind a member are padding, as gzip and Python's gzip take them.
+                size = len(piece)
+                piece = piece.lstrip(b"\0")
+                offset += size - len(piece)
+                if not piece:
+                    break
             if decoder is None:
                 decoder, begin, head = _new_decoder(compression, limits), offset, b""
             head += piece[: ZSTD_HEAD - len(head)]

@@ -41,7 +41,7 @@ from shardio.reader._find import (
     read_part as read_part,
     shards_of_run as shards_of_run,
 )
-from shardio.reader._foreign import value_codec as value_codec
+from shardio.reader._foreign import TEXT_METADATA as TEXT_METADATA, value_codec as value_codec
 from shardio.reader._huggingface import (
     HF_METADATA as HF_METADATA,
     hf_feature as hf_feature,

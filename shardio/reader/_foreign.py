@@ -21,6 +21,8 @@ from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.format import Framing, parse_json, read_sample, restored_object
 from shardio.metadata import Feature, Schema
 
+# Free metadata of a dataset without a schema whose records are text, as those of adopted lines are.
+TEXT_METADATA = {"shardio.records": "text"}
 _FOREIGN = {int(Framing.LINES), int(Framing.TAR_SAMPLE)}
 
 

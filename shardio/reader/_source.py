@@ -61,6 +61,7 @@ class ShardSource:
         roots: URLs of the data roots of shards, by number; None where no feature is told.
         is_partitioned: folders of adopted shards tell features of their records.
         is_local: all bytes are in local files.
+        metadata: the free metadata of the version.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ShardSource:
         roots: Mapping[int, str] | None = None,
     ) -> None:
         self.url = url
+        self.metadata = {} if version is None else version.manifest.metadata
         self.table = table
         self.options = options
         self.schema = schema
@@ -171,7 +173,7 @@ class ShardSource:
         if options.decode is not False:
             from shardio.reader._foreign import foreign_codec
 
-            framings = set(self.table.framing.tolist())
+            framings = self._value_framings
             if self.schema is None and framings == {int(Framing.LINES)}:
                 self._refuse_features()
             found = foreign_codec(framings, self.schema, features=options.features, images=images)
@@ -184,6 +186,15 @@ class ShardSource:
         from shardio.codecs import record_codec
 
         return record_codec(self.schema, features=options.features, images=images)
+
+    @property
+    def _value_framings(self) -> set[int]:
+        """The framings that say what records are; converted lines of text are read as lines."""
+        from shardio.reader._foreign import TEXT_METADATA
+
+        if self.schema is None and self.metadata.items() >= TEXT_METADATA.items():
+            return {int(Framing.LINES)}
+        return set(self.table.framing.tolist())
 
     def _partitioned_codec(self) -> Any:
         """Return the codec of shards of which folders tell some features."""
@@ -245,7 +256,7 @@ class ShardSource:
     @property
     def values_without_schema(self) -> str:
         """What records are where there is no schema, in a word or two."""
-        kinds = set(self.table.framing.tolist())
+        kinds = self._value_framings
         if self.options.decode is False or len(kinds) != 1:
             return "bytes"
         names = {Framing.TAR_SAMPLE.value: "members of samples", Framing.LINES.value: "text"}

@@ -12,7 +12,7 @@ from shardio.sources._find import (
     find_files as find_files,
     find_governed as find_governed,
     find_links as find_links,
-    is_clutter as is_clutter,
+    left_notes as left_notes,
 )
 from shardio.sources._hive import (
     SPLIT_KEY as SPLIT_KEY,
@@ -24,9 +24,17 @@ from shardio.sources._hive import (
     keys_of_shard as keys_of_shard,
     type_of_key as type_of_key,
 )
+from shardio.sources._lists import SPLITS_FILE as SPLITS_FILE
+from shardio.sources._names import (
+    format_of_name as format_of_name,
+    is_data as is_data,
+    is_nameless as is_nameless,
+    without_compression as without_compression,
+)
 from shardio.sources._others import (
     MEGATRON_MAGIC as MEGATRON_MAGIC,
     find_other as find_other,
+    kind_of_bytes as kind_of_bytes,
     other_kind as other_kind,
 )
 from shardio.sources._splits import (
@@ -34,7 +42,7 @@ from shardio.sources._splits import (
     SplitRules as SplitRules,
     check_sets as check_sets,
     folder_of as folder_of,
-    folders_are_splits as folders_are_splits,
+    split_depth as split_depth,
 )
 from shardio.sources._tfds import (
     TfdsFeature as TfdsFeature,

@@ -10,18 +10,22 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from shardio.errors import NotFoundError, ShardioError, StorageError, UnsafeNameError
+from shardio.display import plural
+from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError, UnsafeNameError
 from shardio.metadata import naming
+from shardio.sources._hive import folder_key
+from shardio.sources._lists import MARKERS, TABLE_MARKERS, FolderList, is_marker, read_card, read_lists
+from shardio.sources._names import is_data
 from shardio.sources._urls import SplitUrl, expand_braces, glob_expression, has_pattern, literal_prefix
-from shardio.storage import DeniedError, ObjectInfo, Store, connect, followed, url_text
+from shardio.storage import DeniedError, ObjectInfo, Store, connect, followed, is_link, url_text
 
 _MOST_HEADS = 8
 _LIST_BYTES = 256 << 20
+_MOST_METADATA = 256 << 20
 _OWN = "_shardio"
-# What systems and other tools leave beside data.
-_CLUTTER = frozenset({"Thumbs.db", "desktop.ini", "_SUCCESS", "_metadata", "_common_metadata"})
 
 
 class FoundFile(NamedTuple):
@@ -54,17 +58,6 @@ class FoundFile(NamedTuple):
         """Whether it belongs to shardio's own bookkeeping: an index, or what is below `_shardio/`."""
         return self.key.endswith(".shardidx") or _OWN in self.key.split("/")
 
-    @property
-    def is_clutter(self) -> bool:
-        """Whether its name below the root is hidden, or one that systems leave beside data."""
-        return is_clutter(self.key)
-
-
-def is_clutter(key: str) -> bool:
-    """Tell whether a key is hidden (`.x`, or below `.x/`) or clutter, as `__MACOSX/` and `_SUCCESS`."""
-    parts = key.split("/")
-    return any(part.startswith(".") or part == "__MACOSX" for part in parts) or parts[-1] in _CLUTTER
-
 
 @dataclass
 class Listing:
@@ -78,6 +71,9 @@ class Listing:
         bad_names: URLs, with escapes, of files that no key can name, see `naming.unsafe_part`.
         error: why there is nothing, or None.
         matches: tells of a key below `root` whether this listing is of it.
+        beside: keys of lists that folders have of their own and that a pattern does not match.
+        lists: what these say, the outermost folder's first.
+        links: URLs of files that symbolic links lead to out of the folder, which are not taken.
     """
 
     url: str
@@ -87,6 +83,29 @@ class Listing:
     bad_names: list[str] = field(default_factory=list)
     error: ShardioError | None = None
     matches: Callable[[str], object] = bool
+    beside: list[str] = field(default_factory=list)
+    lists: list[FolderList] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+
+    @cached_property
+    def data(self) -> list[FoundFile]:
+        """The files that count: those that the lists of their folders name, else by their names."""
+        return [file for file in self.files if self._counts(file)]
+
+    def _counts(self, file: FoundFile) -> bool:
+        if self.kind == "file":
+            return True
+        key = file.key
+        governing = [each for each in self.lists if key.startswith(each.folder) and each.governs(key)]
+        if governing:
+            return all(key in each.files for each in governing)
+        # A pattern that spells a hidden name means it.
+        spelled = self.kind == "pattern" and re.search(r"(?:^|/)[._]", self.url[len(self.root.url) :])
+        return not file.is_shardio and (bool(spelled) or is_data(key))
+
+    def split_of(self, key: str) -> str | None:
+        """Return the split that a list of its folder names for a file, or None."""
+        return next((split for each in self.lists if (split := each.files.get(key)) is not None), None)
 
     def lacks(self, place: SplitUrl) -> bool:
         """Tell whether a file would have been found if it were there."""
@@ -100,12 +119,19 @@ def find_files(
     sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
     storage_options: Mapping[str, Any] | None = None,
+    follow_links: bool = False,
 ) -> list[Listing]:
     """Find the files that names, folders, patterns, braces and `@lists` stand for.
 
     A pattern holds `*`, `?`, `[...]`, or `**` for any number of folders; a name with such characters that
     exists is that file or folder. A folder stands for all files below it. `@names.txt` is a text file of
-    names, folders and patterns, one a line; blank lines and those that begin with `#` are left out.
+    names, folders and patterns, one a line; blank lines and those that begin with `#` are left out. Lines of
+    a list that is not local resolve below its folder, and name nothing of other stores.
+
+    Args:
+        sources: what was typed.
+        storage_options: as in fsspec.
+        follow_links: take also files that symbolic links lead to out of the folder that was named.
 
     Returns:
         One listing for each name, folder and pattern, in the order given; the same file may be in several.
@@ -113,6 +139,7 @@ def find_files(
 
     Raises:
         NotFoundError: a list of names does not exist.
+        FormatError: the list of a folder says that its files cannot be read one by one, see `_lists`.
         StorageError: a store cannot be listed, or did not answer.
         TypeError, ValueError: a URL that makes no sense.
     """
@@ -133,7 +160,66 @@ def find_files(
         found.append(listing)
     for folder, listings in names.items():
         _look_up(folder, listings, storage_options)
+    for listing in found:
+        if listing.kind != "file":
+            if not follow_links:
+                _leave_links(listing)
+            _read_lists(listing, storage_options)
     return found
+
+
+def _leave_links(listing: Listing) -> None:
+    """Take out the local files that symbolic links lead to out of the folder."""
+    if listing.root.scheme:
+        return
+    inside = followed(listing.root.url)
+    # The Hub's cache is made of links to blobs beside the snapshots.
+    cache = re.match(r"(.*/(?:datasets|models|spaces)--[^/]+)/snapshots/[^/]+(?=/|$)", inside)
+    inside = (cache[1] if cache else inside).rstrip("/") + "/"
+    real: dict[str, str] = {}
+    kept: list[FoundFile] = []
+    for file in listing.files:
+        folder, _, name = file.url.rpartition("/")
+        if folder not in real:
+            real[folder] = followed(folder)
+        target = followed(file.url) if is_link(file.url) else f"{real[folder]}/{name}"
+        if target.startswith(inside):
+            kept.append(file)
+        else:
+            listing.links.append(file.url)
+    listing.files = kept
+
+
+def _read_lists(listing: Listing, storage_options: Mapping[str, Any] | None) -> None:
+    """Read the lists that folders of a listing have of their own."""
+    store = _connect(listing.root, storage_options)
+
+    def read(key: str) -> bytes:
+        return store.get(key, max_bytes=_MOST_METADATA)
+
+    keys = [file.key for file in listing.files]
+    markers = [*listing.beside, *filter(is_marker, keys)]
+    listing.lists = read_lists(listing.root.url, keys, markers, read, whole=listing.kind == "folder")
+    above = listing.root
+    while above.parts and folder_key(above.parts[-1]) is not None:
+        above = above.folder
+    if above != listing.root and above.parts:
+        _refuse_part(listing.root, above, storage_options)
+    if listing.kind == "folder" and "README.md" in keys and not listing.lists:
+        card = read_card(listing.root.url, keys, read)
+        listing.lists += [card] if card is not None else []
+
+
+def _refuse_part(part: SplitUrl, table: SplitUrl, storage_options: Mapping[str, Any] | None) -> None:
+    """Refuse a partition, `table/year=2020`, of a table whose list says which files count."""
+    store = _connect(table, storage_options)
+    for marker in TABLE_MARKERS:
+        if any(is_marker(info.key) for info in store.list(marker, linked=True)):
+            raise FormatError(
+                f"this is a partition of a table whose {marker.rstrip('/')} says which files count",
+                url=part.url,
+                advice=f"convert the whole table, {table.url}",
+            )
 
 
 def find_governed(
@@ -166,6 +252,26 @@ def find_governed(
     return governed
 
 
+def left_notes(listing: Listing) -> list[str]:
+    """Return notes on files that are not taken although a caller may think that they are."""
+    notes = []
+    if listing.links:
+        count = plural(len(listing.links), "file")
+        notes.append(
+            f"{count} such as {listing.links[0]}: symbolic links lead out of {listing.root.url}, and are not "
+            "followed; follow_links=True takes them"
+        )
+    for each in listing.lists:
+        governed = [file for file in listing.files if each.governs(file.key) and is_data(file.key)]
+        left = [file for file in governed if file.key.startswith(each.folder) and file.key not in each.files]
+        if left:
+            count = plural(len(left), "file")
+            notes.append(
+                f"{count} such as {left[0].url}: {each.name} does not name them, so they are not taken"
+            )
+    return notes
+
+
 def find_links(files: Iterable[FoundFile], known: Iterable[FoundFile] = ()) -> dict[str, FoundFile]:
     """Return which URLs of local files are other names of one of the others, by symbolic links, and of which.
 
@@ -193,16 +299,34 @@ def find_links(files: Iterable[FoundFile], known: Iterable[FoundFile] = ()) -> d
 def _expanded(urls: Iterable[str], storage_options: Mapping[str, Any] | None) -> Iterator[str]:
     for url in urls:
         if url.startswith("@"):
-            for line in _lines_of(url[1:], storage_options):
-                yield from expand_braces(line)
+            place = SplitUrl.parse(url[1:])
+            for line in _lines_of(place, storage_options):
+                for name in expand_braces(line):
+                    yield _below_list(name, place) if place.scheme else name
         elif _exists(SplitUrl.parse(url), storage_options) if "{" in url else True:
             yield url
         else:
             yield from expand_braces(url)
 
 
-def _lines_of(name: str, storage_options: Mapping[str, Any] | None) -> list[str]:
-    place = SplitUrl.parse(name)
+def _below_list(name: str, place: SplitUrl) -> str:
+    """Return the URL that a line of a remote list names; the options for the list are for its store alone.
+
+    Raises:
+        ValueError: it names a file of this machine, or of another store.
+    """
+    remote = "://" in name
+    named = SplitUrl.parse(name) if remote else place.folder.join(name)
+    outside = (not remote and name.startswith(("/", "~"))) or not {"..", "."}.isdisjoint(named.parts)
+    if outside or named.below(SplitUrl(place.scheme, place.parts[:1])) is None:
+        raise ValueError(
+            f"{place.url} names {name}, which is not in the store of the list: download the list, and give "
+            "it as a local file if that is meant"
+        )
+    return named.url
+
+
+def _lines_of(place: SplitUrl, storage_options: Mapping[str, Any] | None) -> list[str]:
     store = _connect(place.folder, storage_options)
     text = store.get(place.parts[-1], max_bytes=_LIST_BYTES).decode("utf-8-sig")
     return [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
@@ -278,9 +402,16 @@ def _matching(url: str, place: SplitUrl, magic: int, storage_options: Mapping[st
     matches = re.compile(glob_expression(pattern), re.DOTALL).fullmatch
     listing = Listing(url, "pattern", folder, matches=matches)
     store = _connect(folder, storage_options)
-    for info in store.list(literal_prefix(pattern), linked=True):
+    prefix = literal_prefix(pattern)
+    above = prefix[: prefix.rfind("/") + 1]
+    for info in store.list(prefix, linked=True):
         if matches(info.key):
             _add(listing, store, info)
+        elif is_marker(info.key):
+            listing.beside.append(info.key)
+    for marker in MARKERS if prefix != above and listing.files else ():
+        # The prefix holds a part of a name, so lists beside the files were not seen.
+        listing.beside += [info.key for info in store.list(above + marker) if is_marker(info.key)]
     if not listing.files and not listing.bad_names:
         listing.error = NotFoundError(
             "the pattern matches nothing", url=url, advice="check the address; quote it for the shell"

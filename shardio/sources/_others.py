@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from shardio import kernels
+from shardio.errors import FormatError
+from shardio.format import TFRECORD_HEAD, Compression, decode_stream, is_tar_header, sniff_compression
 from shardio.sources._find import FoundFile, Listing
+from shardio.sources._names import is_nameless
 from shardio.storage import connect
 
 MEGATRON_MAGIC = b"MMIDIDX\0\0"
@@ -87,15 +92,42 @@ def find_other(
         StorageError: a file cannot be read.
     """
     endings: dict[str, FoundFile] = {}
-    for file in listing.files:
-        if listing.kind == "file" or not (file.is_clutter or file.is_shardio):
-            name = file.key.rpartition("/")[2]
-            endings.setdefault(name if name == "index.json" else name.rpartition(".")[2], file)
+    for file in listing.data:
+        name = file.key.rpartition("/")[2]
+        ending = "" if is_nameless(name) else name.rpartition(".")[2]
+        endings.setdefault(name if name == "index.json" else ending, file)
     for file in list(endings.values())[:_MOST_FILES]:
         most = _MOST_INDEX if file.key.endswith("index.json") else _HEAD
-        with connect(file.root, storage_options=storage_options).open(file.key) as data:
-            head = bytes(data.read(0, min(most, data.size)))
-        kind = other_kind(file.key, head)
+        kind = other_kind(file.key, _head_of(file.root, file.key, storage_options, most))
         if kind is not None:
             return file, kind
     return None
+
+
+def kind_of_bytes(root: str, key: str, storage_options: Mapping[str, Any] | None) -> str | None:
+    """Return the kind of source that a file without an ending is by its first bytes, or None.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    head = _head_of(root, key, storage_options, _HEAD)
+    compression = sniff_compression(head[:12])
+    plain = head
+    if compression is not Compression.NONE:
+        # The rest of the file is missing here.
+        with contextlib.suppress(FormatError):
+            plain = next(decode_stream([head], compression), b"")
+    if len(plain) >= TFRECORD_HEAD and sniff_compression(plain[:TFRECORD_HEAD]) is Compression.NONE:
+        scan = kernels.scan_frames(plain[:TFRECORD_HEAD], check="crc32c", max_record=1 << 62)
+        if scan.problem is None:
+            return "tfrecord"
+    if is_tar_header(plain[:512]):
+        return "webdataset"
+    kind = other_kind(key, head)
+    return kind.source if kind is not None else None
+
+
+def _head_of(root: str, key: str, storage_options: Mapping[str, Any] | None, most: int) -> bytes:
+    options = storage_options if "://" in root else None
+    with connect(root, storage_options=options).open(key) as data:
+        return bytes(data.read(0, min(most, data.size)))

@@ -19,7 +19,7 @@ import fnmatch
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
@@ -28,6 +28,7 @@ from shardio.display import plural
 from shardio.metadata import naming
 from shardio.sources._find import Listing
 from shardio.sources._hive import folder_key, split_of
+from shardio.sources._names import COMPRESSED
 from shardio.sources._urls import common_folder
 
 DEFAULT_SPLIT = "train"
@@ -37,12 +38,14 @@ WORDS = {"train": "train", "training": "train", "test": "test", "testing": "test
     word: word for words in _SYNONYMS for word in words
 }
 _NUMBERED = re.compile(r"(.+?)-\d{5,}(?:-of-\d{5,})?")
+_DOT_NUMBER = re.compile(r"\.(?=\d{5,}-of-\d{5,})")
 _BETWEEN_WORDS = re.compile(r"[-_ ]+|(?<=[a-z])(?=[A-Z])")
 _NUMBER = re.compile(r"(.*?)[-_ ]?\d+(?:[-_]?of[-_]?\d+)?")
 # TensorFlow Datasets numbers behind the ending.
 _NUMBER_BEHIND = re.compile(r"([^.]+)\.[^.]+-\d{5,}-of-\d{5,}")
+_DATED = re.compile(r"(?:train|val|valid|validation|test|dev|eval)[-_ ]?\d+", re.IGNORECASE)
 _SHOWN = 3
-_OF = re.compile(r"(.*-)(\d{4,9})-of-(\d{4,9})(?!\d)(.*)", re.DOTALL)
+_OF = re.compile(r"(.*[-._])(\d{4,9})-of-(\d{4,9})(?!\d)(.*)", re.DOTALL)
 
 
 class Division(NamedTuple):
@@ -95,7 +98,12 @@ class SplitRules:
                 raise TypeError(f"the pattern of split {name!r} must be text, found {pattern!r:.80}")
 
     def divide(
-        self, names: Sequence[str], *, folder: str = "", existing: Mapping[str, str] | None = None
+        self,
+        names: Sequence[str],
+        *,
+        folder: str = "",
+        existing: Mapping[str, str] | None = None,
+        told: Mapping[str, str] | None = None,
     ) -> Division:
         """Return the split of each file.
 
@@ -103,31 +111,41 @@ class SplitRules:
             names: paths of the files below the folder that they have in common, `/` between components.
             folder: name of that folder, if it was named itself; it counts where no path tells anything.
             existing: the splits of those of the files that are part of a dataset already; they stay there.
+            told: the splits that lists of folders name for files, whatever these are called.
         """
         if isinstance(self.given, str):
             return Division([self.given] * len(names), [])
         if self.given is not None:
             return Division([self._matching(name) for name in names], [])
-        return _by_names(names, folder, existing or {})
+        return _with_told(names, told or {}, lambda rest: _by_names(rest, folder, existing or {}))
 
-    def divide_folders(self, names: Sequence[str], *, folder: str = "") -> Division:
+    def divide_folders(
+        self, names: Sequence[str], *, folder: str = "", told: Mapping[str, str] | None = None
+    ) -> Division:
         """Return the split of each file where a file is a record: by folders alone.
 
         Names of records say what they are of, and folders may be classes: one called `train` is a split only
-        if all folders at the top are named like splits.  A folder `split=train` is one wherever it is.
+        if all folders beside it are named like splits, below those that all files share.  A folder
+        `split=train` is one wherever it is.
         """
         if self.given is not None:
             return self.divide(names)
+        return _with_told(names, told or {}, lambda rest: self._by_folders(rest, folder))
+
+    def _by_folders(self, names: Sequence[str], folder: str) -> Division:
         if _said(folder) or any(_said(part) for name in names for part in name.split("/")[:-1]):
             division = _by_names([_keys_alone(name) for name in names], folder if _said(folder) else "", {})
             pairs = zip(names, division.splits, strict=True)
             return division._replace(silent=[name for name, split in pairs if split is None])
-        if not folders_are_splits(names):
-            tops = sorted({name.partition("/")[0] for name in names if "/" in name})
-            alike = ", ".join(top for top in tops if _exact(top))
+        depth = split_depth(names)
+        if depth is None:
+            alike = ", ".join(
+                sorted({part for name in names for part in name.split("/")[:-1] if _exact(part)})
+            )
             note = f"folders named like splits ({alike}) are classes, as not all folders are named so"
             return Division([DEFAULT_SPLIT] * len(names), [note] if alike else [])
-        return _by_names([f"{name.partition('/')[0]}/" for name in names], "", {})
+        division = _by_names([f"{name.split('/')[depth]}/" for name in names], "", {})
+        return division._replace(silent=[])
 
     def _matching(self, name: str) -> str | None:
         assert not isinstance(self.given, str | None)  # noqa: S101 - for the type checker
@@ -142,12 +160,33 @@ class SplitRules:
         return ", ".join(f"{name}={pattern}" for name, pattern in given.items())
 
 
-def folders_are_splits(names: Collection[str]) -> bool:
-    """Return whether all files are in folders, and all folders at the top are named like splits."""
-    tops = {name.partition("/")[0] for name in names}
-    return (
-        bool(names) and all("/" in name for name in names) and all(_said(top) or _exact(top) for top in tops)
-    )
+def split_depth(names: Collection[str]) -> int | None:
+    """Return how many folders are above those that are splits, where all files share these; None without.
+
+    All folders at that depth are named like splits: `images/train2017/1.jpg` and `images/val2017/2.jpg`.
+    """
+    folders = [name.split("/")[:-1] for name in names]
+    for depth, level in enumerate(zip(*folders, strict=False)):
+        if all(_said(part) or _exact(part) or _DATED.fullmatch(part) for part in set(level)):
+            return depth
+        if len(set(level)) > 1:
+            return None
+    return None
+
+
+def _with_told(
+    names: Sequence[str], told: Mapping[str, str], divide: Callable[[Sequence[str]], Division]
+) -> Division:
+    """Return the splits that lists of folders name, and of the other files those that are found for them."""
+    rest = [name for name in names if name not in told]
+    if not told or len(rest) == len(names):
+        return divide(names)
+    counts = Counter(told[name] for name in names if name in told)
+    shown = ", ".join(f"{split} {plural(number, 'file')}" for split, number in counts.items())
+    found = divide(rest) if rest else Division([], [])
+    others = dict(zip(rest, found.splits, strict=True))
+    splits = [told.get(name) or others[name] for name in names]
+    return Division(splits, [f"splits told by lists of the folders: {shown}", *found.notes], found.silent)
 
 
 def _by_names(names: Sequence[str], folder: str, existing: Mapping[str, str]) -> Division:
@@ -243,6 +282,8 @@ def _word_at_beginning(part: str) -> str | None:
 
 def _numbered(file: str) -> str | None:
     """Return what is before the number in the name of a numbered shard, or None where it is none."""
+    # mC4 has a dot before the number: `c4-de.tfrecord-00000-of-01024`, `c4-train.00000-of-01024.json.gz`.
+    file = _DOT_NUMBER.sub("-", file)
     found = _NUMBER_BEHIND.match(file) or _NUMBERED.fullmatch(file.partition(".")[0])
     return found[1] if found else None
 
@@ -282,17 +323,18 @@ def folder_of(listings: Sequence[Listing]) -> str:
     return common.parts[-1] if common is not None and common.parts and not named else ""
 
 
-def check_sets(names: Iterable[str]) -> list[str]:
+def check_sets(names: Collection[str]) -> list[str]:
     """Return what names such as `train-00001-of-00003` say that is not as it should be, for people.
 
     Files that are missing may come later, or may be left out on purpose: nothing is refused for that.
+    So may a file be beside its compressed copy.
     """
+    notes = _check_copies(names)
     sets: dict[tuple[str, str], dict[str, dict[int, str]]] = {}
     for name in names:
         if found := _OF.fullmatch(name):
             before, number, total, after = found.groups()
             sets.setdefault((before, after), {}).setdefault(total, {})[int(number)] = number
-    notes = []
     for (before, after), by_total in sorted(sets.items()):
         for total, numbers in sorted(by_total.items()):
             first = int(0 not in numbers and int(total) in numbers)
@@ -311,3 +353,17 @@ def check_sets(names: Iterable[str]) -> list[str]:
                 "are now there several times"
             )
     return notes if len(notes) <= _SHOWN else [*notes[:_SHOWN], f"{len(notes) - _SHOWN} more such notes"]
+
+
+def _check_copies(names: Iterable[str]) -> list[str]:
+    """Return a note on files that are there compressed, too: `a.jsonl` and `a.jsonl.gz`."""
+    by_plain: dict[str, list[str]] = {}
+    for name in names:
+        plain = re.sub(r"\.t(gz|zst)$", ".tar", COMPRESSED.sub("", name), flags=re.IGNORECASE)
+        by_plain.setdefault(plain, []).append(name)
+    copies = [sorted(group) for group in by_plain.values() if len(group) > 1]
+    if not copies:
+        return []
+    first, copy, *_ = copies[0]
+    what = f"{plural(len(copies), 'file')} such as {first}: {copy} is beside it and may be its copy"
+    return [f"{what}; if they hold the same records, these are now there several times"]

@@ -16,6 +16,7 @@ from shardio.storage._create import begin_write_back as begin_write_back, make_f
 from shardio.storage._keys import (
     TEMPORARY as TEMPORARY,
     followed as followed,
+    is_link as is_link,
     local_path as local_path,
     url_text as url_text,
 )

@@ -115,6 +115,11 @@ def followed(url: str) -> str:
     return url if "://" in url else os.path.realpath(url)
 
 
+def is_link(url: str) -> bool:
+    """Tell whether a place is a symbolic link on a local path."""
+    return "://" not in url and os.path.islink(url)
+
+
 def local_path(url: str) -> str:
     """Return the absolute path of a local path or `file://` URL; `~` is expanded, links are not followed.
 

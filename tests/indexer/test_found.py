@@ -10,8 +10,8 @@ import pytest
 
 import shardio
 import shardio_indexer
+from shardio.sources import format_of_name
 from shardio.storage import connect
-from shardio_indexer._sniff import format_of_name
 from tests.indexer.shards import main, tar, tfrecord
 from tests.servers import s3
 

@@ -1,0 +1,87 @@
+"""Which names are data, and which format a name tells: the one rule of adoption and conversion.
+
+Spark, Hive, pyarrow and pandas all ignore names that begin with `_` or `.`.  Temporary, partial and backup
+names come from tools that copy or edit files.  TensorBoard's event files are framed as TFRecord.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Endings of temporary, partial, backup and lock files, on files and on folders.
+_TEMPORARY = re.compile(
+    r"~$|\.(?:te?mp|gstmp)(?:[-._]?\w*)?$|^#.*#$|\.(?:bak|backup|old|orig|save|part|partial|filepart|crdownload|"
+    r"download|incomplete|inprogress|lock|lck|sw[nop]|_COPYING_)$",
+    re.IGNORECASE,
+)
+# What systems and network drives leave beside data.
+_CLUTTER = frozenset(
+    {
+        "Thumbs.db", "desktop.ini", "__MACOSX", "@eaDir", "#recycle", "#snapshot", "$RECYCLE.BIN",
+        "System Volume Information", "lost+found",
+    }
+)  # fmt: skip
+_EVENTS = ".tfevents."
+# Names without an ending that describe data and are not data.
+_DESCRIBES = re.compile(
+    r"(?:readme|licen[cs]e|copying|notice|changelog|authors|metadata|makefile|dockerfile|manifest|"
+    r"(?:md5|sha\d+)sums?|checksums?|version)$",
+    re.IGNORECASE,
+)
+
+COMPRESSED = re.compile(r"\.(?:gz|gzip|zst|zstd|zz|zlib|bgz)$", re.IGNORECASE)
+# What writers put behind a name when there are several files: `-00000-of-00002`, `.00001`, `_7`.
+_PART = r"(?:[-._]?\d+(?:-of-\d+)?)?$"
+_FORMATS = (
+    (
+        "tfrecord",
+        re.compile(
+            rf"(?:^|[-._])(?:tfrecords?|tfrec|tfr){_PART}|tfrecord.*-\d+-of-\d+$|\.(?:records?|recordio){_PART}",
+            re.IGNORECASE,
+        ),
+    ),
+    ("tar", re.compile(r"\.tar$|\.tgz$|\.tzst$", re.IGNORECASE)),
+    ("jsonl", re.compile(r"\.(jsonl|ndjson|jsonlines)$", re.IGNORECASE)),
+    ("text", re.compile(r"\.(txt|text|csv|tsv)$", re.IGNORECASE)),
+    ("codewithgpu", re.compile(r"\.data$", re.IGNORECASE)),
+)
+# `.json` alone is one document; C4, Dolma and others call compressed JSON lines `.json.gz`.
+_COMPRESSED_JSON = re.compile(r"\.json$", re.IGNORECASE)
+# What stands where an ending would: a number, as in `data.00001`, `train-00000-of-00002` or `part.0`.
+_ENDING = re.compile(r"\.[^.]*[^.\d][^.]*$")
+_NUMBERED = re.compile(r"-\d+-of-\d+$")
+
+
+def is_data(key: str) -> bool:
+    """Tell whether a key may be data by the names of its folders and file.
+
+    Hidden names (`.x`, `_x`, but not `_key=value`), temporary and backup names, what systems leave beside
+    data, and TensorBoard's event files are not.
+    """
+    return all(map(_is_data_part, key.split("/"))) and _EVENTS not in key.rpartition("/")[2]
+
+
+def _is_data_part(part: str) -> bool:
+    hidden = part.startswith(("_", ".")) and "=" not in part
+    return not (hidden or part in _CLUTTER or _TEMPORARY.search(part))
+
+
+def without_compression(name: str) -> str:
+    """Return the name of a file without the ending of its compression."""
+    return COMPRESSED.sub("", name.rpartition("/")[2])
+
+
+def format_of_name(name: str) -> str | None:
+    """Return the format that a file's name tells, see `shardio_indexer.ScanOptions`, or None."""
+    last = name.rpartition("/")[2]
+    plain = COMPRESSED.sub("", last)
+    if plain != last and _COMPRESSED_JSON.search(plain):
+        return "jsonl"
+    return next((kind for kind, pattern in _FORMATS if pattern.search(plain)), None)
+
+
+def is_nameless(name: str) -> bool:
+    """Tell whether a name tells nothing, as `part-r-00000`: the first bytes have to."""
+    plain = without_compression(name)
+    bare = _ENDING.search(_NUMBERED.sub("", plain)) is None
+    return bare and format_of_name(name) is None and _DESCRIBES.match(plain) is None
