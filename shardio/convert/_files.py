@@ -131,6 +131,7 @@ class FileSource(ForeignSource):
                 found = File(file.root, file.key, file.size, prefix + file.key)
                 files.setdefault(found.url, found)
             ignored.update((file.url, prefix + file.key) for file in others)
+            ignored.update((url, prefix + url[len(listing.root.url) + 1 :]) for url in listing.links)
             for url in listing.bad_names:
                 if listing.kind != "file" and not is_data(url.removeprefix(listing.root.url).lstrip("/")):
                     ignored[url] = url
@@ -150,8 +151,8 @@ class FileSource(ForeignSource):
         nameless = [file for file in listing.data if file not in taken and is_nameless(file.key)]
         if nameless:
             kinds = {file: self._kind_of_bytes(file) for file in nameless}
-            alone = not taken
-            taken |= {file for file, kind in kinds.items() if kind == self.kind or (kind is None and alone)}
+            taken |= {file for file, kind in kinds.items() if kind == self.kind}
+            taken = taken or {file for file, kind in kinds.items() if kind is None}
         left = [file for file in listing.files if file not in taken]
         return [file for file in listing.files if file in taken], left
 

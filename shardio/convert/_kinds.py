@@ -53,6 +53,7 @@ def source_kinds() -> tuple[str, ...]:
 
 
 # Kinds that the name of a file tells. An `.idx` may be of anything, and tables and text may be data or lists.
+_MOST_HEADS = 16
 _BY_NAME: dict[str, type[FileSource]] = {
     "images": ImageFolder, "csv": CsvTables, "tsv": TsvTables, "jsonl": JsonLines, "text": TextFiles,
     "parquet": ArrowFiles, "webdataset": WebDataset, "tfrecord": TfRecords,
@@ -143,9 +144,12 @@ def _of_names(place: Any, options: SourceOptions) -> str:
     # Text, lists and tables often are beside data of other kinds: as notes, labels and licences.
     sets = ({"text", "list", "csv", "tsv"}, {"text"}, set[str]())
     main = next((rest for beside in sets if (rest := [kind for kind in kinds if kind not in beside])), [])
-    other = _of_others(listings, options) if main in ([], ["text"]) else None
-    if other is not None:
-        return other
+    if {*main} <= sets[0]:
+        kind = _of_bytes(listings, options) or (
+            _of_others(listings, options) if main in ([], ["text"]) else None
+        )
+        if kind is not None:
+            return kind
     if main in (["csv"], ["tsv"]):
         return _of_tables([file for file in found if _by_ending(file.key) in main], main[0], options)
     if len(main) == 1:
@@ -161,13 +165,23 @@ def _of_names(place: Any, options: SourceOptions) -> str:
     )
 
 
+def _of_bytes(listings: Sequence[Listing], options: SourceOptions) -> str | None:
+    """Return the kind of source that files are by their first bytes whose names tell nothing, or None.
+
+    Of a folder only names without an ending are looked at; what is named or matched is meant.
+    """
+    for listing in listings:
+        meant = listing.kind != "folder" and not any(_by_ending(file.key) for file in listing.data)
+        silent = [file for file in listing.data if meant or is_nameless(file.key)]
+        for file in silent[:_MOST_HEADS]:
+            kind = kind_of_bytes(file.root, file.key, options.storage_options)
+            if kind is not None:
+                return kind
+    return None
+
+
 def _of_others(listings: Sequence[Listing], options: SourceOptions) -> str | None:
     """Return the kind of source that a file is by its first bytes, or say what it is."""
-    nameless = next((file for listing in listings for file in listing.data if is_nameless(file.key)), None)
-    if nameless is not None:
-        kind = kind_of_bytes(nameless.root, nameless.key, options.storage_options)
-        if kind is not None:
-            return kind
     for listing in listings:
         found = find_other(listing, options.storage_options)
         if found is None:

@@ -27,6 +27,7 @@ from shardio.arguments import need
 from shardio.codecs import arrow_type_of
 from shardio.convert._files import File, FileSource, SeekableFile
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
+from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
 from shardio.format import parse_json
 from shardio.metadata import Feature, Schema
@@ -637,6 +638,8 @@ class ArrowFiles(_ArrowRows, FileSource):
     def _heads(self) -> list[_Head | BadRecord]:
         found: list[_Head | BadRecord] = []
         for file in self.files:
+            if not file.size:
+                continue
             try:
                 found.append(self._head(file))
             except FormatError as error:
@@ -655,15 +658,22 @@ class ArrowFiles(_ArrowRows, FileSource):
                 file.root,
                 file.key,
                 splits[file.url],
-                file.size // len(rows),
+                file.size // max(1, len(rows)),
                 group,
                 group + 1,
                 self._united.casts.get(file.url),
             )
             for file, rows in ((head.file, head.rows) for head in self._readable)
             if file.url in splits
-            for group in range(len(rows))
+            # A file without rows has a schema all the same.
+            for group in range(max(1, len(rows)))
         ]
+
+    def notes(self) -> Sequence[str]:
+        """Return what the columns and the splits rest on, and which files are empty."""
+        empty = [file.url for file in self.files if not file.size]
+        what = [f"{plural(len(empty), 'file')} such as {empty[0]}: empty, so without rows"] if empty else []
+        return [*super().notes(), *what]
 
     def bad_records(self) -> Sequence[BadRecord]:
         """Return names that are not text, and files that are neither Parquet nor Arrow."""
@@ -672,6 +682,8 @@ class ArrowFiles(_ArrowRows, FileSource):
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the rows of a group."""
         with _Opened(piece.root, piece.key, self.options) as opened:
+            if not opened.rows:
+                return
             number = sum(opened.rows[: piece.start])
             missing: Counter[str] = Counter()
             for batch in opened.batches(piece.start):

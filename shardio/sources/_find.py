@@ -165,7 +165,27 @@ def find_files(
             if not follow_links:
                 _leave_links(listing)
             _read_lists(listing, storage_options)
+            _explain_nothing(listing)
     return found
+
+
+def _explain_nothing(listing: Listing) -> None:
+    """Say why a listing with files has nothing that counts."""
+    if listing.links and not listing.files:
+        listing.error = NotFoundError(
+            "all files are behind symbolic links that lead out of the folder",
+            url=listing.root.url,
+            found=listing.links[0],
+            advice="follow_links=True takes them",
+        )
+    elif listing.files and not listing.data and not any(file.is_shardio for file in listing.files):
+        listing.error = NotFoundError(
+            "no file here counts as data",
+            url=listing.root.url,
+            found=f"{plural(len(listing.files), 'file')} such as {listing.files[0].key}",
+            advice="hidden and temporary names are not data, and a folder's own list decides if it has one; "
+            "files that are named themselves are taken",
+        )
 
 
 def _leave_links(listing: Listing) -> None:
@@ -262,7 +282,11 @@ def left_notes(listing: Listing) -> list[str]:
             "followed; follow_links=True takes them"
         )
     for each in listing.lists:
-        governed = [file for file in listing.files if each.governs(file.key) and is_data(file.key)]
+        # Descriptions are beside data everywhere.
+        data = [
+            file for file in listing.files if not file.key.endswith((".json", ".md")) and is_data(file.key)
+        ]
+        governed = [file for file in data if each.governs(file.key)]
         left = [file for file in governed if file.key.startswith(each.folder) and file.key not in each.files]
         if left:
             count = plural(len(left), "file")

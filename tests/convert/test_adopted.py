@@ -224,3 +224,24 @@ def test_samples_without_a_schema_are_no_tfrecords(folder, tmp_path) -> None:
     shardio.export_dataset(folder, tmp_path / "out", kind="tfrecord")
     shardio.convert_dataset(tmp_path / "out", tmp_path / "back", schema={"word.txt": "text"})
     assert plain(shardio.open(tmp_path / "back")) == plain(VALUES)
+
+
+def test_adopted_text_stays_text(tmp_path) -> None:
+    """Its records are str; so are those of the dataset that it is converted to, and of one made of that."""
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "a.txt").write_text("line 1\nzeile \u00fc\n", encoding="utf-8")
+    shardio.adopt(tmp_path / "x" / "a.txt", into=tmp_path / "a")
+    roots = {str(tmp_path / "x"): {}}
+    shardio.convert_dataset(tmp_path / "a", tmp_path / "b", allow_roots=roots)
+    shardio.convert_dataset(tmp_path / "b", tmp_path / "c")
+    for name in ("b", "c"):
+        ds = shardio.open(tmp_path / name)
+        assert list(ds) == ["line 1", "zeile \u00fc"]
+        assert ds[1] == ds.read([1])[0] == "zeile \u00fc"
+        (batch,) = shardio.stream(ds, global_batch=2, seed=0)
+        assert sorted(batch["text"]) == ["line 1", "zeile \u00fc"]
+    # Beside bytes there is no word on which are text.
+    with shardio.DatasetWriter(tmp_path / "bytes") as out:
+        out.write(b"\xff")
+    with pytest.raises(SchemaError, match="are text"):
+        shardio.convert_dataset(tmp_path / "b", tmp_path / "bytes", mode="append")
