@@ -210,7 +210,7 @@ def test_a_delta_table_is_what_its_log_says(tmp_path) -> None:
     (folder / "_delta_log" / f"{0:020}.json").unlink()
     with pytest.raises(FormatError, match="not whole"):
         convert(folder, tmp_path / "torn")
-    rows = [add("b c.parquet"), {"remove": {"path": "a.parquet"}}]
+    rows = [{"add": {"path": "b%20c.parquet", "size": 1}}, {"remove": {"path": "a.parquet"}}]
     pq.write_table(pa.Table.from_pylist(rows), folder / "_delta_log" / f"{1:020}.checkpoint.parquet")
     convert(folder, tmp_path / "checkpoint")
     assert values(tmp_path / "checkpoint") == [1, 3]
