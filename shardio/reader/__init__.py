@@ -45,6 +45,7 @@ from shardio.reader._foreign import TEXT_METADATA as TEXT_METADATA, value_codec 
 from shardio.reader._huggingface import (
     HF_METADATA as HF_METADATA,
     hf_feature as hf_feature,
+    hf_features as hf_features,
     hf_json as hf_json,
     without_names as without_names,
 )

@@ -138,6 +138,14 @@ def to_hf_dataset(records: Any, names: Sequence[str] | None, *, split: str | Non
     return datasets.Dataset(whole, info=info, split=None if split is None else datasets.NamedSplit(split))
 
 
+def hf_features(records: Any) -> Any:
+    """Return the `datasets.Features` of a reader's values, a feature for each of its own."""
+    need("to_hf", "shardio[hf]", "datasets", "pyarrow")
+    import datasets
+
+    return datasets.Features.from_dict({name: hf_feature(each) for name, each in records.features.items()})
+
+
 def _features(
     datasets: Any, kept: Mapping[str, Any], known: Mapping[str, Feature], names: Sequence[str]
 ) -> Any:

@@ -348,8 +348,11 @@ class RecordSequence(Sequence[Any]):
         need("to_pandas", "pandas", "pandas")
         return pandas_frame(self.to_arrow(features, positions=positions))
 
-    def to_hf(self, features: Sequence[str] | None = None) -> Any:
+    def to_hf(self, features: Sequence[str] | None = None, *, streaming: bool = False, **options: Any) -> Any:
         """Return all records as a `datasets.Dataset` of Hugging Face, in memory; see `to_arrow`.
+
+        With `streaming=True` return a `datasets.IterableDataset` in the order of `shardio.stream`, shuffled
+        without a buffer and resumable on any number of processes; see `Stream.to_hf`.
 
         Images become `Image`, numbers with classes `ClassLabel`, arrays of a fixed shape `Array2D` to
         `Array5D`, lists `List`, JSON `Json`. What `convert_dataset` took from `datasets` becomes what it was
@@ -357,6 +360,8 @@ class RecordSequence(Sequence[Any]):
 
         Args:
             features: names of features, or `<feature>_length`; None for the features of the reader.
+            streaming: return an `IterableDataset`, of features only.
+            options: with `streaming=True`, those of `shardio.stream`, such as `seed=` and `shuffle=`.
 
         Raises:
             ValueError, TypeError: there is no such feature, no schema, or a feature is of complex numbers.
@@ -364,6 +369,14 @@ class RecordSequence(Sequence[Any]):
             CorruptBlockError, FormatError, NotFoundError, StorageError: with the address of the record or
                 table.
         """
+        if streaming:
+            import shardio
+
+            records: Any = self if features is None else self.select_columns(features)
+            # By default without scratch: the plan is then the same on all machines of a job.
+            return shardio.stream(records, **{"global_batch": 1, "scratch": False, **options}).to_hf()
+        if options:
+            raise TypeError(f"{next(iter(options))}= is for streaming=True")
         self._refuse_mapped("to_hf")
         kept = getattr(self, "metadata", {}).get(HF_METADATA)
         return to_hf_dataset(self, features, split=getattr(self, "split", None), kept=kept)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.arguments import integer
+from shardio.arguments import integer, need
 from shardio.callers import warn
 from shardio.errors import ResumeError
 from shardio.metadata import ShardTable
@@ -208,6 +208,31 @@ class Stream:
             f"<shardio.Stream {urls}: epoch {self.epoch}, step {self.step} of {self._schedule.stop}, "
             f"batches of {self.global_batch}, rank {self.rank} of {self.world_size}>"
         )
+
+    @property
+    def data(self) -> DatasetReader | Mix:
+        """The dataset or mixture that is streamed."""
+        return self._data
+
+    def to_hf(self) -> Any:
+        """Return the examples as a `datasets.IterableDataset` of Hugging Face, in this stream's order.
+
+        Its `state_dict` resumes exactly on another number of processes, as long as both divide 322,560: all
+        numbers up to 10, powers of two up to 1,024, and many others. Example `i` of the epoch belongs to
+        process `i % world_size` after `datasets.distributed.split_dataset_by_node`, so a step with the same
+        total batch size holds the same examples. `set_epoch` changes the order. Loader workers each have
+        their share of a process's examples and a state of their own.
+
+        Batches are made by the caller, so this stream's batch size, rank and position do not matter.
+
+        Raises:
+            ImportError: datasets is not installed: `pip install "shardio[hf]"`.
+            ValueError: the stream has a `batch_transform` or pads.
+        """
+        need("to_hf", "shardio[hf]", "datasets")
+        from shardio.streaming._huggingface import to_hf_stream
+
+        return to_hf_stream(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle to addresses and a state; a copy is where the next pass of this stream would begin."""
