@@ -13,13 +13,21 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
+from shardio.convert._fields import (
+    BOOLEANS,
+    MISSING,
+    LabelColumn,
+    integers_type,
+    is_integer,
+    is_number,
+    is_real,
+    parse_number,
+)
 from shardio.convert._files import READ_BYTES, RUN_BYTES, DecodedFile, File, FileSource, SeekableFile
 from shardio.convert._source import Piece, Sample, SourceOptions, Unreadable, keep_as
 from shardio.display import plural
@@ -33,21 +41,7 @@ _ROWS = 1000
 # A quote that is never closed reaches to the end of the file: what is read for one field is bounded.
 _LONGEST_LINE = 64 << 20
 _LONGEST_FIELD = 16 << 20
-
-# No leading zeros, which postal codes have, and nothing that would not come back as it was written.
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")
-_NUMBER = re.compile(
-    r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.IGNORECASE
-)
-_BOOLEANS = {"true": True, "false": False}
-_EXACT = 1 << 53  # up to here float64 holds every integer
-# What pandas writes and reads as a missing number.
-_MISSING = frozenset(
-    {
-        "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>",
-        "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
-    }
-)  # fmt: skip
+_MOST_LABELS = 1 << 12  # of more texts in a column they are no names of classes
 
 
 class _TableRow(NamedTuple):
@@ -99,10 +93,11 @@ class _TableLines:
             ) from None
 
 
-def _rows(lines: _TableLines, delimiter: str) -> Iterator[_TableRow]:
+def _rows(lines: _TableLines, delimiter: str, *, quotes: bool) -> Iterator[_TableRow]:
     """Yield the rows, without blank lines; also what is not a row."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     while True:
         line, start = lines.line, lines.start
         try:
@@ -128,7 +123,10 @@ class _Fields:
     def __init__(self) -> None:
         self.missing = False
         self.words = 0
-        self._integer = self._number = self._boolean = True
+        self.quoted = 0
+        self.texts: set[str] | None = set()
+        self.unlike: str | None = None  # the first number that is text as it is written
+        self._integer = self._real = self._boolean = self._number = True
         self._lowest = self._highest = 0
         self._told = False
 
@@ -136,19 +134,26 @@ class _Fields:
         """Take fields of some rows."""
         filled = [text for text in fields if text]
         self.missing = self.missing or len(filled) < len(fields)
+        self.quoted += sum(len(text) > 1 and text[0] == text[-1] == '"' for text in filled)
+        if self.texts is not None:
+            self.texts.update(filled)
+            self.texts = self.texts if len(self.texts) <= _MOST_LABELS else None
         if not (self._integer or self._number or self._boolean):
             return
-        told = [text for each in filled if (text := each.strip()) not in _MISSING]
+        told = [text for each in filled if (text := each.strip()) not in MISSING]
         self.words += len(filled) - len(told)
         self._told = self._told or bool(told)
         if not told:
             return
-        self._integer = self._integer and all(map(_INTEGER.fullmatch, told))
+        self._integer = self._integer and all(map(is_integer, told))
         if self._integer:
             numbers = [int(text) for text in told]
             self._lowest, self._highest = min(self._lowest, *numbers), max(self._highest, *numbers)
-        self._number = self._number and all(map(_is_number, told))
-        self._boolean = self._boolean and all(text.lower() in _BOOLEANS for text in told)
+        self._real = self._real and all(map(is_real, told))
+        self._number = self._number and all(map(is_number, told))
+        self._boolean = self._boolean and all(text.lower() in BOOLEANS for text in told)
+        if self._number and not self._real and self.unlike is None:
+            self.unlike = next((text for text in told if not is_real(text)), None)
 
     @property
     def type(self) -> str:
@@ -157,22 +162,14 @@ class _Fields:
             return "text"
         if self._boolean:
             return "bool"
-        low, high = self._lowest, self._highest
         if self._integer:
-            if low >= -(1 << 63) and high < 1 << 63:
-                return "int64"
-            return "uint64" if not low and high < 1 << 64 else "text"
-        return "float64" if self._number and low >= -_EXACT and high <= _EXACT else "text"
+            return integers_type(self._lowest, self._highest) or "text"
+        return "float64" if self._real else "text"
 
-
-def _is_number(text: str) -> bool:
-    """Tell whether text is a number that float64 holds: exactly, where it is an integer."""
-    if _NUMBER.fullmatch(text) is None:
-        return False
-    number = float(text)
-    if not math.isfinite(number):
-        return "inf" in text.lower()
-    return abs(number) < _EXACT or not text.lstrip("+-").isdecimal()
+    @property
+    def labels(self) -> LabelColumn | None:
+        """What the column holds where it is one of labels; None where it has more texts than classes."""
+        return None if self.texts is None else LabelColumn.from_texts(self.texts)
 
 
 class _Table(NamedTuple):
@@ -211,6 +208,18 @@ class CsvTables(FileSource):
     endings: ClassVar[tuple[str, ...]] = (".csv",)
     compressible: ClassVar[bool] = True
     delimiter: ClassVar[str | None] = None
+    holds_text: ClassVar[bool] = True
+    # Of a file of values between tabs a quote is a character.
+    quotes: ClassVar[bool] = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_labels": self._labels}
+
+    @cached_property
+    def _labels(self) -> dict[str, LabelColumn]:
+        """What columns hold that may be labels, by name."""
+        found = {name: fields.labels for name, fields in self._contents.columns.items()}
+        return {name: labels for name, labels in found.items() if labels is not None}
 
     @cached_property
     def _contents(self) -> _Contents:
@@ -234,6 +243,16 @@ class CsvTables(FileSource):
                     f"column {name!r} is {fields.type}: fields such as NA or null count as missing "
                     f"({fields.words:,})"
                 )
+            if fields.unlike is not None and fields.type == "text":
+                found.notes.append(
+                    f"column {name!r} is text: {fields.unlike} would not come back from a number as it is "
+                    f"written; numbers are made with {keep_as(name, 'float64')}"
+                )
+            if fields.quoted and not self.quotes:
+                found.notes.append(
+                    f"column {name!r} has {plural(fields.quoted, 'field')} between quotes, which are part of "
+                    'the text in TSV; kind="csv" takes them for quotes'
+                )
         return found
 
     def _take(self, file: File, found: _Contents) -> None:
@@ -241,7 +260,7 @@ class CsvTables(FileSource):
         with _opened(file.root, file.key, self.options) as stream:
             lines = _TableLines(stream, file.url)
             delimiter = self.delimiter or _delimiter_of(stream)
-            rows = _rows(lines, delimiter)
+            rows = _rows(lines, delimiter, quotes=self.quotes)
             names, notes = _header(rows, file.url)
             # Without rows there are columns all the same.
             runs = [(lines.start, lines.line)]
@@ -278,7 +297,8 @@ class CsvTables(FileSource):
         """Yield the rows that begin within a run, their fields as text."""
         names, delimiter, line = piece.extra
         with _opened(piece.root, piece.key, self.options, start=piece.start) as stream:
-            for row in _rows(_TableLines(stream, piece.url, line=line, start=piece.start), delimiter):
+            lines = _TableLines(stream, piece.url, line=line, start=piece.start)
+            for row in _rows(lines, delimiter, quotes=self.quotes):
                 if row.start >= piece.stop:
                     return
                 where = f"{piece.url} line {row.line}"
@@ -306,7 +326,9 @@ class CsvTables(FileSource):
             SchemaError: a field is not of the type of its column.
         """
         return {
-            name: text if text is None or name not in schema else _fitted(name, text, schema[name])
+            name: text
+            if text is None or name not in schema
+            else _fitted(name, text, schema[name], self._labels.get(name))
             for name, text in value.items()
         }
 
@@ -326,12 +348,14 @@ class TsvTables(CsvTables):
     kind: ClassVar[str] = "tsv"
     endings: ClassVar[tuple[str, ...]] = (".tsv",)
     delimiter: ClassVar[str | None] = "\t"
+    quotes: ClassVar[bool] = False
 
 
 def first_rows(file: File, options: SourceOptions, *, tabs: bool) -> list[list[str]]:
     """Return the header of a table and its first row, as far as there are such."""
     with _opened(file.root, file.key, options) as stream:
-        rows = _rows(_TableLines(stream, file.url), "\t" if tabs else _delimiter_of(stream))
+        delimiter = "\t" if tabs else _delimiter_of(stream)
+        rows = _rows(_TableLines(stream, file.url), delimiter, quotes=not tabs)
         return [row.fields for row in itertools.islice(rows, 2)]
 
 
@@ -367,7 +391,7 @@ def _header(rows: Iterator[_TableRow], url: str) -> tuple[tuple[str, ...], list[
     if first.trouble is not None:
         raise FormatError(f"the first row cannot be read: {first.trouble}", url=url)
     given = [name.strip() for name in first.fields]
-    if all(not name or _NUMBER.fullmatch(name) for name in given):
+    if all(not name or is_number(name) for name in given):
         raise FormatError(
             "the first row does not name the columns",
             url=url,
@@ -391,39 +415,21 @@ def _add(columns: Sequence[_Fields], rows: Iterable[Sequence[str]]) -> None:
         fields.add(texts)
 
 
-def _fitted(name: str, text: str, feature: Feature) -> Any:
+def _fitted(name: str, text: str, feature: Feature, labels: LabelColumn | None) -> Any:
     """Return a field as a feature's value; text that is a missing number is None."""
-    if feature.kind == "text" or (feature.classes is not None and text in feature.classes):
+    if feature.kind == "text":
         return text
     try:
+        if feature.classes is not None and labels is not None:
+            return labels.fit(text, feature)
         if feature.kind == "bytes":
             return text.encode()
         if feature.kind == "json":
             return parse_json(text.encode())
-        return _number(text.strip(), feature)
+        return parse_number(text, feature)
     except ValueError as error:
         raise SchemaError(
             f"column {name!r} is not {feature.short} here ({error})",
             found=repr(text[:40]),
             advice=f"keep its text with {keep_as(name, 'text')}",
         ) from error
-
-
-def _number(text: str, feature: Feature) -> bool | int | float | None:
-    if feature.kind != "number" or feature.shape:
-        raise ValueError("a field holds one value")
-    if text in _MISSING:
-        return None
-    if feature.type == "bool":
-        if text.lower() not in _BOOLEANS:
-            raise ValueError("not true or false")
-        return _BOOLEANS[text.lower()]
-    if _NUMBER.fullmatch(text) is None and not (text.isascii() and text.lstrip("+-").isdecimal()):
-        raise ValueError("not a number")
-    if feature.type.startswith(("int", "uint")):
-        # pandas writes 1 as 1.0 in a column with missing values.
-        return int(re.sub(r"\.0*$", "", text))
-    number = float(text)
-    if not math.isfinite(number) and "inf" not in text.lower():
-        raise ValueError("it is too large")
-    return number

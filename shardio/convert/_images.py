@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from shardio.codecs import decode_image
+from shardio.convert._fields import LabelColumn, label_of
 from shardio.convert._files import File, FileSource, read_whole
-from shardio.convert._source import Piece, Sample, Unreadable
-from shardio.errors import BadRecord, FormatError
-from shardio.metadata import Feature, image_type
+from shardio.convert._source import Piece, Sample, Unreadable, keep_as
+from shardio.errors import BadRecord, FormatError, SchemaError
+from shardio.metadata import Feature, Schema, image_type
 from shardio.sources import Division, folder_key, split_depth
 
 # What an ending says of the file, for folders and for members of tar files alike.
@@ -82,18 +83,17 @@ class ImageFolder(FileSource):
 
     def pieces(self) -> list[Piece]:
         """Return the images, one by one, split after split as their names are."""
-        numbers = {name: number for number, name in enumerate(self._classes)}
         found = []
         for file, split in self.split_files():
             name = self._class_of(file)
-            extra = (name, numbers.get(name or ""), bool(self._classes), file.name)
+            extra = (name, name in self._classes, bool(self._classes), file.name)
             found.append(Piece(file.root, file.key, split, file.size, extra=extra))
         return found
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the one record of an image."""
-        name, label, labelled, path = piece.extra
-        if labelled and label is None:
+        name, is_class, labelled, path = piece.extra
+        if labelled and not is_class:
             reason = "the image is in no folder of a class" if name is None else f"there is no class {name!r}"
             yield BadRecord(piece.url, f"missing label: {reason}")
             return
@@ -103,7 +103,15 @@ class ImageFolder(FileSource):
             yield BadRecord(piece.url, trouble)
             return
         value = {"image": data, "path": path}
-        yield Sample(piece.url, value | ({"label": label} if labelled else {}))
+        yield Sample(piece.url, value | ({"label": name} if labelled else {}))
+
+    def fit(self, value: Any, schema: Schema) -> Any:
+        """Return a record whose label is that of its class, or where the schema says so, the folder's name.
+
+        Raises:
+            SchemaError: the schema says that labels are numbers, and the name of the folder is none.
+        """
+        return with_label(value, schema, LabelColumn("names", frozenset()))
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types, the image's by the endings of all files, and the classes of the label."""
@@ -115,12 +123,23 @@ class ImageFolder(FileSource):
         return known
 
 
-def label_of(classes: Sequence[str]) -> Feature | Unreadable:
-    """Return the feature of labels of these classes, or why there can be none."""
+def with_label(value: Any, schema: Schema, labels: LabelColumn) -> Any:
+    """Return a record whose label, which is text, is what the schema says that it is.
+
+    Raises:
+        SchemaError: the schema says that it is a number, and it is none.
+    """
+    feature = schema.get("label")
+    if feature is None or value.get("label") is None:
+        return value
     try:
-        return Feature("int64", classes=classes)
+        return {**value, "label": labels.fit(value["label"], feature)}
     except ValueError as error:
-        return Unreadable(f"the classes found cannot be those of a feature: {error}")
+        raise SchemaError(
+            f"the label is not {feature.short} ({error})",
+            found=repr(value["label"][:40]),
+            advice=f"keep its text with {keep_as('label', 'text')}",
+        ) from error
 
 
 def image_trouble(data: bytes, *, check: bool) -> str | None:

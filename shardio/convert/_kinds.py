@@ -122,8 +122,15 @@ def _of_names(place: Any, options: SourceOptions) -> str:
     unnamed = [url for listing in listings for url in listing.bad_names]
     if unnamed and not found:
         raise FormatError("the name is not UTF-8 text", url=unnamed[0], advice="rename it")
-    if any("_shardio/manifests/" in file.key for file in found):
+    if any(file.key.startswith("_shardio/manifests/") for file in found):
         return "shardio"
+    inside = next((file.url for file in found if "/_shardio/manifests/" in file.key), None)
+    if inside is not None:
+        dataset = inside.partition("/_shardio/manifests/")[0]
+        raise ValueError(
+            f"{place}: there is a dataset of shardio within it, {dataset}: convert that, or name the other "
+            "files by a pattern"
+        )
     found = [file for listing in listings for file in listing.data]
     names = {file.key.rpartition("/")[2] for file in found}
     if "dataset_info.json" in names and any(find_tfds(each, options.storage_options) for each in listings):

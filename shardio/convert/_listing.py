@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from shardio.convert._fields import LabelColumn, label_of
 from shardio.convert._files import FileSource, read_whole
-from shardio.convert._images import IMAGE_ENDINGS, image_trouble, label_of
+from shardio.convert._images import IMAGE_ENDINGS, image_trouble, with_label
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, NotFoundError, ShardioError, StorageError
-from shardio.metadata import Feature
+from shardio.metadata import Feature, Schema
 from shardio.sources import Listing, SplitUrl
 from shardio.storage import followed
 
@@ -53,7 +54,8 @@ class ListSource(FileSource):
     def __getstate__(self) -> dict[str, Any]:
         # The items travel with the pieces that hold them.
         place = None if self._is_given else self.place
-        return {"place": place, "options": self.options, "_labels": self._labels}
+        labels = None if self.options.fn is not None else self._labels
+        return {"place": place, "options": self.options, "_labels": labels}
 
     @cached_property
     def _items(self) -> tuple[str, str, list[Any]]:
@@ -105,14 +107,10 @@ class ListSource(FileSource):
         return [*super().ignored(), *self._elsewhere]
 
     @cached_property
-    def _labels(self) -> tuple[str, ...] | None:
-        """Names of classes, where labels are words and not numbers."""
-        if self.options.fn is not None:
-            return None
-        if self.options.classes is not None:
-            return self.options.classes
-        labels = {label for _, label, _ in (_parts(item) for _, item in self._kept[0]) if label}
-        return None if all(map(_is_integer, labels)) else tuple(sorted(labels))
+    def _labels(self) -> LabelColumn:
+        """What the labels are."""
+        labels = LabelColumn.from_texts(label for _, item in self._kept[0] if (label := _parts(item)[1]))
+        return labels if self.options.classes is None else labels._replace(kind="names")
 
     def pieces(self) -> list[Piece]:
         """Return runs of items."""
@@ -158,8 +156,19 @@ class ListSource(FileSource):
         return isinstance(self.place, Sequence) and not isinstance(self.place, str)
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
-        """Return the classes of the label, where labels are words."""
-        return {"label": label_of(self._labels)} if self._labels else {}
+        """Return what the labels are: numbers, or the classes that they name."""
+        if self.options.fn is not None or self._labels.kind == "none":
+            return {}
+        classes = self.options.classes
+        return {"label": self._labels.feature if classes is None else label_of(classes)}
+
+    def fit(self, value: Any, schema: Schema) -> Any:
+        """Return a record with its label as the schema wants it; what a function makes stays as it is.
+
+        Raises:
+            SchemaError: the schema says that labels are numbers, and this is none.
+        """
+        return value if self.options.fn is not None else with_label(value, schema, self._labels)
 
     def _load(self, item: Any, where: str, list_root: str) -> Sample | BadRecord:
         path, label, others = _parts(item)
@@ -167,8 +176,7 @@ class ListSource(FileSource):
             return BadRecord(where, f"missing path in {item!r:.200}")
         if not label:
             return BadRecord(where, f"missing label for {path}")
-        numbers = None if self._labels is None else {name: number for number, name in enumerate(self._labels)}
-        if numbers is not None and label not in numbers:
+        if self.options.classes is not None and label not in self.options.classes:
             return BadRecord(where, f"there is no class {label!r}")
         try:
             root, key, options = self._place_of(str(path), list_root)
@@ -184,7 +192,7 @@ class ListSource(FileSource):
         trouble = image_trouble(data, check=self.options.check_images)
         if trouble is not None:
             return BadRecord(where, f"{path}: {trouble}")
-        value = {"image": data, "label": int(label) if numbers is None else numbers[label], "path": path}
+        value = {"image": data, "label": label, "path": path}
         return Sample(where, value | {name: text or None for name, text in others.items()})
 
     def _place_of(self, path: str, list_root: str) -> tuple[str, str, Mapping[str, Any] | None]:
@@ -231,7 +239,9 @@ def _is_below(place: SplitUrl, root: SplitUrl) -> bool:
 
 def _rows(text: str, url: str, *, tabs: bool) -> list[dict[str, str]]:
     """Return the rows of a CSV file by its header."""
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t" if tabs else ",", strict=True)
+    # A quote is a character between tabs.
+    dialect: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"delimiter": ","}
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True, **dialect)
     names = list(reader.fieldnames or ())
     if len(set(names)) < len(names):
         raise FormatError("the header names a column twice", url=url, found=", ".join(names))
@@ -274,7 +284,3 @@ def names_images(header: Sequence[str], row: Sequence[str]) -> bool:
     value = dict(zip(header, row, strict=False))
     path, label, _ = _parts(value)
     return bool(path) and label is not None and str(path).lower().endswith(IMAGE_ENDINGS)
-
-
-def _is_integer(text: str) -> bool:
-    return text.lstrip("-").isdecimal() and text.isascii()

@@ -260,7 +260,7 @@ def _as_known(source: ForeignSource, name: str, feature: Feature, known: Feature
         return known if feature.shape == known.shape else feature
     if source.trusted:
         takes = _reads(known, feature)
-    elif source.payloads:
+    elif source.payloads or (source.holds_text and not known.shape):
         takes = True
     else:
         takes = known.type in (feature.type, "json", "image") or known.kind == feature.kind == "number"
@@ -333,16 +333,24 @@ def _notes_on(source: ForeignSource, schema: Schema | None, given: Mapping[str, 
     if not isinstance(source, WebDataset):
         return []
     inferred = {name: feature.type for name, feature in (schema or {}).items() if name not in given}
-    return [
-        f"none of the members {name!r} that were looked at is an image: they are kept as bytes, unchecked"
-        for name, kind in inferred.items()
-        if kind == "bytes" and name.rpartition(".")[2] in IMAGE_TYPES
-    ] + [
-        f"the members {name!r} that were looked at are not all integers of 64 bits, written as Python writes "
-        f"them: they are {kind}"
-        for name, kind in inferred.items()
-        if kind in ("bytes", "text") and name.rpartition(".")[2] in INTEGER_ENDINGS
-    ]
+    return (
+        [
+            f"none of the members {name!r} that were looked at is an image: they are kept as bytes, unchecked"
+            for name, kind in inferred.items()
+            if kind == "bytes" and name.rpartition(".")[2] in IMAGE_TYPES
+        ]
+        + [
+            f"none of the members {name!r} that were looked at is JSON: they are kept as bytes, unchecked"
+            for name, kind in inferred.items()
+            if kind == "bytes" and name.rpartition(".")[2] == "json"
+        ]
+        + [
+            f"the members {name!r} that were looked at are not all integers of 64 bits, written as Python "
+            f"writes them: they are {kind}"
+            for name, kind in inferred.items()
+            if kind in ("bytes", "text") and name.rpartition(".")[2] in INTEGER_ENDINGS
+        ]
+    )
 
 
 def infer_from_payloads(kind: str, payloads: Sequence[bytes]) -> tuple[Schema | None, list[str]]:

@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardio.arguments import accepts
+from shardio.convert._fields import label_of, names_classes
 from shardio.convert._files import READ_BYTES, DecodedFile, FileSource
-from shardio.convert._images import IMAGE_TYPES, image_trouble, label_of
+from shardio.convert._images import IMAGE_TYPES, image_trouble
 from shardio.convert._source import Piece, Sample, Unreadable, exact_integer, integer_type, keep_as, misfit
 from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.format import (
@@ -286,8 +287,10 @@ def _decoded(name: str, member: _Member, feature: Feature, *, check: bool) -> An
         text = member.decode()
         if feature.type.startswith("float"):
             return float(text)
-        if feature.classes is not None and text.strip() in feature.classes:
-            return text.strip()
+        # Programs such as echo end the text by a line feed.
+        text = text.strip()
+        if feature.classes is not None and names_classes(text, feature.classes):
+            return text
         return exact_integer(text)
     except ValueError as error:
         raise misfit("member", name, feature, member, error) from error

@@ -39,14 +39,21 @@ def types(convert: Any) -> dict[str, str]:
         (["1", "-2", "0"], "int64", [1, -2, 0]),
         (["1", "", " 3 "], "int64?", [1, None, 3]),
         (["1", "NA", "null"], "int64?", [1, None, None]),
-        (["0.5", "1e3", ".5"], "float64", [0.5, 1000.0, 0.5]),
+        (["0.5", "1e+3", ".5", "2.0"], "float64", [0.5, 1000.0, 0.5, 2.0]),
+        (["1.50e-05", "1.0E3"], "float64", [1.5e-5, 1000.0]),
         (["1", "2.5", "-inf"], "float64", [1.0, 2.5, float("-inf")]),
         (["true", "False", ""], "bool?", [True, False, None]),
         (["x", "", "NA"], "text?", ["x", None, "NA"]),
         (["NA", "NA"], "text", ["NA", "NA"]),
         # What would not come back as it was written is text.
         (["01234", "12345"], "text", ["01234", "12345"]),
-        (["+1", "2"], "float64", [1.0, 2.0]),
+        (["+1", "2"], "text", ["+1", "2"]),
+        (["+4915112345678", "+14155550100"], "text", ["+4915112345678", "+14155550100"]),
+        (["1.10", "1.1"], "text", ["1.10", "1.1"]),
+        (["1E5", "2E3"], "text", ["1E5", "2E3"]),
+        (["12e4", "7"], "text", ["12e4", "7"]),
+        (["-0", "1"], "text", ["-0", "1"]),
+        (["0.1234567890123456789", "1"], "text", ["0.1234567890123456789", "1"]),
         (["18446744073709551615", "0"], "uint64", [2**64 - 1, 0]),
         (["18446744073709551615", "-1"], "text", ["18446744073709551615", "-1"]),
         (["9007199254740993", "0.5"], "text", ["9007199254740993", "0.5"]),
@@ -206,3 +213,92 @@ def test_what_python_wrote_comes_back(tmp_path_factory, rows, delimiter):
                 assert float(text) == value[name]
             else:
                 assert str(int(value[name])) == text.strip()
+
+
+def test_a_quote_between_tabs_is_a_character(convert, tmp_path):
+    rows = [('"I came here.', "0"), ("He was fine.", "1"), ('I saw it."', "1"), ('"The end."', "0")]
+    text = "text\tlabel\n" + "".join(f"{one}\t{two}\n" for one, two in rows)
+    found = convert(table(tmp_path / "train.tsv", text))
+    assert [(value["text"], str(value["label"])) for value in found] == rows
+    assert any("1 field between quotes" in note and 'kind="csv"' in note for note in convert.report.notes)
+    told = convert(table(tmp_path / "told.tsv", 'text\tlabel\n"a\tb"\t0\n'), kind="csv")
+    assert told[0]["text"] == "a\tb"
+
+
+def test_a_caller_who_says_numbers_gets_numbers(convert, tmp_path):
+    path = table(tmp_path / "a.csv", "version,phone\n1.10,+49151\n")
+    keep = 'schema={"version": "float64"}'
+    found = convert(path, schema={"version": "float64", "phone": "int64"})
+    assert (found[0]["version"], found[0]["phone"]) == (1.1, 49151)
+    convert(path)
+    assert any("1.10" in note and keep in note for note in convert.report.notes)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "read"),
+    [
+        ("zip\n01234\n", "zip\n10115\n", ["01234", "10115"]),
+        ("zip\nyes\n", "zip\ntrue\n", ["yes", "true"]),
+        ("id,zip\n1,\n", "id,zip\n2,5\n", [None, "5"]),
+        ("zip\n1.5\n", "zip\n2\n", [1.5, 2.0]),
+        ("zip\n1\n", "zip\n2.0\n", [1, 2]),
+    ],
+)
+def test_an_append_takes_the_types_of_the_dataset(tmp_path, first, second, read):
+    for number, text in enumerate((first, second)):
+        path = table(tmp_path / f"{number}.csv", text)
+        shardio.convert_dataset(path, tmp_path / "ds", mode="append" if number else "create")
+    assert [value["zip"] for value in shardio.open(tmp_path / "ds")] == read
+
+
+def test_an_append_that_does_not_fit_names_the_row(tmp_path):
+    shardio.convert_dataset(table(tmp_path / "a.csv", "n\n1\n"), tmp_path / "ds")
+    with pytest.raises(SchemaError, match="column 'n' is not int64"):
+        shardio.convert_dataset(table(tmp_path / "b.csv", "n\nx\n"), tmp_path / "ds", mode="append")
+    assert len(shardio.open(tmp_path / "ds")) == 1
+
+
+NUMERALS = {"label": shardio.Feature("int64", classes=["1", "10", "2"])}
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["10", "2"], ["10", "2"]),  # all of them are names of classes
+        (["0", "1"], ["1", "10"]),  # not all: they are numbers
+    ],
+)
+@pytest.mark.parametrize("ending", ["csv", "list.csv", "lst"])
+def test_labels_are_names_or_numbers_for_the_whole_column(convert, tmp_path, labels, classes, ending):
+    (tmp_path / "x.jpg").write_bytes(picture(0))
+    header = {"csv": "path,label\n", "list.csv": "path,label\n", "lst": ""}[ending]
+    between = " " if ending == "lst" else ","
+    text = header + "".join(f"x.jpg{between}{label}\n" for label in labels)
+    kind = {"kind": "csv"} if ending == "csv" else {}
+    found = convert(table(tmp_path / f"a.{ending}", text), schema=NUMERALS, **kind)
+    assert [NUMERALS["label"].classes[value["label"]] for value in found] == classes
+
+
+@pytest.mark.parametrize("ending", ["csv", "lst"])
+def test_labels_that_are_real_numbers_stay_so(convert, tmp_path, ending):
+    labels = [9.5, 10.25, 0.5, 3.0]
+    (tmp_path / "x.jpg").write_bytes(picture(0))
+    between, header = (",", "path,label\n") if ending == "csv" else (" ", "")
+    path = table(tmp_path / f"a.{ending}", header + "".join(f"x.jpg{between}{x}\n" for x in labels))
+    for options, short in (({}, "float64"), ({"schema": {"label": "float32"}}, "float32")):
+        found = convert(path, **options)
+        label = convert.report.schema["label"]
+        assert (label.short, label.classes) == (short, None)
+        assert [value["label"] for value in found] == labels
+    assert [v["label"] for v in convert(path, schema={"label": "text"})] == [str(x) for x in labels]
+
+
+def test_a_type_that_is_given_means_the_label_itself(convert, tmp_path):
+    for name in ("1", "10", "2"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        (tmp_path / "images" / name / "x.jpg").write_bytes(picture(0))
+    found = convert(tmp_path / "images")
+    assert convert.report.schema["label"].classes == ("1", "10", "2")
+    assert [value["label"] for value in found] == [0, 1, 2]
+    assert [v["label"] for v in convert(tmp_path / "images", schema={"label": "int64"})] == [1, 10, 2]
+    assert [v["label"] for v in convert(tmp_path / "images", schema={"label": "text"})] == ["1", "10", "2"]
