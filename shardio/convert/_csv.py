@@ -96,8 +96,8 @@ class _TableLines:
 def _rows(lines: _TableLines, delimiter: str, *, quotes: bool) -> Iterator[_TableRow]:
     """Yield the rows, without blank lines; also what is not a row."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
-    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+    dialect: dict[str, Any] = {} if quotes else {"quoting": csv.QUOTE_NONE}
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, **dialect)
     while True:
         line, start = lines.line, lines.start
         try:
@@ -208,7 +208,7 @@ class CsvTables(FileSource):
     endings: ClassVar[tuple[str, ...]] = (".csv",)
     compressible: ClassVar[bool] = True
     delimiter: ClassVar[str | None] = None
-    holds_text: ClassVar[bool] = True
+    fits_text: ClassVar[bool] = True
     # Of a file of values between tabs a quote is a character.
     quotes: ClassVar[bool] = True
 

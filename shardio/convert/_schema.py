@@ -260,7 +260,7 @@ def _as_known(source: ForeignSource, name: str, feature: Feature, known: Feature
         return known if feature.shape == known.shape else feature
     if source.trusted:
         takes = _reads(known, feature)
-    elif source.payloads or (source.holds_text and not known.shape):
+    elif source.payloads or (source.fits_text and not known.shape):
         takes = True
     else:
         takes = known.type in (feature.type, "json", "image") or known.kind == feature.kind == "number"

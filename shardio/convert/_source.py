@@ -153,7 +153,7 @@ class ForeignSource(ABC):
         declared: `known` says the types of all features, so no record is looked at for them.
         trusted: its schema holds for all its payloads, so they are not looked at again.
         in_memory: it is a value of this process, and not sent to others.
-        holds_text: its values are text, which `fit` turns into what the schema says.
+        fits_text: its values are text, which `fit` turns into what the schema says.
         names_classes: its labels are names, which `SourceOptions.classes` numbers; elsewhere that says which
             names its numbers have.
     """
@@ -163,7 +163,7 @@ class ForeignSource(ABC):
     trusted: ClassVar[bool] = False
     declared: ClassVar[bool] = False
     in_memory: ClassVar[bool] = False
-    holds_text: ClassVar[bool] = False
+    fits_text: ClassVar[bool] = False
     names_classes: ClassVar[bool] = False
     options: SourceOptions
 
