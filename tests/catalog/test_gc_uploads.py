@@ -35,6 +35,7 @@ def place():
         client.close()
 
 
+@pytest.mark.slow
 def test_uploads_of_killed_writers_go_with_their_session(place):
     """P20: an upload is its session's: it goes when that is merged or given up, and not before."""
     url, options, begin, left = place

@@ -159,6 +159,7 @@ def test_a_killed_task_may_begin_again(die_after, place, tmp_path):
     all_records(url, 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=max(15, settings().max_examples // 10))
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30)), max_size=5), st.booleans())
 def test_any_history_of_kills_ends_with_every_record_once(history, resume):

@@ -17,6 +17,7 @@ def is_figure(file: Path) -> bool:
     return file.read_bytes().startswith(STARTS[file.suffix]) and file.stat().st_size > 5000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", STARTS)
 def test_figures_are_files(run: Run, birds: Path, tmp_path: Path, ending: str) -> None:
     order = tmp_path / f"order{ending}"

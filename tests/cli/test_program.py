@@ -299,6 +299,7 @@ def test_other_programs_become_commands(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "said").read_text(encoding="utf-8") == "a b c\n"
 
 
+@pytest.mark.slow
 def test_looking_at_help_loads_nothing_heavy() -> None:
     code = (
         "import sys; from shardio.cli import main; main(['--help'])\n"
@@ -311,6 +312,7 @@ def test_looking_at_help_loads_nothing_heavy() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error(birds: Path) -> None:
     """`shardio head | head` ends quietly."""
     reading, writing = os.pipe()
@@ -340,6 +342,7 @@ def in_bash(line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "closed", "wanted"),
     [
@@ -357,6 +360,7 @@ def test_streams_that_are_closed_change_no_exit_code(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["--version", "info --system --json"])
 def test_a_full_disk_for_what_is_printed(line: str) -> None:
     ended = in_bash(f"{line} > /dev/full")
@@ -378,6 +382,7 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, run: Run, birds: Path) -
     assert ended.err == "interrupted\n"
 
 
+@pytest.mark.slow
 def test_a_real_ctrl_c() -> None:
     code = (
         "import functools, time, shardio\n"

@@ -72,6 +72,7 @@ def test_a_damaged_manifest_is_damage(run: Run, plain: Path) -> None:
         assert run(command, plain).code == 1, command
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", ["head", "get"])
 def test_a_cut_or_missing_shard_is_damage(run: Run, plain: Path, command: str) -> None:

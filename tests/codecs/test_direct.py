@@ -54,6 +54,7 @@ def stored(layout: ExampleLayout, value: Any) -> Any:
     return encode_example(entries)
 
 
+@pytest.mark.slow
 @settings(max_examples=max(200, settings().max_examples * 5), deadline=None)
 @given(FEATURES, VALUES)
 @example(Feature("float32"), np.array([0x7F800001], np.uint32).view(np.float32)[0])  # a signalling NaN

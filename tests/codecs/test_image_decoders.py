@@ -347,6 +347,7 @@ def test_it_is_said_once_that_simplejpeg_is_missing(monkeypatch) -> None:
     assert [str(each.message).count('pip install "shardio[image]"') for each in said] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 def test_decoding_lets_other_threads_run(decoder) -> None:
     """While a large JPEG is decoded and resized another thread continues: the lock is not held."""

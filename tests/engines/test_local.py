@@ -30,6 +30,7 @@ def client():
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_dask_reads_what_one_process_reads(numbers, client) -> None:
     frame = shardio_dask.read_dataframe(numbers, npartitions=9)
@@ -49,6 +50,7 @@ def _die_once(number: int, flag: str) -> int:
     return number
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_worker_that_dies_costs_nothing(numbers, client, tmp_path) -> None:
     bag = shardio_dask.read_bag(numbers, npartitions=9).pluck("n").map(int)
@@ -126,6 +128,7 @@ def test_nodes_resume_on_another_number_of_ranks(numbers) -> None:
     assert [one + other for one, other in zip(*halves, strict=True)] == whole[7:]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the state that was loaded is of the end")
 def test_nodes_begin_another_epoch_after_each(numbers) -> None:
     loader = _nodes(numbers)

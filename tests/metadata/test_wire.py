@@ -168,6 +168,7 @@ def test_a_header_of_an_index_has_a_limit_of_its_own():
         parse_head(data, limits=Limits(manifest=900))
 
 
+@pytest.mark.slow
 def test_what_could_not_be_read_is_not_written():
     """A writer MUST NOT store what it would refuse to read."""
     schema = Schema.parse({f"f{number}": "int64" for number in range(1000)})

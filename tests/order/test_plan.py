@@ -512,6 +512,7 @@ def drawn_sizes(rnd):
     return ShardSizes(rows, stored, [int(n * record) + n for n in rows], blocks)
 
 
+@pytest.mark.slow
 def test_default_plans_are_those_of_the_specification(long):
     """A second derivation, from docs/order.md, agrees on hundreds of datasets, batches and budgets."""
     rnd, bound, changed = random.Random(14), 0, 0

@@ -179,6 +179,7 @@ def test_threads_may_share_an_epoch(shape):
         assert all(np.array_equal(each[step], wanted[step]) for step in range(shared.stop))
 
 
+@pytest.mark.slow
 def test_windows_too_large_for_the_memory_are_refused_by_name():
     """A state may ask for any plan: what holds its windows is named, not an allocation of NumPy's."""
     program = """

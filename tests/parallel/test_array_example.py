@@ -52,6 +52,7 @@ def _command(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_a_task_that_gets_term_is_requeued_and_continues(tmp_path) -> None:
     """The batch script as it is printed, with `srun` and `scontrol` that do what SLURM's do to one task."""
     (tmp_path / "bin").mkdir()

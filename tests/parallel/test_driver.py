@@ -118,6 +118,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path, stream) -> Non
     assert (tmp_path / "flag").exists()
 
 
+@pytest.mark.slow
 def test_the_task_that_kills_its_worker_is_found(tmp_path) -> None:
     """It is named with its items, and not one of those that shared the pool with it."""
     items = [(n, str(tmp_path)) for n in range(1000)]

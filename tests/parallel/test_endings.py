@@ -28,6 +28,7 @@ def ignores_ctrl_c(pid: int) -> bool:
     return bool(int(status.partition("SigIgn:")[2].split()[0], 16) >> (signal.SIGINT - 1) & 1)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("items", [8, 1], ids=["all busy", "some idle"])
 @pytest.mark.parametrize("group", [True, False], ids=["terminal", "kill -INT"])
@@ -48,6 +49,7 @@ def test_ctrl_c_leaves_no_worker_and_publishes_nothing(tmp_path, group, items) -
     assert [path for path in url.rglob("*") if path.is_file()] == [], "it cannot be continued"
 
 
+@pytest.mark.slow
 def test_a_killed_driver_takes_its_workers_along(tmp_path) -> None:
     """P14: SIGKILL of the driver: its workers clean up and go."""
     busy, url = tmp_path / "busy", tmp_path / "ds"
@@ -62,6 +64,7 @@ def test_a_killed_driver_takes_its_workers_along(tmp_path) -> None:
     assert [path for path in url.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_driver_like_any_program(tmp_path) -> None:
     busy, url = tmp_path / "busy", tmp_path / "ds"
     busy.mkdir()
@@ -74,6 +77,7 @@ def test_sigterm_ends_a_driver_like_any_program(tmp_path) -> None:
         shardio.open(url)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_told_to_end_while_it_makes_a_file_leaves_none(tmp_path) -> None:
     """The error that ends it keeps the writer that has the file, and a worker does not end as programs do."""
     with pytest.raises(ShardioError):

@@ -124,6 +124,7 @@ def test_each_worker_watches_its_parent() -> None:
 
 
 # A small source is converted without processes unless the caller asks for them.
+@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("name", "workers", "method"),
@@ -149,6 +150,7 @@ def test_no_worker_outlives_a_killed_parent(tmp_path, marks, name, workers, meth
     assert not list((tmp_path / "ds").rglob(f"{TEMPORARY}*")), "spool files"
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "method"), [*((name, None) for name in PROGRAMS), ("write", "forkserver")])
 def test_a_worker_that_is_killed_costs_only_time(tmp_path, marks, name, method) -> None:
@@ -160,6 +162,7 @@ def test_a_worker_that_is_killed_costs_only_time(tmp_path, marks, name, method) 
     assert len(shardio.open(tmp_path / "ds")) == (64 if name == "adopt" else 8)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_worker_is_the_caller_itself(tmp_path, marks, name) -> None:
@@ -185,6 +188,7 @@ assert shardio.compact(sys.argv[1], compression="zstd", workers=2, **how).shards
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="nothing forks here")
 def test_forked_workers_of_our_own_say_nothing_of_it() -> None:
     """Each printed a line with advice that its user cannot follow, where obstore had been used before."""

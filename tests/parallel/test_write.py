@@ -200,6 +200,7 @@ def test_an_error_that_cannot_travel_arrives_in_words(url, monkeypatch) -> None:
     assert caught.value.__notes__ == ["shardio: at item 5, 5"]
 
 
+@pytest.mark.slow
 def test_an_error_that_cannot_travel_arrives_where_pickle_sends_contexts(url) -> None:
     """As it does once Dask's package is imported, which is before the error's class is known here."""
     lines = """

@@ -330,6 +330,7 @@ assert shardio.gc(url).doomed == ()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not may_mount(), reason="only a file system of our own can be full in earnest")
 def test_gc_runs_on_a_full_disk(tmp_path):
     """P20: it works on a full disk, which is where it is needed."""

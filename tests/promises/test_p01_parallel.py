@@ -47,6 +47,7 @@ def place(request, where, tmp_path) -> Place:
     return Place(tmp_path, request.getfixturevalue("endpoint") if where == "s3" else None)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 def test_killed_workers_cost_nothing(request, engine, place) -> None:
     """P1: workers are killed while they write; the dataset is whole, every record once, in order."""

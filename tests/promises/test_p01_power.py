@@ -72,6 +72,7 @@ def try_cuts(
     return doubts
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_outlasts_a_power_cut(versions, tmp_path):
     """Neither flushes of files nor those of folders are there for nothing, and their lack is noticed."""
     assert try_cuts(versions, Judge(versions, "versions"), tmp_path, 24, 1) > 24
@@ -83,6 +84,7 @@ def test_what_was_acknowledged_outlasts_a_power_cut(versions, tmp_path):
             try_cuts(deaf, Judge(deaf, "versions"), folder, 60, 1)
 
 
+@pytest.mark.slow
 def test_a_cache_outlasts_a_power_cut(cache, tmp_path):
     recording, server = cache
     try_cuts(recording, lambda cut, disk: check_cache(server, cut, disk), tmp_path, 12, 1)

@@ -120,6 +120,7 @@ def test_the_missing_tasks_are_named(tmp_path) -> None:
         shardio.commit(url, session="array", tasks=5)
 
 
+@pytest.mark.slow
 def test_what_a_resumed_job_reads_as_written_is_safe(tmp_path) -> None:
     """`out.written` counts only what a rerun need not write again, whenever the job dies."""
     dice = random.Random(4)

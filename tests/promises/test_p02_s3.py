@@ -65,6 +65,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
@@ -100,6 +101,7 @@ def test_what_something_else_acknowledged_is_not_there(s3, tmp_path, monkeypatch
     assert list(shardio.open(url)) == [b"first", b"second"]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 def test_reads_through_a_proxy_that_cuts_are_the_truth(s3, tmp_path, monkeypatch, engine):

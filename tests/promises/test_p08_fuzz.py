@@ -209,6 +209,7 @@ def deeds(root: Path) -> dict[str, Callable[[], object]]:
     return {"read": read, "decode": decode, "log": lambda: shardio.log(root)}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("suffix", [".manifest", ".list", ".shardidx"])

@@ -218,6 +218,7 @@ def others(corpus: Path) -> None:
     dataset(corpus / "many-empty-records", shard=b"", index=many, rows=50_000)
 
 
+@pytest.mark.slow
 def test_hostile_data_does_no_harm(tmp_path):
     """P8: hostile data runs no code, leaves no root, exceeds no cap; only ShardioError comes out.
 
@@ -290,6 +291,7 @@ def mend_references(root: Path) -> None:
         manifest.write_bytes(sealed(version))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [".manifest", ".list", ".shardidx"])
 def test_mutated_metadata_with_mended_checksums(end, tmp_path, long):
     """P8: mutators that repair the CRC; what comes out is ShardioError, or records."""
