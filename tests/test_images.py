@@ -14,6 +14,7 @@ from shardio.codecs import decode_image
 from shardio.errors import CorruptRecordError
 from shardio.torch import StreamingDataLoader, StreamingDataset
 from tests.pictures import picture
+from tests.suites.errors import refused
 
 
 @pytest.fixture
@@ -206,7 +207,7 @@ def test_lookups_do_not_crop_at_random(photos) -> None:
     "options", [{"image_size": 8}, {"image_crop": "center"}, {"decode": False, "image_size": 8}]
 )
 def test_sizes_need_images(photos, options) -> None:
-    with pytest.raises(ValueError, match='need decode="image"'):
+    with refused(ValueError, "decode="):
         shardio.open(photos, **options)
 
 
@@ -219,7 +220,7 @@ def test_damage_among_images_of_one_size_is_skipped(tmp_path, num_threads) -> No
             out.write({"image": data[: len(data) // 2] if number in (3, 11) else data, "label": number})
     options = {"decode": "image", "image_size": 16, "image_crop": "random"}
     ds = shardio.open(tmp_path / "ds", **options)
-    with pytest.raises(CorruptRecordError, match="feature 'image'") as caught:
+    with refused(CorruptRecordError, "'image'") as caught:
         list(shardio.stream(ds, global_batch=10, shuffle=False, num_threads=num_threads))
     assert caught.value.row == 3
     skipping = shardio.open(tmp_path / "ds", on_error="skip", **options)
@@ -251,7 +252,7 @@ def test_a_broken_image_has_an_address(url, num_threads) -> None:
         lambda: list(ds),
         lambda: list(shardio.stream(ds, batch_size=41, num_threads=num_threads)),
     ):
-        with pytest.raises(CorruptRecordError, match="feature 'image'") as caught:
+        with refused(CorruptRecordError, "'image'") as caught:
             read()
         assert caught.value.shard == ds.locate(40).shard
         assert caught.value.row == 0

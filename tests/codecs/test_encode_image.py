@@ -43,7 +43,7 @@ def test_lossy_formats_keep_the_size(format_):
 def test_every_mode_of_pillow(mode, format_):
     image = Image.new(mode, (6, 4))
     if format_ == "jpeg" and mode in ("LA", "RGBA"):
-        with pytest.raises(SchemaError, match="no alpha channel"):
+        with pytest.raises(SchemaError):
             codecs.encode_image(image, format_)
         return
     assert codecs.decode_image(codecs.encode_image(image, format_)).shape[:2] == (4, 6)

@@ -10,6 +10,7 @@ from shardio.codecs import RaggedColumn, record_codec
 from shardio.errors import SchemaError
 from shardio.metadata import Feature, Schema
 from tests.codecs._values import features, rows_of, same, values
+from tests.suites.errors import refused
 
 ENCODINGS = ["example", "tensors"]
 OLD = {"a": "int64"}
@@ -139,5 +140,5 @@ def test_an_optional_feature_list_has_no_steps_where_it_is_missing():
     assert codec.decode(codec.encode({})) == {"context": {"n": 4}, "feature_lists": {"f": []}}
     batch = codec.decode_batch([b"", codec.encode({"feature_lists": {"f": ["x"]}})])
     assert rows_of(batch["feature_lists"]["f"]) == [[], ["x"]]
-    with pytest.raises(ValueError, match="'f': a feature list has no default"):
+    with refused(ValueError, "'f'"):
         Schema({}, encoding="sequence_example", sequence_features={"f": Feature("text", default="")})

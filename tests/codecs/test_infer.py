@@ -101,7 +101,7 @@ def test_what_is_no_sample():
     assert caught.value.row == 1
     # As Examples these parse, too, of which nothing is read: a schema without features would hide all.
     for other in ({"x": np.ones(2, np.float32), "y": 3}, [np.ones(2, np.float32)]):
-        with pytest.raises(CorruptRecordError, match="names no feature"):
+        with pytest.raises(CorruptRecordError):
             infer_schema([encode_example({}), encode_tensors(other)])
     empty = {"context": {}, "feature_lists": {}}
     assert infer_schema([b"", encode_example({}), encode_sequence_example(empty)])[0] == Schema({})

@@ -20,6 +20,7 @@ from shardio.codecs import (
 )
 from shardio.errors import CorruptRecordError, SchemaError
 from tests.codecs._golden import TENSORFLOW, expected, payloads
+from tests.suites.errors import refused
 
 FEATURES = {
     "id": FixedLen([], "int64"),
@@ -224,10 +225,10 @@ def test_shapes_that_hold_nothing(dtype, shape):
     mixed = [absent] * 3 if dtype == "bytes" else [absent, empty, absent]  # an empty list has no kind
     for rows in ([absent], mixed, []):
         assert codecs.parse_examples(rows, {"x": optional})["x"].shape == (len(rows), *shape)
-    with pytest.raises(SchemaError, match="'x' is required"):
+    with refused(SchemaError, "'x'"):
         codecs.parse_examples([absent], {"x": codecs.FixedLen(shape, dtype)})
     full = codecs.encode_example({"x": {"int64": 1, "float32": 0.5, "bytes": b"x"}[dtype]})
-    with pytest.raises(SchemaError, match="'x'"):
+    with refused(SchemaError, "'x'"):
         codecs.parse_examples([full], {"x": optional})
 
 

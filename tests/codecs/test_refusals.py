@@ -11,6 +11,7 @@ from shardio.errors import CorruptRecordError, FormatError, SchemaError, Shardio
 from shardio.metadata import Feature, Schema
 from shardio.v1 import example_pb2
 from tests.codecs._values import rows_of
+from tests.suites.errors import refused
 
 SCHEMA = {
     "i": "int64",
@@ -99,7 +100,7 @@ def test_a_value_that_does_not_fit(encoding, value, complaint):
 @pytest.mark.parametrize("encode", [encode_example, encode_tensors])
 def test_integers_that_no_type_holds_become_no_floats(encode):
     for value in ([2**63, -1], [[2**63], [-1]], (np.int64(-1), 2**63), [np.uint64(2**63), -1]):
-        with pytest.raises(SchemaError, match=r"'x'.*found integers below 0 and from 2\*\*63 on"):
+        with refused(SchemaError, "'x'"):
             encode({"x": value})
     assert encode({"x": [2.0**63, -1]}), "one float among them says that they are floats"
 
@@ -196,10 +197,10 @@ def test_garbage_is_refused_by_every_codec(garbage):
 
 def test_an_array_record_of_another_size():
     codec = record_codec({"x": "float32[2]"}, encoding="array")
-    with pytest.raises(SchemaError, match=r"'x'.*float32\[2\], 8 bytes, found 7") as caught:
+    with refused(SchemaError, "'x'") as caught:
         codec.decode_batch([b"12345678", b"1234567"])
     assert caught.value.row == 1
-    with pytest.raises(SchemaError, match="bool"):
+    with pytest.raises(SchemaError):
         record_codec({"x": "bool[2]"}, encoding="array").decode(b"\x00\x07")
 
 
@@ -210,33 +211,33 @@ def test_steps_and_their_shapes_must_agree():
     bad = encode_sequence_example({"feature_lists": {"m": [b"ab"], "m/shape": [[1, 2], [1, 2]]}})
     good = codec.encode({"feature_lists": {"m": [np.ones((1, 2), np.uint8)] * 3}})
     for read in (codec.decode_many, codec.decode_batch):
-        with pytest.raises(SchemaError, match="'m' and the shapes beside it") as caught:
+        with refused(SchemaError, "'m'") as caught:
             read([good, bad])
         assert caught.value.row == 1
     worse = encode_sequence_example(
         {"feature_lists": {"m": [b"ab"] * 3, "m/shape": [[1, 2], [1, 2], [2, 2]]}}
     )
-    with pytest.raises(SchemaError, match="does not fit the shape") as caught:
+    with pytest.raises(SchemaError) as caught:
         codec.decode_batch([good, good, worse])
     assert caught.value.row == 2
 
 
 def test_a_step_that_does_not_fit_names_the_step():
     codec = record_codec({"context": {}, "feature_lists": {"m": "int64"}}, encoding="sequence_example")
-    with pytest.raises(SchemaError, match=r"'m'.*step 1"):
+    with refused(SchemaError, "'m'"):
         codec.encode({"feature_lists": {"m": [1, "x"]}})
-    with pytest.raises(SchemaError, match="'m'"):
+    with refused(SchemaError, "'m'"):
         codec.encode({"feature_lists": {"m": "ab"}})
-    with pytest.raises(SchemaError, match="lacks feature 'm'"):
+    with refused(SchemaError, "'m'"):
         codec.encode({"context": {}})
 
 
 def test_mistakes_of_the_caller():
     with pytest.raises(ValueError, match="needs a schema"):
         record_codec(None, encoding="array")
-    with pytest.raises(ValueError, match="encoding 'example' already"):
+    with refused(ValueError, "'example'"):
         record_codec(Schema.parse({"a": "int64"}), encoding="tensors")
-    with pytest.raises(SchemaError, match="record is bytes"):
+    with pytest.raises(SchemaError):
         record_codec(None).encode({"a": 1})
     for codec in (CODEC, record_codec({"x": "int64"}, encoding="array"), record_codec(None)):
         with pytest.raises(TypeError, match="one payload"):

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from shardio.codecs import ImageOptions, RaggedColumn, record_codec
 from tests.codecs._values import NUMBERS, SHAPES, TENSOR_NUMBERS, arrays, features, rows_of, same, values
+from tests.suites.errors import refused
 
 NAMES = ["a", "b", "Ünïcode näme/with.dots", "a/b"]
 
@@ -257,9 +258,9 @@ def test_only_the_features_asked_for(encoding):
     narrow = record_codec(schema, encoding=encoding, features=["b"])
     assert narrow.decode(payload) == {"b": "x"}
     assert list(narrow.decode_batch([payload])) == ["b"]
-    with pytest.raises(ValueError, match="no feature 'd'; the features are a, b, c"):
+    with refused(ValueError, "'d'"):
         codec.decode(payload, features=["d"])
-    with pytest.raises(ValueError, match="no feature 'd'"):
+    with refused(ValueError, "'d'"):
         record_codec(schema, encoding=encoding, features=["d"])
     with pytest.raises(TypeError, match="list of names"):
         codec.decode(payload, features="a")

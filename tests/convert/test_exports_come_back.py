@@ -377,6 +377,6 @@ def test_a_place_where_no_folder_can_be_made(tmp_path) -> None:
     with shardio.DatasetWriter(tmp_path / "d", {"n": "int64"}) as out:
         out.write({"n": 1})
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageError, match="no folder can be made") as caught:
+    with pytest.raises(StorageError) as caught:
         shardio.export_dataset(tmp_path / "d", tmp_path / "file" / "in" / "out", kind="jsonl")
     assert caught.value.url == str(tmp_path / "file" / "in")

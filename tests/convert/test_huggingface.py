@@ -15,6 +15,7 @@ import pytest
 import shardio
 from shardio.errors import CommitConflictError, FormatError, SchemaError, UnsafeNameError
 from tests.convert.conftest import picture
+from tests.suites.errors import refused
 
 
 def sound(seed: int) -> bytes:
@@ -151,7 +152,7 @@ def test_what_datasets_does_not_say_has_a_type_of_its_own(tmp_path) -> None:
     assert np.shape(found[0]["deep"]) == (1, 1, 1, 1, 1, 2)
     assert found[0]["words"] == ["x", "y"]
     assert [row["note"] for row in found] == [{"a": 1}, None]
-    with pytest.raises(ValueError, match="did you mean 'label'"):
+    with refused(ValueError, "'label'"):
         shardio.open(tmp_path / "out").to_hf(["lable"])
 
 
@@ -330,5 +331,5 @@ def test_missing_labels_of_lists_are_refused_by_name(convert) -> None:
 def test_tables_tell_items_apart(make, tmp_path) -> None:
     for _ in range(2):
         shardio.convert_dataset(make({"x": [1.0, 2.0, None]}), tmp_path / "d", session="run", workers=1)
-    with pytest.raises(CommitConflictError, match="from other items"):
+    with pytest.raises(CommitConflictError):
         shardio.convert_dataset(make({"x": [1.0, 2.5, None]}), tmp_path / "d", session="run", workers=1)

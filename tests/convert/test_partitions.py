@@ -22,6 +22,7 @@ from shardio.cli import main
 from shardio.errors import FormatError, SchemaError
 from shardio.sources import SplitRules, folder_keys
 from shardio_indexer._partitions import Partitions
+from tests.suites.errors import refused
 
 
 def parquet(path: Path, value: dict[str, Any]) -> None:
@@ -111,7 +112,7 @@ def test_the_caller_may_say_their_types(tmp_path, kind) -> None:
         {"n": 0, "zip": "01234", "share": 0.5, "on": True},
         {"n": 1, "zip": "7", "share": 1.0, "on": False},
     ]
-    with pytest.raises(SchemaError, match=r"a folder says share=0\.5") as caught:
+    with refused(SchemaError, "share=") as caught:
         shardio.convert_dataset(source, tmp_path / "no", schema={**types, "share": "int64"})
     assert 'schema={"share": "text"}' in str(caught.value)
     shardio.convert_dataset(source, tmp_path / "no", schema={**types, "share": "text"})
@@ -124,7 +125,7 @@ def test_a_name_in_the_record_too(tmp_path, kind, capsys) -> None:
     shardio.convert_dataset(source, tmp_path / "same", schema=types)
     assert [value["year"] for value in values(tmp_path / "same")] == [2020, 2020]
     write(source, kind, ["year=2021"], year=2020)
-    with pytest.raises(SchemaError, match="the record and its folder give 'year' different values") as caught:
+    with refused(SchemaError, "'year'") as caught:
         shardio.convert_dataset(source, tmp_path / "other", schema=types)
     assert "partitions=None" in str(caught.value)
     more = [f"--type={name}={kind}" for name, kind in types.items()]
@@ -163,7 +164,7 @@ def test_records_that_hold_no_features_are_refused(tmp_path) -> None:
     folder.mkdir(parents=True)
     frames, *_ = kernels.encode_frames([b"\xff\xff no Example"])
     (folder / "0.tfrecord").write_bytes(memoryview(frames))
-    with pytest.raises(SchemaError, match=r"are not tf\.train\.Examples, which hold no features") as caught:
+    with pytest.raises(SchemaError) as caught:
         shardio.convert_dataset(tmp_path / "in", tmp_path / "out")
     assert "partitions=None" in str(caught.value)
     assert not (tmp_path / "out").exists()
@@ -185,7 +186,7 @@ def test_sequence_examples(tmp_path) -> None:
 
 def test_one_key_of_two_values(tmp_path) -> None:
     source = write(tmp_path / "in", "jsonl", ["year=2020/year=2021"])
-    with pytest.raises(FormatError, match="two folders give the key 'year' different values") as caught:
+    with refused(FormatError, "'year'") as caught:
         shardio.convert_dataset(source, tmp_path / "out")
     assert caught.value.advice == "rename one of them"
     (source / "year=2020").rename(source / "month=1")
@@ -318,7 +319,7 @@ def test_records_of_shardio_beside_adopted_ones_hold_them(tmp_path) -> None:
     assert not [note for note in shardio_indexer.adopt(source).notes if "folders" in note]
     assert {value["lang"]: value["year"] for value in values(source)}["fr"] == 2022
     wanted = values(source)
-    with pytest.raises(SchemaError, match="a folder says year=new, which does not fit"):
+    with refused(SchemaError, "year="):
         shardio_indexer.adopt(write(source, "tfrecord", ["year=new/lang=fr"]))
     # Merged, they hold what their folders told; and so do those that are written by it again.
     report = shardio.compact(source, adopted=True, workers=1)
@@ -335,7 +336,7 @@ def test_a_feature_that_no_folder_tells_and_the_schema_requires(tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(Partitions, "added", lambda _self, _held: (schema, ("lang",), []))
         shardio_indexer.adopt(source)
-    with pytest.raises(SchemaError, match="no folder of a shard tells the feature 'lang'") as caught:
+    with refused(SchemaError, "'lang'") as caught:
         values(source)
     assert caught.value.advice is not None
     option = caught.value.advice.partition("--feature ")[2].strip("'")
@@ -376,12 +377,12 @@ def test_adoption_leaves_them_out_or_takes_them_as_the_caller_says(tmp_path, kin
 def test_adoption_refuses_what_cannot_have_them(tmp_path) -> None:
     (tmp_path / "text" / "lang=en").mkdir(parents=True)
     (tmp_path / "text" / "lang=en" / "a.txt").write_text("wren\n")
-    with pytest.raises(SchemaError, match="records are bytes or text, which cannot have it") as caught:
+    with pytest.raises(SchemaError) as caught:
         shardio_indexer.adopt(tmp_path / "text/*/a.txt")
     assert "partitions=None" in str(caught.value)
     assert shardio_indexer.adopt(tmp_path / "text/*/a.txt", partitions=None).records == 1
     source = write(tmp_path / "held", "jsonl", year=1)
-    with pytest.raises(SchemaError, match="'year', which they hold themselves"):
+    with refused(SchemaError, "'year'"):
         shardio_indexer.adopt(source)
     assert shardio_indexer.adopt(source, partitions=None).ok
 

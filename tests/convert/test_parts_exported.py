@@ -16,6 +16,7 @@ from shardio.cli import main
 from shardio.errors import CommitConflictError, FormatError, SchemaError
 from shardio.storage import connect
 from tests.convert.conftest import picture
+from tests.suites.errors import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no index")
 
@@ -201,9 +202,9 @@ def test_leaving_out_what_the_kind_cannot_hold(tmp_path) -> None:
     schema = {"n": "int64", "z": "complex64", "note": Feature("text", optional=True)}
     with shardio.DatasetWriter(tmp_path / "ds", schema=schema) as out:
         out.write({"n": 3, "z": 1j})
-    with pytest.raises(ValueError, match="'z'"):
+    with refused(ValueError, "'z'"):
         shardio.export_dataset(tmp_path / "ds", tmp_path / "out", kind="mds")
-    with pytest.raises(SchemaError, match=r"'note' is missing.*features="):
+    with refused(SchemaError, "'note'", "features="):
         shardio.export_dataset(tmp_path / "ds", tmp_path / "out", kind="mds", features=["n", "note"])
     shardio.export_dataset(tmp_path / "ds", tmp_path / "out", kind="mds", features=["n"])
     assert back(tmp_path / "out", "mds") == {"train": [{"n": 3}]}
@@ -283,7 +284,7 @@ def test_jobs_that_outlive_a_failed_export_are_told(url, tmp_path, monkeypatch, 
     bucket = f"memory://{tmp_path.name}-slow"
     for target in (tmp_path / "out", bucket):
         executor = Slow()
-        with pytest.raises(FormatError, match="damage"):
+        with pytest.raises(FormatError):
             shardio.export_dataset(url, target, kind="jsonl", shard_bytes=2000, executor=executor)
     assert list(connect(bucket).list()) == []
     (told,) = recwarn

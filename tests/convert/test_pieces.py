@@ -14,6 +14,7 @@ from shardio.convert._codewithgpu import read_fields
 from shardio.convert._source import Sample, SourceOptions
 from shardio.errors import BadRecord, SchemaError
 from shardio.storage import connect
+from tests.suites.errors import refused
 
 
 @given(lines=st.lists(st.binary(max_size=12).filter(lambda line: b"\n" not in line)), run=st.integers(1, 30))
@@ -71,7 +72,7 @@ def test_guesses(values, short: str) -> None:
 
 def test_contradictions() -> None:
     for values in ((1, "a"), (-1, 2**63), (1, [1]), ("a", {"b": 1}), (True, 1)):
-        with pytest.raises(SchemaError, match="'x' are of different types"):
+        with refused(SchemaError, "'x'"):
             guessed(*values)
     assert guessed(1, 2, "a", lenient=True) == "int64"
 

@@ -103,7 +103,7 @@ def test_what_ray_writes_is_what_it_had(shardio_ray, numbers, tmp_path) -> None:
     assert columns["name"].equals(expected["name"])
     assert shardio.verify(tmp_path / "copy").ok
     assert not shardio.gc(tmp_path / "copy").unclaimed
-    with pytest.raises(CommitConflictError, match="there is a dataset already"):
+    with pytest.raises(CommitConflictError):
         shardio_ray.write(shardio_ray.read(numbers), tmp_path / "copy")
     report = shardio_ray.write(shardio_ray.read(numbers, where="n < 5"), tmp_path / "copy", mode="append")
     assert (report.version, report.records) == (2, {"train": 5})

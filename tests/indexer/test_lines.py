@@ -137,7 +137,7 @@ def test_pieces_do_not_matter(lines, mark, ended, cuts) -> None:
 @pytest.mark.slow
 def test_the_number_of_gaps_is_bounded() -> None:
     data = b"1\n\n" * 70_000
-    with pytest.raises(FormatError, match="shardio convert"):
+    with pytest.raises(FormatError):
         scan(data, "x.jsonl")
     head, frames = frames_of(scan(b"1\n\n" * 1000, "x.jsonl").index.read())
     assert (head.rows, len(frames)) == (1000, 1000)

@@ -134,13 +134,13 @@ def test_datasets_are_not_nested(tmp_path) -> None:
         lambda url: shardio.write_dataset(url, [1], json.dumps),
     ]
     for way in ways:
-        with pytest.raises(CommitConflictError, match="within another dataset") as caught:
+        with pytest.raises(CommitConflictError) as caught:
             way(inner)
         assert caught.value.found == f"a dataset at {tmp_path / 'outer'}"
         assert not (inner / "_shardio").exists()
     (tmp_path / "outer" / "linked").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "outer" / "linked")
-    with pytest.raises(CommitConflictError, match="within another dataset"):
+    with pytest.raises(CommitConflictError):
         shardio.DatasetWriter(tmp_path / "link" / "deep")
     (tmp_path / "link").unlink()
     # What the advice says works.
@@ -171,7 +171,7 @@ def test_creating_looks_once_into_each_folder_above_and_appending_into_none(monk
     with shardio.DatasetWriter(f"{root}/a/b/c", mode="append") as out:
         out.write(b"y")
     assert not set(looked) & set(above)
-    with pytest.raises(CommitConflictError, match="within another dataset"):
+    with pytest.raises(CommitConflictError):
         shardio.DatasetWriter(f"{root}/a/b/c/d")
 
 

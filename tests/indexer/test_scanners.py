@@ -18,6 +18,7 @@ from shardio_indexer._lines import LineFramer
 from shardio_indexer._tar import TarFramer
 from shardio_indexer._tfrecord import TFRecordFramer
 from tests.indexer.shards import frames_of, members, read_tfrecord, samples_of, scan, tar, tfrecord
+from tests.suites.errors import refused
 
 PAYLOADS = st.lists(st.binary(max_size=300), max_size=30)
 NAMES = st.text(
@@ -229,7 +230,7 @@ def test_an_empty_file_is_an_empty_shard(kind) -> None:
 def test_crc32_of_zlib_is_recognised_and_indexable_with_a_flag() -> None:
     """Writers that used zlib's CRC-32 are named, and indexed when asked (critical feature record_crc32)."""
     data = tfrecord([b"one", b"two"], zlib.crc32)
-    with pytest.raises(ValueError, match=r"CRC-32 where TFRecord has CRC-32C.*record_crc=.crc32"):
+    with refused(ValueError, "record_crc="):
         scan(data)
     with pytest.raises(ValueError, match="CRC-32 where"):
         scan(data, salvage=True)

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import shardio
 from shardio.jax import StreamingLoader
 from shardio.jax._loader import _place
+from tests.suites.errors import refused
 
 PAGE = Path(__file__).parents[2] / "docs/training/jax.md"
 
@@ -62,7 +63,7 @@ def test_numbers_that_jax_has_no_room_for(tmp_path) -> None:
     with shardio.DatasetWriter(tmp_path / "d", schema={"n": "int64"}) as out:
         for n in range(8):
             out.write({"n": (n == 5) << 40})
-    with pytest.raises(ValueError, match="'n' holds 1099511627776, which does not fit into int32"):
+    with refused(ValueError, "'n'"):
         list(StreamingLoader(shardio.open(tmp_path / "d"), global_batch=4))
     with jax.enable_x64(True):
         batches = list(

@@ -30,7 +30,7 @@ def test_life_goes_on(tmp_path):
     url = Path(shutil.copytree(HERE / "birds", tmp_path / "birds"))
     shardio.restore(url, 1)
     with (
-        pytest.raises(CommitConflictError, match="rolled it back"),
+        pytest.raises(CommitConflictError),
         shardio.DatasetWriter(url, mode="append", session="day-two") as out,
     ):
         out.write(b"bird 6")

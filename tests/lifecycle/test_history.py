@@ -12,6 +12,7 @@ from shardio.errors import CommitConflictError, NotFoundError, UnsafeNameError
 from shardio.metadata import naming
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import faultless, faulty
+from tests.suites.errors import refused
 
 
 @pytest.fixture(params=PLACES)
@@ -68,15 +69,15 @@ def test_a_session_that_was_rolled_back_is_neither_lost_nor_doubled(url):
     """
     shardio.restore(url, 1)
     for text in ("good", "other"):
-        with pytest.raises(CommitConflictError, match=r"'day-3' was merged, and a restore .* rolled it back"):
+        with refused(CommitConflictError, "'day-3'"):
             write_day(url, 3, text)
-    with pytest.raises(CommitConflictError, match="rolled it back"):
+    with pytest.raises(CommitConflictError):
         shardio.commit(url, session="day-2", tasks=1)
     write_day(url, 1)  # part of the restored version: a success without a new version
     assert list(shardio.open(url)) == days(1)
     assert shardio.open(url).version == 4
     write_day(url, 4)
-    with pytest.raises(CommitConflictError, match="rolled it back"):
+    with pytest.raises(CommitConflictError):
         write_day(url, 2)
     with shardio.DatasetWriter(url, mode="append", session="day-2-again") as out:
         out.write(b"as advised")
@@ -86,7 +87,7 @@ def test_a_session_that_was_rolled_back_is_neither_lost_nor_doubled(url):
     shardio.restore(url, 3)
     write_day(url, 3)
     assert list(shardio.open(url)) == days(1, 2, 3)
-    with pytest.raises(CommitConflictError, match="rolled it back"):
+    with pytest.raises(CommitConflictError):
         write_day(url, 4)
     shardio.restore(url, 5)
     write_day(url, 4)
@@ -101,7 +102,7 @@ def test_rolled_back_sessions_that_stand_in_lists(tmp_path):
         assert shardio.log(url)[0].manifest.session_lists
         shardio.restore(url, 3)
         for day in range(4, 9):
-            with pytest.raises(CommitConflictError, match="rolled it back"):
+            with pytest.raises(CommitConflictError):
                 write_day(url, day)
         for day in range(1, 4):
             write_day(url, day)
@@ -123,16 +124,16 @@ def test_a_dry_run_of_a_restore(url):
 
 
 def test_restores_that_are_refused(url, tmp_path):
-    with pytest.raises(NotFoundError, match="no version 7"):
+    with pytest.raises(NotFoundError):
         shardio.restore(url, 7)
-    with pytest.raises(NotFoundError, match="no version 0"):
+    with pytest.raises(NotFoundError):
         shardio.restore(url, 0)
-    with pytest.raises(NotFoundError, match="no tag 'v1'"):
+    with refused(NotFoundError, "'v1'"):
         shardio.restore(url, "v1")
     shardio.gc(url, expire=[1], dry_run=False)
-    with pytest.raises(NotFoundError, match="version 1 expired"):
+    with pytest.raises(NotFoundError):
         shardio.restore(url, 1)
-    with pytest.raises(NotFoundError, match="no shardio dataset"):
+    with pytest.raises(NotFoundError):
         shardio.restore(tmp_path / "nothing", 1)
 
 
@@ -140,11 +141,11 @@ def test_a_restore_follows_an_append_and_is_refused_where_its_version_expires(ur
     with faulty(at_the_line(4, lambda: write_day(url, 4))):
         assert shardio.restore(url, 2).version == 5
     assert list(shardio.open(url)) == days(1, 2)
-    with pytest.raises(CommitConflictError, match="rolled it back"):
+    with pytest.raises(CommitConflictError):
         write_day(url, 4)
     with (
         faulty(at_the_line(6, lambda: shardio.gc(url, expire=[3], dry_run=False))),
-        pytest.raises(NotFoundError, match="version 3 expired"),
+        pytest.raises(NotFoundError),
     ):
         shardio.restore(url, 3)
     assert list(shardio.open(url)) == days(1, 2)
@@ -170,7 +171,7 @@ def test_a_tag_names_a_version(url):
 
 def test_tags_that_there_are(url):
     shardio.tag(url, "v1", 1)
-    with pytest.raises(CommitConflictError, match="there is a tag 'v1' already") as caught:
+    with refused(CommitConflictError, "'v1'") as caught:
         shardio.tag(url, "v1", 2)
     assert caught.value.found == "version 1"
     assert shardio.tag(url, "v1", 1).number == 1, "asked twice, done once"
@@ -179,7 +180,7 @@ def test_tags_that_there_are(url):
     assert shardio.tags(url) == {"v1": 2}
     assert shardio.untag(url, "v1") == 2
     assert shardio.tags(url) == {}
-    with pytest.raises(NotFoundError, match="no tag 'v1'"):
+    with refused(NotFoundError, "'v1'"):
         shardio.untag(url, "v1")
     for number in (9, "other"):
         with pytest.raises(NotFoundError):
@@ -194,9 +195,9 @@ def test_names_that_are_none(name, url):
     """A tag's name MUST be `[A-Za-z0-9][A-Za-z0-9._+-]{0,127}`, not digits and underscores alone, and not
     `latest`.
     """
-    with pytest.raises(UnsafeNameError, match="not a name for a tag"):
+    with pytest.raises(UnsafeNameError):
         shardio.tag(url, name)
-    with pytest.raises(UnsafeNameError, match="not a name for a tag"):
+    with pytest.raises(UnsafeNameError):
         shardio.untag(url, name)
     for good in ("v1", "2026-01-02", "1.0", "Paper+A", "x" * 128):
         assert naming.check_tag(good) == good
@@ -205,11 +206,11 @@ def test_names_that_are_none(name, url):
 def test_a_version_that_has_a_tag_does_not_expire(url):
     """A version that has a tag MUST NOT expire."""
     shardio.tag(url, "v1", 1)
-    with pytest.raises(ValueError, match="cannot expire version 1: it has the tag 'v1'"):
+    with refused(ValueError, "'v1'"):
         shardio.gc(url, expire=[1], dry_run=False)
     assert shardio.gc(url, keep=1, dry_run=False).expired_versions == (2, 3)
     assert list(shardio.open(url, version="v1")) == days(1)
-    with pytest.raises(NotFoundError, match="version 2 expired"):
+    with pytest.raises(NotFoundError):
         shardio.tag(url, "v2", 2)
     shardio.untag(url, "v1")
     assert 1 in shardio.gc(url, keep=1, dry_run=False).expired_versions
@@ -218,20 +219,20 @@ def test_a_version_that_has_a_tag_does_not_expire(url):
 def test_a_tag_and_gc_race(url):
     with (
         faulty(at_the_line(4, lambda: shardio.tag(url, "v1", 1))),
-        pytest.raises(ValueError, match="it has the tag 'v1'"),
+        refused(ValueError, "'v1'"),
     ):
         shardio.gc(url, expire=[1], dry_run=False)
     with faulty(at_the_line(5, lambda: shardio.tag(url, "v2", 2))):
         assert shardio.gc(url, keep=1, dry_run=False).expired_versions == (3,)
     with (
         faulty(at_the_line(7, lambda: shardio.gc(url, expire=[4], dry_run=False))),
-        pytest.raises(NotFoundError, match="version 4 expired"),
+        pytest.raises(NotFoundError),
     ):
         shardio.tag(url, "v4", 4)
     assert shardio.tags(url) == {"v1": 1, "v2": 2}
     with (
         faulty(at_the_line(8, lambda: shardio.tag(url, "v1", 6, move=True))),
-        pytest.raises(CommitConflictError, match="moved meanwhile"),
+        pytest.raises(CommitConflictError),
     ):
         shardio.untag(url, "v1")
     assert shardio.tags(url)["v1"] == shardio.untag(url, "v1") == 6
@@ -252,7 +253,7 @@ def test_a_split_is_renamed(url):
             shardio.rename_split(url, old, new)
     with (
         faulty(at_the_line(6, lambda: shardio.remove_split(url, "val"))),
-        pytest.raises(CommitConflictError, match="another writer changed the splits"),
+        pytest.raises(CommitConflictError),
     ):
         shardio.rename_split(url, "val", "test")
     assert [version.operation for version in shardio.log(url)][:2] == ["remove split", "rename split"]
@@ -264,7 +265,7 @@ def test_a_split_is_renamed(url):
 
     with (
         faulty(at_the_line(8, append)),
-        pytest.raises(CommitConflictError, match="another writer changed the splits"),
+        pytest.raises(CommitConflictError),
     ):
         shardio.rename_split(url, "test", "new")
     assert shardio.open(url, "all").splits == {"new": 1, "test": 6}, "records of two splits are not mixed"
@@ -280,7 +281,7 @@ def test_a_split_is_removed(url):
     assert dict(shardio.open(url).splits) == {"val": 1}, "a session that was merged stays so"
     assert shardio.remove_split(url, "val").after == {}
     assert len(shardio.open(url)) == 0
-    with pytest.raises(ValueError, match="has no split 'val'"):
+    with refused(ValueError, "'val'"):
         shardio.remove_split(url, "val")
     shardio.restore(url, 3)
     assert list(shardio.open(url)) == days(1, 2, 3)

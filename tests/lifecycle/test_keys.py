@@ -22,6 +22,7 @@ from shardio.storage import connect
 from tests.lifecycle.overtaken import collect_before_commit
 from tests.metadata.crafted import hash_key
 from tests.servers import s3 as servers_s3
+from tests.suites.errors import refused
 
 SCHEMA = {"id": "text", "n": "int64"}
 
@@ -77,9 +78,9 @@ def test_every_key_leads_to_its_record(tmp_path, compression):
         assert ds.find(["key 5", "key 5", "none"], default=-1).tolist() == [5, 5, -1]
         assert ds.find_all("key 7").tolist() == [7]
         assert ds.find_all("none").tolist() == []
-        with pytest.raises(NotFoundError, match=r"no record has the key 'none' .*; find\(keys, default=-1\)"):
+        with refused(NotFoundError, "'none'", "default="):
             ds.find("none")
-        with pytest.raises(NotFoundError, match="'x'"):
+        with refused(NotFoundError, "'x'"):
             ds.find(["key 1", "x"])
 
 
@@ -122,7 +123,7 @@ def test_features_that_are_no_keys_are_refused_by_name(tmp_path, url):
     for name in schema:
         with pytest.raises(ValueError, match=f"'{name}' is .*; keys are text, bytes, int8"):
             build(other, name)
-    with pytest.raises(ValueError, match="did you mean 'id'"):
+    with refused(ValueError, "'id'"):
         build(url, "idd")
     with pytest.raises(ValueError, match="keys are text"):
         build(url, "id_length")
@@ -133,10 +134,10 @@ def test_features_that_are_no_keys_are_refused_by_name(tmp_path, url):
         out.write(b"x")
     with pytest.raises(ValueError, match="needs a schema"):
         build(bare)
-    with pytest.raises(NotFoundError, match="shardio keys URL --feature NAME"):
+    with pytest.raises(NotFoundError):
         shardio.open(url).find("key 1")
     build(url)
-    with pytest.raises(ValueError, match="no index of keys 'n'; there is one of id"):
+    with refused(ValueError, "'n'"):
         shardio.open(url).find(3, feature="n")
 
 
@@ -144,7 +145,7 @@ def test_indexes_of_several_features(url):
     build(url)
     build(url, "n")
     ds = shardio.open(url)
-    with pytest.raises(ValueError, match="choose one with feature=: id, n"):
+    with refused(ValueError, "feature="):
         ds.find("key 3")
     assert ds.find("key 3", feature="id") == ds.find(3, feature="n") == 3
 
@@ -196,7 +197,7 @@ def test_duplicates_are_reported_and_refused_and_all_are_found(tmp_path):
         assert each.records == 2
         places = [ds.locate(n), ds.locate(n + 80)]
         assert sorted(each.places) == sorted((place.shard, place.row) for place in places)
-    with pytest.raises(ValueError, match=r"2 records have the key 'key 3' \(positions 3, 83\); ds.find_all"):
+    with refused(ValueError, "'key 3'", "find_all"):
         ds.find("key 3")
     assert ds.find_all("key 3").tolist() == [3, 83]
     assert ds[:80].find("key 3") == 3
@@ -208,7 +209,7 @@ def test_a_feature_that_most_records_share_is_no_key(tmp_path, monkeypatch):
     monkeypatch.setattr(_keys, "_MOST_SAME", 40)
     url = str(tmp_path / "birds")
     write(url, range(100), make=lambda n: "same" if n % 2 else f"key {n}")
-    with pytest.raises(ValueError, match="feature 'id' is not a key: more than 40 records share a value"):
+    with refused(ValueError, "'id'"):
         build(url)
     assert shardio.open(url).version == 1
     monkeypatch.setattr(_keys, "_MOST_SAME", 60)
@@ -389,7 +390,7 @@ def test_any_flipped_bit_of_an_index_is_found_before_a_position_is_returned(tmp_
     assert refused
     assert {finding.kind for finding in shardio.verify(url).findings} == {"keys"}
     if not run:
-        with pytest.raises(FormatError, match="--rebuild"):
+        with pytest.raises(FormatError):
             ds.find([f"key {n}" for n in range(20)])
     assert build(url, rebuild=True).read == ds.num_shards
     assert shardio.verify(url).ok
@@ -408,12 +409,12 @@ def test_parts_that_are_cut_longer_or_gone_are_named(url):
             shardio.open(url).find(keys)
         assert [finding.kind for finding in shardio.verify(url).findings] == ["keys"]
     connect(url).delete(part)
-    with pytest.raises(NotFoundError, match=r"a part of a key index is not there.*--rebuild"):
+    with pytest.raises(NotFoundError):
         shardio.open(url).find(keys)
     assert [finding.kind for finding in shardio.verify(url).findings] == ["missing"]
     run = next(key for key in objects(url) if key.endswith(".run"))
     connect(url).delete(run)
-    with pytest.raises(NotFoundError, match=r"a run of a key index that is not there.*--rebuild"):
+    with pytest.raises(NotFoundError):
         shardio.open(url).find(keys)
 
 
@@ -465,7 +466,7 @@ def test_two_builds_at_once(url, monkeypatch):
         return commit(self)
 
     monkeypatch.setattr(_keys._KeysBuild, "commit", late)
-    with pytest.raises(shardio.errors.CommitConflictError, match="another build of the keys 'id'"):
+    with refused(shardio.errors.CommitConflictError, "'id'"):
         build(url)
     assert shardio.open(url).find("key 3") == 3
     monkeypatch.undo()
@@ -477,7 +478,7 @@ def test_an_append_keeps_the_index_and_an_overwrite_does_not(url):
     write(url, range(100, 101), mode="append")
     assert shardio.open(url).find("key 3") == 3
     write(url, range(5), mode="overwrite")
-    with pytest.raises(NotFoundError, match="no index of keys"):
+    with pytest.raises(NotFoundError):
         shardio.open(url).find("key 3")
 
 
@@ -596,7 +597,7 @@ def test_a_worker_that_dies_again_and_again_publishes_nothing(url, monkeypatch):
         lambda: shardio.build_keys(url, "id", executor=Dying()),
         lambda: shardio.build_table(url, ["n"], executor=Dying()),
     ):
-        with pytest.raises(shardio.errors.StorageError, match="broke down while it read a shard"):
+        with pytest.raises(shardio.errors.StorageError):
             call()
     assert shardio.open(url).version == 1
 

@@ -96,7 +96,7 @@ def test_readers_and_streams_in_mid_epoch_notice_nothing(place, tmp_path, reques
         shardio.gc(url, keep=1, dry_run=False, **how)
 
     def erase_of_what_is_tagged() -> None:
-        with pytest.raises(CommitConflictError, match="tag"):
+        with pytest.raises(CommitConflictError):
             shardio.delete(url, [0], erase=True, **how)
 
     deeds = [
@@ -133,7 +133,7 @@ def test_readers_and_streams_in_mid_epoch_notice_nothing(place, tmp_path, reques
     again = shardio.stream(shardio.open(url, version="run", **how), **STREAM)
     again.load_state_dict(found[4][1])
     assert [batch["n"].tolist() for batch in again] == whole[5:]
-    with pytest.raises(NotFoundError, match="expired"):
+    with pytest.raises(NotFoundError):
         shardio.open(url, version=5, **how)
     assert numbers(shardio.open(url, **how)) == list(range(RECORDS))
     assert shardio.verify(url, **how).ok

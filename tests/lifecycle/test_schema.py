@@ -18,6 +18,7 @@ from shardio.cli import main
 from shardio.errors import SchemaError
 from tests.golden.schema.make import read as read_golden
 from tests.indexer.shards import tfrecord
+from tests.suites.errors import refused
 
 FIRST = {"label": 1, "text": "a", "old": 1}
 CAT = Feature("int64", classes=["cat", "dog"])
@@ -158,7 +159,7 @@ def test_an_append_under_way_does_not_undo_it(tmp_path) -> None:
     shardio.set_schema(url, {"kind": CAT, "note": Feature("text", default="-")}, rename={"label": "kind"})
     out.close()
     assert [(int(v["kind"]), v["note"]) for v in shardio.open(url)] == [(0, "-"), (1, "-")]
-    with pytest.raises(SchemaError, match="'label' is called 'kind' in this dataset"):
+    with refused(SchemaError, "'label'", "'kind'"):
         shardio.DatasetWriter(url, {"label": "int64"}, mode="append")
     written(url, {"kind": "int64"}, {"kind": "dog"}, mode="append")
     assert [(int(v["kind"]), v["note"]) for v in shardio.open(url)] == [(0, "-"), (1, "-"), (1, "-")]
@@ -192,7 +193,7 @@ def test_an_append_that_changes_the_schema_while_it_changes(tmp_path, ours, thei
     out.write({"k": 2})
     shardio.set_schema(urls[0], theirs)
     if wanted == "refused":
-        with pytest.raises(SchemaError, match=r"another commit changed.*feature '[df]'"):
+        with pytest.raises(SchemaError):
             out.close()
         assert [int(value["k"]) for value in shardio.open(urls[0])] == [1]
         return
@@ -224,13 +225,13 @@ def test_the_two_parts_of_a_sequence_example(tmp_path) -> None:
     features = {"context": {"id": "int64"}, "feature_lists": {"id": "int64", "x": "int64"}}
     value = {"context": {"id": 1}, "feature_lists": {"id": [2, 3], "x": [4]}}
     url = written(tmp_path / "ds", features, value, encoding="sequence_example")
-    with pytest.raises(ValueError, match="both have 'id': write 'context/id' or 'feature_lists/id'"):
+    with refused(ValueError, "'id'", "'context/id'", "'feature_lists/id'"):
         shardio.set_schema(url, rename={"id": "name"})
     report = shardio.set_schema(url, rename={"feature_lists/id": "steps", "x": "y"})
     assert report.changes == ["id: now called steps", "x: now called y"]
     assert shardio.open(url)[0] == {"context": {"id": 1}, "feature_lists": {"steps": [2, 3], "y": [4]}}
     assert shardio.set_schema(url, rename={"id": "name"}).changes == ["id: now called name"]
-    with pytest.raises(ValueError, match="no feature 'context/id' to rename"):
+    with refused(ValueError, "'context/id'"):
         shardio.set_schema(url, rename={"context/id": "name"})
 
 
@@ -238,9 +239,9 @@ def test_a_shape_is_no_feature(tmp_path) -> None:
     """Sizes that an array of older records keeps beside it are not read as a feature of their name."""
     url = written(tmp_path / "ds", {"a": "float32[?,?]", "k": "int64"}, {"a": np.ones((2, 3)), "k": 1})
     shardio.set_schema(url, {"a": None})
-    with pytest.raises(SchemaError, match="keep the shape of 'a' under the name 'a/shape'"):
+    with refused(SchemaError, "'a'", "'a/shape'"):
         shardio.set_schema(url, {"a/shape": Feature("int64[2]", default=[0, 0])})
-    with pytest.raises(SchemaError, match="keep the shape of 'a' under the name 'a/shape'"):
+    with refused(SchemaError, "'a'", "'a/shape'"):
         shardio.set_schema(url, {"s": Feature("int64[2]", default=[0, 0], stored_name="a/shape")})
 
 
@@ -259,7 +260,7 @@ def test_adopted_datasets(tmp_path) -> None:
     (tmp_path / "b.tfrecord").write_bytes(tfrecord(payloads[1:2]))
     shardio_indexer.adopt(tmp_path)
     assert [int(v["kind"]) for v in shardio.open(tmp_path)] == [0, 1, 2, 1]
-    with pytest.raises(SchemaError, match="class 0 changes from 'a' to 'c'"):
+    with refused(SchemaError, "'a'", "'c'"):
         shardio_indexer.adopt(tmp_path, schema={"kind": CAT.replace(classes=["c", "b", "a"])})
     assert shard.read_bytes() == before
     # What is said changes the schema that there is, and what that changes is said.
@@ -288,7 +289,7 @@ def test_what_becomes_of_indexes_of_keys(tmp_path) -> None:
 
 def test_records_without_a_schema(tmp_path) -> None:
     url = written(tmp_path / "ds", None, b"wren")
-    with pytest.raises(SchemaError, match=r"no schema.*adopt URL --schema"):
+    with pytest.raises(SchemaError):
         shardio.set_schema(url, {"a": "int64"})
 
 
@@ -434,7 +435,7 @@ def test_an_append_takes_no_feature_from_readers(tmp_path, encoding, form) -> No
     if form == "schema":
         lacking = shardio.Schema.parse(lacking, encoding=encoding)
     more = {"encoding": encoding} if form == "mapping" else {}
-    with pytest.raises(SchemaError, match="has no feature 'b', which all records") as caught:
+    with refused(SchemaError, "'b'") as caught:
         shardio.DatasetWriter(url, lacking, mode="append", **more)
     assert len(shardio.log(url)) == 1
     (call,) = re.findall(r"shardio\.set_schema\(URL, (.*)\)$", str(caught.value.advice))

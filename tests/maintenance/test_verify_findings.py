@@ -17,6 +17,7 @@ from shardio.metadata import parse_head
 from shardio.parallel import InlineExecutor
 from shardio.storage import LocalStore
 from tests.maintenance.made import delete_rows, flip, index_of, make_dataset, payloads, rewrite, shards
+from tests.suites.errors import refused
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_only_one_split(dataset: Path) -> None:
     report = shardio.verify(dataset, split="train")
     assert report.damaged
     assert report.records == 80
-    with pytest.raises(ValueError, match="no split 'other'; it has 'test', 'train'"):
+    with refused(ValueError, "'other'", "'test'", "'train'"):
         shardio.verify(dataset, split="other")
 
 
@@ -281,7 +282,7 @@ def test_a_newer_index_is_not_called_damage(dataset: Path, monkeypatch: pytest.M
 
 
 def test_places_that_hold_nothing(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="neither a shardio dataset nor a shard"):
+    with pytest.raises(NotFoundError):
         shardio.verify(tmp_path)
     with pytest.raises(NotFoundError):
         shardio.verify(tmp_path / "absent.tfrecord")

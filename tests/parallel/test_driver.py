@@ -14,6 +14,7 @@ from distributed import KilledWorker
 import shardio
 from shardio.errors import NotFoundError, StorageError
 from tests.parallel import jobs
+from tests.suites.errors import refused
 
 WRITE = functools.partial(shardio.write_dataset, schema=jobs.SCHEMA)
 
@@ -102,7 +103,7 @@ def test_a_callers_executor_that_dies_is_named(tmp_path, at) -> None:
     dying = Dying(None, BrokenExecutor("the cluster is gone"))
     with (
         dying as executor,
-        pytest.raises(StorageError, match=r"executor broke down.*the cluster is gone.*session="),
+        refused(StorageError, "session="),
     ):
         WRITE(tmp_path / "ds", range(100), jobs.number, executor=executor, session="s")
     with pytest.raises(NotFoundError):

@@ -120,7 +120,7 @@ def test_an_overwrite_does_not_begin_again_on_what_came_in_between(tmp_path, mon
             out.write({"n": 1000, "data": b""}, split="train")
 
     monkeypatch.setattr(_session.Driver, "run", commit_meanwhile)
-    with pytest.raises(shardio.errors.CommitConflictError, match="another writer committed"):
+    with pytest.raises(shardio.errors.CommitConflictError):
         written(tmp_path / "ds", mode="overwrite")
     assert numbers(tmp_path / "ds", "train")[-1] == 1000
 

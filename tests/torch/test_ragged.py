@@ -15,6 +15,7 @@ import shardio
 from shardio.codecs import RaggedColumn, VariableLength
 from shardio.torch import RaggedTensor, StreamingDataLoader, StreamingDataset, tensors
 from tests.streaming.datasets import plan, write
+from tests.suites.errors import refused
 
 LENGTHS = st.lists(st.integers(0, 9), max_size=12)
 WAYS = pytest.mark.parametrize("way", [{"num_threads": 2}, {"num_threads": 0}, {"num_workers": 2}], ids=str)
@@ -142,7 +143,7 @@ def test_what_makes_no_sense_is_refused(as_tensor):
         column.pad(4)
     with pytest.raises(ValueError, match="row 1 has 5 values"):
         column.mask(4)
-    with pytest.raises(ValueError, match="multiple=0"):
+    with refused(ValueError, "multiple="):
         column.pad(multiple=0)
     for value in (0.5, 1 << 40):
         with pytest.raises(ValueError, match="does not fit"):

@@ -18,6 +18,7 @@ from shardio.errors import ResumeError
 from shardio.torch import FullShuffle, StreamingDataLoader, StreamingDataset
 from shardio.torch._ranks import resolve_rank
 from tests.streaming.datasets import write
+from tests.suites.errors import refused
 from tests.torch.jobs import finish, start
 
 
@@ -49,9 +50,9 @@ def test_half_an_environment_is_refused(environment, names):
 
 
 def test_both_or_neither():
-    with pytest.raises(ValueError, match="both rank= and world_size="):
+    with refused(ValueError, "rank=", "world_size="):
         resolve_rank(0, None)
-    with pytest.raises(ValueError, match="both rank= and world_size="):
+    with refused(ValueError, "rank=", "world_size="):
         FullShuffle(10, world_size=2)
 
 
@@ -59,14 +60,14 @@ def test_several_ranks_without_a_channel_must_name_the_version(environment, tmp_
     """With several ranks and no channel `version=` is required."""
     url = write(tmp_path / "d", [40])
     environment(RANK="1", WORLD_SIZE="2")
-    with pytest.raises(ValueError, match="version= or digest=, or initialise torch"):
+    with refused(ValueError, "version=", "digest="):
         StreamingDataset(shardio.open(url), global_batch=4)
     digest = shardio.open(url).digest
     for pinned in (shardio.open(url, version=1), shardio.open(url, digest=digest)):
         assert StreamingDataset(pinned, global_batch=4).stream.rank == 1
     told = pickle.loads(pickle.dumps(shardio.open(url)))
     assert StreamingDataset(told, global_batch=4).stream.world_size == 2
-    with pytest.raises(ValueError, match="version= or digest="):
+    with refused(ValueError, "version=", "digest="):
         StreamingDataset(
             shardio.mix([(shardio.open(url, version=1), 1), (shardio.open(url), 1)]), global_batch=4
         )

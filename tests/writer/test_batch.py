@@ -13,6 +13,7 @@ import pytest
 import shardio
 from shardio import Feature
 from shardio.errors import SchemaError
+from tests.suites.errors import refused
 
 SCHEMA = {
     "n": "int64",
@@ -71,7 +72,7 @@ def test_lists_arrays_and_payloads(tmp_path):
     assert [int(value["n"]) for value in shardio.open(tmp_path / "ds", "test")] == [1, 2, 3]
     with shardio.DatasetWriter(tmp_path / "bytes") as out:
         out.write_batch({"payload": [b"a", b"b"]})
-        with pytest.raises(SchemaError, match="'payload'"):
+        with refused(SchemaError, "'payload'"):
             out.write_batch({"n": [b"c"]})
     assert payloads(tmp_path / "bytes") == [b"a", b"b"]
 
@@ -97,7 +98,7 @@ def test_what_is_missing_in_a_column_is_no_nan(tmp_path, made, missing):
             out.write_batch({"x": column})
     assert [value["x"] for value in shardio.open(tmp_path / "ds")] == numbers
     with (
-        pytest.raises(SchemaError, match="'x'") if missing else contextlib.nullcontext(),
+        refused(SchemaError, "'x'") if missing else contextlib.nullcontext(),
         shardio.DatasetWriter(tmp_path / "required", schema={"x": "float32"}) as out,
     ):
         out.write_batch({"x": column})

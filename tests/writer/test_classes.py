@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 import shardio
 from shardio import Feature
 from shardio.errors import SchemaError
+from tests.suites.errors import refused
 
 CAT = Feature("int64", classes=["cat"])
 
@@ -30,9 +31,9 @@ def test_writing_by_name(tmp_path) -> None:
                 out.write({"label": label, "all": []})
             assert "'label'" in str(caught.value)
             assert "row 2" in str(caught.value)
-        with pytest.raises(SchemaError, match="the name 'c'"):
+        with refused(SchemaError, "'c'"):
             out.write({"label": 0, "all": ["a", "c"]})
-        with pytest.raises(SchemaError, match="the value 2"):
+        with pytest.raises(SchemaError):
             out.write({"label": 0, "all": [0, 2]})
     reader = shardio.open(tmp_path / "ds")
     assert reader[0]["label"].dtype == "uint8"
@@ -45,7 +46,7 @@ def test_a_default_of_no_class(tmp_path) -> None:
     with shardio.DatasetWriter(tmp_path / "ds", schema) as out:
         out.write({"label": "dog"})
         out.write({})
-        with pytest.raises(SchemaError, match="the value -1"):
+        with pytest.raises(SchemaError):
             out.write({"label": -1})
     assert shardio.open(tmp_path / "ds").read_batch([0, 1])["label"].tolist() == [1, -1]
 
@@ -63,10 +64,10 @@ def test_every_encoding_refuses_numbers_of_no_class(tmp_path, encoding) -> None:
 
         write(["dog", "cat"], [0, 1])
         for bad in ([0, 2], [-1, 0], ["dog", "eel"]):
-            with pytest.raises(SchemaError, match="label"):
+            with pytest.raises(SchemaError):
                 write(bad, [0, 1])
             if sequence:
-                with pytest.raises(SchemaError, match=r"label.*step 0"):
+                with pytest.raises(SchemaError):
                     write([0, 1], bad)
     (value,) = shardio.open(tmp_path / "ds")
     assert (value["context"] if sequence else value)["label"].tolist() == [1, 0]
@@ -79,7 +80,7 @@ def test_an_append_takes_the_classes_of_the_dataset(tmp_path) -> None:
     for given_ in ({"label": "int64"}, None, {"label": CAT}):
         with shardio.DatasetWriter(url, given_, mode="append") as out:
             out.write({"label": "dog"})
-            with pytest.raises(SchemaError, match="the value 2"):
+            with pytest.raises(SchemaError):
                 out.write({"label": 2})
     with shardio.DatasetWriter(
         url, {"label": CAT.replace(classes=["cat", "dog", "eel"])}, mode="append"
@@ -89,9 +90,7 @@ def test_an_append_takes_the_classes_of_the_dataset(tmp_path) -> None:
     assert manifest.schema["label"].classes == ("cat", "dog", "eel")
     assert len(manifest.schemas) == 1, "names alone make no new schema"
     for classes in (["dog", "cat"], ["cat", "eel"], ["cat", "dog", "ant"], ["dog"]):
-        with pytest.raises(
-            SchemaError, match=r"feature 'label' numbers its classes in another way.*changes from"
-        ):
+        with refused(SchemaError, "'label'"):
             shardio.DatasetWriter(url, {"label": CAT.replace(classes=classes)}, mode="append")
     assert [int(value["label"]) for value in shardio.open(url)] == [1, 1, 1, 1, 2]
 
@@ -111,7 +110,7 @@ def test_racing_appends_that_both_add_a_class(tmp_path) -> None:
     lion.close()
     fewer.close()  # its numbers are those of the dataset by now
     plain.close()
-    with pytest.raises(SchemaError, match="class 1 changes from 'lion' to 'zebra'"):
+    with refused(SchemaError, "'lion'", "'zebra'"):
         zebra.close()
     reader = shardio.open(url)
     assert reader.schema["label"].classes == ("cat", "lion", "ant")
@@ -173,7 +172,7 @@ def test_whatever_is_appended_names_stay(tmp_path_factory, appends) -> None:
         extends = classes[: len(known)] == known[: len(classes)]
         schema = {"label": Feature("int64", classes=classes) if named or not number else "int64"}
         if named and number and not extends:
-            with pytest.raises(SchemaError, match="feature 'label'"):
+            with refused(SchemaError, "'label'"):
                 shardio.DatasetWriter(url, schema, mode="append")
             continue
         if named or not number:
@@ -184,7 +183,7 @@ def test_whatever_is_appended_names_stay(tmp_path_factory, appends) -> None:
                     out.write({"label": name})
                     wrote.append(name)
                 else:
-                    with pytest.raises(SchemaError, match="the name"):
+                    with pytest.raises(SchemaError):
                         out.write({"label": name})
         reader = shardio.open(url)
         assert reader.schema is not None

