@@ -4,33 +4,6 @@ from __future__ import annotations
 
 import shardio
 from shardio.catalog import Catalog
-from shardio.catalog._gc import _Removals
-
-
-class Counted(set[str]):
-    """A set that counts how often it is copied into a union."""
-
-    unions = 0
-
-    def __or__(self, other):
-        Counted.unions += 1
-        return set(self) | other
-
-
-def test_what_is_named_is_put_together_once(tmp_path, monkeypatch):
-    with shardio.DatasetWriter(tmp_path / "d", schema={"n": "int64"}, shards=30) as out:
-        out.write_many({"n": n} for n in range(30))
-    (tmp_path / "d" / "data" / "train-left-00000-20b0268ae6a3749e-00007.tfrecord").write_bytes(b"left")
-    found = _Removals._live_and_dead
-
-    def counted(removals):
-        live, dead = found(removals)
-        return Counted(live), dead
-
-    monkeypatch.setattr(_Removals, "_live_and_dead", counted)
-    report = shardio.gc(tmp_path / "d")
-    assert report.unclaimed == {"left": 4}
-    assert Counted.unions <= 2  # it was one for each object
 
 
 def test_what_was_collected_is_not_read_again(tmp_path, monkeypatch):

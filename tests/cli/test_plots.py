@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from shardio.cli._plots import bars
 from tests.cli.conftest import Run
 
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -59,12 +58,3 @@ def test_figures_that_cannot_be_are_refused_at_once(run: Run, birds: Path, tmp_p
     for name in (tmp_path / "x.jpg", tmp_path / "x", tmp_path / "none" / "x.svg"):
         ended = run("bench", birds, "--split", "train", "--seconds", "1000", "--plot", name)
         assert (ended.code, ended.out) == (2, "")
-
-
-def test_bars_are_as_long_as_their_values() -> None:
-    lines = bars([("a", 1.0, "1"), ("bb", 2.0, "2"), ("c", 0.0, "0")], width=30)
-    long = [line.count("█") for line in lines]
-    assert long[1] > 10
-    assert abs(long[1] - 2 * long[0]) <= 1
-    assert long[2] == 0
-    assert bars([("a", 0.0, "0")], width=20) == ["a  0"]

@@ -18,8 +18,6 @@ from hypothesis import example, given, settings, strategies as st
 import shardio
 import shardio_indexer
 from shardio import codecs
-from shardio.convert import _schema, _text
-from shardio.convert._source import Sample, SourceOptions
 from shardio.errors import SchemaError
 from shardio.metadata import Schema
 from shardio.v1 import example_pb2
@@ -95,12 +93,6 @@ def payloads_of(records: Items) -> list[bytes]:
     return payloads
 
 
-def from_values(records: Items, _: list[bytes]) -> Schema | None:
-    source = _text.JsonLines("nowhere", SourceOptions())
-    samples = [Sample(f"record {n}", value) for n, value in enumerate(values_of(records))]
-    return _schema.infer_from_values(source, samples, None)
-
-
 def from_payloads(_: Items, payloads: list[bytes]) -> Schema | None:
     return codecs.infer_schema(payloads)[0]
 
@@ -125,15 +117,10 @@ def agree(records: Items, *ways: Any) -> None:
     assert "x" in next(iter(found.values()))
 
 
-@given(RECORDS)
-def test_values_and_examples_are_inferred_alike(records: Items) -> None:
-    agree(records, from_values, from_payloads)
-
-
 @settings(max_examples=max(12, settings().max_examples // 10), deadline=None)
 @given(RECORDS)
 def test_each_way_in_infers_the_same(records: Items) -> None:
-    agree(records, from_values, from_payloads, by_converting, by_adopting)
+    agree(records, from_payloads, by_converting, by_adopting)
 
 
 WORDS = st.sampled_from(["", "wren", "\u00fc", "7"])

@@ -13,7 +13,6 @@ from hypothesis import given, settings, strategies as st
 
 import shardio
 import shardio_indexer
-from shardio.convert import _megatron
 from shardio.errors import FormatError, NotFoundError, SchemaError
 
 CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "float64": 6, "float32": 7, "uint16": 8}
@@ -64,13 +63,10 @@ DOCUMENTS = st.lists(st.lists(st.lists(st.integers(0, 255), max_size=5), max_siz
 
 @settings(max_examples=max(12, settings().max_examples // 10), deadline=None)
 @given(documents=DOCUMENTS)
-def test_any_documents_in_runs_of_any_size(tmp_path_factory, documents):
+def test_any_documents(tmp_path_factory, documents):
     folder = tmp_path_factory.mktemp("megatron")
     prefix = write(folder / "x", documents, "uint8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_megatron, "RUN_BYTES", 20)
-        patch.setattr(_megatron, "_LOOK", 2)
-        report = shardio.convert_dataset(f"{prefix}.idx", folder / "d")
+    report = shardio.convert_dataset(f"{prefix}.idx", folder / "d")
     values = list(shardio.open(folder / "d"))
     assert tokens(values) == [[token for sequence in each for token in sequence] for each in documents]
     if "lengths" in report.schema:

@@ -194,34 +194,6 @@ def test_lines_that_other_readers_take(convert, tmp_path, compression) -> None:
     convert.refused(path, shardio.errors.NotFoundError, "nothing")
 
 
-def test_a_long_line_is_read_once(tmp_path, monkeypatch) -> None:
-    """A line longer than many runs: no run reads or copies what another one does."""
-    from shardio.convert import _text
-    from shardio.convert._source import SourceOptions
-    from shardio.storage import connect
-
-    monkeypatch.setattr(_text, "RUN_BYTES", 1 << 16)
-    monkeypatch.setattr(_text, "READ_BYTES", 1 << 12)
-    long = json.dumps({"a": "x" * (1 << 20)}).encode()
-    (tmp_path / "a.jsonl").write_bytes(b'{"a": "0"}\n' + long + b'\n{"a": "2"}\n')
-    counted: list[int] = []
-    opened = type(connect(str(tmp_path)).open("a.jsonl"))
-    read = opened.read
-
-    def counting(self: Any, start: int, stop: int) -> Any:
-        counted.append(stop - start)
-        return read(self, start, stop)
-
-    monkeypatch.setattr(opened, "read", counting)
-    source = _text.JsonLines(str(tmp_path / "a.jsonl"), SourceOptions())
-    pieces = source.pieces()
-    assert len(pieces) > 10
-    found = [sample for piece in pieces for sample in source.read(piece)]
-    assert [len(sample.value["a"]) for sample in found] == [1, 1 << 20, 1]
-    # Twice: the run that a line begins in, and those that look for its end.
-    assert sum(counted) < 3 * (1 << 20)
-
-
 def test_a_pattern_of_any_depth(convert, tmp_path) -> None:
     for number, folder in enumerate(("", "x/", "x/y/", "z/")):
         (tmp_path / "s" / folder).mkdir(parents=True, exist_ok=True)

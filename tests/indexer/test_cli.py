@@ -14,9 +14,6 @@ import pytest
 import shardio
 import shardio_indexer
 from shardio.cli import main as shardio_main
-from shardio.cli._commands._adopt import FORMATS as TYPED
-from shardio.cli._signature import ENCODINGS
-from shardio_indexer._sniff import FORMATS
 from tests.indexer.shards import main, members, tar, tfrecord
 
 
@@ -145,14 +142,6 @@ def test_shardio_index_is_a_command_with_a_second_name(folder, capfd) -> None:
     assert subprocess.run([program, f"{folder}/nothing*"], capture_output=True, check=False).returncode == 3
     assert shardio_main(["--help"]) == 0
     assert re.search("^  adopt +adopt shards", capfd.readouterr().out, re.MULTILINE)
-
-
-def test_help_names_the_formats_and_encodings_that_there_are() -> None:
-    assert set(TYPED) == set(FORMATS)
-    for encoding in set(ENCODINGS) - {"sequence_example"}:
-        assert shardio.Schema.parse(
-            {"x": "bytes"} if encoding == "bytes" else {"x": "float32[2]"}, encoding=encoding
-        )
 
 
 def test_an_interrupted_adoption_says_that_it_goes_on(folder, capsys, monkeypatch) -> None:

@@ -11,7 +11,6 @@ import shardio
 from shardio.catalog import Catalog
 from shardio.cli import main
 from shardio.errors import CommitConflictError, FormatError, NotFoundError, SchemaError, StorageError
-from shardio.lifecycle import _repair
 from tests.lifecycle.races import race
 from tests.servers import s3 as servers_s3
 from tests.suites.errors import refused
@@ -143,22 +142,6 @@ def test_what_expires_while_it_is_looked_at_is_looked_up_again(name, url, monkey
         Meddler(url, patch, times=3)
         call(url)
     assert [n for n in numbers(url) if n < 1000] == expected
-
-
-def test_a_dry_run_of_a_repair_begins_anew_where_its_version_expires(url, monkeypatch) -> None:
-    look, times = _repair._Repair._look, [2]
-
-    def overtaken(*arguments: Any) -> Any:
-        if times[0]:
-            times[0] -= 1
-            append(url, 100 + times[0])
-            shardio.compact(url, workers=1)
-            shardio.gc(url, keep=1, dry_run=False)
-        return look(*arguments)
-
-    monkeypatch.setattr(_repair._Repair, "_look", overtaken)
-    report = shardio.repair(url, workers=1)
-    assert (report.ok, report.unrepaired, times) == (True, (), [0])
 
 
 def test_tasks_begun_before_and_after_another_process_changes_the_schema(url) -> None:

@@ -309,42 +309,6 @@ def test_progress_rises_to_the_end(dataset: Path) -> None:
     assert states[-1] == (report.stored_bytes, report.stored_bytes, len(report.findings))
 
 
-def test_memory_is_bounded_by_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardio.maintenance import _stored_bytes
-    from shardio.storage._local import LocalFile
-
-    monkeypatch.setattr(_stored_bytes, "_RUN_BYTES", 2000)
-    root = make_dataset(tmp_path / "ds", {"train": payloads(400)})
-    sizes: list[int] = []
-    original = LocalFile.read
-
-    def watch(self, start, stop):
-        # The head of an index is read whole, whatever it describes.
-        if not self.url.endswith(".shardidx"):
-            sizes.append(stop - start)
-        return original(self, start, stop)
-
-    monkeypatch.setattr(LocalFile, "read", watch)
-    assert shardio.verify(root).ok
-    assert len(sizes) > 10
-    assert max(sizes) <= 2000
-
-
-def test_the_next_bytes_are_on_their_way_while_these_are_looked_at() -> None:
-    from shardio.maintenance._stored_bytes import read_ahead
-
-    events: list[str] = []
-
-    def begun():
-        for number in range(5):
-            events.append(f"begin {number}")
-            yield number
-
-    events.extend(f"wait {number}" for number in read_ahead(begun()))
-    assert events[:4] == ["begin 0", "begin 1", "begin 2", "wait 0"]
-    assert [event for event in events if event.startswith("wait")] == [f"wait {k}" for k in range(5)]
-
-
 def test_a_report_is_ready_for_json(dataset: Path) -> None:
     flip(shards(dataset)[0], 20)
     report = shardio.verify(dataset)

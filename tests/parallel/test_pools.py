@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 import shardio
-from shardio.parallel._pool import make_pool, stop_pool
 from shardio.storage import TEMPORARY
 from tests.parallel.programs import ROOT, wait_until, workers_of
 from tests.servers import s3 as servers_s3
@@ -112,15 +111,6 @@ def processes_of(marks: Path) -> list[int]:
 
 def threads_of_this_process() -> list[str]:
     return [thread.name for thread in threading.enumerate()]
-
-
-def test_each_worker_watches_its_parent() -> None:
-    """However its parent ends, it notices by itself; that it then ends is seen below, which takes longer."""
-    pool = make_pool(1)
-    try:
-        assert "shardio-parent" in pool.submit(threads_of_this_process).result(60)
-    finally:
-        stop_pool(pool)
 
 
 # A small source is converted without processes unless the caller asks for them.

@@ -13,8 +13,6 @@ from fsspec.asyn import get_loop
 from torch.utils.data import DataLoader
 
 import shardio
-from shardio.streaming._memory import Memory
-from shardio.streaming._tuning import TUNING
 from shardio.torch import MapDataset, StreamingDataLoader, StreamingDataset
 from tests.servers.web import folder_server
 from tests.streaming.datasets import flat, write
@@ -101,15 +99,6 @@ def test_a_pass_without_threads_goes_on_in_both(ds):
     next(it)
     assert in_child(lambda: len(list(it))) == str(ROWS // 10 - 1)
     assert len(list(it)) == ROWS // 10 - 1
-
-
-@pytest.mark.parametrize("size", [1 << 16, 3 * TUNING.huge_page])
-def test_what_a_child_reads_goes_into_memory_of_its_own(size):
-    """Windows and batches are in maps, which a fork shares unless it is asked to copy them."""
-    leased = Memory(mapped=True).take(size)
-    leased.bytes.fill(1)
-    assert in_child(lambda: leased.bytes.fill(2)) == "None"
-    assert (leased.bytes == 1).all()
 
 
 @pytest.mark.parametrize("checksummed", [True, False])

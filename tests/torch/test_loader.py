@@ -236,24 +236,6 @@ def test_pinned_memory_without_an_accelerator_is_a_warning(url, expected):
     assert lists(loader) == expected[0]
 
 
-def test_pinning_goes_through_a_batch(monkeypatch):
-    from shardio.torch._tensors import pin, tensors
-
-    pinned: list[torch.Tensor] = []
-
-    def note(tensor):
-        pinned.append(tensor)
-        return tensor
-
-    monkeypatch.setattr(torch.Tensor, "pin_memory", note)
-    column = RaggedColumn(np.arange(3), np.array([0, 3]))
-    batch = tensors({"a": np.zeros(2), "r": column, "l": [np.ones(1), None], "t": ["x"], "p": (np.ones(3),)})
-    pin(batch)
-    assert len(pinned) == 5
-    assert batch["t"] == ["x"]
-    assert batch["l"][1] is None
-
-
 @WAYS
 def test_batches_arrive_on_a_device(url, expected, way):
     assert lists(StreamingDataLoader(dataset(url), device="cpu", **way)) == expected[0]
