@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import tracemalloc
 import zlib
@@ -475,3 +476,30 @@ def test_a_spool_file_that_is_swept_away(place, tmp_path):
     with pytest.raises(NotFoundError):
         shardio.open(url)
     assert not [info.key for info in connect(url).list() if info.key.startswith("data/")]
+
+
+def test_stored_bytes_count_what_an_earlier_attempt_stored(tmp_path):
+    small = {"session": "s", "task": 0, "commit": False, "block_bytes": 50, "shard_bytes": 120}
+    records = [b"%d" % k * 8 for k in range(60)]
+    with pytest.raises(RuntimeError), shardio.DatasetWriter(tmp_path / "ds", **small) as out:
+        out.write_many(records[:30])
+        raise RuntimeError
+    with shardio.DatasetWriter(tmp_path / "ds", **small) as out:
+        out.write_many(records[sum(out.written.values()) :])
+    shardio.commit(tmp_path / "ds", session="s", tasks=1)
+    shardio.gc(tmp_path / "ds", dry_run=False)  # a shard that no receipt had acknowledged
+    assert list(shardio.open(tmp_path / "ds")) == records
+    shards = [path.stat().st_size for path in (tmp_path / "ds" / "data").glob("*.tfrecord")]
+    assert out.stored_bytes == sum(shards)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "gzip"])
+def test_a_disk_that_takes_less_than_it_is_given(tmp_path, monkeypatch, compression):
+    """Short writes are legal: the rest is written by the next call."""
+    monkeypatch.setattr(os, "writev", lambda number, parts: os.write(number, bytes(parts[0])[:700]))
+    records = [os.urandom(5000) for _ in range(60)]
+    with shardio.DatasetWriter(tmp_path / "ds", compression=compression, block_bytes=9000) as out:
+        out.write_many(records)
+    monkeypatch.undo()
+    assert list(shardio.open(tmp_path / "ds")) == records
+    assert shardio.verify(tmp_path / "ds").ok

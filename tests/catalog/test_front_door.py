@@ -1,0 +1,73 @@
+"""What users ask the catalog for, through the functions that they call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import shardio
+from shardio.errors import CommitConflictError, NotFoundError
+from shardio.storage import connect
+from tests.promises.places import PLACES, fresh
+from tests.suites.errors import refused
+
+
+def write(url: str, *records: bytes, mode: str = "overwrite", **options) -> None:
+    with shardio.DatasetWriter(url, mode=mode, **options) as out:
+        out.write_many(records)
+
+
+def test_versions_tell_their_metadata(tmp_path):
+    write(str(tmp_path / "ds"), b"wren", metadata={"made of": "birds"})
+    (version,) = shardio.log(tmp_path / "ds")
+    assert dict(version.metadata) == {"made of": "birds"}
+
+
+def test_garbage_collection_removes_nothing_unless_told(tmp_path):
+    url = str(tmp_path / "ds")
+    write(url, b"wren" * 100)
+    write(url, b"robin")
+    before = {info.key for info in connect(url).list()}
+    plan = shardio.gc(url, keep=1)
+    assert plan.doomed
+    assert {info.key for info in connect(url).list()} == before
+    report = shardio.gc(url, keep=1, dry_run=False)
+    assert report.doomed == plan.doomed
+    assert not {info.key for info in report.doomed} & {info.key for info in connect(url).list()}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("below", ["inner", "deep/er/inner"])
+def test_datasets_are_not_nested(place, below, tmp_path):
+    url = fresh(place, tmp_path)
+    write(url, b"wren")
+    with refused(CommitConflictError, url, url=f"{url}/{below}"):
+        write(f"{url}/{below}", b"robin")
+    assert list(shardio.open(url)) == [b"wren"]
+    with pytest.raises(NotFoundError):
+        shardio.open(f"{url}/{below}")
+
+
+def test_a_dataset_behind_a_link_is_not_nested_either(tmp_path):
+    write(str(tmp_path / "ds"), b"wren")
+    (tmp_path / "ds" / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "ds" / "folder")
+    with refused(CommitConflictError, str(tmp_path / "ds")):
+        write(str(tmp_path / "link" / "inner"), b"robin")
+
+
+@pytest.mark.parametrize(
+    ("files", "command"),
+    [(["a.tfrecord"], "adopt"), (["a.parquet"], "convert"), (["a.tfrecord", "a.tfrecord.shardidx"], None)],
+)
+def test_a_folder_without_a_dataset_says_what_makes_one(tmp_path: Path, files, command):
+    for name in files:
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(NotFoundError) as caught:
+        shardio.open(tmp_path)
+    assert caught.value.url == str(tmp_path)
+    if command:
+        assert f"`shardio {command} {tmp_path}" in str(caught.value.advice)
+    else:
+        assert caught.value.found is None
