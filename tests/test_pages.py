@@ -27,9 +27,9 @@ import pytest
 from PIL import Image
 
 import shardio
-from shardio.cli._commands import all_commands
 from tests.servers import azure, gcs, s3
 from tests.servers.web import folder_server
+from tests.suites.commands import command_names
 from tests.suites.offered import offered
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -386,4 +386,4 @@ def test_what_public_functions_report_stands_in_the_reference() -> None:
 def test_every_command_stands_on_its_page() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     table = page.partition("## ")[0]
-    assert [name for name in all_commands() if f"`shardio {name} " not in table] == []
+    assert [name for name in command_names() if f"`shardio {name} " not in table] == []

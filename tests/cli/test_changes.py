@@ -10,9 +10,9 @@ import pytest
 
 import shardio
 import shardio.progress
-from shardio.cli._commands import all_commands
 from shardio.storage import BlockCache, CacheOptions
 from tests.cli.conftest import Run
+from tests.suites.commands import command_names
 
 # What is typed behind the command, by the command: it has something to do in `dataset`.
 CHANGES: dict[str, list[list[str]]] = {
@@ -66,7 +66,7 @@ def placed(line: list[str], url: Path) -> list[str]:
 
 
 def test_every_command_that_changes_is_held_to_the_law() -> None:
-    assert set(all_commands()) - READS - set(ADDS) == set(CHANGES)
+    assert set(command_names()) - READS - set(ADDS) == set(CHANGES)
 
 
 @pytest.fixture

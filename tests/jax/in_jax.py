@@ -10,11 +10,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import shardio
 from shardio.jax import StreamingLoader
-from shardio.jax._loader import _place
 from tests.suites.errors import refused
 
 PAGE = Path(__file__).parents[2] / "docs/training/jax.md"
@@ -82,16 +80,6 @@ def test_layouts_and_options_that_cannot_be(url) -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError, match=words):
             StreamingLoader(ds, **{"global_batch": 8, **options})
-
-    class Strided(NamedSharding):
-        """As of a process whose devices are not side by side."""
-
-        def addressable_devices_indices_map(self, shape):
-            return {0: (slice(0, 2),), 1: (slice(4, 6),)}
-
-    mesh = Mesh(np.array(jax.devices()), ("data",))
-    with pytest.raises(ValueError, match=r"rows \[\(0, 2\), \(4, 6\)\] of a global batch of 8"):
-        _place(Strided(mesh, PartitionSpec("data")), 8)
 
 
 def test_the_page_trains_and_goes_on(tmp_path) -> None:

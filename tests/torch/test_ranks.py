@@ -16,7 +16,6 @@ import torch.distributed as dist
 import shardio
 from shardio.errors import ResumeError
 from shardio.torch import FullShuffle, StreamingDataLoader, StreamingDataset
-from shardio.torch._ranks import resolve_rank
 from tests.streaming.datasets import write
 from tests.suites.errors import refused
 from tests.torch.jobs import finish, start
@@ -35,10 +34,11 @@ def environment(monkeypatch):
 
 
 def test_given_before_environment_before_alone(environment):
-    assert resolve_rank(None, None) == (0, 1)
+    whole, third, fourth = (list(FullShuffle(12, rank=r, world_size=w)) for r, w in ((0, 1), (1, 3), (2, 4)))
+    assert list(FullShuffle(12)) == whole
     environment(RANK="2", WORLD_SIZE="4")
-    assert resolve_rank(None, None) == (2, 4)
-    assert resolve_rank(1, 3) == (1, 3)
+    assert list(FullShuffle(12)) == fourth
+    assert list(FullShuffle(12, rank=1, world_size=3)) == third
 
 
 @pytest.mark.parametrize("names", [{"RANK": "1"}, {"WORLD_SIZE": "4"}, {"RANK": "x", "WORLD_SIZE": "2"}])
@@ -46,12 +46,12 @@ def test_half_an_environment_is_refused(environment, names):
     """Every process would take itself for rank 0 and read the same."""
     environment(**names)
     with pytest.raises(ValueError, match="RANK and WORLD_SIZE"):
-        resolve_rank(None, None)
+        FullShuffle(10)
 
 
 def test_both_or_neither():
     with refused(ValueError, "rank=", "world_size="):
-        resolve_rank(0, None)
+        FullShuffle(10, rank=0)
     with refused(ValueError, "rank=", "world_size="):
         FullShuffle(10, world_size=2)
 
