@@ -90,8 +90,8 @@ def test_a_shuffle(tmp_path) -> None:
 def test_an_overwrite_does_not_begin_again_on_what_came_in_between(tmp_path) -> None:
     written(tmp_path / "ds", range(20))
 
-    def commit_meanwhile(_progress: Any) -> None:
-        if shardio.open(tmp_path / "ds", "all").version == 1:
+    def commit_meanwhile(progress: Any) -> None:
+        if progress.done and shardio.open(tmp_path / "ds", "all").version == 1:
             with shardio.DatasetWriter(tmp_path / "ds", mode="append") as out:
                 out.write({"n": 1000, "data": b""}, split="train")
 
