@@ -38,7 +38,20 @@ ADDS: dict[str, list[str]] = {
     "commit": ["made", "--session", "s", "--tasks", "1"],
     "cache": ["clear", "cache"],
 }
-READS = {"info", "head", "get", "cat", "view", "plan", "bench", "audit", "verify", "log", "diff", "completion"}
+READS = {
+    "info",
+    "head",
+    "get",
+    "cat",
+    "view",
+    "plan",
+    "bench",
+    "audit",
+    "verify",
+    "log",
+    "diff",
+    "completion",
+}
 # Nothing changes before this is said, and --dry-run need not be.
 TOLD = {"gc", "repair"}
 # These look at each record or object, which takes long.
