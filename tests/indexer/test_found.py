@@ -50,6 +50,16 @@ OTHERS = [
 ]
 
 
+@pytest.mark.parametrize("name", SHARDS)
+def test_names_of_shards(name) -> None:
+    assert format_of_name(name) in ("tfrecord", "tar")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_names_that_say_nothing(name) -> None:
+    assert format_of_name(name) is None
+
+
 def test_what_is_no_shard_is_listed(tmp_path) -> None:
     """A folder takes its shards; everything else is counted and listed, and is not a failure."""
     wanted = {f"{name}": tfrecord([name.encode()]) for name in SHARDS if not name.endswith("gz")}
