@@ -197,8 +197,8 @@ def main() -> None:
             collections = f"{found['gc_s']:.2f} | {found['next_gc_s']:.2f}"
             print(f"| {commits:,} | {shown} | {collections} |", flush=True)
     print(
-        "\n| shards | ranks | plan, s | requests an epoch | first batch | resume | MB of a rank "
-        "| S3 at least | GCS at least | dollars |\n|" + "---|" * 10
+        "\n| shards | ranks | plan, s | requests an epoch | MB of a rank "
+        "| S3 at least | GCS at least | dollars |\n|" + "---|" * 8
     )
     for shards in given.shards:
         for ranks in given.ranks:
@@ -207,7 +207,6 @@ def main() -> None:
             least = [f"{2 * found['requests'] / limit:,.0f} s" for limit in LIMITS.values()]
             print(
                 f"| {shards:,} | {ranks:,} | {found['plan_s']:.2f} | {found['requests']:,} "
-                f"| {found['first_batch_requests']:,} | {found['resume_batch_requests']:,} "
                 f"| {found['memory_bytes'] / 1e6:,.0f} | {' | '.join(least)} "
                 f"| {found['request_dollars']:,.2f} |",
                 flush=True,

@@ -14,7 +14,6 @@ from shardio.order._advice import (
     advice as advice,
     check_memory as check_memory,
     mixing_warning as mixing_warning,
-    more_scratch as more_scratch,
 )
 from shardio.order._keys import record_generator as record_generator
 from shardio.order._mixing import Mixing as Mixing

@@ -135,7 +135,7 @@ class Epoch(BaseEpoch):
 
     def _lay_chunks(self) -> None:
         """Find the first place of each shuffled chunk, and what to add to its places to get positions."""
-        edges = self.chunk_edges()
+        edges = chunk_edges(self.sizes, chunk_counts(self.sizes, self.plan.chunk_bytes))
         if not self._shuffle:
             self._place_edges, self._shift = edges, np.zeros(edges.size - 1, np.int64)
             return
@@ -145,36 +145,6 @@ class Epoch(BaseEpoch):
         shift = edges[:-1][order]
         shift -= places[:-1]
         self._place_edges, self._shift = places, shift
-
-    @property
-    def chunks(self) -> int:
-        """Number of chunks."""
-        return int(self._shift.size)
-
-    def chunk_edges(self) -> Array:
-        """Return the first position of each chunk in storage order and, last, the rows; int64."""
-        return chunk_edges(self.sizes, chunk_counts(self.sizes, self.plan.chunk_bytes))
-
-    def window_edges(self) -> Array:
-        """Return the first place, counted over all lanes, of each window, and last the rows; int64."""
-        cuts = [self._edges]
-        cuts.extend(
-            np.arange(start + first, start + length, self.window)
-            for start, first, length in zip(self._starts, self._firsts, self._lengths, strict=False)
-        )
-        return np.unique(np.concatenate(cuts))
-
-    def window_count(self) -> int:
-        """Return how many windows there are."""
-        return int(self.window_edges().size) - 1
-
-    def chunks_of(self, positions: Array) -> Array:
-        """Return a number for the chunk of each position, the same for those of one chunk."""
-        return np.searchsorted(self.chunk_edges(), positions, side="right")
-
-    def piece_count(self) -> int:
-        """Return how many pieces all windows have: what an epoch asks for, one request each."""
-        return int(np.unique(np.concatenate([self._place_edges, self.window_edges()])).size) - 1
 
     def window_range(self, lane: int, number: int) -> tuple[int, int]:
         """Return the places [start, stop) of a window in its lane; the first and the last may be short."""

@@ -115,32 +115,6 @@ class InterleavedEpoch(BaseEpoch):
         finally:
             self._holding.release()
 
-    def chunks_of(self, positions: Array) -> Array:
-        """Return the number of the chunk of each position."""
-        return positions // self.plan.chunk_rows
-
-    def window_count(self) -> int:
-        """Return how many windows there are."""
-        m, w, gap = self.plan.chunk_rows, self.plan.window, self._shape.gap
-        rows = self.sizes.total_rows
-        whole = self.chunks * -(-m // w) - (-(-m // w) - -(-(m - gap) // w) if self.chunks else 0)
-        # Strands begin, and are gone into, in the middle of a window, which is then two.
-        some = self._shape.rows > 0
-        starts = self._shape.starts[some]
-        cuts = np.unique(np.concatenate([starts, starts + self._shape.moved[some]]))
-        inside = self._virtual(self._shape, cuts[cuts < rows]) % m % w != 0
-        return whole + int(np.count_nonzero(inside))
-
-    def piece_count(self) -> int:
-        """Return how many pieces all windows have at most: what an epoch asks for, one request each.
-
-        It is exact but for windows that a shard's end would cut in two, were they not cut there anyway: where
-        strands begin, end and are gone into. Each of those is counted once too often.
-        """
-        edges = np.unique(self.sizes.edges[1:-1])
-        edges = edges[(edges > 0) & (edges < self.sizes.total_rows)]
-        return self.window_count() + int(np.count_nonzero(edges % self.plan.chunk_rows % self.plan.window))
-
     def positions(self, parts: Array) -> Array:
         """Return the positions of the records in `parts`, one part after another.
 

@@ -6,8 +6,7 @@ docs/design/order-measured.md.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple, cast
 
@@ -54,7 +53,6 @@ _MOST_SCRATCH_CHUNK = 2 << 20
 SCRATCH_BYTES = 4 << 30
 _SMALL = 64 << 20
 _CHUNKS_PER_LANE = 8
-_HALVINGS = 25  # of chunks, and of memory, at most, to make the first batch read less
 _LANES = 512  # with SHUFFLE_BYTES, windows of 2 MiB
 _RANKS = 256
 _CLASSES = 4
@@ -155,13 +153,9 @@ class Budget:
     Attributes:
         memory_bytes: what a process that delivers whole global batches may hold beside them.
         mixing: "default", "best" for smaller chunks, "cheap" for larger ones.
-        first_batch_bytes: what a process that delivers whole global batches may read, in stored bytes, before
-            its first batch; None for no bound.
         local: shards are mapped files, of which small chunks cost little.
         decoded: shards are local files of compressed blocks, of which a chunk has several. Where neither is
             so, chunks are made for a bucket.
-        by_block: blocks are read whole, though chunks end inside of them: from a bucket always, of local
-            files where the index has no checksums of records. It counts for `first_batch_bytes` alone.
         scratch_bytes: what such a process may keep of open chunks on a local disk; chunks that fit in
             `memory_bytes` stay there.
     """
@@ -170,17 +164,13 @@ class Budget:
     mixing: str = "default"
     local: bool = False
     decoded: bool = False
-    first_batch_bytes: int | None = None
-    by_block: bool = True
     scratch_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.mixing not in MIXINGS:
             raise ValueError(f"mixing must be one of {', '.join(map(repr, MIXINGS))}, found {self.mixing!r}")
-        for name, least in (("memory_bytes", 1), ("first_batch_bytes", 1), ("scratch_bytes", 0)):
+        for name, least in (("memory_bytes", 1), ("scratch_bytes", 0)):
             value = getattr(self, name)
-            if name == "first_batch_bytes" and value is None:
-                continue
             if integer(name, value) < least:
                 raise ValueError(f"{name} must be at least {least}, found {value}")
 
@@ -289,10 +279,8 @@ def default_plans(
     budget = asked.budget
     # What is small is read whole before the first batch, and shuffled as a whole.
     small = sum(sizes.total_decoded_bytes for sizes in sources) <= min(_SMALL, budget.window_bytes)
-    if budget.first_batch_bytes is not None:
-        small &= sum(sizes.total_stored_bytes for sizes in sources) <= budget.first_batch_bytes
     if True in kinds or (shuffle and not kinds and not small):
-        return _interleaved_plans(asked)
+        return _shaped(asked)
     return windowed_plans(sources, global_batch=global_batch, shuffle=shuffle, shares=shares, given=given)
 
 
@@ -370,80 +358,17 @@ def windowed_plans(
     return plans
 
 
-def _interleaved_plans(asked: _Asked) -> list[Plan]:
-    """Return the first plans whose first batch is within its bound; where none is, those without one."""
-    best, bound = _shaped(asked), asked.budget.first_batch_bytes
-    if bound is None:
-        return best
-    return next((plans for bytes_, plans in _reading_less(best, asked) if bytes_ <= bound), best)
-
-
-def least_first_batch(
-    sources: Sequence[ShardSizes],
-    *,
-    global_batch: int,
-    shares: Sequence[int] | None = None,
-    given: Sequence[Plan] | None = None,
-    budget: Budget,
-) -> int:
-    """Return the smallest `first_batch_bytes` that interleaved plans can be made for."""
-    asked = _Asked.of_call(sources, global_batch, shares, given, budget)
-    return math.ceil(min(bytes_ for bytes_, _ in _reading_less(_shaped(asked), asked)))
-
-
-def _reading_less(best: list[Plan], asked: _Asked) -> Iterator[tuple[float, list[Plan]]]:
-    """Yield plans of smaller chunks, then of fewer, with what the first batch reads; first the best ones."""
-    # Were there fewer chunks than a batch has records, batches would have fewer labels, too.
-    enough = min(asked.global_batch, _open(best))
-    for fewer in range(_HALVINGS):
-        plans: list[Plan] | None = None
-        for smaller in range(_HALVINGS):
-            before = plans
-            plans = _shaped(asked, fewer=fewer, smaller=smaller)
-            if plans == before:
-                break
-            if _open(plans) >= enough:
-                yield _first_batch_bytes(plans, asked), plans
-
-
-def _open(plans: Sequence[Plan]) -> int:
-    """Return how many chunks of all sources are read side by side."""
-    return sum(plan.lanes * plan.interleave for plan in plans)
-
-
-def _first_batch_bytes(plans: Sequence[Plan], asked: _Asked) -> float:
-    """Return about how many stored bytes one process reads for the first batch of interleaved plans.
-
-    A lane opens its strands with pieces that grow from a row to a whole chunk; what is rounded, and which
-    strand comes first in a lane, is left out.
-    """
-    windows, alone, budget = 0.0, 0.0, asked.budget
-    for plan, sizes, share in zip(plans, asked.sources, asked.counts, strict=True):
-        total, own = max(1, sizes.total_rows), -(-asked.global_batch * share // sum(asked.counts))
-        stored = sizes.row_stored_bytes
-        block = max(stored, sizes.block_stored_bytes * budget.by_block)
-        c, j = plan.ranks, plan.interleave
-        m = min(plan.chunk_rows, -(-total // (plan.lanes * j)))
-        each = -(-own // c)
-        n = min(each, j)
-        rows = min(total, c * (each + m * n * (n + 1) // (2 * j) if m > 1 else each))
-        windows += rows * stored + c * (n + (each - n) // m) * (block - stored)
-        alone += own * max(block, stored)
-    return windows if budget.local or all(plan.chunk_rows == 1 for plan in plans) else min(windows, alone)
-
-
-def _shaped(asked: _Asked, *, fewer: int = 0, smaller: int = 0) -> list[Plan]:
-    """Return plans, with memory for windows halved `fewer` times and chunks halved `smaller` times."""
+def _shaped(asked: _Asked) -> list[Plan]:
+    """Return interleaved plans."""
     counts, budget = asked.counts, asked.budget
     scratch = budget.on_scratch(asked.sources)
     shapes = [
         _chunks(
             sizes,
             asked.global_batch,
-            budget.held_bytes(sizes, count / sum(counts), scratch=scratch) >> fewer,
+            budget.held_bytes(sizes, count / sum(counts), scratch=scratch),
             budget,
             plan,
-            smaller,
             scratch=scratch,
         )
         for sizes, count, plan in zip(asked.sources, counts, asked.fixed, strict=True)
@@ -471,7 +396,6 @@ def _chunks(
     window_bytes: int,
     budget: Budget,
     given: Plan,
-    smaller: int,
     *,
     scratch: bool,
 ) -> tuple[int, int]:
@@ -487,9 +411,6 @@ def _chunks(
     most = min(rows, max(1, int(window_bytes / held)), _LIMITS["chunk_rows"])
     usual = min(wanted, int(RUN_BYTES / stored))
     wanted = min(max(least, min(wanted, fitting)), most)
-    # Nothing less than a block is fetched from a bucket.
-    block = 1 if budget.local else max(1, round(sizes.block_stored_bytes / stored))
-    wanted = max(min(wanted, block), wanted >> smaller)
     many = given.chunk_rows or wanted
     if many == 1:
         return 1, max(1, min(rows // _CHUNKS_PER_LANE, int(window_bytes / held)))

@@ -79,8 +79,8 @@ def check_same(stream: Stream, gather: Callable[[str], list[str]], *, unit: str)
     if differing:
         raise ValueError(
             f"these streams would not share the same batches: {differing}; give the same data and options "
-            "everywhere (the default plan depends on memory_bytes=, first_batch_bytes=, mixing= and on where "
-            "the data is), or one plan="
+            "everywhere (the default plan depends on memory_bytes=, mixing= and on where the data is), "
+            "or one plan="
         )
     ranks = [rank for rank, _ in told]
     missing = sorted({*range(stream.world_size)} - {*ranks})

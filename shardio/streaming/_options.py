@@ -23,7 +23,6 @@ _INTEGERS = {
     "rank": None,
     "world_size": 1,
     "memory_bytes": None,
-    "first_batch_bytes": None,
     "num_threads": 0,
     "ahead_bytes": 1,
 }
@@ -57,11 +56,6 @@ class StreamOptions:
             even one record does; a plan that was given is refused if it does not. Default: 512 MiB; 128 MiB
             where shards are compressed files on local disk, whose chunks are smaller (more with blocks or
             records larger than the usual 64 KiB).
-        first_batch_bytes: stored bytes that a process may read before its first batch, if it delivers whole
-            global batches. The default plan gets smaller chunks for it, which cost requests, and where that
-            is not enough fewer of them side by side, which costs mixing. Where no such plan is within it,
-            a warning says how many bytes it takes.
-            Default: no bound.
         scratch: where a stream from a bucket keeps open chunks that do not fit in `memory_bytes`. By default
             ("auto") this is a file of at most 4 GiB on a local disk. A number sets its bytes, a path sets its
             folder, and False uses memory alone. The file has no name. Its bytes are those of all ranks
@@ -101,7 +95,6 @@ class StreamOptions:
     valid: bool = False
     plan: Plan | Sequence[Plan] | None = None
     memory_bytes: int | None = None
-    first_batch_bytes: int | None = None
     scratch: str | os.PathLike[str] | int = "auto"
     mixing: str = "default"
     transform: Callable[[Any], Any] | None = None

@@ -260,15 +260,10 @@ def budget_of(options: StreamOptions, components: Sequence[Component]) -> Budget
     if memory is None and decoded:
         memory = decoded_memory([component.order.sizes for component in components])
     bound = {} if memory is None else {"memory_bytes": memory}
-    first = options.first_batch_bytes
-    # Looked up in an index only where it matters.
-    by_block = first is None or not local or reads_by_block(components)
     return Budget(
         mixing=options.mixing,
         local=local,
         decoded=decoded,
-        first_batch_bytes=first,
-        by_block=by_block,
         scratch_bytes=scratch_choice(options, components).bytes,
         **bound,
     )

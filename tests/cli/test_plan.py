@@ -27,8 +27,6 @@ def test_plan_prints_what_a_run_costs(run: Run, numbers: Path) -> None:
         "2 ranks x threads, global batch 8",
         "200 records in 25 steps",
         "an epoch",
-        "a step",
-        "read by a rank",
         "in a process",
         "among 200 records",
         "chunks",

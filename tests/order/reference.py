@@ -226,49 +226,30 @@ class Replay:
         return filled
 
 
-def default_shape(sizes, G, *, memory, mixing, kind, by_block, first):
-    """Return (C, chunk rows, J) of the default interleaved plan, and what its first batch reads."""
+def default_shape(sizes, G, *, memory, mixing, kind):
+    """Return (C, chunk rows, J) of the default interleaved plan."""
     N, K = sum(sizes.rows.tolist()), sum(sizes.blocks.tolist())
     stored, held = sum(sizes.stored_bytes.tolist()) / N, sum(sizes.decoded_bytes.tolist()) / N + 8
-    block = max(stored, stored * N / K)
     common = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
-
-    def plan(smaller, windows):
-        chunk = min(max(2**34 / stored, 2**18), 5 * 2**18)
-        chunk = {"local": 32768, "decoded": min(chunk, max(32768, 8 * stored * N / K))}.get(kind, chunk)
-        chunk *= {"cheap": 4, "default": 1, "best": 0.25}[mixing]
-        wanted = max(1, round((min(chunk, 2**18) if mixing == "best" else chunk) / stored))
-        few = min(int(windows / (G * held)), N // (2 * G))
-        m = min(max(wanted // 4, 1, min(wanted, few)), N, max(1, int(windows / held)))
-        m = max(min(m, 1 if kind == "local" else max(1, round(block / stored))), m >> smaller)
-        if m == 1:
-            side = min(N // 8, int(windows / held))
-        else:
-            side = min(int(windows / (m * held)), N // m if N * held <= windows else N // (2 * m), 2**20)
-        side = max(1, side)
-        if kind == "bucket" and N * held <= windows and m > 1:
-            m = max(m, min(wanted, int(2**21 / stored)))
-        most = max(1, min(side, N // 8))
-        divisors = [
-            c for c in range(1, min(most, max(256, G // 16), G // (2 if G >= 64 else 1)) + 1) if G % c == 0
-        ]
-        most_worlds = max(sum(c % w == 0 for w in common) for c in divisors)
-        divisors = [c for c in divisors if sum(c % w == 0 for w in common) == most_worlds]
-        C = min(divisors, key=lambda c: (-len([d for d in range(1, c + 1) if c % d == 0]), c))
-        return C, m, 1 if m == 1 else max(1, min(side // C, 2**16, 2**20 // C))
-
-    def reads(C, m, J):
-        e = -(-G // C)
-        n, m = min(e, J), min(m, -(-N // (C * J)))
-        rows = min(N, C * e if m == 1 else C * (e + m * n * (n + 1) // (2 * J)))
-        windows = rows * stored + C * (n + (e - n) // m) * (block - stored) * by_block
-        return windows if kind == "local" or m == 1 else min(windows, G * block)
-
-    usual = plan(0, memory * 7 // 10)
-    if first is not None and reads(*usual) > first:
-        for fewer in range(25):
-            for smaller in range(25):
-                C, m, J = plan(smaller, (memory * 7 // 10) >> fewer)
-                if min(G, usual[0] * usual[2]) <= C * J and reads(C, m, J) <= first:
-                    return (C, m, J), reads(C, m, J)
-    return usual, reads(*usual)
+    windows = memory * 7 // 10
+    chunk = min(max(2**34 / stored, 2**18), 5 * 2**18)
+    chunk = {"local": 32768, "decoded": min(chunk, max(32768, 8 * stored * N / K))}.get(kind, chunk)
+    chunk *= {"cheap": 4, "default": 1, "best": 0.25}[mixing]
+    wanted = max(1, round((min(chunk, 2**18) if mixing == "best" else chunk) / stored))
+    few = min(int(windows / (G * held)), N // (2 * G))
+    m = min(max(wanted // 4, 1, min(wanted, few)), N, max(1, int(windows / held)))
+    if m == 1:
+        side = min(N // 8, int(windows / held))
+    else:
+        side = min(int(windows / (m * held)), N // m if N * held <= windows else N // (2 * m), 2**20)
+    side = max(1, side)
+    if kind == "bucket" and N * held <= windows and m > 1:
+        m = max(m, min(wanted, int(2**21 / stored)))
+    most = max(1, min(side, N // 8))
+    divisors = [
+        c for c in range(1, min(most, max(256, G // 16), G // (2 if G >= 64 else 1)) + 1) if G % c == 0
+    ]
+    most_worlds = max(sum(c % w == 0 for w in common) for c in divisors)
+    divisors = [c for c in divisors if sum(c % w == 0 for w in common) == most_worlds]
+    C = min(divisors, key=lambda c: (-len([d for d in range(1, c + 1) if c % d == 0]), c))
+    return C, m, 1 if m == 1 else max(1, min(side // C, 2**16, 2**20 // C))

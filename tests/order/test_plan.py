@@ -25,7 +25,7 @@ from shardio.order import (
     mixing_warning,
     report,
 )
-from shardio.order._plan import default_plans, least_first_batch, windowed_plans
+from shardio.order._plan import default_plans, windowed_plans
 from shardio.order._sizes import MAX_CHUNKS, chunk_counts, chunk_edges
 from tests.order.reference import default_shape
 from tests.order.shapes import IDENTITY, mixed_order, order_of, sizes_of, small_plan
@@ -351,8 +351,8 @@ def test_mixtures_share_lanes_and_the_shuffle_memory():
     assert used <= 1 << 30
 
 
-def test_a_report_counts_what_happens():
-    """`shardio plan`: requests, bytes, memory, shuffle radius, for given ranks and workers."""
+def test_a_report_estimates_an_epoch():
+    """Steps and records exactly, requests within a fifth, memory and shuffle radius for ranks and workers."""
     sizes = sizes_of(400, 300, 68)
     order = order_of(sizes, global_batch=8, plan=small_plan(4, 4, chunk_bytes=200, window=8))
     one, many = report(order, global_batch=8), report(order, global_batch=8, world_size=4, workers=4)
@@ -363,42 +363,30 @@ def test_a_report_counts_what_happens():
     assert one.epoch_bytes == 7680
     lanes = order.source_epoch(0, 0, 0)
     windows = [(lane, w) for lane in range(16) for w in range(lanes.window_number(lane, 47) + 1)]
-    assert one.windows == len(windows)
     pieces = [lanes.lane_pieces(lane, *lanes.window_range(lane, w)) for lane, w in windows]
-    assert one.requests == many.requests == sum(each.starts.size for each in pieces)
+    assert one.requests == many.requests == pytest.approx(sum(each.starts.size for each in pieces), rel=0.2)
     # Blocks have two rows of ten bytes.
     blocks = sum(int(((each.stops - 1) // 2 - each.starts // 2 + 1).sum()) for each in pieces)
-    assert one.rank_bytes == 7680 + one.bytes_twice
-    assert 20 * blocks <= one.rank_bytes <= 1.05 * 20 * blocks
-    assert many.rank_bytes == pytest.approx(one.rank_bytes / 4, abs=1)
+    assert one.fetched_bytes == many.fetched_bytes == pytest.approx(20 * blocks, rel=0.1)
     apart = report(order, global_batch=8, world_size=3, workers=3)
     assert apart.copies == pytest.approx(5 / 4 * 3)
-    assert apart.bytes_twice > 0
+    assert apart.fetched_bytes > 3 * one.fetched_bytes
+    assert report(order, global_batch=8, local=True).fetched_bytes == one.epoch_bytes
 
 
-@given(st.randoms(use_true_random=False))
-@settings(deadline=None)
-def test_a_report_counts_windows_and_pieces_of_interleaved_plans(rnd):
-    rows = [rnd.choice([0, 1, 7, 40]) for _ in range(rnd.randint(1, 6))] + [rnd.randint(1, 50)]
-    m = rnd.randint(1, 9)
-    shape = Plan(
-        ranks=rnd.choice([1, 2, 3]), workers=rnd.choice([1, 2]), chunk_rows=m, interleave=rnd.randint(1, 5),
-        window=rnd.randint(1, m),
-    )  # fmt: skip
-    order = order_of(sizes_of(*rows), global_batch=shape.ranks, plan=shape, seed=rnd.randint(0, 99))
+@pytest.mark.parametrize("window", [1, 4, 10])
+@pytest.mark.parametrize("interleave", [1, 7])
+@pytest.mark.parametrize("shards", [[1000], [70, 0, 5, 125] * 5])
+def test_requests_of_interleaved_plans_are_estimated_within_a_fifth(shards, interleave, window):
+    shape = Plan(ranks=2, workers=1, chunk_rows=10, interleave=interleave, window=window)
+    order = order_of(sizes_of(*shards), global_batch=2, plan=shape)
     lanes = order.source_epoch(0, 0, 0)
     parts = np.array([(n, 0, length) for n, length in enumerate(lanes.lane_lengths.tolist())])
-    windows = lanes.locate(parts).windows
-    pieces, counts = lanes.many_pieces(windows)
-    assert counts.sum() == sum(rows)
-    assert lanes.window_count() == len(windows)
-    # A seam of shards in the middle of a window is one piece more; where a strand is cut there, it is none.
-    seams = set(np.cumsum(rows)[:-1].tolist()) - {0, sum(rows)}
-    cut_anyway = sum(seam % m % shape.window > 0 for seam in seams & set(windows.position.tolist()))
-    assert lanes.piece_count() - cut_anyway == len(pieces.shards)
-    figures = report(order, global_batch=shape.ranks)
-    assert figures.windows == len(windows)
-    assert 0 < figures.mixing.distinct <= 1.5
+    pieces, counts = lanes.many_pieces(lanes.locate(parts).windows)
+    assert counts.sum() == sum(shards)
+    found = report(order, global_batch=2, local=True)
+    assert found.requests == pytest.approx(len(pieces.shards), rel=0.2)
+    assert 0 < found.mixing.distinct <= 1.5
 
 
 def test_mixing_is_measured_against_chance():
@@ -465,16 +453,10 @@ def test_the_memory_that_a_warning_names_mixes_as_random_order_does(record):
 
     often, order = recurrence(Budget())
     lines = advice(order, global_batch=batch, budget=Budget(), shuffled=[False])
-    (line,) = [each for each in lines if "side by side" in each] or [""]
     if often <= 1.1:
         return
-    ways = re.findall(r'memory_bytes=(\d+)( with mixing="best")? mixes as well as random order', line)
-    assert ways
-    for memory, best in ways:
-        budget = Budget(memory_bytes=int(memory), mixing="best" if best else "default")
-        assert recurrence(budget)[0] <= 1.1
-    assert int(ways[-1][0]) < 6 << 30, "the cheapest one is last"
-    assert line.index('mixing="best" mixes more') < line.index("memory_bytes="), "what costs least is first"
+    (line,) = lines
+    assert "scratch= with a folder on a local disk mixes nearly as well as random order" in line
     named = mixing_warning(order, ["s3://bucket/birds"], shuffled=[False], budget=Budget())
     assert "s3://bucket/birds are sorted" in named
     assert "scratch= with a folder on a local disk mixes nearly as well as random order" in named
@@ -515,74 +497,28 @@ def drawn_sizes(rnd):
 @pytest.mark.slow
 def test_default_plans_are_those_of_the_specification(long):
     """A second derivation, from docs/order.md, agrees on hundreds of datasets, batches and budgets."""
-    rnd, bound, changed = random.Random(14), 0, 0
+    rnd = random.Random(14)
     for _ in range(500 if long else 150):
         sizes, batch = drawn_sizes(rnd), rnd.choice([1, 2, 7, 60, 64, 256, 1000, 2048, 4096])
         kind = rnd.choice(["local", "local", "decoded", "bucket"])
-        options = {"mixing": rnd.choice(["cheap", "default", "default", "best"])}
-        options["by_block"] = kind != "local" or rnd.random() < 0.5
+        mixing = rnd.choice(["cheap", "default", "default", "best"])
         memory = int(2 ** rnd.uniform(20, 34))
-        usual = default_shape(sizes, batch, memory=memory, kind=kind, first=None, **options)[1]
-        first = None if rnd.random() < 0.2 else int(usual * rnd.uniform(0.3, 1.1)) + 1
         kinds = {"local": kind == "local", "decoded": kind == "decoded"}
-        budget = Budget(memory_bytes=memory, first_batch_bytes=first, **kinds, **options)
-        plan = default_plan(sizes, global_batch=batch, budget=budget)
+        plan = default_plan(
+            sizes, global_batch=batch, budget=Budget(memory_bytes=memory, mixing=mixing, **kinds)
+        )
         if not plan.interleaved:
             continue
-        shape, bytes_ = default_shape(sizes, batch, memory=memory, kind=kind, first=first, **options)
+        shape = default_shape(sizes, batch, memory=memory, mixing=mixing, kind=kind)
         assert (plan.ranks, plan.chunk_rows, plan.interleave) == shape
         assert (plan.window, plan.workers) == (plan.chunk_rows, 1)
-        if first is not None and bytes_ <= first:
-            bound += 1
-            changed += plan != default_plan(
-                sizes, global_batch=batch, budget=replace(budget, first_batch_bytes=None)
-            )
-        else:
-            assert plan == default_plan(
-                sizes, global_batch=batch, budget=replace(budget, first_batch_bytes=None)
-            )
-    assert bound > 15
-    assert changed > 0
-
-
-@pytest.mark.parametrize(
-    ("record", "local", "by_block", "batch"),
-    [
-        (1000, False, True, 4096),
-        (100, False, True, 4096),
-        (1000, True, True, 512),
-        (1000, True, False, 512),
-    ],
-)
-def test_the_first_batch_keeps_to_its_bound(record, local, by_block, batch):
-    """What a first batch reads is at most what it may, in smaller chunks; what cannot be is said."""
-    sizes = texts(4 * 10**8 // record // 1000 * 1000, record, 1000)
-    usual = Budget(local=local, by_block=by_block)
-
-    def made(budget):
-        order = make_order([Source(sizes, IDENTITY)], global_batch=batch, budget=budget)
-        return order, report(order, global_batch=batch, mapped=local, by_block=by_block).first_batch_bytes
-
-    least = least_first_batch([sizes], global_batch=batch, budget=usual)
-    order, reads = made(usual)
-    assert least <= reads * 1.1
-    bounded, less = made(replace(usual, first_batch_bytes=least))
-    assert less <= 1.02 * least
-    within = advice(bounded, global_batch=batch, budget=replace(usual, first_batch_bytes=least))
-    assert not any("the first batch reads" in line for line in within)
-    open_ = [each.plans[0].lanes * each.plans[0].interleave for each in (order, bounded)]
-    assert open_[1] >= min(batch, open_[0])
-    tight = replace(usual, first_batch_bytes=least // 2)
-    assert made(tight)[0].plans == order.plans
-    said = advice(made(tight)[0], global_batch=batch, budget=tight)[-1]
-    assert f"first_batch_bytes={least // 2}; about {least} is the least" in said
 
 
 def test_memory_for_less_than_a_record_is_a_warning():
     """There is no smaller plan; the memory that is named needs no warning, and chunks as well."""
     sizes = texts(100_000, 1000, 1000)
     for local in (True, False):
-        budget = Budget(local=local, by_block=not local, memory_bytes=1)
+        budget = Budget(local=local, memory_bytes=1)
         order = make_order([Source(sizes, IDENTITY)], global_batch=64, budget=budget)
         check_memory(order, global_batch=64, memory_bytes=1)
         (line,) = advice(order, global_batch=64, budget=budget)

@@ -15,7 +15,6 @@ from shardio.order import (
     advice,
     make_order,
     mixing_warning,
-    more_scratch,
     process_memory,
     report,
 )
@@ -79,24 +78,13 @@ def test_scratch_changes_no_plan_of_local_files_or_of_what_memory_holds(budget: 
 def test_advice_tells_of_the_disk_first() -> None:
     order, _ = order_of(8192, 64_000_000_000, Budget())
     [line] = advice(order, global_batch=256, budget=Budget(), shuffled=[False])
-    assert "; scratch= with a folder on a local disk" in line
+    assert "scratch= with a folder on a local disk" in line
     told = mixing_warning(order, ["s3://bucket/d"], shuffled=[False], budget=Budget())
     assert told is not None
     assert "scratch= with a folder" in told
     enough = Budget(scratch_bytes=SCRATCH_BYTES)
     order, _ = order_of(8192, 64_000_000_000, enough)
     assert not advice(order, global_batch=256, budget=enough, shuffled=[False])
-
-
-def test_what_more_of_it_buys_is_told_while_it_is_worth_it() -> None:
-    budget = Budget(scratch_bytes=SCRATCH_BYTES)
-    order, _ = order_of(8192, 64_000_000_000, budget)
-    found = more_scratch(order, budget, 256)
-    assert [bytes_ // GIB for bytes_, _ in found][:2] == [5, 6]
-    assert [often for _, often in found] == sorted((often for _, often in found), reverse=True)
-    assert found[-1][1] < 1.1
-    for size, none in ((64_000_000_000, Budget(local=True)), (100_000_000, Budget())):  # which fits in memory
-        assert not more_scratch(order_of(8192, size, none)[0], none, 256)
 
 
 def test_a_scratch_below_zero_is_refused() -> None:

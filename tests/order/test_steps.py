@@ -64,7 +64,7 @@ def pieces_of(sizes, pieces):
 def test_windows_hold_every_row_once(shuffle):
     sizes = sizes_of(5, 0, 17, 1, 40)
     epoch = order_of(sizes, global_batch=4, plan=small_plan(), shuffle=shuffle).source_epoch(1, 0, 0)
-    seen, count = Counter(), 0
+    seen = Counter()
     for lane, length in enumerate(epoch.lane_lengths.tolist()):
         number = 0
         while number == 0 or epoch.window_range(lane, number)[0] < length:
@@ -73,9 +73,8 @@ def test_windows_hold_every_row_once(shuffle):
             given = epoch.positions(np.array([[lane, start, stop]])).tolist()
             assert sorted(rows) == sorted(given)
             seen.update(rows)
-            number, count = number + 1, count + 1
+            number += 1
     assert seen == Counter(range(sizes.total_rows))
-    assert epoch.window_edges().size - 1 == count
 
 
 @pytest.mark.parametrize("mixed", [False, True])

@@ -115,7 +115,7 @@ def test_datasets_in_random_order_say_so_and_are_not_warned_of(tmp_path):
         next(iter(streamed(ds)))
         assert shardio.plan_report(ds, global_batch=10, plan=POOR)[1] == []
     ds = shardio.open(write(tmp_path / "sorted"))
-    assert "side by side" in shardio.plan_report(ds, global_batch=10, plan=POOR)[1][0]
+    assert "labels come again" in shardio.plan_report(ds, global_batch=10, plan=POOR)[1][0]
 
 
 def test_what_is_added_is_not_in_random_order_with_what_was_there(tmp_path):

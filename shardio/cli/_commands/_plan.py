@@ -98,43 +98,30 @@ def _lines(figures: PlanReport, given: Given) -> list[tuple[str, str]]:
 
     how = plural(given.workers, "worker") if given.workers else "threads"
     who = f"{plural(given.world_size, 'rank')} x {how}"
-    twice = f", {size(figures.bytes_twice)} of them more than once" if figures.bytes_twice else ", each once"
     rows: dict[str, Any] = {
         "run": f"{who}, global batch {count(given.global_batch)}",
-        "epoch": f"{plural(figures.records, 'record')} in {plural(figures.steps, 'step')}",
-        "requests": f"{count(figures.requests)} an epoch, {_rate(figures.requests_per_step)} a step, "
-        f"{size(round(figures.request_bytes))} each, and as many small ones to the indexes",
-        "read": f"{size(figures.epoch_bytes)} an epoch{twice}",
-        "read by a rank": f"{size(figures.rank_bytes)} at most",
-        "read for a step": f"{size(round(figures.step_bytes))} by all ranks, on average",
-        "first batch": f"after {size(figures.first_batch_bytes)} in "
-        f"{plural(figures.first_batch_requests, 'request')} of a rank",
-        "at a resume": f"after {size(figures.resume_batch_bytes)} in "
-        f"{plural(figures.resume_batch_requests, 'request')}; {size(figures.resume_bytes)} are read again",
+        "epoch": f"{plural(figures.records, 'record')} in {plural(figures.steps, 'step')}, "
+        f"{size(figures.epoch_bytes)}",
+        "requests": f"about {count(figures.requests)} an epoch, and as many small ones to the indexes",
+        "fetched": f"about {size(figures.fetched_bytes)} an epoch",
     }
     if figures.request_dollars:
         rows |= {
-            "cost": f"{_dollars(figures.request_dollars)} for requests of an epoch, and "
+            "cost": f"about {_dollars(figures.request_dollars)} for requests of an epoch, and "
             f"{_dollars(figures.transfer_dollars)} if its bytes leave the cloud",
             "prices": f"{PRICES.store}, as listed in {PRICES.listed}",
         }
     rows |= {
         "mixing": _mixing(figures.mixing),
         "mixing of a rank": _mixing(figures.rank_mixing),
-        "memory": f"{size(figures.memory_bytes)} in a process: {plural(figures.open_windows, 'window')} of "
-        f"{figures.window_rows:,.0f} rows and {size(round(figures.window_bytes))}, and what is read ahead",
+        "memory": f"at most {size(figures.memory_bytes)} in a process, beside its batches",
     }
     if figures.scratch_bytes:
-        rows["scratch"] = f"{size(figures.scratch_bytes)} of them on a local disk, in a file of each process"
-    if figures.more_scratch:
-        rows["more scratch"] = "; ".join(
-            f"{size(bytes_)}: {often:.2f} times" for bytes_, often in figures.more_scratch
-        )
-    rows |= {
-        "shuffled": f"among {plural(figures.shuffle_radius, 'record')}",
-        "a batch": f"mixes {figures.chunks_per_batch:,.1f} of {plural(figures.chunks, 'chunk')}, "
-        f"{figures.shards_per_batch:,.1f} shards",
-    }
+        rows["scratch"] = f"{size(figures.scratch_bytes)} on a local disk, in a file of each process"
+    rows["shuffled"] = (
+        f"among {plural(figures.shuffle_radius, 'record')}; a process has "
+        f"{count(figures.open_windows)} of {plural(figures.chunks, 'chunk')} open"
+    )
     return list(rows.items())
 
 
@@ -149,11 +136,6 @@ def _mixing(found: Mixing) -> str:
         return said
     later = plural(found.lags, "batch", "batches")
     return f"{said}; in the next {later} they come again {found.recurrence:.2f} times as often as by chance"
-
-
-def _rate(number: float) -> str:
-    """Return a number with at least two digits that say something: few requests a step are not none."""
-    return f"{number:.2g}" if number < 10 else f"{number:,.1f}"
 
 
 COMMAND = Command(
@@ -182,10 +164,9 @@ COMMAND = Command(
                 "remainder",
                 "shuffle",
                 "memory_bytes",
-                "first_batch_bytes",
                 "mixing",
             ),
-            flags={"memory_bytes": "--memory", "first_batch_bytes": "--first-batch"},
+            flags={"memory_bytes": "--memory"},
             group="the run",
         ),
         Option(
