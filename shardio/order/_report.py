@@ -350,6 +350,12 @@ def report(
 
     requests = round(copies * total(load.requests for load in loads))
     fetched = round(copies * total(load.fetched for load in loads))
+    if not local and any(plan.interleaved and plan.chunk_rows > 1 for plan in order.plans):
+        # Records of the first batch are fetched alone, a block for each, and again with their chunks.
+        blocks = sum(sizes.total_blocks for sizes in sources)
+        first = min(schedule.rows, global_batch, blocks)
+        requests += first
+        fetched += round(first * sum(sizes.total_stored_bytes for sizes in sources) / max(1, blocks))
     memory = process_memory(
         order, global_batch=global_batch, world_size=world_size, workers=workers, read=read
     )
