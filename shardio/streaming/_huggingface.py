@@ -1,8 +1,8 @@
 """A stream as a `datasets.IterableDataset`: examples in the stream's order, with a state that is a count.
 
-Example `i` of the epoch's order belongs to process `i % world_size`.  So the examples of `n` steps are the
-same on any number of processes with the same total batch size, and where to continue is one number: how many
-examples all processes have consumed.  `datasets` keeps that number in its own state dict.
+Example `i` after the stream's position belongs to process `i % world_size`.  So the examples of `n` steps are
+the same on any number of processes with the same total batch size, and where to continue is one number: how
+many examples all processes have consumed.  `datasets` keeps that number in its own state dict.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class _StreamExamples(_BaseExamplesIterable):  # type: ignore[misc]
     """Examples of one process; what `datasets` calls an examples iterable.
 
     Args:
-        stream: gives dataset, order and options; its position is where the first epoch begins.
+        stream: gives dataset, order and options; the first epoch begins at its position.
         rank, world_size: which examples: those with `i % world_size == rank`.
-        epoch: number of the epoch.
+        epoch: number of the epoch as `datasets` counts; 0 is that of the stream.
     """
 
     def __init__(self, stream: Stream, rank: int = 0, world_size: int = 1, epoch: int = 0) -> None:
@@ -73,25 +73,42 @@ class _StreamExamples(_BaseExamplesIterable):  # type: ignore[misc]
         """Yield the examples from where the state is, with their numbers in the epoch's order."""
         state: dict[str, Any] | None = self._state_dict
         whole, consumed = self._whole(), 0
+        dropped = self._dropped(whole)
         if state is not None:
             consumed = state["examples"]
             whole.load_state_dict(json.loads(state["order"]))
-        if consumed >= len(whole):
+        stop = whole.remaining - dropped
+        if consumed >= stop:
             return
-        whole.go_to(consumed)
+        whole.go_to(whole.step + consumed)
         share = Stream(self._stream.data, self._options(self._rank, self._world_size))
         share.load_state_dict(whole.state_dict())
         for batch in share:
             for example in batch[_EXAMPLE]:
                 key = consumed + self._rank
+                if key >= stop:
+                    return
                 consumed += self._world_size
                 if state is not None:
                     state["examples"] = consumed
                 yield key, example
 
     def _whole(self) -> Stream:
-        """Return the stream of all examples of the epoch, one a step."""
-        return Stream(self._stream.data, self._options(0, 1))
+        """Return the stream of all examples of the epoch that are left, one a step."""
+        whole = Stream(self._stream.data, self._options(0, 1))
+        whole.load_state_dict(self._stream.state_dict())
+        if self._epoch:
+            whole.set_epoch(self._stream.epoch + self._epoch)
+        return whole
+
+    def _dropped(self, whole: Stream) -> int:
+        """Return how many examples the stream drops at the end of the epoch: a short last batch."""
+        if self._stream.options.remainder != "drop":
+            return 0
+        steps = self._stream.remaining
+        if self._epoch:
+            steps = self._stream.order.schedule(whole.epoch, self._stream.global_batch).stop
+        return whole.remaining - steps * self._stream.global_batch
 
     def _options(self, rank: int, world_size: int) -> StreamOptions:
         """Return the options of a stream that delivers one value a step to each process."""
@@ -99,7 +116,7 @@ class _StreamExamples(_BaseExamplesIterable):  # type: ignore[misc]
         random = given.random_transform
         return replace(
             given, rank=rank, world_size=world_size, global_batch=world_size, batch_size=None,
-            epoch=self._epoch, positions=False, valid=False,
+            positions=False, valid=False,
             transform=given.transform if random is not None else _Example(given.transform),
             random_transform=None if random is None else _Example(random),
         )  # fmt: skip
@@ -126,7 +143,7 @@ def to_hf_stream(stream: Stream) -> datasets.IterableDataset:
     schemas = {reader.schema for reader in readers}
     known = len(schemas) == 1 and None not in schemas and not options.transforms_records
     features = hf_features(readers[0]) if known else None
-    examples = _StreamExamples(stream, epoch=stream.epoch)
+    examples = _StreamExamples(stream)
     return datasets.IterableDataset(
         examples, info=datasets.DatasetInfo(features=features), split=datasets.NamedSplit(readers[0].split)
     )

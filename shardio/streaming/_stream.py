@@ -223,7 +223,9 @@ class Stream:
         total batch size holds the same examples. `set_epoch` changes the order. Loader workers each have
         their share of a process's examples and a state of their own.
 
-        Batches are made by the caller, so this stream's batch size, rank and position do not matter.
+        The examples are those of this stream's batches for all ranks; who iterates makes batches of them. The
+        first epoch begins at this stream's position: after `go_to` or `load_state_dict` a trainer that counts
+        steps continues there.
 
         Raises:
             ImportError: datasets is not installed: `pip install "shardio[hf]"`.
