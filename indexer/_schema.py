@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from shardio.errors import (
     ShardioError,
     StorageError,
 )
-from shardio.format import Compression, Framing
+from shardio.format import Compression, Framing, parse_json
 from shardio.metadata import Feature, Schema, ShardEntry, ShardTable
 from shardio.reader import ReadOptions, RecordSequence, ShardSource, value_codec
 from shardio.sources import TfdsFolder, format_of_name
@@ -603,7 +602,7 @@ def _codewithgpu(stores: Mapping[int, Store], table: ShardTable) -> tuple[dict[s
     for (root, folder), rows in folders.items():
         key = f"{folder}/METADATA" if folder else "METADATA"
         try:
-            content = json.loads(stores[root].get(key, max_bytes=_METADATA_BYTES))
+            content = parse_json(stores[root].get(key, max_bytes=_METADATA_BYTES))
         except NotFoundError:
             continue
         except (ShardioError, ValueError) as error:

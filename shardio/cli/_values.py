@@ -23,7 +23,7 @@ def json_value(text: str) -> Any:
     """Return the value of JSON, or else the text."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -26,7 +26,6 @@ from shardio.codecs._example import (
     encode_sequence_example,
 )
 from shardio.codecs._images import (
-    MAX_PIXELS,
     CenterCrop,
     ImageOptions,
     RandomResizedCrop,
@@ -47,7 +46,7 @@ from shardio.codecs._parse import (
     parse_sequence_examples,
 )
 from shardio.codecs._tensors import Tensor, decode_tensors, encode_tensors, read_tensors
-from shardio.metadata import encode_image, parse_tensor, serialize_tensor
+from shardio.metadata import MAX_PIXELS, encode_image, parse_tensor, serialize_tensor
 
 __all__ = [
     "MAX_PIXELS",

@@ -7,7 +7,6 @@ what the error says, does not depend on it.
 
 from __future__ import annotations
 
-import io
 import math
 import threading
 from collections.abc import Callable
@@ -21,10 +20,8 @@ import numpy.typing as npt
 from shardio import kernels
 from shardio.callers import warn
 from shardio.errors import CorruptRecordError, FormatError
-from shardio.metadata import pillow
+from shardio.metadata import MAX_PIXELS, open_image, pillow, refuse_pixels
 
-# 256 MiB as RGB.  A few kilobytes can claim to be more; nothing is decoded beyond.
-MAX_PIXELS = (256 << 20) // 3
 _TO_RGBA = frozenset({"RGBA", "RGBa", "LA", "La", "PA"})
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _FILTERS = ("bilinear", "bicubic")
@@ -279,7 +276,7 @@ def sized_image(
     part, inner = _part(pixels, box, factor)
     # Rows are resized before columns, so of a narrow and very high image there is far more in between than
     # its own pixels or those wanted.
-    _refuse_bomb(max(part.shape[1], out.shape[1]), part.shape[0])
+    refuse_pixels(max(part.shape[1], out.shape[1]), part.shape[0])
     if out.shape[2] == 4:
         _resize_with_alpha(part, out, options, inner, flip=box.flip)
     elif part.shape == out.shape and not box.flip and inner == (0, 0, *part.shape[1::-1]):
@@ -334,11 +331,10 @@ def _decoded(
         made = None if fast is None else _jpeg(fast, data, shrink, channels, lent=lent)
         if made is not None:
             return made
-    image_module, formats = pillow()
+    image_module, _ = pillow()
     try:
-        with image_module.open(io.BytesIO(data), formats=formats) as image:
+        with open_image(data) as image:
             width, height = image.size
-            _refuse_bomb(width, height)
             factor = shrink(height, width)
             if factor > 1:
                 image.draft(None, (max(1, width // factor), max(1, height // factor)))
@@ -399,12 +395,6 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
-
-
-def _refuse_bomb(width: int, height: int) -> None:
-    if width * height > MAX_PIXELS:
-        what = f"an image of {width} x {height} pixels is refused"
-        raise CorruptRecordError(what, expected=f"at most {MAX_PIXELS} pixels", advice=_ADVICE)
 
 
 def _pixels(image: Any) -> npt.NDArray[np.uint8]:

@@ -7,7 +7,6 @@ features called `outer.inner`.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any, ClassVar
 from shardio.convert._files import RUN_BYTES, File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError
+from shardio.format import parse_json
 from shardio.metadata import Feature
 from shardio.storage import connect
 
@@ -94,7 +94,7 @@ class CodeWithGpu(FileSource):
             if file.key.rpartition("/")[2] == "METADATA":
                 data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=16 << 20)
                 try:
-                    metadata = json.loads(data)
+                    metadata = parse_json(data)
                     metadata["features"].items()
                 except (ValueError, KeyError, TypeError, AttributeError) as error:
                     raise FormatError(f"METADATA is damaged ({error!r})", url=file.url) from None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import bz2
 import hashlib
 import io
-import json
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -156,7 +155,7 @@ _COMPRESSIONS = {"zstd": Compression.ZSTD, "gz": Compression.GZIP}
 def _is_mds_index(data: bytes) -> bool:
     """Tell whether an `index.json` is one of MDS."""
     try:
-        index = json.loads(data)
+        index = parse_json(data)
         return all(shard["format"] == "mds" for shard in index["shards"])
     except (ValueError, KeyError, TypeError):
         return False
@@ -201,7 +200,7 @@ class MdsFolder(FileSource):
                 data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=64 << 20)
                 if not _is_mds_index(data):
                     raise FormatError("this index.json is not one of MDS", url=file.url)
-                found[file.url] = file, json.loads(data)
+                found[file.url] = file, parse_json(data)
         if not found:
             raise FormatError("there is no index.json here", url=str(self.place))
         names = {url: _shard_urls(url, index) for url, (_, index) in found.items()}

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from shardio.arguments import accepts
 from shardio.convert._fields import label_of, names_classes
 from shardio.convert._files import READ_BYTES, DecodedFile, FileSource
@@ -30,6 +28,7 @@ from shardio.format import (
     TAR_END,
     TarMember,
     parse_json,
+    parse_npy,
     read_member,
     read_sample,
     sample_name,
@@ -308,14 +307,7 @@ def _image_type(member: bytes) -> str | None:
 
 def _array(member: bytes) -> Any:
     """Return the array of a `.npy` file; ValueError where it is none, or more than one."""
-    stream = io.BytesIO(member)
-    try:
-        array = np.load(stream, allow_pickle=False)
-    except (EOFError, MemoryError, OverflowError, SyntaxError, TypeError) as error:
-        raise ValueError(f"no array: {error!r:.200}") from error
-    if not isinstance(array, np.ndarray) or stream.tell() != len(member):
-        raise ValueError("more than one array")
-    return array
+    return parse_npy(member)
 
 
 def _array_type(name: str, members: Sequence[bytes]) -> str | Feature:

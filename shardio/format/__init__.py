@@ -38,6 +38,7 @@ from shardio.format._json import (
     wide_encoding as wide_encoding,
 )
 from shardio.format._limits import DEFAULT_LIMITS as DEFAULT_LIMITS, Limits as Limits
+from shardio.format._npy import parse_npy as parse_npy
 from shardio.format._streams import (
     decode_stream as decode_stream,
     iterate_payloads as iterate_payloads,

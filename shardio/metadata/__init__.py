@@ -9,10 +9,13 @@ from __future__ import annotations
 from shardio.metadata import naming as naming
 from shardio.metadata._feature import Feature as Feature
 from shardio.metadata._images import (
+    MAX_PIXELS as MAX_PIXELS,
     encode_image as encode_image,
     image_type as image_type,
     is_image as is_image,
+    open_image as open_image,
     pillow as pillow,
+    refuse_pixels as refuse_pixels,
 )
 from shardio.metadata._index import (
     INDEX_ADVICE as INDEX_ADVICE,

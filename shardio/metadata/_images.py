@@ -7,6 +7,7 @@ reads them later.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shardio.arguments import integer, need
-from shardio.errors import SchemaError
+from shardio.errors import CorruptRecordError, SchemaError
+
+# 256 MiB as RGB.  A few kilobytes can claim to be more; nothing is decoded beyond.
+MAX_PIXELS = (256 << 20) // 3
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 # These hand the file to another program or library; data from a dataset must not choose a program to run.
 _NEVER = frozenset({"EPS", "WMF", "FITS", "BUFR", "GRIB", "HDF5"})
@@ -38,7 +43,7 @@ def image_type(data: bytes) -> str | None:
     """
     if data.startswith(b"\xff\xd8\xff"):
         return "jpeg"
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+    if data.startswith(_PNG):
         return "png"
     if data.startswith((b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")):
         return "tiff"
@@ -61,10 +66,10 @@ def is_image(data: bytes, type_name: str) -> bool:
 
 def _opens(data: bytes) -> bool:
     """Tell whether Pillow reads the head of a file; some formats have no first bytes of their own."""
-    image_module, formats = pillow()
+    image_module, _ = pillow()
     try:
-        image_module.open(io.BytesIO(data), formats=formats).close()
-    except image_module.DecompressionBombError:
+        open_image(data).close()
+    except (image_module.DecompressionBombError, CorruptRecordError):
         return True  # an image, however large; decoding says what is too large
     except Exception:  # noqa: BLE001 - Pillow's plugins raise whatever broken bytes lead them to
         return False
@@ -144,6 +149,57 @@ def _picture(pixels: npt.NDArray[Any]) -> Any:
             advice=advice,
         )
     return pillow()[0].fromarray(np.ascontiguousarray(pixels))
+
+
+def open_image(data: bytes | memoryview) -> Any:
+    """Return a Pillow image of a file, whose pixels are not decoded yet.
+
+    Pillow decodes icons when they are opened, whatever their list of sizes says of the images inside.
+
+    Raises:
+        CorruptRecordError: it has more than `MAX_PIXELS` pixels.
+        ImportError: Pillow is not installed.
+        Exception: whatever Pillow's plugins raise of broken bytes.
+    """
+    data = bytes(data)
+    image_module, formats = pillow()
+    for width, height in _embedded_sizes(data):
+        refuse_pixels(width, height)
+    image = image_module.open(io.BytesIO(data), formats=formats)
+    try:
+        refuse_pixels(*image.size)
+    except CorruptRecordError:
+        image.close()
+        raise
+    return image
+
+
+def refuse_pixels(width: int, height: int) -> None:
+    """Raise CorruptRecordError for an image of more than `MAX_PIXELS` pixels."""
+    if width * height > MAX_PIXELS:
+        what = f"an image of {width} x {height} pixels is refused"
+        advice = "decode=True gives the file's bytes"
+        raise CorruptRecordError(what, expected=f"at most {MAX_PIXELS} pixels", advice=advice)
+
+
+def _embedded_sizes(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield width and height of the images within an icon, as their own headers give them."""
+    starts: list[int] = []
+    if data[:4] in (b"\0\0\1\0", b"\0\0\2\0"):
+        count = int.from_bytes(data[4:6], "little")
+        starts = [int.from_bytes(data[at : at + 4], "little") for at in range(18, 6 + 16 * count, 16)]
+    elif data[:4] == b"icns":
+        at = 8
+        while at + 8 <= len(data):
+            starts.append(at + 8)
+            at += max(8, int.from_bytes(data[at + 4 : at + 8], "big"))
+    for start in starts:
+        head = data[start : start + 24]
+        if head.startswith(_PNG):
+            yield int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+        elif data[:4] != b"icns":  # a bitmap without its file's header
+            width, height = (int.from_bytes(head[k : k + 4], "little", signed=True) for k in (4, 8))
+            yield abs(width), abs(height) // 2
 
 
 @cache

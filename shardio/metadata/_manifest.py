@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS, Limits, check_json_keys
+from shardio.format import DEFAULT_LIMITS, Limits, check_json_depth, check_json_keys, parse_json
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import COPY_ADVICE, reading, seal_message, unseal_message
 from shardio.metadata._table import SplitTotals
@@ -457,6 +457,7 @@ def encode_metadata(metadata: Mapping[str, Any], *, limits: Limits = DEFAULT_LIM
         # Before it is sorted by them: keys of two kinds cannot be compared.
         check_json_keys(dict(metadata))
         data = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, sort_keys=True).encode()
+        check_json_depth(data)  # what is written must be read
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"metadata must be a mapping that JSON can hold: {error}") from error
     if len(data) > limits.metadata:
@@ -468,12 +469,12 @@ def decode_metadata(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str
     """Return free metadata from JSON; no bytes are an empty mapping.
 
     Raises:
-        FormatError: over the limit, no JSON, nested beyond reason, or no object.
+        FormatError: over the limit, no JSON (NaN is none), nested beyond reason, or no object.
     """
     if len(data) > limits.metadata:
         raise FormatError("the free metadata is over the limit", expected=limits.metadata, found=len(data))
     try:
-        metadata = json.loads(data) if data else {}
+        metadata = parse_json(data) if data else {}
     except (ValueError, RecursionError) as error:
         raise FormatError("the free metadata is not JSON", found=str(error)) from error
     if not isinstance(metadata, dict):

@@ -172,6 +172,14 @@ class KeyRun:
         for rule, holds, found in rules:
             if not holds:
                 raise FormatError(f"a {_WHAT} breaks a rule of the format: {rule}", url=url, found=found)
+        # Heads are read whole, before their checksums can be compared.
+        longest = max(message.part_head_bytes, default=0)
+        if longest > limits.manifest:
+            what = f"the head of a part of a {_WHAT} is over the limit"
+            raise FormatError(what, url=url, expected=f"at most {limits.manifest} bytes", found=longest)
+        if sum(message.part_entries) > limits.rows:
+            what = f"a {_WHAT} has more entries than a dataset has records"
+            raise FormatError(what, url=url, expected=limits.rows, found=sum(message.part_entries))
         with reading(_WHAT, url):
             parts = [
                 _part(message, number, key_part_key(key, number), heads[32 * number : 32 * number + 32])

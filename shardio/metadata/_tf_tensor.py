@@ -58,6 +58,8 @@ _PARTS = {"scomplex_val": 2, "dcomplex_val": 2}  # numbers of the field for each
 _BITS = {"half_val"}
 _MOST_DIMENSIONS = 32
 _MOST_BYTES = (1 << 32) - 1
+# One value may stand for all that follow, so a few bytes may claim any size.
+_MOST_FILLED = 64 << 20
 
 
 def serialize_tensor(array: object) -> bytes:
@@ -207,7 +209,6 @@ def _parsed(data: bytes | bytearray | memoryview) -> tuple[str, npt.NDArray[Any]
     dtype, field = _TYPES[message.dtype]
     count = math.prod(shape)
     if math.prod(max(size, 1) for size in shape) * dtype.itemsize > _MOST_BYTES:
-        # A few bytes may claim any size, since one value stands for all that follow.
         raise CorruptRecordError("a tensor is larger than a record can be", found=shape)
     name = BFLOAT16 if message.dtype == _BFLOAT16 else dtype.name
     return name, _elements(message, dtype, field, count).reshape(shape)
@@ -238,6 +239,12 @@ def _elements(
         raise CorruptRecordError(
             "a tensor has more elements than its shape", expected=count, found=given.size
         )
+    if (count - given.size) * dtype.itemsize > _MOST_FILLED:
+        raise CorruptRecordError(
+            "a tensor repeats its last element beyond the limit",
+            expected=f"at most {_MOST_FILLED} bytes of it",
+            found=(count - given.size) * dtype.itemsize,
+        )
     rest = np.zeros(1, dtype) if not given.size else given[-1:]
     return np.concatenate([given, np.repeat(rest, count - given.size)])
 
@@ -247,7 +254,7 @@ def _strings(message: tf_tensor_pb2.TensorFlowTensor, shape: tuple[int, ...]) ->
     items = list(message.string_val)
     if message.tensor_content:
         raise CorruptRecordError("a tensor of strings has them in its content, where TensorFlow writes none")
-    if len(items) > count or count > _MOST_BYTES // 8:
+    if len(items) > count or count - len(items) > _MOST_FILLED // 8:
         raise CorruptRecordError("a tensor has another number of strings", expected=count, found=len(items))
     out = np.empty(count, object)
     out[: len(items)] = items

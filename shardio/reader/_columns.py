@@ -33,6 +33,7 @@ from shardio.metadata import (
     table_address,
     table_column,
 )
+from shardio.reader._parquet import read_parquet
 from shardio.reader._source import DatasetSource, ShardSource
 from shardio.reader._subset import count_below, is_ascending, positions_between
 from shardio.storage import Store, read_intact
@@ -356,20 +357,19 @@ def _parse_table(
     places: dict[str, Any] = {"url": url, "shard": shard, "advice": TABLE_ADVICE}
     names = [column.name for column in columns]
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-        if size > most:
-            raise FormatError("a table is over the limit", expected=f"{most} bytes", found=size, **places)
-        if file.metadata.num_rows != rows:
-            raise FormatError(
-                "a table has other rows than its shard", expected=rows, found=file.metadata.num_rows, **places
-            )
-        table = file.read(columns=["row", *names], use_threads=False)
-        if not np.array_equal(table["row"].to_numpy(), np.arange(rows)):
-            raise FormatError("the rows of a table do not ascend from 0", **places)
-        return table.select(names).cast(columns_schema(columns))
+        found = pq.read_metadata(pa.BufferReader(data)).num_rows
+        table: Any = read_parquet(data, ["row", *names], most=most) if found == rows else None
+        ascend = table is not None and np.array_equal(table["row"].to_numpy(), np.arange(rows))
+        values = table.select(names).cast(columns_schema(columns)) if ascend else None
+    except FormatError as error:
+        raise error.located(**places) from error
     except (pa.ArrowException, ValueError, KeyError, OSError) as error:
         raise FormatError("a table does not parse", found=f"{error!s:.300}", **places) from error
+    if table is None:
+        raise FormatError("a table has other rows than its shard", expected=rows, found=found, **places)
+    if values is None:
+        raise FormatError("the rows of a table do not ascend from 0", **places)
+    return values
 
 
 def live_rows(source: ShardSource, number: int) -> NDArray[np.int64] | None:

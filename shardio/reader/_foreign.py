@@ -8,7 +8,6 @@ text or bytes as a whole.
 
 from __future__ import annotations
 
-import io
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 
 from shardio.codecs import ImageOptions, RecordCodec, as_list, collate, record_codec, with_images
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
-from shardio.format import Framing, parse_json, read_sample, restored_object
+from shardio.format import Framing, parse_json, parse_npy, read_sample, restored_object
 from shardio.metadata import Feature, Schema
 
 # Free metadata of a dataset without a schema whose records are text, as those of adopted lines are.
@@ -301,7 +300,7 @@ def _decode(name: str, feature: Feature, content: bytes) -> Any:
 def _number(name: str, feature: Feature, content: bytes) -> Any:
     """Return the number that text spells, or the array of a `.npy` file; pickles are never loaded."""
     if name.rpartition(".")[2] == "npy":
-        return np.load(io.BytesIO(content), allow_pickle=False)
+        return parse_npy(content)
     if feature.shape:
         what = f"{name!r} is text, and the schema wants {feature.short}"
         raise SchemaError(what, advice="only .npy members hold arrays; declare it as text or bytes")

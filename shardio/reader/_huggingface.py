@@ -7,12 +7,12 @@ JSON in the dataset's metadata; names of classes stay in the schema alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardio.arguments import need
 from shardio.codecs import need_pyarrow
+from shardio.format import parse_json
 from shardio.metadata import Feature, Schema
 from shardio.reader._columns import choose_columns, read_columns
 
@@ -220,7 +220,7 @@ def _files(pa: Any, contents: Any, paths: Any, kind: Any) -> Any:
         given = contents.to_pylist()
         named = [None] * len(given) if paths is None else paths.to_pylist()
         # Some of a list may have no path: conversions keep lists of paths as JSON.
-        named = [json.loads(each) if isinstance(each, str) else each for each in named]
+        named = [parse_json(each.encode()) if isinstance(each, str) else each for each in named]
         rows = [
             None
             if row is None
@@ -249,6 +249,6 @@ def _cast(pa: Any, array: Any, kind: Any, feature: Feature | None) -> Any:
         return pa.ExtensionArray.from_storage(kind, storage)
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if feature is not None and feature.kind == "json" and not text:
-        values = [None if text is None else json.loads(text) for text in array.to_pylist()]
+        values = [None if text is None else parse_json(text.encode()) for text in array.to_pylist()]
         return pa.array(values, kind)
     return array.cast(kind)

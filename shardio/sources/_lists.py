@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import fnmatch
 import io
-import json
 import re
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from shardio.arguments import need
 from shardio.errors import FormatError
+from shardio.format import parse_json
 from shardio.sources._hive import folder_key
 from shardio.sources._names import is_data
 from shardio.sources._urls import expand_braces, glob_expression
@@ -115,7 +115,7 @@ class _Folder(NamedTuple):
 
     def json(self, key: str) -> Any:
         try:
-            return json.loads(self.read(key))
+            return parse_json(self.read(key))
         except ValueError as error:
             raise self.error(f"{key.removeprefix(self.prefix)} is not JSON", found=str(error)) from error
 
@@ -218,7 +218,7 @@ _READ_DELTA = "convert the table that deltalake.DeltaTable(url).to_pyarrow_table
 
 def _json_lines(folder: _Folder, key: str, skip: int = 0) -> list[dict[str, Any]]:
     try:
-        found = [json.loads(line) for line in folder.read(key).decode().splitlines()[skip:] if line.strip()]
+        found = [parse_json(line) for line in folder.read(key).splitlines()[skip:] if line.strip()]
     except ValueError as error:
         raise folder.error(f"{key.removeprefix(folder.prefix)} is not JSON", found=str(error)) from error
     if not all(isinstance(each, dict) for each in found):

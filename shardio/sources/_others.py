@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from shardio import kernels
 from shardio.errors import FormatError
-from shardio.format import TFRECORD_HEAD, Compression, decode_stream, is_tar_header, sniff_compression
+from shardio.format import (
+    TFRECORD_HEAD,
+    Compression,
+    decode_stream,
+    is_tar_header,
+    parse_json,
+    sniff_compression,
+)
 from shardio.sources._find import FoundFile, Listing
 from shardio.sources._names import is_nameless
 from shardio.storage import connect
@@ -77,7 +83,7 @@ def other_kind(name: str, head: bytes) -> OtherKind | None:
 
 def _is_litdata(data: bytes) -> bool:
     try:
-        index = json.loads(data)
+        index = parse_json(data)
     except ValueError:
         return False
     return isinstance(index, dict) and isinstance(index.get("chunks"), list) and "config" in index

@@ -9,7 +9,6 @@ float32; images as files; sequences in sequences as values one after another bes
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardio.errors import FormatError, SchemaError
+from shardio.format import parse_json
 from shardio.metadata import Feature
 from shardio.sources._find import FoundFile, Listing
 from shardio.storage import connect
@@ -157,7 +157,7 @@ def _folder(
 ) -> tuple[FoundFile, Mapping[str, Any]] | None:
     """Return the description in a file; Hugging Face's `datasets` writes files of that name, too."""
     try:
-        content = json.loads(_read(file, storage_options))
+        content = parse_json(_read(file, storage_options))
     except ValueError as error:
         raise FormatError(
             "the description of a TFDS dataset is not JSON",
@@ -196,7 +196,7 @@ def _opened(
     reading = _FeatureTree(labels)
     if _FEATURES in beside:
         try:
-            reading.read(json.loads(_read(beside[_FEATURES], storage_options)))
+            reading.read(parse_json(_read(beside[_FEATURES], storage_options)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(
                 "the features of a TFDS dataset cannot be read",
@@ -384,7 +384,7 @@ def _as_message(node: Mapping[str, Any]) -> Mapping[str, Any]:
     kind = node["type"].rpartition(".")[2]
     content = node["content"]
     if isinstance(content, str):
-        content = json.loads(content)
+        content = parse_json(content.encode())
     if kind not in _FIELDS:
         return {"pythonClassName": node["type"]}
     if kind == "FeaturesDict":

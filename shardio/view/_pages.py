@@ -7,6 +7,7 @@ Nothing here changes a dataset.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import threading
 import urllib.parse
@@ -20,6 +21,7 @@ from shardio.catalog import Catalog, Version
 from shardio.codecs import decode_image
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.format import Compression, Framing
+from shardio.metadata import MAX_PIXELS
 from shardio.reader import (
     DatasetReader,
     DatasetSource,
@@ -32,7 +34,16 @@ from shardio.storage import connect, url_text
 from shardio.view._facts import seen_facts, shard_list_facts, version_facts
 from shardio.view._search import Search, is_column, python, search
 from shardio.view._statistics import histogram, summarize
-from shardio.view._values import FlatValue, audio_type, cell, flatten, follow, guess_value, is_picture
+from shardio.view._values import (
+    FlatValue,
+    audio_type,
+    cell,
+    flatten,
+    follow,
+    guess_value,
+    image_size,
+    is_picture,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +55,8 @@ if TYPE_CHECKING:
     from shardio.metadata import ShardTable
 
 _MOST_RECORDS = 1000  # of one page
+_DECODED_BYTES = 512 << 20  # of all images that are being decoded; one that needs more is decoded alone
+_PIXEL_BYTES = 12  # while it is decoded, converted and encoded again
 _PAGE_BYTES = 64 << 20  # of the records of one page, as far as their average tells
 _SAMPLE_BYTES = 32 << 20
 _MOST_SAMPLED = 2048
@@ -130,6 +143,7 @@ class Pages:
         self._latest: Version | None = None
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._shown: dict[Hashable, bytes] = {}
+        self._decoding = _MemoryBudget(_DECODED_BYTES)
         self._making: dict[Hashable, threading.Lock] = {}
         self._report = dict(report) if report is not None else None
         self._progress: VerifyProgress | None = None
@@ -383,9 +397,12 @@ class Pages:
             audio = audio_type(bytes(value))
             if audio is not None:
                 return Media(bytes(value), audio)
-            return _encoded(decode_image(bytes(value)), edge)
+            width, height = image_size(bytes(value)) or (MAX_PIXELS, 1)
+            with self._decoding.reserve(_PIXEL_BYTES * width * height):
+                return _encoded(decode_image(bytes(value)), edge)
         if is_picture(value):
-            return _encoded(value, edge)
+            with self._decoding.reserve(_PIXEL_BYTES * value.size):
+                return _encoded(value, edge)
         raise ValueError(f"there is no image and no audio at {list(path)!r} of record {position}")
 
     def content(
@@ -721,6 +738,28 @@ class Pages:
                 while len(self._kept) > 3 * _KEPT:
                     self._kept.popitem(last=False)
             return made
+
+
+class _MemoryBudget:
+    """Bytes that threads may take in sum; who would take more waits."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._taken = total, 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def reserve(self, size: int) -> Iterator[None]:
+        """Hold so many bytes, or all of them where that is less."""
+        size = min(size, self._total)
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken + size <= self._total)
+            self._taken += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= size
+                self._changed.notify_all()
 
 
 def _in_order(names: Iterable[str]) -> list[str]:

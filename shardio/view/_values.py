@@ -6,7 +6,6 @@ A cell is a dict with a `kind`: "missing", "number", "text", "json", "bytes", "i
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 
 from shardio.codecs import decode_example, decode_sequence_example
 from shardio.errors import ShardioError
-from shardio.metadata import Feature, Schema, image_type
+from shardio.metadata import Feature, Schema, image_type, open_image
 
 Path = tuple[str | int, ...]
 
@@ -286,13 +285,9 @@ def audio_type(data: bytes) -> str | None:
 def image_size(data: bytes) -> tuple[int, int] | None:
     """Return width and height of an image file by its header, None where Pillow is absent or cannot tell."""
     try:
-        from PIL import Image
-    except ImportError:
-        return None
-    try:
-        with Image.open(io.BytesIO(data)) as image:
+        with open_image(data) as image:
             return image.width, image.height
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except Exception:  # noqa: BLE001 - there is no Pillow, or its plugins fail at broken bytes
         return None
 
 

@@ -46,6 +46,10 @@ _STATIC = {
 }
 _MOST_BODY = 16 << 20  # of a state, or a question
 _THREADS = 8
+# Connections that have not brought the token yet: how many, and for how many seconds.
+_STRANGERS = 64
+_STRANGER_SECONDS = 15
+_CONNECTIONS = 1024
 
 Environ = dict[str, Any]
 StartResponse = Any
@@ -126,12 +130,34 @@ def make_server(
         app,
         sockets=[listening],
         threads=_THREADS,
+        connection_limit=_CONNECTIONS,
+        cleanup_interval=1,
+        asyncore_use_poll=True,  # select knows no descriptor above 1023
         ident="shardio",
         max_request_body_size=_MOST_BODY,
         channel_request_lookahead=1,  # else a client that is gone is not noticed
         expose_tracebacks=False,
     )
+    maintain = server.maintenance
+
+    def maintain_all(now: float) -> None:
+        maintain(now)
+        _end_strangers(server.active_channels.values(), now)
+
+    server.maintenance = maintain_all
     return ViewServer(server, host, token, pages)
+
+
+def _end_strangers(channels: Iterable[Any], now: float) -> None:
+    """Close connections that have not brought the token: all that are old, and the oldest of too many.
+
+    Without the token, connections that send nothing, or a byte now and then, could keep others out.
+    """
+    strangers = [each for each in channels if not each.requests and not getattr(each, "is_trusted", False)]
+    strangers.sort(key=lambda channel: channel.creation_time)
+    for number, channel in enumerate(strangers):
+        if channel.creation_time < now - _STRANGER_SECONDS or number < len(strangers) - _STRANGERS:
+            channel.will_close = True
 
 
 def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1", phrase: Callable[[str], str] = str) -> App:
@@ -222,6 +248,11 @@ def _guarded(app: App, token: str, host: str) -> App:
 
         refusal = _refusal(environ, token, known)
         if refusal is None:
+            if _token_of(environ):
+                # The connection is told apart from those of strangers by the channel whose method this is.
+                channel = getattr(environ.get("waitress.client_disconnected"), "__self__", None)
+                if channel is not None:
+                    channel.is_trusted = True
             found: Iterable[bytes] = app(environ, start)
             return found
         status, text = refusal
@@ -237,14 +268,20 @@ def _refusal(environ: Environ, token: str, known: set[str]) -> tuple[str, str] |
             "403 Forbidden",
             "This server answers to addresses of its own machine alone, not to other names.\n",
         )
-    if environ.get("HTTP_SEC_FETCH_SITE", "none") not in ("same-origin", "none"):
+    # The page itself may be reached by a link: from the file that the program opens in the browser.
+    is_page = environ.get("PATH_INFO") == "/" and environ.get("HTTP_SEC_FETCH_MODE") == "navigate"
+    if not is_page and environ.get("HTTP_SEC_FETCH_SITE", "none") not in ("same-origin", "none"):
         return "403 Forbidden", "Requests from other sites are refused.\n"
-    if environ.get("PATH_INFO", "").startswith("/static/"):
+    given = _token_of(environ)
+    if not given and environ.get("PATH_INFO", "").startswith("/static/"):
         return None  # files of the program, which are public
-    given = environ.get("HTTP_X_SHARDIO_TOKEN") or _query(environ).get("token", "")
     if not hmac.compare_digest(given.encode(errors="replace"), token.encode()):
         return "403 Forbidden", "Open the address that `shardio view` printed: it ends with a token.\n"
     return None
+
+
+def _token_of(environ: Environ) -> str:
+    return environ.get("HTTP_X_SHARDIO_TOKEN") or _query(environ).get("token", "")
 
 
 def _known_names(host: str) -> set[str]:

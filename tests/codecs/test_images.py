@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import struct
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from PIL import Image
 
 from shardio.codecs import MAX_PIXELS, ImageOptions, decode_image, record_codec
 from shardio.errors import CorruptRecordError, FormatError
-from shardio.metadata import Feature, pillow
+from shardio.metadata import Feature, is_image, pillow
 from tests.suites.errors import refused
 
 RAMP = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
@@ -118,8 +120,6 @@ def test_a_bomb_is_refused():
     data = _file(Image.new("1", (10, 10)), "PNG")
     huge = bytearray(data)
     huge[16:24] = (20_000).to_bytes(4, "big") + (10_000).to_bytes(4, "big")
-    import zlib
-
     huge[29:33] = zlib.crc32(huge[12:29]).to_bytes(4, "big")
     assert MAX_PIXELS < 200_000_000
     with pytest.raises(CorruptRecordError):
@@ -128,11 +128,43 @@ def test_a_bomb_is_refused():
 
 def test_more_pixels_than_allowed_are_refused_before_they_are_decoded(monkeypatch):
     data = _png(RAMP)
-    monkeypatch.setattr("shardio.codecs._images.MAX_PIXELS", 34)
+    monkeypatch.setattr("shardio.metadata._images.MAX_PIXELS", 34)
     with pytest.raises(CorruptRecordError):
         decode_image(data)
-    monkeypatch.setattr("shardio.codecs._images.MAX_PIXELS", 35)
+    monkeypatch.setattr("shardio.metadata._images.MAX_PIXELS", 35)
     assert decode_image(data).shape == (5, 7, 3)
+
+
+def _icon(kind: str) -> bytes:
+    """Return an icon whose list says 16 x 16, and whose one image says 20,000 x 10,000."""
+    if kind == "ico with a bitmap":
+        inner = struct.pack("<IiiHHIIiiII", 40, 20_000, 20_000, 1, 32, 0, 0, 0, 0, 0, 0)
+    else:
+        png = bytearray(_file(Image.new("1", (10, 10)), "PNG"))
+        png[16:24] = struct.pack(">II", 20_000, 10_000)
+        png[29:33] = struct.pack(">I", zlib.crc32(png[12:29]))
+        inner = bytes(png)
+    if kind == "icns":
+        return b"icns" + struct.pack(">I4sI", 16 + len(inner), b"ic07", 8 + len(inner)) + inner
+    return struct.pack("<HHHBBBBHHII", 0, 1, 1, 16, 16, 0, 0, 1, 32, len(inner), 22) + inner
+
+
+@pytest.mark.parametrize("kind", ["ico", "ico with a bitmap", "icns"])
+def test_an_icon_is_as_large_as_the_image_within(kind, monkeypatch):
+    from PIL import IcoImagePlugin
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(IcoImagePlugin.IcoFile, "getimage", refuse)
+    with pytest.raises(CorruptRecordError, match="20000 x 10000 pixels is refused"):
+        decode_image(_icon(kind))
+    assert is_image(_icon(kind), "image")
+
+
+def test_icons_are_read():
+    assert decode_image(_file(Image.new("RGB", (64, 64)), "ICO")).shape[:2] == (64, 64)
+    assert decode_image(_file(Image.new("RGB", (64, 64)), "ICNS")).shape[2] == 3
 
 
 def test_data_chooses_no_program_to_run():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import http.client
 import json
+import os
+import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,10 +18,11 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import shardio
-from shardio.view import Pages, _pages, make_server
+from shardio.view import Pages, _pages, _web, make_server
 from tests.view import made
 
 TOKEN = "a-token-of-the-test"
@@ -323,3 +328,97 @@ def test_a_dataset_that_is_not_there_is_said_at_once(tmp_path):
     from shardio.cli import main
 
     assert main(["view", str(tmp_path / "nothing"), "--no-browser"]) == 3
+
+
+def test_connections_without_a_token_keep_nobody_out(browser, monkeypatch):
+    """150 that send nothing, and as many that have begun a request."""
+    known = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=60)
+    with contextlib.ExitStack() as stack:
+        stack.callback(known.close)
+
+        def ask() -> int:
+            known.request("GET", "/api/summary", headers={"X-Shardio-Token": TOKEN})
+            with known.getresponse() as answer:
+                answer.read()
+                return answer.status
+
+        assert ask() == 200
+        for number in range(300):
+            idle = stack.enter_context(socket.create_connection(("127.0.0.1", browser.port)))
+            if number % 2:
+                idle.sendall(b"POST /api/audit HTTP/1.1\r\nContent-Length: 9\r\n\r\n1")
+        assert browser.get("summary").status == 200
+        deadline = time.monotonic() + 60
+        while len(browser.server.active_channels) > _web._STRANGERS + 1 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert len(browser.server.active_channels) <= _web._STRANGERS + 1
+        monkeypatch.setattr(_web, "_STRANGER_SECONDS", -1)
+        while len(browser.server.active_channels) > 1 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert ask() == 200, "a connection that has brought the token stays"
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_the_page_alone_is_reached_by_a_link(browser, site):
+    navigation = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "navigate"}
+    assert browser.ask(f"/?token={TOKEN}", **navigation).status == 200
+    assert browser.ask("/?token=wrong", **navigation).status == 403
+    assert browser.ask(f"/api/summary?token={TOKEN}", **navigation).status == 403
+    assert browser.ask(f"/?token={TOKEN}", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors").status == 403
+
+
+def test_the_token_is_in_no_argument_of_a_process(tmp_path):
+    """Every user of a machine can read the arguments of every process."""
+    made.values(tmp_path / "ds")
+    seen = tmp_path / "seen"
+    program = tmp_path / "bin" / "xdg-open"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nprintf %s "$*" > {seen}.new; mv {seen}.new {seen}\n')
+    program.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shardio", "view", str(tmp_path / "ds")],
+        env={**os.environ, "BROWSER": f"{program} %s &"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            token = next(line for line in process.stdout if "?token=" in line).strip().partition("token=")[2]
+            deadline = time.monotonic() + 60
+            while not seen.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            argument = seen.read_text()
+            assert token
+            assert token not in argument
+            page = pathlib.Path(urllib.parse.urlsplit(argument).path)
+            assert f"token={token}" in page.read_text()
+            assert page.stat().st_mode & 0o077 == 0
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert not page.exists()
+
+
+def test_the_memory_of_images_is_bounded_in_sum(tmp_path, monkeypatch):
+    """A dozen small files may each become hundreds of megabytes."""
+    image = pytest.importorskip("PIL.Image")
+    image.new("1", (5000, 5000)).save(tmp_path / "x.png")
+    with shardio.DatasetWriter(tmp_path / "ds", schema={"x": "png"}) as out:
+        out.write({"x": (tmp_path / "x.png").read_bytes()})
+    pages = Pages(tmp_path / "ds")
+    now = most = 0
+    lock = threading.Lock()
+
+    def decode(_: bytes) -> Any:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.05)
+        with lock:
+            now -= 1
+        return np.zeros((8, 8, 3), np.uint8)
+
+    monkeypatch.setattr(_pages, "decode_image", decode)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: pages.media(position=0, path=["x"]), range(16)))
+    assert most <= 2

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import ipaddress
 import signal
+import tempfile
 import webbrowser
+from pathlib import Path
 from typing import Any
 
 from shardio.cli._command import WHOLE, Command, Option, PlaceParam, flag
@@ -45,9 +48,12 @@ def _run(given: Given, console: Console) -> int:
                 "others on your network can reach this address; without its token they see nothing, but the "
                 "connection is not encrypted, and traffic that they can read holds the token"
             )
-        if not given.no_browser and not console.json:
-            _open_browser(server.url)
-        server.run()
+        if given.no_browser or console.json:
+            server.run()
+        else:
+            with tempfile.TemporaryDirectory(prefix="shardio-view-") as folder:
+                _open_browser(server.url, Path(folder))
+                server.run()
     except KeyboardInterrupt:
         pass
     finally:
@@ -70,14 +76,29 @@ def _read_report(given: Given) -> dict[str, Any]:
     return report
 
 
-def _open_browser(url: str) -> None:
+def _open_browser(url: str, folder: Path) -> None:
+    """Open the browser with a file that leads to the page.
+
+    Arguments of a program can be read by every user of the machine, and the address holds the token.
+
+    Args:
+        url: of the page.
+        folder: that only this user can read.
+    """
     try:
         browser = webbrowser.get()
     except webbrowser.Error:
         return
     # A browser of plain terminals would take this one over.
     if type(browser) is not webbrowser.GenericBrowser:
-        browser.open(url)
+        page = folder / "open.html"
+        page.touch(mode=0o600)
+        page.write_text(
+            f'<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+            f'<meta http-equiv="refresh" content="0; url={html.escape(url)}"><title>shardio view</title>'
+            f'<a href="{html.escape(url)}">shardio view</a>'
+        )
+        browser.open(page.as_uri())
 
 
 COMMAND = Command(
