@@ -135,9 +135,7 @@ class Order:
                 what = f"{name} differs from the state's"
                 advice = "give the value that the run began with, or begin a new run"
                 raise ResumeError(what, expected=expected, found=found, advice=advice)
-        order, schedule, epoch = _restore(parsed, self.sources, global_batch)
-        # What the caller left open stays so: the next state may be of another plan.
-        return replace(order, asked=self.asked), schedule, epoch
+        return _restore(self, parsed, global_batch)
 
 
 def make_order(
@@ -194,10 +192,9 @@ def make_order(
     return Order(tuple(sources), tuple(plans), mixture, seed, shuffle, remainder, asked)
 
 
-def _restore(
-    state: State, sources: tuple[Source, ...], global_batch: int | None
-) -> tuple[Order, Schedule, int]:
-    order = Order(sources, state.plans, state.mixture, state.seed, state.shuffle, state.remainder)
+def _restore(order: Order, state: State, global_batch: int | None) -> tuple[Order, Schedule, int]:
+    """Return the order of a state, of the same class as the one given, with schedule and epoch."""
+    order = replace(order, plans=state.plans)
     if not state.changes:
         raise ResumeError("the state names no batch", advice="it was cut or edited")
     first = state.changes[0].global_batch
@@ -237,5 +234,6 @@ def audit(
     """
     parsed = parse_state(state)
     check_identities(parsed.datasets, [source.identity for source in sources])
-    _, schedule, _ = _restore(parsed, tuple(sources), None)
+    order = Order(tuple(sources), parsed.plans, parsed.mixture, parsed.seed, parsed.shuffle, parsed.remainder)
+    _, schedule, _ = _restore(order, parsed, None)
     return schedule.batch(step, rank=rank, world_size=world_size)

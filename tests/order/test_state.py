@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from shardio.errors import ResumeError
-from shardio.order import Mixture, Source, audit
+from shardio.order import Mixture, Order, Source, audit
 from tests.order.shapes import IDENTITY, mixed_order, order_of, sizes_of, small_plan
 
 SIZES = sizes_of(50, 0, 31, 44)
@@ -249,3 +249,20 @@ def test_a_step_outside_its_epoch_and_a_newer_format_are_refused():
         order.resume({**state, "order": 3})
     with pytest.raises(ResumeError, match="names no batch"):
         order.resume({**state, "batches": []})
+
+
+class Backwards(Order):
+    """An order of somebody else's: the lanes of an epoch are those of another one."""
+
+    def lanes(self, epoch, global_batch):
+        return super().lanes(1000 - epoch, global_batch)
+
+
+def test_an_order_of_another_class_stays_one_through_a_resume():
+    plain = order_of(sizes_of(40, 30), global_batch=8, plan=small_plan())
+    order = Backwards(*(getattr(plain, field.name) for field in fields(Order)))
+    schedule = order.schedule(3, 8)
+    resumed, later, epoch = order.resume(order.state(schedule, 3, 5))
+    assert (type(resumed), epoch) == (Backwards, 3)
+    assert later.batch(5).positions.tolist() == order.schedule(3, 8).batch(5).positions.tolist()
+    assert later.batch(5).positions.tolist() == plain.schedule(997, 8).batch(5).positions.tolist()
