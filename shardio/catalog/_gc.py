@@ -34,7 +34,7 @@ from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.metadata import Expiry, ListRef, Manifest, ShardTable, naming
 from shardio.progress import CountProgress, displayed
 from shardio.reports import Report
-from shardio.storage import ObjectInfo, linked_folders, unlisted, upload_of
+from shardio.storage import ObjectInfo, linked_folders, unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -59,8 +59,7 @@ class GcReport(Report):
         unclaimed: sessions that have objects here and are in no version: still being written, or given up;
             name them in `abandon` to have them removed. Bytes by session.
         temporaries: what interrupted writes left behind, which may belong to a writer that is still at work.
-        uploads: unfinished uploads of sessions that are merged or given up; they are (or would be) removed.
-        unlisted: what could not be looked at, in words.
+        unlisted: what could not be looked at, in words; of a bucket, what becomes of unfinished uploads.
     """
 
     url: str
@@ -71,7 +70,6 @@ class GcReport(Report):
     deleted: int
     unclaimed: dict[str, int]
     temporaries: tuple[ObjectInfo, ...]
-    uploads: tuple[ObjectInfo, ...] = ()
     unlisted: tuple[str, ...] = ()
 
     @property
@@ -80,22 +78,16 @@ class GcReport(Report):
         return sum(info.size for info in self.doomed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON; unfinished uploads are apart from temporary files."""
+        """Return the report for JSON."""
         return {
             **super().to_dict(),
             "doomed": _sizes(self.doomed),
-            "temporaries": _sizes(info for info in self.temporaries if upload_of(info) is None),
-            "uploads": _uploads(self.temporaries),
-            "doomed_uploads": _uploads(self.uploads),
+            "temporaries": _sizes(self.temporaries),
         }
 
 
 def _sizes(objects: Iterable[ObjectInfo]) -> list[dict[str, Any]]:
     return [{"key": info.key, "bytes": info.size} for info in objects]
-
-
-def _uploads(objects: Iterable[ObjectInfo]) -> list[dict[str, Any]]:
-    return [upload._asdict() for info in objects if (upload := upload_of(info)) is not None]
 
 
 def collect_garbage(
@@ -127,9 +119,7 @@ def collect_garbage(
     )
     report = plan.report()
     if dry_run or not plan.has_work():
-        # Uploads need no fence: none of them will be part of a version.
-        uploads = report.uploads if dry_run else _abort(catalog, report.uploads)
-        return replace(report, dry_run=dry_run, uploads=uploads)
+        return replace(report, dry_run=dry_run)
     deleted = 0
     before: tuple[ObjectInfo, ...] = ()
     try:
@@ -153,13 +143,7 @@ def collect_garbage(
         version=fence.number,
         deleted=deleted,
         doomed=tuple(sorted({*before, *report.doomed})),
-        uploads=_abort(catalog, report.uploads),
     )
-
-
-def _abort(catalog: Catalog, uploads: tuple[ObjectInfo, ...]) -> tuple[ObjectInfo, ...]:
-    """Remove unfinished uploads; return those that were there."""
-    return tuple(info for info in uploads if catalog.store.delete_temporary(info))
 
 
 def _is_full(error: BaseException | None) -> bool:
@@ -280,18 +264,7 @@ class _Removals:
     def report(self) -> GcReport:
         """Return what was found."""
         given_up, named = self._gone | self._merged, self._live | self._adopted
-        uploads = {
-            info
-            for info in self._temporaries
-            if upload_of(info) is not None and info.key not in self._live and _session_of(info) in given_up
-        }
-        unclaimed = _unclaimed(
-            (
-                *(info for info in self._objects if info.key not in named),
-                *(info for info in self._temporaries if upload_of(info) is not None),
-            ),
-            given_up,
-        )
+        unclaimed = _unclaimed((info for info in self._objects if info.key not in named), given_up)
         return GcReport(
             url=self.catalog.store.url,
             dry_run=True,
@@ -300,8 +273,7 @@ class _Removals:
             doomed=tuple(sorted(self.doomed)),
             deleted=0,
             unclaimed=unclaimed,
-            temporaries=tuple(info for info in self._temporaries if info not in uploads),
-            uploads=tuple(info for info in self._temporaries if info in uploads),
+            temporaries=tuple(self._temporaries),
             unlisted=tuple(self._unlisted),
         )
 
@@ -355,7 +327,7 @@ class _Removals:
             found.extend(store.list_temporaries())
         except StorageError as error:
             # Such a listing takes no part in what is garbage: a service that has none may be cleaned up, too.
-            self._unlisted.append(f"whether uploads were left unfinished here could not be asked: {error}")
+            self._unlisted.append(f"what interrupted writes left here could not be listed: {error}")
         note = unlisted(store)
         if note is not None:
             self._unlisted.append(note)

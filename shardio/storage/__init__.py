@@ -34,13 +34,8 @@ from shardio.storage._local import (
 )
 from shardio.storage._memory import MemoryStore as MemoryStore
 from shardio.storage._obstore import fork_is_meant as fork_is_meant
-from shardio.storage._remote import (
-    RemoteStore as RemoteStore,
-    Upload as Upload,
-    unlisted as unlisted,
-    upload_of as upload_of,
-)
-from shardio.storage._requests import on_io_thread as on_io_thread
+from shardio.storage._remote import RemoteStore as RemoteStore, unlisted as unlisted
+from shardio.storage._services import on_io_thread as on_io_thread
 from shardio.storage._store import (
     REFETCHES as REFETCHES,
     CannotListError as CannotListError,
@@ -58,5 +53,4 @@ from shardio.storage._store import (
     holds as holds,
     read_intact as read_intact,
 )
-from shardio.storage._tuning import Tuning as Tuning
 from shardio.storage._uploads import Uploads as Uploads

@@ -1,18 +1,37 @@
-"""From a URL to a store, without touching anything."""
+"""From a URL to a store, without touching anything; the table of services."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from shardio.storage._keys import split_url, url_text
+from shardio.arguments import need
+from shardio.storage._keys import Root, split_url, url_text
 from shardio.storage._local import LocalStore
 from shardio.storage._memory import MemoryStore
 from shardio.storage._store import Store
-from shardio.storage._tuning import Tuning
 
 _ENGINES = (None, "fsspec", "obstore")
+_AZURE_ACCOUNT = re.compile(r"([^/@]+)@([^/.]+)\.(?:dfs|blob)\.core\.windows\.net(/.*|)")
+
+
+class _Kind(NamedTuple):
+    """A kind of storage: its protocols, the package that serves it, and what installs that."""
+
+    name: str
+    protocols: frozenset[str]
+    package: str
+    extra: str
+
+
+KINDS = (
+    _Kind("s3", frozenset({"s3", "s3a"}), "s3fs", "shardio[s3]"),
+    _Kind("gcs", frozenset({"gs", "gcs"}), "gcsfs", "shardio[gcs]"),
+    _Kind("azure", frozenset({"az", "abfs", "abfss", "adl"}), "adlfs", "shardio[azure]"),
+    _Kind("http", frozenset({"http", "https"}), "aiohttp", "aiohttp"),
+)
 
 
 def connect(
@@ -21,7 +40,6 @@ def connect(
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
     single_writer: bool = False,
-    tuning: Tuning | None = None,
 ) -> Store:
     """Return the store under a root URL; nothing is read, and no connection is opened.
 
@@ -31,7 +49,6 @@ def connect(
         engine: what reads remote data: None for the best installed, "fsspec" or "obstore" to insist.
         single_writer: the caller guarantees that it is the only writer, so storage without exclusive creation
             may be written.
-        tuning: how remote stores fetch and retry, where the defaults do not suit.
 
     Raises:
         ModuleNotFoundError: the package that serves such URLs is not installed; says which.
@@ -44,11 +61,35 @@ def connect(
         return LocalStore(root.path, single_writer=single_writer)
     if root.protocol == "memory":
         return MemoryStore(root.path)
-    from shardio.storage._backends import backend_of
-    from shardio.storage._remote import RemoteStore
+    return _connect_remote(root, storage_options, engine, single_writer=single_writer)
 
-    backend = backend_of(root, storage_options, engine=engine, single_writer=single_writer)
-    return RemoteStore(backend, tuning=tuning)
+
+def _connect_remote(
+    root: Root, options: Mapping[str, Any] | None, engine: str | None, *, single_writer: bool
+) -> Store:
+    from shardio.storage._remote import Backend, RemoteStore
+
+    chained = root.path.startswith((f"{root.protocol}://", f"{root.protocol}::"))
+    url = root.path if chained else f"{root.protocol}://{root.path}"
+    kind = None if chained else next((each for each in KINDS if root.protocol in each.protocols), None)
+    if kind is None:
+        if engine == "obstore":
+            raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {root.protocol}://")
+        _check_known(root)
+        return RemoteStore(Backend("other", url, url, dict(options or {}), engine, single_writer))
+    need(f"{root.protocol}://", kind.extra, kind.package)
+    if engine == "obstore":
+        need("engine='obstore'", "shardio[obstore]", "obstore")
+    merged, path = dict(options or {}), root.path
+    account = _AZURE_ACCOUNT.fullmatch(path) if kind.name == "azure" else None
+    if account is not None:
+        path = account[1] + account[3]
+        merged.setdefault("account_name", account[2])
+    if kind.name == "http":
+        path = url
+    elif not path.strip("/"):
+        raise ValueError(f"{url} names no bucket")
+    return RemoteStore(Backend(kind.name, url, path, merged, engine, single_writer))
 
 
 def connect_folder(
@@ -71,3 +112,28 @@ def connect_folder(
     # "/x" is in "/", and "memory://x" in "memory://", which keep their slashes.
     root = folder if folder and not folder.endswith("/") else folder + slash
     return connect((root or ".") + mark + query, storage_options=storage_options, engine=engine), name
+
+
+def _check_known(root: Root) -> None:
+    """Find out before the first request whether there are filesystems for a URL's protocols.
+
+    Raises:
+        ModuleNotFoundError: a package is missing.
+        ValueError: a protocol is unknown.
+    """
+    from fsspec import get_filesystem_class
+    from fsspec.registry import known_implementations, registry
+
+    for link in root.path.split("::") if "::" in root.path else [f"{root.protocol}://"]:
+        protocol, separator, _ = link.partition("://")
+        known = protocol in known_implementations or protocol in registry
+        if not known and separator:
+            raise ValueError(
+                f"{protocol}:// is not a kind of storage that fsspec knows; "
+                "fsspec.available_protocols() lists them"
+            )
+        if known:
+            try:
+                get_filesystem_class(protocol)
+            except ImportError as error:
+                raise ModuleNotFoundError(f"{protocol}:// needs a package: {error}") from error

@@ -1,11 +1,10 @@
-"""Which client reads data: obstore where it is installed and understands the options, fsspec's otherwise.
+"""Read ranges by obstore, where it is installed and understands the options: a tenth of the processor time.
 
-obstore moves about ten times as many small ranges per CPU second as s3fs.  Three things keep it from data,
-each told once in one line: options that cannot be translated, a first read that fails where fsspec's
-succeeds, and a process forked after obstore was used, where its threads are gone and a call would hang.
+Requests for data go through it; metadata, listings and writes go through the fsspec filesystem, so a parent
+that has only opened a dataset may fork.  Credentials come from that filesystem: both see the same profiles,
+files and services, and rotating ones keep rotating.  obstore repeats, signs and keeps connections.
 
-Credentials come from the fsspec client wherever it has them, so both see the same profiles, files and
-services, and rotating ones keep rotating.
+Its threads do not survive a fork: in the child of a process that has used it a call would hang.
 """
 
 from __future__ import annotations
@@ -13,23 +12,21 @@ from __future__ import annotations
 import asyncio
 import datetime
 import email.utils
-import importlib.util
-import logging
 import os
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
-from shardio.storage._backends import Backend
-from shardio.storage._client import Client, Reader, Response
-from shardio.storage._errors import EngineError, ErrorKind, classify
-from shardio.storage._tuning import Tuning
+from shardio.storage._errors import BadResponseError
+from shardio.storage._services import Reply, Service
 
-_log = logging.getLogger("shardio")
-# Kinds of backends that `_open_reader` knows.
-_SERVED = frozenset({"s3", "gcs", "azure", "http"})
 # Paths that obstore does not take: with control characters or empty components.
-_UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f]|(?<!:)//")
+UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f]|(?<!:)//")
+_RETRIES = {"max_retries": 10, "retry_timeout": datetime.timedelta(seconds=180)}
+_NETWORK = {
+    "timeout": datetime.timedelta(seconds=180),  # of one request with its body, of 8 MiB at most
+    "connect_timeout": datetime.timedelta(seconds=20),
+}
 # The process that has used obstore, if any; its forked children must not.
 _used_by: int | None = None
 # This process was forked by a pool of ours: its user can do nothing about what that costs.
@@ -42,147 +39,89 @@ def fork_is_meant() -> None:
     _meant = True
 
 
-class Engine:
-    """The data engine of one store in one process.
+def fork_was_meant() -> bool:
+    """Return whether `fork_is_meant` was called."""
+    return _meant
 
-    Attributes:
-        reader: obstore's, once it is known to read this store; None while fsspec's client reads.
-    """
 
-    def __init__(self, backend: Backend, tuning: Tuning) -> None:
-        self.reader: Reader | None = None
-        self._backend = backend
-        self._tuning = tuning
-        self._chosen = False
-        self._lock = asyncio.Lock()
-
-    def reader_of(self, path: str) -> Reader | None:
-        """Return the reader of an object, or None where fsspec's client reads it."""
-        return None if _UNNAMEABLE.search(path) else self.reader
-
-    async def fetch(self, client: Client, path: str, start: int, stop: int) -> Response:
-        """Send one range request.
-
-        Raises:
-            Exception: what the client raised; `EngineError` where the one insisted on is of no use.
-        """
-        if _UNNAMEABLE.search(path):
-            return await client.fetch(path, start, stop)
-        if not self._chosen:
-            async with self._lock:
-                if not self._chosen:
-                    reader = await self._open(client)
-                    if reader is not None:
-                        return await self._first(client, reader, path, start, stop)
-                    # Nothing to find out, so no request waits for this response.
-                    self._choose(None)
-        return await (self.reader or client).fetch(path, start, stop)
-
-    def _choose(self, reader: Reader | None) -> None:
-        self.reader = reader
-        self._chosen = True
-
-    async def _first(self, client: Client, reader: Reader, path: str, start: int, stop: int) -> Response:
-        """Send the first request by obstore, whose outcome chooses the reader from now on."""
-        try:
-            response = await reader.fetch(path, start, stop)
-        except Exception as error:
-            kind = classify(error).kind
-            maybe_ours = kind in {ErrorKind.NOT_FOUND, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.TLS}
-            if self._backend.engine == "obstore" or not maybe_ours:
-                raise
-            # The same request by the other client tells whether the options were translated wrongly.
-            response = await client.fetch(path, start, stop)
-            self._choose(None)
-            self._warn(classify(error).text)
-            return response
-        self._choose(reader)
-        return response
-
-    async def _open(self, client: Client) -> Reader | None:
-        global _used_by  # noqa: PLW0603 - a fact about the process
-        backend = self._backend
-        if backend.engine == "fsspec" or backend.kind not in _SERVED:
-            return None
-        if importlib.util.find_spec("obstore") is None:
-            return None
-        if _used_by not in {None, os.getpid()}:
-            if _meant and backend.engine is None:
-                return None
-            reason = "this process was forked after obstore was used; start workers with forkserver or spawn"
-        else:
-            try:
-                reader = await _open_reader(backend, client, self._tuning)
-            except UntranslatableError as error:
-                reason = str(error)
-            else:
-                _used_by = os.getpid()
-                return reader
-        if backend.engine == "obstore":
-            raise EngineError(reason)
-        self._warn(reason)
-        return None
-
-    def _warn(self, reason: str) -> None:
-        _log.warning("%s is read with fsspec instead of obstore: %s", self._backend.url, reason)
+def was_forked() -> bool:
+    """Return whether this process was forked after obstore was used."""
+    return _used_by not in {None, os.getpid()}
 
 
 class UntranslatableError(Exception):
-    """An option has no counterpart in obstore."""
+    """obstore cannot be used here; says why."""
 
 
 class ObstoreReader:
-    """Reads ranges of objects of one bucket."""
+    """Reads ranges of objects of one bucket; thread-safe, and every call blocks."""
 
     def __init__(self, store: Any, prefix: str, etag_of: Callable[[Any], str]) -> None:
         self._store = store
         self._prefix = prefix
         self._etag_of = etag_of
 
-    async def fetch(self, path: str, start: int, stop: int) -> Response:
+    def fetch(self, path: str, start: int, stop: int) -> Reply:
+        """Return bytes `[start, stop)`, not empty; never more, however much the server sends.
+
+        Raises:
+            Exception: what obstore raised, or `BadResponseError`.
+        """
         import obstore
 
         key = path[len(self._prefix) :]
-        result = await obstore.get_async(self._store, key, options={"range": (start, stop)})
-        meta = result.meta
-        data = memoryview(await result.bytes_async())
-        return Response(data, meta["size"], self._etag_of(meta))
+        result = obstore.get(self._store, key, options={"range": (start, stop)})
+        total = int(result.meta["size"])
+        begin, end = result.range
+        if begin != start or end != min(stop, total):
+            raise BadResponseError(
+                f"the server sent bytes [{begin}, {end}) where [{start}, {stop}) were asked for"
+            )
+        # One part holds a right body, and of a longer one hardly more than was asked for.
+        parts = iter(result.stream(min_chunk_size=end - start + 1))
+        try:
+            data = memoryview(next(parts, b""))
+        except Exception as error:
+            raise BadResponseError(f"the response broke off: {error}") from error
+        if len(data) != end - start:
+            found = f"more than {end - start}" if len(data) > end - start else str(len(data))
+            raise BadResponseError(f"the response holds {found} bytes where {end - start} were asked for")
+        return Reply(data, total, self._etag_of(result.meta))
 
-    def fetch_many(self, path: str, starts: list[int], stops: list[int]) -> Awaitable[Sequence[Any]]:
-        # obstore's own future: a coroutine around it would need a task.
-        from obstore import get_ranges_async
 
-        key = path[len(self._prefix) :]
-        return get_ranges_async(self._store, key, starts=starts, ends=stops, coalesce=0)
+def open_reader(kind: str, path: str, service: Service) -> ObstoreReader:
+    """Return a reader for a root, configured like its fsspec filesystem.
 
-
-async def _open_reader(backend: Backend, client: Client, tuning: Tuning) -> Reader:
-    """Return a reader for a backend, configured like its fsspec client.
+    Args:
+        kind: "s3", "gcs", "azure" or "http".
+        path: of the root, as the filesystem calls it.
+        service: that has the filesystem.
 
     Raises:
-        UntranslatableError: it cannot be configured so.
+        UntranslatableError: it cannot be configured so, or this process was forked after obstore was used.
     """
-    fs = client._fs  # type: ignore[attr-defined] # noqa: SLF001 - the clients of the four kinds keep it there
-    common = {"retry_config": _once(tuning), "client_options": _network(tuning)}
-    bucket = backend.path.partition("/")[0]
-    if backend.kind == "s3":
+    global _used_by  # noqa: PLW0603 - a fact about the process
+    if was_forked():
+        raise UntranslatableError(
+            "this process was forked after obstore was used; start workers with forkserver or spawn"
+        )
+    from fsspec.asyn import sync
+
+    reader: ObstoreReader = sync(service.fs.loop, _open_reader, kind, path, service.fs)
+    _used_by = os.getpid()
+    return reader
+
+
+async def _open_reader(kind: str, path: str, fs: Any) -> ObstoreReader:
+    common = {"retry_config": dict(_RETRIES), "client_options": dict(_NETWORK)}
+    bucket = path.partition("/")[0]
+    if kind == "s3":
         return ObstoreReader(await _s3(fs, bucket, common), f"{bucket}/", _etag)
-    if backend.kind == "gcs":
+    if kind == "gcs":
         return ObstoreReader(_gcs(fs, bucket, common), f"{bucket}/", _generation)
-    if backend.kind == "azure":
+    if kind == "azure":
         return ObstoreReader(_azure(fs, bucket, common), f"{bucket}/", _bare_etag)
-    return ObstoreReader(_http(fs, backend.path, common), f"{backend.path}/", _http_etag)
-
-
-def _once(tuning: Tuning) -> dict[str, Any]:
-    # One attempt: the retry layer is ours.
-    return {"max_retries": 0, "retry_timeout": datetime.timedelta(seconds=tuning.deadline)}
-
-
-def _network(tuning: Tuning) -> dict[str, Any]:
-    # Time limits are ours too, but a socket that is never cancelled should not live forever.
-    limit = datetime.timedelta(seconds=tuning.timeout(tuning.max_request_bytes) * 2)
-    return {"timeout": limit, "connect_timeout": datetime.timedelta(seconds=tuning.stall)}
+    return ObstoreReader(_http(fs, path, common), f"{path}/", _http_etag)
 
 
 def _refuse_unknown(options: dict[str, Any], known: set[str], where: str) -> None:
@@ -206,6 +145,9 @@ async def _s3(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
         "ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled", "StorageClass", "ACL", "ContentType",
     }  # fmt: skip
     _refuse_unknown(fs.s3_additional_kwargs, write_only, "s3_additional_kwargs")
+    attempts = (fs.config_kwargs.get("retries") or {}).get("total_max_attempts")
+    if attempts is not None:
+        common["retry_config"]["max_retries"] = attempts - 1
     await fs.set_session()
     meta = fs._s3.meta  # noqa: SLF001 - what botocore made of options, environment and profile
     endpoint = str(meta.endpoint_url)
@@ -338,7 +280,7 @@ def _http(fs: Any, root: str, common: dict[str, Any]) -> Any:
 
     if "%" in root or "?" in root or "#" in root:
         raise UntranslatableError("obstore would encode the root's URL once more")
-    _refuse_unknown(fs.client_kwargs, {"headers", "trust_env"}, "client_kwargs")
+    _refuse_unknown(fs.client_kwargs, {"headers", "trust_env", "timeout"}, "client_kwargs")
     _refuse_unknown(fs.kwargs, {"headers", "allow_redirects"}, "storage_options")
     headers = {**(fs.client_kwargs.get("headers") or {}), **(fs.kwargs.get("headers") or {})}
     network = common["client_options"]

@@ -1,38 +1,50 @@
-"""Object stores and web servers: checked reading, and writing that is found out to be safe.
+"""Object stores, web servers and other filesystems: checked reads, and creates with a known outcome.
 
-Before the first write a probe finds out whether the store creates an object only if it is absent.
-A store that looks first and writes then refuses what exists, and yet two writers at the same moment both win,
-and the first loses an acknowledged commit.  Only a race shows that, so the probe runs one.
+The client libraries sign, renew credentials, keep connections and repeat what fails.  What is left for this
+file: one bound of what is in flight; a range read returns exactly the bytes asked for, or an error; a reply
+that is not what was asked for is asked for again; and a create whose answer is lost, or is not the service's
+own, is settled by looking at the store.
+
+Nothing is requested before the first use, and nothing survives a fork: a child builds its own filesystem.
 """
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
+import importlib.util
+import itertools
+import logging
 import os
 import pathlib
+import random
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeVar
 
-from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
-from shardio.storage._backends import Backend, fingerprint
-from shardio.storage._client import Client
+from shardio.errors import NotFoundError, ShardioError, StorageError
+from shardio.ranges import Coalesced, coalesce, scatter
 from shardio.storage._errors import (
+    BadResponseError,
+    ChangedError,
     ErrorKind,
     PastEndError,
-    RetryError,
-    UnprovenError,
+    classify,
+    explain,
+    failed,
     missing_bucket,
-    raise_storage_error,
-    storage_error,
+    short_read,
 )
-from shardio.storage._fetch import ObjectIdentity, RangeReader
 from shardio.storage._keys import check_key, is_temporary
-from shardio.storage._requests import PerProcess
+from shardio.storage._services import BUCKETS, HTTP, LIFECYCLES, Other, Reply, Service
 from shardio.storage._store import (
+    REFETCHES,
     Buffer,
     CannotListError,
     DataFile,
@@ -43,166 +55,222 @@ from shardio.storage._store import (
     UnknownOutcomeError,
     holds,
 )
-from shardio.storage._tuning import Clock, Tuning
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+_log = logging.getLogger("shardio")
+GAP = 128 << 10  # bytes fetched needlessly to save a request; what a connection moves in a millisecond or two
+LONGEST = 8 << 20  # bytes of one request; longer ranges are cut and fetched concurrently
+_FIRST = 1 << 20  # bytes of the first request of `get`; most metadata is smaller
+_THREADS = 64  # requests for data in flight in this process
+_IN_FLIGHT = 128 << 20  # bytes of all of them
+_AT_ONCE = 16  # calls of `concurrently`
+_PUTS = 4  # how often a create is sent whose outcome is not known
+_BACKOFF, _LONGEST_BACKOFF = 0.2, 20.0  # seconds: the n-th wait is random, up to 0.2 * 2**n
+_RENEWAL = 60.0  # seconds between two rebuilds of a filesystem whose credentials have expired
+_LONGEST_CONFIRMATION = 2.0  # seconds before an object is read back
 # A probe whose writer was killed stays here, and is listed among the temporaries.
 PROBES = "_shardio/probes/"
-RACERS = 8
-
 # How services say that they do not know the condition.
 _UNKNOWN_CONDITION = {400, 405, 501}
+_OBSTORE = frozenset({"s3", "gcs", "azure", "http"})
+# What may be obstore's fault rather than the object's: then the fsspec filesystem is asked.
+_MAYBE_TRANSLATION = frozenset({ErrorKind.NOT_FOUND, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.TLS})
+# Not the global generator: a program that seeded that one must draw the same numbers whatever a network does.
+_jitter = random.SystemRandom()
 
 
-class Create(Protocol):
-    """The creation under test."""
-
-    def __call__(self, key: str, data: bytes, *, exclusive: bool = True) -> bool:
-        """Create an object and return whether this call did; without `exclusive`, over what is there."""
-        ...
-
-
-class ProbeCache:
-    """The stores that have passed, so that one process asks each of them once, from whatever thread."""
-
-    def __init__(self) -> None:
-        # With what the keys were made of, which may be told apart by identity.
-        self._passed: dict[Hashable, Any] = {}
-        self._locks: dict[Hashable, threading.Lock] = {}
-        self._pid = os.getpid()
-
-    def once(self, key: Hashable, keep: object, ask: Callable[[], None]) -> None:
-        """Call `ask` unless it has returned before for this key; threads with the same key wait for it."""
-        if key in self._passed:
-            return
-        if self._pid != os.getpid():
-            # Threads that do not exist here may hold these; what the parent found out is still true.
-            self._locks, self._pid = {}, os.getpid()
-        with self._locks.setdefault(key, threading.Lock()):
-            if key not in self._passed:
-                ask()
-                self._passed[key] = keep
-
-    def forget(self) -> None:
-        """Ask for all credentials again."""
-        self._passed.clear()
-
-
-def probe(store: Store, create: Create, refusal: Callable[[], str | None]) -> None:
-    """Create an object twice, then let several writers race to create another: exactly one may win.
-
-    Args:
-        store: where.
-        create: the creation under test, which does not limit how many run at once.
-        refusal: asks the service for a reason why this bucket cannot do it, if it tells.
-
-    Raises:
-        StorageError: several writers would lose each other's commits here.
-    """
-    reason = refusal()
-    if reason is None:
-        with _key(store) as key:
-            reason = _twice(store, create, key)
-    if reason is None:
-        with _key(store) as key:
-            reason = _race(store, create, key)
-    if reason is not None:
-        what = f"this store cannot commit safely: {reason}"
-        advice = "use another bucket, or single_writer=True if no other process writes here"
-        raise StorageError(what, url=store.url, advice=advice)
-
-
-@contextlib.contextmanager
-def _key(store: Store) -> Any:
-    key = PROBES + secrets.token_hex(16)
-    try:
-        yield key
-    finally:
-        # A writer that may create but not delete leaves an object of a few bytes.
-        with contextlib.suppress(ShardioError):
-            store.delete(key)
-
-
-def _twice(store: Store, create: Create, key: str) -> str | None:
-    try:
-        first = create(key, b"first")
-    except StorageError as error:
-        cause = error.__cause__
-        last = cause.last if isinstance(cause, RetryError) else None
-        if last is None or last.status not in _UNKNOWN_CONDITION or not _takes_plain(create, key):
-            raise
-        return f"it answers {last.text!r} to If-None-Match, the condition that an object is absent"
-    if not first:
-        return "it reports an object that was never created"
-    if create(key, b"second") or not holds(store, key, b"first"):
-        return "it replaces objects although it was told to create them only if absent"
-    return None
-
-
-def _takes_plain(create: Create, key: str) -> bool:
-    """Tell whether the same write succeeds without the condition: then it was the condition."""
-    try:
-        return create(key, b"first", exclusive=False)
-    except StorageError:
-        return False
-
-
-def _race(store: Store, create: Create, key: str) -> str | None:
-    bodies = [b"racer %d" % number for number in range(RACERS)]
-    with concurrent.futures.ThreadPoolExecutor(RACERS, "shardio-probe") as pool:
-        won = list(pool.map(lambda body: create(key, body), bodies))
-    winners = [body for body, created in zip(bodies, won, strict=True) if created]
-    if len(winners) != 1:
-        told = str(len(winners)) if winners else "none"
-        return f"of {RACERS} writers that raced to create one object, {told} were told to have done it"
-    if not holds(store, key, winners[0]):
-        return f"of {RACERS} writers that raced to create one object, the winner's was replaced"
-    return None
-
-
-_probed = ProbeCache()
-_AT_ONCE = 16  # calls of `concurrently`
-# Bytes of the first request of `get` where more are allowed than one may have: most metadata is smaller.
-_FIRST = 1 << 20
-_FALSE_REFUSALS = 3  # times that an object is said to exist which is not there
-_LONGEST_WAIT = 2.0  # seconds before an object is read back
-_UPLOAD = "upload:"  # how the ETag of an unfinished upload in parts begins
-
-# What interrupted writes leave where no listing tells of it.
-_UNLISTED = {
-    "gcs": "GCS does not list uploads that were not finished, and removes them after a week",
-    "azure": "Azure lists only unfinished uploads of new objects, and removes their blocks after a week",
-    "other": "this kind of storage does not tell whether uploads were left unfinished",
-}
-
-
-class Upload(NamedTuple):
-    """An upload in parts that was not finished: it is under way, or was broken off.
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """A remote root, and how to reach it; a value that pickles.
 
     Attributes:
-        key: of the object that it would have made.
-        begun: UTC as ISO 8601, or "" where the service does not tell.
-        id: the service's name for it, or "" where it has none.
+        kind: "s3", "gcs", "azure", "http" or "other".
+        url: the normalised root.
+        path: what its filesystem calls the root: bucket and prefix, or the URL itself.
+        options: storage_options in fsspec's terms.
+        engine: None, "fsspec" or "obstore".
+        single_writer: the caller states that it is the only writer.
     """
 
-    key: str
-    begun: str
-    id: str
+    kind: str
+    url: str
+    path: str
+    options: Mapping[str, Any]
+    engine: str | None
+    single_writer: bool
+
+    def connect(self) -> Service:
+        """Build its filesystem."""
+        if self.kind in BUCKETS:
+            return BUCKETS[self.kind](self.options)
+        return (HTTP if self.kind == "http" else Other)(self.options, self.path)
 
 
-def upload_of(temporary: ObjectInfo) -> Upload | None:
-    """Return the upload that an entry of `list_temporaries` stands for, or None where it is an object."""
-    if not temporary.etag.startswith(_UPLOAD):
+class _Budget:
+    """Threads for the requests of this process, and the bytes that they may have in flight."""
+
+    def __init__(self) -> None:
+        self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "shardio-io")
+        self._free = _IN_FLIGHT
+        self._changed = threading.Condition()
+
+    def submit(self, call: Callable[[], T], size: int) -> concurrent.futures.Future[T]:
+        """Run a call that holds so many bytes as soon as there is a thread and room for them."""
+        return self._threads.submit(self._run, call, min(size, _IN_FLIGHT))
+
+    def _run(self, call: Callable[[], T], size: int) -> T:
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= size)
+            self._free -= size
+        try:
+            return call()
+        finally:
+            with self._changed:
+                self._free += size
+                self._changed.notify_all()
+
+
+@functools.cache
+def _budget_of(_process: int) -> _Budget:
+    return _Budget()
+
+
+class _Wait:
+    """Waits for requests, once; dropped before that, it cancels those that were not sent yet."""
+
+    def __init__(self, futures: Iterable[concurrent.futures.Future[Buffer]]) -> None:
+        self._futures = collections.deque(futures)
+
+    def __call__(self) -> list[Buffer]:
+        found = []
+        try:
+            while self._futures:
+                # In no variable: a future holds its error, and the error this frame.
+                found.append(self._futures.popleft().result())
+        finally:
+            self._cancel()
+        return found
+
+    def _cancel(self) -> None:
+        while self._futures:
+            self._futures.popleft().cancel()
+
+    def __del__(self) -> None:
+        self._cancel()
+
+
+class _Connections:
+    """The filesystems of this process by what they were built from: that takes a tenth of a second."""
+
+    def __init__(self) -> None:
+        self._built: dict[Any, tuple[Service, object]] = {}
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        # Those of a parent process stay as they are: closing them would use its connections.
+        self._inherited: list[object] = []
+
+    def get(self, backend: Backend, instead_of: Service | None = None) -> Service:
+        """Return the service of a root; built where there is none, or only the one that is of no use."""
+        if self._process != os.getpid():
+            self._inherited.append(self._built)
+            self._built, self._process, self._lock = {}, os.getpid(), threading.Lock()
+        # Buckets of one service share a filesystem.
+        place = "" if backend.kind in BUCKETS else backend.path
+        key = backend.kind, place, _identity(backend.options), _environment()
+        with self._lock:
+            service = self._built.get(key, (None, None))[0]
+            if service is None or service is instead_of:
+                service = backend.connect()
+                # With the options: some are told apart by their identity, which must not be reused.
+                self._built[key] = service, backend.options
+                while len(self._built) > 8:
+                    del self._built[next(iter(self._built))]
+            return service
+
+
+def _environment() -> tuple[tuple[str, str], ...]:
+    """Return what the libraries look for; changed variables mean another filesystem."""
+    names = ("AWS_", "BOTO", "AZURE_", "GOOGLE_", "GCLOUD", "GCSFS_", "CLOUDSDK_", "STORAGE_", "FSSPEC_")
+    return tuple(sorted(item for item in os.environ.items() if item[0].startswith(names)))
+
+
+def _identity(value: Any) -> Any:
+    """Return what tells one value from another: its content where it is plain, else which object it is."""
+    if isinstance(value, dict):
+        return tuple(sorted((str(name), _identity(inner)) for name, inner in value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(map(_identity, value))
+    if value is None or isinstance(value, str | int | float | bool):
+        return type(value).__name__, value
+    return "object", id(value)
+
+
+_connections = _Connections()
+# Stores that were found to refuse what exists, by root and options.
+_proved: set[Any] = set()
+
+
+class ObjectIdentity:
+    """What is known of an object: its size and ETag, given when it was opened or learned from replies.
+
+    Attributes:
+        size, etag: those of the object that was opened.
+        end: where it ends, if a request found that to be before its size.
+    """
+
+    def __init__(self, size: int | None = None, etag: str = "") -> None:
+        self.size, self.etag, self.end = size, etag, None
+        self._given = size, etag
+
+    end: int | None
+
+    def forget(self) -> ObjectIdentity:
+        """Return what was given, without what replies have told."""
+        copy = ObjectIdentity(*self._given)
+        copy.end = self.end
+        return copy
+
+    def check(self, reply: Reply, start: int, stop: int, *, compared: bool = False) -> None:
+        """Refuse a reply to a request for `[start, stop)` that is of another object, or not all of it.
+
+        Args:
+            reply: to check.
+            start, stop: of the range.
+            compared: the caller has checksums, so what is there of another version may be taken.
+
+        Raises:
+            ChangedError, BadResponseError: as said.
+            PastEndError: the object ends before `stop`.
+        """
+        total, length = reply.total, len(reply.data)
+        changed = self._changed(reply)
+        if changed is not None and not compared:
+            raise changed
+        if length != stop - start:
+            if total is not None and total < stop and length == max(0, total - start):
+                self.found_end(total)
+                raise PastEndError(start, stop, total)
+            raise BadResponseError(f"the response holds {length} bytes where {stop - start} were asked for")
+        if changed is None:
+            # Only a reply that counts may teach us.
+            self.size = self.size if total is None else total
+            self.etag = self.etag or reply.etag
+            self.end = None
+
+    def _changed(self, reply: Reply) -> ChangedError | None:
+        if reply.total is not None and self.size is not None and reply.total != self.size:
+            self.found_end(reply.total)
+            return ChangedError(f"{self.size} bytes", f"{reply.total} bytes")
+        if reply.etag and self.etag and reply.etag != self.etag:
+            return ChangedError(f"ETag {self.etag}", f"ETag {reply.etag}")
         return None
-    begun, _, number = temporary.etag.removeprefix(_UPLOAD).partition(" ")
-    return Upload(temporary.key, begun, number)
 
-
-def unlisted(store: Store) -> str | None:
-    """Return what `list_temporaries` of a store cannot list, in words, or None where it lists everything."""
-    return _UNLISTED.get(store._backend.kind) if isinstance(store, RemoteStore) else None  # noqa: SLF001 - its own
+    def found_end(self, size: int) -> None:
+        """Note the size of what is there now."""
+        if self.size is not None and size < self.size:
+            self.end = size
 
 
 class RemoteFile(DataFile):
@@ -210,12 +278,12 @@ class RemoteFile(DataFile):
 
     def __init__(self, store: RemoteStore, key: str, identity: ObjectIdentity) -> None:
         self.url = store.url_of(key)
-        self.store = store
-        self.key = key
+        self._store = store
+        self._key = key
         self._identity = identity
 
     def invalidate(self) -> None:
-        self._identity = self._identity.afresh()
+        self._identity = self._identity.forget()
 
     @property
     def ends_at(self) -> int | None:
@@ -223,70 +291,139 @@ class RemoteFile(DataFile):
 
     @property
     def size(self) -> int:
-        return self.store.size_of(self.key, self._identity)
+        return self._store.size_of(self._key, self._identity)
 
     def read(self, start: int, stop: int) -> memoryview:
         return self.read_many([start], [stop])[0]
 
     def read_many(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
-        return self.store.begin_ranges(self.key, self._identity, (starts, stops), engine=True)()
+        return self.begin_read(starts, stops)()
 
     def begin_read(
         self, starts: Offsets, stops: Offsets, *, checksummed: bool = False, gap: int | None = None
     ) -> Callable[[], list[memoryview]]:
-        return self.store.begin_ranges(
-            self.key, self._identity, (starts, stops), engine=True, checksummed=checksummed, gap=gap
-        )
+        fetch = functools.partial(self._store.fetch_data, self._key, self._identity, compared=checksummed)
+        return self._store.begin_ranges(self._key, self._identity, (starts, stops), fetch, gap=gap)
 
     def close(self) -> None:
         """Do nothing: connections belong to the store."""
 
 
 class RemoteStore(Store):
-    """Objects under a bucket's prefix, or under the URL of a web server.
+    """Objects under a bucket's prefix, the URL of a web server, or the root of another filesystem."""
 
-    Retries, time limits and concurrency are those of `Tuning`; every response is checked for the range, the
-    size and the ETag it claims.  Each process builds its own client at first use.
-    """
-
-    def __init__(self, backend: Backend, *, tuning: Tuning | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.url = backend.url
         self._backend = backend
-        # A web server is not a storage service: it gets fewer connections unless the caller knows better.
-        self._tuning = tuning or Tuning(concurrency=32 if backend.kind == "http" else Tuning.concurrency)
-        self.read_only_reason = backend.read_only_reason
-        self._sender = PerProcess(backend, self._tuning, clock or Clock())
+        if backend.kind == "http":
+            self.read_only_reason = "a web server takes no objects"
+        elif backend.kind == "other" and not backend.single_writer:
+            reason = "it is not known whether this kind of storage can create an object only if it is absent"
+            self.read_only_reason = reason
+        self._renewed = float("-inf")
+        self._answered = False
+        self._sent = self._again = 0
+        self._fastest = float("inf")
+        # Filesystems on top of others, as caches and archives are, are not thread-safe.
+        self._in_turn = threading.Lock() if "::" in backend.url and backend.kind == "other" else None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return functools.partial(RemoteStore, tuning=self._tuning), (self._backend,)
+        return RemoteStore, (self._backend,)
 
     @property
     def can_list(self) -> bool:
-        return self._backend.can_list
+        return self._backend.kind != "http"
 
     @property
     def network(self) -> StoreNetwork:
-        sender = self._sender.current()
-        return StoreNetwork(*sender.sent, sender.hedge.fastest, self._tuning.gap)
+        return StoreNetwork(self._sent, self._again, self._fastest, GAP)
 
     def url_of(self, key: str) -> str:
-        return self._backend.url_of(key)
+        if self._backend.kind == "other" and "::" in self.url:
+            inner, _, outer = self.url.partition("::")
+            first, _, rest = outer.partition("::")
+            head = inner if "://" in inner else f"{inner}://"
+            return f"{head.rstrip('/')}/{key}::{first}{'::' + rest if rest else ''}"
+        return f"{self.url}/{key}"
 
     def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> RemoteFile:
         del stable
         check_key(key)
         return RemoteFile(self, key, ObjectIdentity(size, etag))
 
-    def _ask(self, key: str, request: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        """Send one small request and return its response.
+    def _path(self, key: str) -> str:
+        return f"{self._backend.path}/{key}"
+
+    # Requests
+
+    def _request(self, send: Callable[[Service], T]) -> T:
+        """Send a request until it succeeds or cannot; the libraries below have repeated it already.
 
         Raises:
-            ShardioError: it failed for good; see `raise_storage_error`.
+            Exception: what the last attempt raised; `explain` makes an error of ours of it.
+        """
+        for number in itertools.count(1):
+            service: Service | None = None
+            try:
+                # To build a filesystem may fail like a request: it reads files, and asks for credentials.
+                service = _connections.get(self._backend)
+                begun = time.monotonic()
+                self._sent += 1
+                with self._in_turn or contextlib.nullcontext():
+                    found = send(service)
+                self._answered = True
+                self._fastest = min(self._fastest, time.monotonic() - begun)
+            except (PastEndError, ShardioError):
+                raise
+            except Exception as error:
+                pause = self._pause(error, number, service)
+                if pause is None:
+                    raise
+                self._again += 1
+                time.sleep(pause)
+            else:
+                return found
+        raise AssertionError  # for the type checker
+
+    def _pause(self, error: Exception, number: int, service: Service | None) -> float | None:
+        """Return the seconds until a request that failed for the n-th time is sent again; None for never."""
+        kind = classify(error).kind
+        if kind is ErrorKind.EXPIRED and service is not None and self._renew(service):
+            return 0.0
+        most = 1 if service is None else service.attempts
+        # An address that has never answered may be mistyped.
+        first = most if self._answered else most // 2
+        if type(error).__module__.startswith("obstore"):
+            most = first = 2  # it has repeated the request for minutes
+        attempts = {
+            ErrorKind.BAD_RESPONSE: 2 + REFETCHES,
+            ErrorKind.UNAVAILABLE: most,
+            ErrorKind.CONNECTION: first,
+        }.get(kind, 1)
+        if number >= attempts:
+            return None
+        return _jitter.uniform(0.0, min(_LONGEST_BACKOFF, _BACKOFF * 2.0**number))
+
+    def _renew(self, service: Service) -> bool:
+        """Build the filesystem again as its credentials have expired; once a minute at most."""
+        if time.monotonic() - self._renewed < _RENEWAL:
+            return False
+        self._renewed = time.monotonic()
+        _connections.get(self._backend, instead_of=service)
+        return True
+
+    def _ask(self, key: str, name: str, *arguments: Any, **options: Any) -> Any:
+        """Send one small request about an object.
+
+        Raises:
+            StorageError: it failed for good.
         """
         try:
-            return self._sender.current().send(request)
-        except RetryError as error:
-            raise_storage_error(error, self.url_of(key))
+            return self._request(lambda service: service.call(name, *arguments, **options))
+        except ShardioError:
+            raise
+        except Exception as error:
+            raise explain(error, self.url_of(key)) from error
 
     # Reading
 
@@ -295,60 +432,148 @@ class RemoteStore(Store):
         key: str,
         identity: ObjectIdentity,
         ranges: tuple[Offsets, Offsets],
+        fetch: Callable[[int, int], Buffer],
         *,
-        engine: bool = False,
-        checksummed: bool = False,
         gap: int | None = None,
     ) -> Callable[[], list[memoryview]]:
         """Send requests for ranges of one object, and return what waits for the bytes.
 
         Args:
-            key: a checked key.
-            identity: what is known of the object; responses are held to it, and it learns from them.
+            key: of the object.
+            identity: what is known of it.
             ranges: columns of starts and stops.
-            engine: read with the data engine, where there is one; otherwise with fsspec's client.
-            checksummed: the caller has checksums, so several requests may go to the engine in one call, whose
-                responses tell nothing but their bytes.
-            gap: bytes that may be fetched needlessly to save a request; None for `Tuning.gap`.
+            fetch: returns the bytes of one request.
+            gap: bytes that may be fetched needlessly to save a request; None for `GAP`.
 
         Raises:
-            NotFoundError, ShortReadError, StorageError: as `DataFile.read_many`; by what is returned.
+            NotFoundError, ShortReadError, StorageError: by what is returned.
         """
-        path = self._backend.path_of(key)
+        merged = coalesce(*ranges, gap=GAP if gap is None else gap, max_bytes=LONGEST)
+        last = max(merged.ranges, key=itemgetter(1), default=(0, 0))
+        if identity.size is not None and last[1] > identity.size:
+            past = PastEndError(*last, identity.size)
+            return functools.partial(_fail, short_read(past, self.url_of(key)))
+        pieces = [piece for each in merged.ranges for piece in _cut(each)]
 
-        def begin() -> Callable[[], list[memoryview]]:
-            sender = self._sender.current()
-            reader = RangeReader(sender, path, identity, engine=engine, checksummed=checksummed, gap=gap)
-            return reader.begin(*ranges)
+        def begin() -> _Wait:
+            budget = _budget_of(os.getpid())
+            return _Wait(budget.submit(functools.partial(fetch, *each), each[1] - each[0]) for each in pieces)
 
-        return functools.partial(self._await_ranges, begin(), begin, os.getpid(), key, identity, ranges)
+        wait, process = begin(), os.getpid()
 
-    def _await_ranges(
-        self,
-        pending: Callable[[], list[memoryview]],
-        begin: Callable[[], Callable[[], list[memoryview]]],
-        home: int,
-        key: str,
-        identity: ObjectIdentity,
-        ranges: tuple[Offsets, Offsets],
-    ) -> list[memoryview]:
+        def finish() -> list[memoryview]:
+            # In a forked child: the threads that fetch stayed with the parent.
+            return _hand_out((wait if process == os.getpid() else begin())(), merged)
+
+        return finish
+
+    def fetch_data(
+        self, key: str, identity: ObjectIdentity, start: int, stop: int, *, compared: bool = False
+    ) -> Buffer:
+        """Return bytes `[start, stop)` of an object, read by obstore where that can be.
+
+        Raises:
+            NotFoundError, ShortReadError, ChangedObjectError, StorageError: as `DataFile.read`.
+        """
+        path = self._path(key)
+
+        def send(service: Service) -> Reply:
+            reply = self._read(service, path, start, stop)
+            identity.check(reply, start, stop, compared=compared)
+            return reply
+
         try:
-            # In a forked child: the thread that the answer would come from stayed with the parent.
-            return pending() if os.getpid() == home else begin()()
-        except PastEndError as error:
-            raise_storage_error(error, self.url_of(key))
-        except RetryError as error:
-            size = identity.size
-            # A server that says no more than "not satisfiable" leaves the size to be asked for, also where
-            # another one was told by who wrote the object.
-            refused = error.last.kind is ErrorKind.PAST_END
-            if refused or (size is None and error.last.kind is ErrorKind.BAD_RESPONSE):
-                with contextlib.suppress(StorageError):
-                    info = self.head(key)
-                    size = None if info is None else info.size
-                    identity.size = size if identity.size is None else identity.size
-                    identity.found_size(size)
-            raise_storage_error(error, self.url_of(key), size=size, ranges=ranges)
+            return self._request(send).data
+        except ShardioError:
+            raise
+        except Exception as error:
+            raise self._explain_range(error, key, identity, start, stop) from error
+
+    def _read(self, service: Service, path: str, start: int, stop: int) -> Reply:
+        from shardio.storage import _obstore
+
+        place = self._backend.path if self._backend.kind == "http" else path.partition("/")[0]
+        readers, known = service.readers, (place, self._backend.engine)
+        nameable = not _obstore.UNNAMEABLE.search(path)
+        if known not in readers and nameable:
+            with service.choosing:
+                if known not in readers:
+                    return self._read_first(service, known, path, start, stop)
+        reader = readers[known] if nameable else None
+        found: Reply
+        if reader is None:
+            found = service.call("fetch", path, start, stop)
+        else:
+            found = reader.fetch(path, start, stop)
+        return found
+
+    def _read_first(
+        self, service: Service, known: tuple[str, str | None], path: str, start: int, stop: int
+    ) -> Reply:
+        """Choose what reads data by the first read: options that were translated wrongly show themselves."""
+        reader = self._open_obstore(service)
+        found: Reply
+        if reader is not None:
+            try:
+                found = reader.fetch(path, start, stop)
+            except Exception as error:
+                failure = classify(error)
+                if self._backend.engine == "obstore" or failure.kind not in _MAYBE_TRANSLATION:
+                    raise
+                found = service.call("fetch", path, start, stop)
+                self._warn(failure.text)
+                reader = None
+        else:
+            found = service.call("fetch", path, start, stop)
+        service.readers[known] = reader
+        return found
+
+    def _open_obstore(self, service: Service) -> Any:
+        """Return obstore's reader, or None where the filesystem reads; says why where that is not plain."""
+        backend = self._backend
+        if backend.engine == "fsspec" or backend.kind not in _OBSTORE:
+            return None
+        if importlib.util.find_spec("obstore") is None:
+            return None
+        from shardio.storage import _obstore
+
+        try:
+            return _obstore.open_reader(backend.kind, backend.path, service)
+        except _obstore.UntranslatableError as error:
+            if backend.engine == "obstore":
+                raise StorageError(
+                    str(error), url=self.url, advice="or leave the engine to shardio"
+                ) from error
+            if not (_obstore.was_forked() and _obstore.fork_was_meant()):
+                self._warn(str(error))
+            return None
+
+    def _warn(self, reason: str) -> None:
+        _log.warning("%s is read with fsspec instead of obstore: %s", self.url, reason)
+
+    def _explain_range(
+        self, error: Exception, key: str, identity: ObjectIdentity, start: int = 0, stop: int = 0
+    ) -> ShardioError:
+        """Return the error for a range, or for the whole; the size of an object may have to be asked for."""
+        failure = classify(error)
+        if failure.kind in {ErrorKind.PAST_END, ErrorKind.BAD_RESPONSE} and type(error) is not ChangedError:
+            if isinstance(error, PastEndError):
+                return explain(error, self.url_of(key))
+            info = None
+            with contextlib.suppress(ShardioError):
+                info = self._head(key)
+            if info is not None:
+                identity.found_end(info.size)
+            if info is not None and info.size < stop:
+                return short_read(PastEndError(start, stop, info.size), self.url_of(key))
+            if failure.kind is ErrorKind.PAST_END and info is not None:
+                # Not damage: the object is as long as it should be, and its server contradicts itself.
+                what = "the server says that the object ends before bytes that it has"
+                wrong = failed(failure, self.url_of(key), what)
+                wrong.start, wrong.stop = (start, stop) if stop else (None, None)
+                wrong.expected = f"bytes of an object of {info.size} bytes, as the server itself says"
+                return wrong
+        return explain(error, self.url_of(key))
 
     def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Generator[R, None, None]:
         if len(items) < 2:
@@ -360,34 +585,55 @@ class RemoteStore(Store):
                 yield from pool.map(call, items[begin : begin + 4 * _AT_ONCE])
 
     def _get(self, key: str, max_bytes: int) -> bytes:
-        identity = ObjectIdentity()
-        path = self._backend.path_of(key)
-        # The response to a range request tells the size of the whole, so nothing larger than allowed is
-        # fetched, and a body that was cut short on the way is noticed.
-        whole = max_bytes <= self._tuning.max_request_bytes
-        stop = max(1, max_bytes if whole else _FIRST)
+        # The reply to a range request tells the size of the whole, so nothing larger than allowed is fetched,
+        # and a body that was cut short on the way is noticed.
+        identity, path = ObjectIdentity(), self._path(key)
+        most = max(1, max_bytes if max_bytes <= LONGEST else _FIRST)
 
-        async def request(client: Client) -> bytes:
-            response = await client.fetch(path, 0, stop)
-            total = response.total if response.total is not None else len(response.data)
-            return bytes(identity.check(response, 0, min(stop, total)).data)
+        def send(service: Service) -> Reply:
+            reply: Reply = service.call("fetch", path, 0, most)
+            whole = len(reply.data) if reply.total is None else reply.total
+            identity.check(reply, 0, min(most, whole))
+            return reply
 
         try:
-            start = self._sender.current().send(request, size=stop)
-        except RetryError as error:
+            start = self._request(send).data
+        except ShardioError:
+            raise
+        except Exception as error:
             # An empty object has no first byte: services refuse the range, or answer without one.
-            if error.last.kind in {ErrorKind.PAST_END, ErrorKind.BAD_RESPONSE} and self._is_empty(key):
+            kind = classify(error).kind
+            if kind in {ErrorKind.PAST_END, ErrorKind.BAD_RESPONSE} and self._is_empty(key):
                 return b""
-            raise_storage_error(error, self.url_of(key))
+            raise self._explain_range(error, key, identity) from error
         size = self.size_of(key, identity)
         if size > max_bytes:
             raise self._too_large(key, size, max_bytes)
         if size == len(start):
-            return start
-        return start + self.begin_ranges(key, identity, ([len(start)], [size]))()[0]
+            return bytes(start)
+
+        def fetch(begin: int, end: int) -> Buffer:
+            return self._fetch_plain(key, identity, begin, end)
+
+        return bytes(start) + self.begin_ranges(key, identity, ([len(start)], [size]), fetch)()[0]
+
+    def _fetch_plain(self, key: str, identity: ObjectIdentity, start: int, stop: int) -> Buffer:
+        """Return bytes `[start, stop)`, read by the filesystem: a process that may fork has used no other."""
+
+        def send(service: Service) -> Reply:
+            reply: Reply = service.call("fetch", self._path(key), start, stop)
+            identity.check(reply, start, stop)
+            return reply
+
+        try:
+            return self._request(send).data
+        except ShardioError:
+            raise
+        except Exception as error:
+            raise self._explain_range(error, key, identity, start, stop) from error
 
     def size_of(self, key: str, identity: ObjectIdentity) -> int:
-        """Return the size of an object, and ask for it where no response has told."""
+        """Return the size of an object, and ask for it where no reply has told."""
         if identity.size is None:
             info = self._head(key)
             if info is None:
@@ -397,11 +643,13 @@ class RemoteStore(Store):
         return identity.size
 
     def _is_empty(self, key: str) -> bool:
-        info = self._head(key)
-        return info is not None and info.size == 0
+        with contextlib.suppress(ShardioError):
+            info = self._head(key)
+            return info is not None and info.size == 0
+        return False
 
     def _head(self, key: str) -> ObjectInfo | None:
-        found = self._ask(key, lambda client: client.head(self._backend.path_of(key)))
+        found: ObjectInfo | None = self._ask(key, "head", self._path(key))
         return None if found is None else found._replace(key=key)
 
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -409,58 +657,142 @@ class RemoteStore(Store):
             what = "this server cannot list its objects"
             raise CannotListError(what, url=self.url, advice="name the version to open")
         try:
-            found = self._gather(prefix, lambda client, path: client.list(path))
+            found = self._gather(prefix)
         except NotFoundError as error:
             # Of a listing nothing can be absent but the bucket, whatever words the service has for it.
             raise missing_bucket(self.url) from error
         return iter([info for info in found if not is_temporary(info.key)])
 
-    def _gather(
-        self, prefix: str, request: Callable[[Client, str], AsyncIterator[ObjectInfo]]
-    ) -> list[ObjectInfo]:
-        base = self._backend.path_of("")
-
-        async def collect(client: Client) -> list[ObjectInfo]:
-            found = [info async for info in request(client, base + prefix)]
-            return sorted(info._replace(key=info.key[len(base) :]) for info in found)
-
-        return [info for info in self._ask(prefix, collect) if not info.key.endswith("/") and info.key]
+    def _gather(self, prefix: str) -> list[ObjectInfo]:
+        base = self._path("")
+        found: list[ObjectInfo] = self._ask(prefix, "list", base + prefix)
+        named = (info._replace(key=info.key[len(base) :]) for info in found)
+        return sorted(info for info in named if info.key and not info.key.endswith("/"))
 
     # Writing
 
     def _put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         self.probe()
-        if self._unconditional and self._head(key) is not None:
+        # Filesystems of fsspec have no conditions; there the service looks by itself.
+        unconditional = self._backend.single_writer and self._backend.kind != "other"
+        if unconditional and self._head(key) is not None:
             return False
-        created = self._upload(key, data, exclusive=not self._unconditional)
+        created = self._create(key, data, exclusive=not unconditional)
         if created and move and isinstance(data, pathlib.Path):
             data.unlink(missing_ok=True)
         return created
 
-    @property
-    def _unconditional(self) -> bool:
-        """Whether objects are created without a condition: the caller says that no other writer is at work.
+    def _create(self, key: str, data: Buffer | pathlib.Path, *, exclusive: bool = True) -> bool:
+        """Create an object and return whether this call did; what was not answered for certain is looked at.
 
-        Filesystems of fsspec have no conditions; their client looks by itself.
+        Raises:
+            UnknownOutcomeError: some attempt may have taken effect, or may yet.
+            StorageError: it was not created.
         """
-        return self._backend.single_writer and self._backend.kind != "other"
+        content = data if isinstance(data, pathlib.Path) else bytes(data)
+        size = os.stat(content).st_size if isinstance(content, pathlib.Path) else len(content)
+        token = secrets.token_hex(16)
+        in_doubt = False
+        last: Exception | None = None
+        for number in range(_PUTS):
+            if number:
+                time.sleep(_jitter.uniform(0.0, _BACKOFF * 2.0**number))
+            service = self._service(key)
+            self._sent += 1
+            try:
+                if service.call("put", self._path(key), content, exclusive=exclusive, token=token):
+                    return True
+                # No answer of the service itself: a proxy may have answered in its place.
+                last, in_doubt = BadResponseError("something else confirmed the upload"), True
+            except Exception as error:  # noqa: BLE001 - raised in the end, unless the object is there
+                failure = classify(error)
+                # Without its frames, of which this is one.
+                last, in_doubt = error.with_traceback(None), in_doubt or failure.applied
+                if failure.kind is ErrorKind.EXPIRED and self._renew(service):
+                    continue
+                again = {
+                    ErrorKind.EXISTS,
+                    ErrorKind.UNAVAILABLE,
+                    ErrorKind.CONNECTION,
+                    ErrorKind.BAD_RESPONSE,
+                }
+                if failure.kind not in again:
+                    break
+            ours = self._is_ours(key, content, size, token, in_doubt=in_doubt or service.resends)
+            if ours is not None:
+                return ours
+        assert last is not None  # noqa: S101 - for the type checker
+        raise self._not_created(key, last, in_doubt=in_doubt) from last
+
+    def _not_created(self, key: str, last: Exception, *, in_doubt: bool) -> ShardioError:
+        """Return the error for a create that failed for good."""
+        failure, url = classify(last), self.url_of(key)
+        if in_doubt and failure.kind is not ErrorKind.LOCAL:
+            what = "no answer came back; whether the object was created is unknown"
+            return failed(failure, url, what, UnknownOutcomeError)
+        if failure.kind is ErrorKind.EXISTS:
+            what = "the service says that the object exists already, but it is not there"
+            advice = "try again later; a proxy or gateway before the service may answer in its place"
+            return StorageError(what, url=url, found=f"{_PUTS} such answers", advice=advice)
+        return explain(last, url)
+
+    def _service(self, key: str) -> Service:
+        try:
+            return _connections.get(self._backend)
+        except Exception as error:
+            raise explain(error, self.url_of(key)) from error
+
+    def _is_ours(
+        self, key: str, content: bytes | pathlib.Path, size: int, token: str, *, in_doubt: bool
+    ) -> bool | None:
+        """Tell whether an object is the one that this call sent; None where there is none.
+
+        Args:
+            key: of the object.
+            content, size, token: that were sent.
+            in_doubt: an earlier sending may be what exists. Else what is there is another's.
+
+        Raises:
+            UnknownOutcomeError: it could not be looked at.
+        """
+        try:
+            info = self._head(key)
+            if info is None or not in_doubt:
+                return None if info is None else False
+            found = self._ask(key, "token", self._path(key))
+            if found is not None:
+                return bool(found == token) and info.size == size
+            return info.size == size and self._holds(key, content, size)
+        except NotFoundError:
+            return None
+        except StorageError as error:
+            what = "no answer came back; whether the object was created is unknown"
+            raise UnknownOutcomeError(what, url=self.url_of(key), found=str(error)) from error
+
+    def _holds(self, key: str, content: bytes | pathlib.Path, size: int) -> bool:
+        """Tell whether the object is byte for byte what was sent."""
+        if isinstance(content, bytes):
+            return holds(self, key, content)
+        with content.open("rb") as file:
+            return all(
+                file.read(min(LONGEST, size - start))
+                == self._fetch_plain(key, ObjectIdentity(), start, min(start + LONGEST, size))
+                for start in range(0, size, LONGEST)
+            )
 
     def put_and_confirm(self, key: str, data: Buffer) -> bool:
         check_key(key)
         self.refuse_writing()
         self.probe()
-        clock = self._sender.current().clock
-        begun = clock.now()
+        begun = time.monotonic()
         if not self.put_if_absent(key, data):
             return False
         # A writer that found the name free before our object was there has written its own by the time that a
         # request takes, once more: M. Fischer's argument, told in L. Lamport, "A Fast Mutual Exclusion
         # Algorithm" (1987).
-        clock.sleep(min(_LONGEST_WAIT, clock.now() - begun))
+        time.sleep(min(_LONGEST_CONFIRMATION, time.monotonic() - begun))
         try:
-            return self.get(key, max_bytes=len(data)) == bytes(data)
-        except FormatError:
-            return False  # a larger one, so not ours
+            return holds(self, key, bytes(data))
         except (NotFoundError, StorageError) as error:
             what = "the object was created and cannot be read back"
             raise UnknownOutcomeError(what, url=self.url_of(key), found=str(error)) from error
@@ -469,127 +801,103 @@ class RemoteStore(Store):
         """Make sure, once per process, that this store refuses to replace what exists.
 
         Raises:
-            StorageError: it does replace, or is a zonal bucket.
+            StorageError: it does replace.
         """
         backend = self._backend
-        if backend.single_writer:
+        known = backend.url, _identity(backend.options), _environment()
+        if backend.single_writer or known in _proved:
             return
-
-        def ask() -> None:
-            create = functools.partial(self._upload, limited=False)
-            probe(self, create, lambda: self._ask("", backend.refusal))
-
-        _probed.once((backend.url, fingerprint(backend.options)), backend, ask)
-
-    def _upload(
-        self, key: str, data: Buffer | pathlib.Path, *, exclusive: bool = True, limited: bool = True
-    ) -> bool:
-        path = self._backend.path_of(key)
-        content = data if isinstance(data, pathlib.Path) else bytes(data)
-        size = os.stat(content).st_size if isinstance(content, pathlib.Path) else len(content)
-        token = secrets.token_hex(16)
-
-        async def request(client: Client) -> None:
-            if await client.put(path, content, exclusive=exclusive, token=token):
-                return
-            found = await client.head(path)
-            if found is None or found.size != size or not found.etag:
-                there = "absent" if found is None else f"{found.size} bytes, ETag {found.etag or 'none'}"
-                raise UnprovenError(
-                    f"the service confirmed an upload of {size} bytes, but the object is {there}: "
-                    "a proxy may answer in its place"
-                )
-
-        for _ in range(_FALSE_REFUSALS):
-            try:
-                self._sender.current().send(request, kind="upload" if limited else "probe", size=size)
-            except RetryError as error:
-                if error.last.kind is not ErrorKind.EXISTS:
-                    if error.applied:
-                        what = "no answer came back; whether the object was created is unknown"
-                        raise storage_error(error, self.url_of(key), what, UnknownOutcomeError) from error
-                    raise_storage_error(error, self.url_of(key))
-                ours = self._is_ours(key, content, size, token, applied=error.applied)
-                if ours is not None:
-                    return ours
-                # Refused for an object that is not there: it was removed since, or there was none.
-                continue
-            return True
-        raise StorageError(
-            "the service says that the object exists already, but it is not there",
-            url=self.url_of(key),
-            found=f"{_FALSE_REFUSALS} such answers",
-            advice="try again later; a proxy or gateway before the service may answer in its place",
-        )
-
-    def _is_ours(
-        self, key: str, content: bytes | pathlib.Path, size: int, token: str, *, applied: bool
-    ) -> bool | None:
-        """Tell whether an object that is said to exist is the one that we sent; None where there is none.
-
-        An earlier attempt of ours may be what exists: a lost response is not a failure.
-        """
+        key = PROBES + secrets.token_hex(16)
         try:
-            found = self._ask(key, lambda client: client.token(self._backend.path_of(key)))
-        except NotFoundError:
-            found = None
-        if found is not None:
-            return found == token
-        if applied:
-            return self._holds(key, content, size)
-        return None if self._head(key) is None else False
+            reason = self._create_twice(key)
+        finally:
+            # A writer that may create but not delete leaves an object of a few bytes.
+            with contextlib.suppress(ShardioError):
+                self._delete(key)
+        if reason is not None:
+            what = f"this store cannot commit safely: {reason}"
+            advice = "use another bucket, or single_writer=True if no other process writes here"
+            raise StorageError(what, url=self.url, advice=advice)
+        _proved.add(known)
 
-    def _holds(self, key: str, content: bytes | pathlib.Path, size: int) -> bool:
-        """Tell whether the object is byte for byte what we sent."""
-        info = self._head(key)
-        if info is None:
-            what = "no answer came back, and the object is now absent"
-            raise UnknownOutcomeError(what, url=self.url_of(key))
-        if info.size != size:
+    def _create_twice(self, key: str) -> str | None:
+        """Return what is wrong with two creates of one object, of which the second has to be refused."""
+        try:
+            first = self._create(key, b"first")
+        except (StorageError, NotFoundError) as error:
+            failure = classify(error.__cause__ or error)
+            if failure.status not in _UNKNOWN_CONDITION or not self._takes_plain(key):
+                raise
+            return f"it answers {failure.text!r} to If-None-Match, the condition that an object is absent"
+        if not first:
+            return "it reports an object that was never created"
+        if self._create(key, b"second") or not holds(self, key, b"first"):
+            return "it replaces objects although it was told to create them only if absent"
+        return None
+
+    def _takes_plain(self, key: str) -> bool:
+        """Tell whether the same write succeeds without the condition: then it was the condition."""
+        try:
+            return self._create(key, b"first", exclusive=False)
+        except StorageError:
             return False
-        if isinstance(content, bytes):
-            return self._get(key, size) == content
-        step = self._tuning.max_request_bytes
-        with content.open("rb") as file:
-            return all(
-                file.read(min(step, size - start))
-                == self.begin_ranges(key, ObjectIdentity(), ([start], [min(start + step, size)]))()[0]
-                for start in range(0, size, step)
-            )
 
     def _overwrite(self, key: str, data: Buffer) -> None:
-        content = bytes(data)
-        self._ask(key, lambda client: client.put(self._backend.path_of(key), content, exclusive=False))
+        self._ask(key, "put", self._path(key), bytes(data), exclusive=False, token="")
 
     def _delete(self, key: str) -> bool:
         if self._head(key) is None:
             return False
         try:
-            self._ask(key, lambda client: client.delete(self._backend.path_of(key)))
+            self._ask(key, "delete", self._path(key))
         except NotFoundError:
-            # Another writer was faster, or a first attempt of ours had its response lost.
+            # Another writer was faster, or a first attempt of ours had its reply lost.
             return False
         return True
 
     def list_temporaries(self) -> Iterator[ObjectInfo]:
         if self.read_only_reason is not None:
             return
-        for info in self._gather("", lambda client, path: client.uploads(path)):
-            yield info._replace(etag=_UPLOAD + info.etag)
-        yield from self._gather(PROBES, lambda client, path: client.list(path))
+        yield from self._gather(PROBES)
         if self._backend.single_writer:
-            found = self._gather("", lambda client, path: client.list(path))
-            yield from (info for info in found if is_temporary(info.key))
+            yield from (info for info in self._gather("") if is_temporary(info.key))
 
     def delete_temporary(self, temporary: ObjectInfo) -> bool:
-        key, etag = temporary.key, temporary.etag
-        path = self._backend.path_of(key)
-        if etag.startswith(_UPLOAD):
-            try:
-                self._ask(key, lambda client: client.abort(path, etag.partition(" ")[2]))
-            except NotFoundError:
-                return False
-            return True
-        if not (is_temporary(key) or key.startswith(PROBES)):
-            raise ValueError(f"{key!r} is not a temporary; delete() removes objects")
-        return self._delete(key)
+        if not (is_temporary(temporary.key) or temporary.key.startswith(PROBES)):
+            raise ValueError(f"{temporary.key!r} is not a temporary; delete() removes objects")
+        return self._delete(temporary.key)
+
+
+def unlisted(store: Store) -> str | None:
+    """Return what becomes of unfinished uploads, which `list_temporaries` does not list, or None."""
+    return LIFECYCLES.get(store._backend.kind) if isinstance(store, RemoteStore) else None  # noqa: SLF001 - its own
+
+
+def _fail(error: ShardioError) -> list[memoryview]:
+    raise error
+
+
+def _cut(piece: tuple[int, int]) -> list[tuple[int, int]]:
+    """Cut what is longer than one request into equal parts."""
+    start, stop = piece
+    count = -(-(stop - start) // LONGEST)
+    edges = [start + (stop - start) * i // count for i in range(count + 1)]
+    return list(itertools.pairwise(edges))
+
+
+def _hand_out(found: Sequence[Buffer], merged: Coalesced) -> list[memoryview]:
+    """Return the bytes of each range, from those of the pieces that the merged ranges were cut into."""
+    if len(found) > len(merged.ranges):
+        pieces = iter(found)
+        found = [_join(pieces, stop - start) for start, stop in merged.ranges]
+    return scatter(found, merged)
+
+
+def _join(pieces: Iterator[Buffer], size: int) -> Buffer:
+    """Return the next so many bytes of some pieces, of which each ends with one."""
+    parts = [next(pieces)]
+    left = size - len(parts[0])
+    while left:
+        parts.append(next(pieces))
+        left -= len(parts[-1])
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import re
 
@@ -10,19 +9,9 @@ import pytest
 
 import shardio
 from shardio.errors import CommitOutcomeUnknownError, StorageError
-from shardio.storage import Tuning
 from tests.promises.appends import append_at_once, check_none_lost_or_doubled
 from tests.promises.places import fresh
 from tests.servers.proxy import Exchange, proxy
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Hasty(Tuning):
-    """The same retries, without the waits between them."""
-
-    backoff: float = 0.01
-    max_backoff: float = 0.1
-    retry_burst: float = 1e6
 
 
 class Losing:
@@ -41,7 +30,7 @@ class Losing:
 @pytest.mark.slow
 def test_no_commit_is_lost_or_doubled_when_replies_are(s3, tmp_path, monkeypatch, long):
     """P2: a proxy that drops 30 % of the replies; 8 writers x many appends; exact multiset of records."""
-    monkeypatch.setattr("shardio.storage._remote.Tuning", Hasty)
+    monkeypatch.setattr("shardio.storage._remote._BACKOFF", 0.01)
     url = fresh("s3", tmp_path)
     shardio.DatasetWriter(url).close()
     with proxy(s3) as relay:
@@ -75,7 +64,7 @@ KINDS = {
 )
 def test_what_something_else_acknowledged_is_not_there(s3, tmp_path, monkeypatch, kind, etag, methods):
     """P2: a gateway answers in the place of the service, with a page; what names the object is not stored."""
-    monkeypatch.setattr("shardio.storage._remote.Tuning", Hasty)
+    monkeypatch.setattr("shardio.storage._remote._BACKOFF", 0.01)
     url = fresh("s3", tmp_path)
     with shardio.DatasetWriter(url) as out:
         out.write(b"first")

@@ -8,10 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import shardio
 from shardio.errors import StorageError
-from shardio.storage._remote import _probed
-from shardio.storage._tuning import Clock
 from tests.promises.racing import race
-from tests.servers.faults import FaultServer, Request, fault_server, racers_look_first
+from tests.servers.faults import FaultServer, Request, fault_server
 from tests.servers.s3 import options_for
 
 
@@ -29,8 +27,6 @@ def looking_first(
     errors: list[Exception] = []
 
     def append(number: int) -> bytes | None:
-        # The probe of the first writer was answered well; processes of their own ask again.
-        _probed.forget()
         time.sleep(number * apart)
         try:
             with shardio.DatasetWriter(url, mode="append", storage_options=options) as out:
@@ -44,34 +40,24 @@ def looking_first(
     return done, errors, list(shardio.open(url, storage_options=options, engine="fsspec"))
 
 
-def test_a_store_that_looks_first_and_writes_then_takes_no_commit():
-    """P3: no acknowledged commit is lost where creation is not one step: the probe finds out."""
-    with fault_server() as server:
-        done, errors, found = looking_first(server, racers_look_first())
-    assert done == []
-    assert found == [b"first"]
-    assert len(errors) == 6
-    assert all("raced to create one object" in str(error) for error in errors)
-
-
 def test_a_store_that_races_only_sometimes_loses_nothing_that_was_acknowledged(monkeypatch):
-    """P3: nor where the probe sees nothing: the manifest is read back, once all others have written."""
-    true = Clock.sleep
+    """P3: where a store looks first and writes then, the manifest is read back once all have written."""
+    true = time.sleep
     with fault_server() as server:
 
         async def slow_manifests(request: Request) -> None:
             if "/manifests/" in request.path:
                 await asyncio.sleep(0.3)
 
-        def sleep(clock: Clock, seconds: float) -> None:
+        def sleep(seconds: float) -> None:
             # So long as a creation took: by then all have written that looked before. A busy machine keeps no
             # such time, so this waits for what is meant.
             if seconds < 0.29:
-                true(clock, seconds)
+                true(seconds)
             while seconds >= 0.29 and server.between:
-                true(clock, 0.005)
+                true(0.005)
 
-        monkeypatch.setattr(Clock, "sleep", sleep)
+        monkeypatch.setattr(time, "sleep", sleep)
         done, errors, found = looking_first(server, slow_manifests, apart=0.04)
     assert errors == []
     assert len(done) == 6

@@ -632,34 +632,6 @@ def test_an_unknown_filesystem_takes_a_single_writer(tmp_path: pathlib.Path) -> 
     assert (ds.version, list(ds), ds[1]) == (2, [b"wren", b"wren"], b"wren")
 
 
-def test_gc_lists_uploads_that_were_broken_off(capsys) -> None:
-    import boto3
-
-    with s3.moto() as endpoint:
-        bucket, options = s3.make_bucket(endpoint), s3.options_for(endpoint)
-        url = f"s3://{bucket}/ds"
-        with shardio.DatasetWriter(url, storage_options=options) as out:
-            out.write(b"wren")
-        keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
-        client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys)
-        begun = client.create_multipart_upload(Bucket=bucket, Key="ds/data/train-lost.tfrecord")
-        given = [f"--storage-option={name}={json.dumps(value)}" for name, value in options.items()]
-        assert main(["gc", url, "--json", *given]) == 0
-        document = json.loads(capsys.readouterr().out)
-        (upload,) = document["uploads"]
-        assert upload["key"] == "data/train-lost.tfrecord"
-        assert upload["id"] == begun["UploadId"]
-        assert upload["begun"].startswith("20")
-        assert (document["doomed"], document["temporaries"], document["unlisted"]) == ([], [], [])
-        # It may belong to a writer that is at work, so gc leaves it.
-        assert main(["gc", url, "--yes", *given]) == 0
-        said = capsys.readouterr().out
-        assert "not finished" in said
-        assert begun["UploadId"] in said
-        assert len(client.list_multipart_uploads(Bucket=bucket)["Uploads"]) == 1
-        client.close()
-
-
 @pytest.mark.parametrize("size", [100, 4000])
 @pytest.mark.parametrize("many", [2, 40, 300])
 def test_a_batch_of_lookups_fetches_little_between_its_records(

@@ -22,10 +22,9 @@ import ssl
 import struct
 import urllib.parse
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 
-from shardio.storage._remote import RACERS
 from tests.servers.loops import listening, looping
 
 READ_FAULTS = [
@@ -85,6 +84,7 @@ class FaultServer:
         seen: requests counted by method.
         log: all requests, with the fault chosen.
         silent: called where an answer, or the rest of it, does not come.
+        sent: bytes of endless bodies.
     """
 
     def __init__(self) -> None:
@@ -102,6 +102,7 @@ class FaultServer:
         self.seen: Counter[str] = Counter()
         self.log: list[tuple[Request, str | None]] = []
         self.url = ""
+        self.sent = 0
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -170,8 +171,12 @@ class FaultServer:
             self.silent()
             await asyncio.sleep(60)
             return False
-        if fault == "reset before":
-            return _reset(writer)
+        if fault in {"reset before", "garbled"}:
+            if fault == "reset before":
+                return _reset(writer)
+            writer.write(b"\x00\xff\x13 not HTTP\r\n\r\n")
+            await writer.drain()
+            return False
         if fault in simple:
             status, code = simple[fault]
             extra = {"Retry-After": "7"} if fault == "429" else {}
@@ -187,10 +192,8 @@ class FaultServer:
             return await _send(writer, 200, self._listing(bucket, request.query.get("prefix", "")))
         if request.method == "PUT":
             return await self._put(request, fault, writer)
-        if request.method == "DELETE":
-            self.objects.pop(request.path, None)
-            return await _send(writer, 204, b"")
-        return await self._get(request, fault, writer)
+        answer = self._delete if request.method == "DELETE" else self._get
+        return await answer(request, fault, writer)
 
     def _listing(self, bucket: str, prefix: str) -> bytes:
         found = sorted(path for path in self.objects if path.startswith(f"/{bucket}/{prefix}"))
@@ -223,6 +226,10 @@ class FaultServer:
             return await _send(writer, 503, _error("ServiceUnavailable"))
         return await _send(writer, 200, b"", {"ETag": _etag(request.body)})
 
+    async def _delete(self, request: Request, _: str | None, writer: asyncio.StreamWriter) -> bool:
+        self.objects.pop(request.path, None)
+        return await _send(writer, 204, b"")
+
     async def _get(self, request: Request, fault: str | None, writer: asyncio.StreamWriter) -> bool:
         content = self.objects.get(request.path)
         if content is None:
@@ -252,6 +259,8 @@ class FaultServer:
             body = body[: len(body) // 2]
             claimed = f"bytes {start}-{start + max(1, len(body)) - 1}/{total}"
         headers = tag if fault == "no range" else {**tag, "Content-Range": claimed}
+        if fault == "endless":
+            return await self._send_endlessly(headers, body, writer)
         head = _head(206, len(body), headers)
         if fault in {"short body, right length", "reset", "trickle"}:
             writer.write(head + body[: len(body) // 2])
@@ -269,6 +278,21 @@ class FaultServer:
         await writer.drain()
         return True
 
+    async def _send_endlessly(
+        self, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Send a body whose length is not told, and a gigabyte behind it."""
+        lines = ["HTTP/1.1 206 X", "Transfer-Encoding: chunked"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
+        for part in (body, *[bytes(1 << 20)] * 1000):
+            writer.write(b"%x\r\n%s\r\n" % (len(part), part))
+            await writer.drain()
+            self.sent += len(part)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
+
     def random_faults(self, fault: str, share: float, *, seed: int = 0) -> None:
         """Let this share of requests for data have the fault; requests about the store go well."""
         chance = random.Random(seed)
@@ -278,21 +302,6 @@ class FaultServer:
         """Let the next requests of a method have these faults, then none."""
         waiting = list(faults)
         self.plan = lambda r: waiting.pop(0) if r.method == method and waiting else None
-
-
-def racers_look_first() -> Callable[[Request], Awaitable[None]]:
-    """Let all creations look with which a store is probed before the first of them writes."""
-    looked: Counter[str] = Counter()
-    all_looked: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-
-    async def wait(request: Request) -> None:
-        if request.body.startswith(b"racer "):
-            looked[request.path] += 1
-            if looked[request.path] == RACERS:
-                all_looked[request.path].set()
-            await all_looked[request.path].wait()
-
-    return wait
 
 
 def _unchunk(body: bytes) -> bytes:

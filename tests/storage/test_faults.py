@@ -2,91 +2,53 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import dataclasses
 import functools
 import pathlib
 
+import aiohttp
 import numpy as np
 import pytest
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
-from shardio.storage import (
-    ChangedObjectError,
-    RemoteStore,
-    ShortReadError,
-    Tuning,
-    UnknownOutcomeError,
-)
-from shardio.storage._backends import backend_of
-from shardio.storage._client import Client
-from shardio.storage._keys import split_url
-from shardio.storage._remote import RACERS, _probed
-from tests.servers.faults import READ_FAULTS, FaultServer, Request, racers_look_first
+from shardio.storage import ChangedObjectError, ShortReadError, Store, UnknownOutcomeError, connect
+from tests.servers.faults import READ_FAULTS, FaultServer, Request
 from tests.servers.s3 import options_for
-from tests.suites.clock import FakeClock, SilenceClock
-from tests.suites.store import answer_of_child, read_ranges
+from tests.suites.store import read_ranges
 
 CONTENT = np.random.default_rng(3).integers(0, 256, 200_000, np.uint8).tobytes()
 OLD = np.random.default_rng(4).integers(0, 256, 200_000, np.uint8).tobytes()
 KEY = "data/train-0.tfrecord"
 CLIENTS = ["s3 fsspec", "s3 obstore", "http fsspec", "http obstore"]
-# Each range is its own request.
-QUICK = Tuning(gap=0, stall=10.0, slowest=1e9, concurrency=24, hedge_quantile=1.0)
-
-
-def tuning_for(fault: str, **changes: float) -> Tuning:
-    """What never answers is given up soon, yet later than a busy machine answers."""
-    slow = {"stall": 2.0} if fault in {"never", "trickle"} else {}
-    return dataclasses.replace(QUICK, **{**slow, **changes})
+# What never answers is given up soon, yet later than a busy machine answers.
+SILENT = {"never", "trickle"}
 
 
 @pytest.fixture
-def server(running_server: FaultServer) -> FaultServer:
+def server(running_server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> FaultServer:
     running_server.objects = {f"/bucket/root/{KEY}": CONTENT}
     running_server.stale = {f"/bucket/root/{KEY}": OLD}
     running_server.plan = lambda _: None
     running_server.token = None
     running_server.keeps_metadata = True
-    running_server.looks_first = None
     running_server.condition_status = 412
-    running_server.silent = lambda: None
     running_server.seen.clear()
     running_server.log.clear()
     # Other tests had another kind of server at this address.
-    _probed.forget()
+    monkeypatch.setattr("shardio.storage._remote._proved", set())
     return running_server
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def silence(server: FaultServer) -> SilenceClock:
-    """What the server does not answer is given up then: a busy machine changes nothing."""
-    clock = SilenceClock()
-    server.silent = clock.silent
-    return clock
-
-
-def open_store(
-    server: FaultServer,
-    client: str,
-    clock: FakeClock,
-    tuning: Tuning = QUICK,
-    *,
-    single_writer: bool = False,
-    **options: object,
-) -> RemoteStore:
+def open_store(server: FaultServer, client: str, *, single_writer: bool = False, **options: object) -> Store:
+    """Return a store whose library repeats nothing and waits two seconds for an answer."""
     protocol, engine = client.split()
     if protocol == "s3":
-        root, merged = "s3://bucket/root", options_for(server.url, **options)
+        config = {"retries": {"total_max_attempts": 1}, "read_timeout": 2, "connect_timeout": 2}
+        given: dict[str, object] = options_for(server.url, config_kwargs=config, **options)
+        root = "s3://bucket/root"
     else:
-        root, merged = f"{server.url}/bucket/root", options
-    backend = backend_of(split_url(root), merged, engine=engine, single_writer=single_writer)
-    return RemoteStore(backend, tuning=tuning, clock=clock)
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=2)
+        root, given = f"{server.url}/bucket/root", {"client_kwargs": {"timeout": timeout}}
+    return connect(root, storage_options=given, engine=engine, single_writer=single_writer)
 
 
 def ranges(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -100,11 +62,11 @@ def ranges(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("fault", READ_FAULTS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_reads_return_the_truth_or_the_documented_error(
-    server: FaultServer, clock: FakeClock, client: str, fault: str
-) -> None:
+def test_reads_return_the_truth_or_the_documented_error(server: FaultServer, client: str, fault: str) -> None:
     """P9: a short, long, stale or mixed network reply is never returned as data."""
-    store = open_store(server, client, clock, tuning_for(fault))
+    if fault in SILENT and "obstore" in client:
+        pytest.skip("obstore waits for minutes")
+    store = open_store(server, client)
     file = store.open(KEY, size=len(CONTENT))
     # The first read settles which object this is.
     assert bytes(file.read(0, 10)) == CONTENT[:10]
@@ -113,7 +75,7 @@ def test_reads_return_the_truth_or_the_documented_error(
     for seed in range(4):
         starts, stops = ranges(seed, 10)
         try:
-            got = file.read_many(starts, stops)
+            got = file.begin_read(starts, stops, gap=0)()
         except StorageError as error:
             assert error.url == store.url_of(KEY)  # noqa: PT017 - both outcomes are allowed
             continue
@@ -129,19 +91,18 @@ def test_reads_return_the_truth_or_the_documented_error(
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("fault", READ_FAULTS)
 @pytest.mark.parametrize("client", ["s3 obstore", "http fsspec"])
-def test_a_lasting_fault_is_an_error_in_the_end(
-    server: FaultServer, silence: SilenceClock, client: str, fault: str
-) -> None:
-    """P9, P16: whatever lasts becomes the documented error, within the deadline and with few requests."""
-    store = open_store(server, client, silence, dataclasses.replace(QUICK, deadline=1.0))
+def test_a_lasting_fault_is_an_error_in_the_end(server: FaultServer, client: str, fault: str) -> None:
+    """P9, P16: whatever lasts becomes the documented error, after few requests."""
+    if fault in SILENT and "obstore" in client:
+        pytest.skip("obstore waits for minutes")
+    store = open_store(server, client)
     file = store.open(KEY, size=len(CONTENT))
     assert bytes(file.read(0, 10)) == CONTENT[:10]
     server.random_faults(fault, 1.0)
-    before, begun = server.seen["GET"], silence.time
+    before = server.seen["GET"]
     with pytest.raises(StorageError) as caught:
         file.read(100, 200)
     assert caught.value.url == store.url_of(KEY)
-    assert silence.time - begun <= 1.0
     # A redirect that leads back to itself is followed ten times by the HTTP libraries.
     assert server.seen["GET"] - before <= (200 if fault == "redirect" else 20)
     if fault.startswith("stale"):
@@ -149,10 +110,10 @@ def test_a_lasting_fault_is_an_error_in_the_end(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_small_metadata_is_held_to_the_same(server: FaultServer, clock: FakeClock, client: str) -> None:
+def test_small_metadata_is_held_to_the_same(server: FaultServer, client: str) -> None:
     """P9: also a whole object; a body cut short on the way is noticed, because the reply tells the size."""
     server.objects["/bucket/root/m"] = CONTENT[:5000]
-    store = open_store(server, client, clock)
+    store = open_store(server, client)
     for fault in (
         "short body, right length",
         "short body, short length",
@@ -170,10 +131,10 @@ def test_small_metadata_is_held_to_the_same(server: FaultServer, clock: FakeCloc
     ("fault", "kind"), [("403", StorageError), ("absent", NotFoundError), ("past the end", ShortReadError)]
 )
 def test_what_cannot_succeed_is_not_tried_again(
-    server: FaultServer, clock: FakeClock, client: str, fault: str, kind: type[ShardioError]
+    server: FaultServer, client: str, fault: str, kind: type[ShardioError]
 ) -> None:
     """P16: 404, 403 and 416 are explained at once."""
-    store = open_store(server, client, clock)
+    store = open_store(server, client)
     file = store.open(KEY)
     file.read(0, 10)
     key, place = KEY, (100, 200)
@@ -187,17 +148,14 @@ def test_what_cannot_succeed_is_not_tried_again(
     with pytest.raises(kind) as caught:
         (file if key == KEY else store.open(key)).read(*place)
     assert server.seen["GET"] - before <= 1
-    assert clock.slept == []
     if fault == "403":
         assert "credentials" in str(caught.value)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_refused_range_of_an_object_that_is_whole(
-    server: FaultServer, clock: FakeClock, client: str
-) -> None:
+def test_a_refused_range_of_an_object_that_is_whole(server: FaultServer, client: str) -> None:
     """P16: a server (or a proxy) that answers 416 for bytes that are there is not damage of the object."""
-    store = open_store(server, client, clock)
+    store = open_store(server, client)
     file = store.open(KEY, size=len(CONTENT))
     server.random_faults("416", 1.0)
     before = server.seen["GET"]
@@ -216,11 +174,9 @@ def test_a_refused_range_of_an_object_that_is_whole(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_object_that_is_shorter_than_its_writer_said(
-    server: FaultServer, clock: FakeClock, client: str
-) -> None:
+def test_an_object_that_is_shorter_than_its_writer_said(server: FaultServer, client: str) -> None:
     """P16: the same answer, and the object does end before the range."""
-    store = open_store(server, client, clock)
+    store = open_store(server, client)
     file = store.open(KEY, size=len(CONTENT))
     server.objects[f"/bucket/root/{KEY}"] = CONTENT[:150]
     with pytest.raises(ShortReadError) as caught:
@@ -228,37 +184,9 @@ def test_an_object_that_is_shorter_than_its_writer_said(
     assert (caught.value.start, caught.value.expected, caught.value.found) == (200, 100, 0)
 
 
-def test_retry_after_is_obeyed(server: FaultServer, clock: FakeClock) -> None:
-    for client in ("s3 fsspec", "http fsspec"):
-        store = open_store(server, client, clock)
-        server.next_faults("429")
-        begun = clock.time
-        read_ranges(store, KEY, [0], [10])[0]
-        assert clock.time - begun >= 7
-
-
-@pytest.mark.parametrize("checksummed", [False, True])
-@pytest.mark.parametrize("client", ["s3 obstore", "http obstore"])
-def test_retry_after_is_obeyed_although_obstore_does_not_tell_it(
-    server: FaultServer, clock: FakeClock, client: str, *, checksummed: bool
-) -> None:
-    """Its errors have no headers: what it was refused is asked for by fsspec's client, which tells them."""
-    file = open_store(server, client, clock).open(KEY, size=len(CONTENT))
-    file.read(0, 10)
-    server.next_faults("429", "429")
-    server.log.clear()
-    begun = clock.time
-    found = file.begin_read([20, 40], [30, 50], checksummed=checksummed, gap=1000)()
-    assert [bytes(data) for data in found] == [CONTENT[20:30], CONTENT[40:50]]
-    assert clock.time - begun >= 7
-    assert sum(request.method == "GET" for request, _ in server.log) == 3
-
-
-def test_what_a_checksum_of_the_service_refuses_is_asked_for_again(
-    server: FaultServer, clock: FakeClock
-) -> None:
+def test_what_a_checksum_of_the_service_refuses_is_asked_for_again(server: FaultServer) -> None:
     """The client compares it and raises an error of its own, which ended five of six appends."""
-    store = open_store(server, "s3 fsspec", clock)
+    store = open_store(server, "s3 fsspec")
     server.next_faults(*["damaged, with a checksum"] * 2)
     assert store.get(KEY, max_bytes=len(CONTENT)) == CONTENT
     server.random_faults("damaged, with a checksum", 1.0)
@@ -266,76 +194,16 @@ def test_what_a_checksum_of_the_service_refuses_is_asked_for_again(
         store.get(KEY, max_bytes=len(CONTENT))
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-def test_the_libraries_below_do_not_retry(server: FaultServer, silence: SilenceClock, client: str) -> None:
-    """P16: one layer. Left alone, s3fs and botocore send 25 requests for one read."""
-    store = open_store(server, client, silence)
-    for fault in ("503", "500", "slowdown", "reset", "reset before", "never"):
-        file = store.open(KEY, size=len(CONTENT))
-        server.plan = lambda _: None
-        file.read(0, 10)
-        # The budget of retries is full again.
-        silence.time += 3600
-        server.log.clear()
-        silence.slept.clear()
-        server.random_faults(fault, 1.0)
-        with pytest.raises(StorageError, match="tried"):
-            open_store_file_read(file, store, silence)
-        data = [r for r, _ in server.log if r.method == "GET"]
-        # An attempt is followed by a sleep, except the last.
-        assert len(data) == len(silence.slept) + 1
-
-
-def open_store_file_read(file: object, store: RemoteStore, clock: FakeClock) -> None:
-    """Read with a clock that makes the third attempt the last one within the deadline."""
-    clock.time += 0  # time passes in sleeps only
-    limit = clock.time + QUICK.deadline
-    plain = clock.sleep
-
-    def sleep(seconds: float) -> None:
-        plain(seconds)
-        if len(clock.slept) >= 3:
-            clock.time = limit
-
-    clock.sleep = sleep
-    try:
-        file.read(20, 40)
-    finally:
-        clock.sleep = plain
-
-
-@pytest.mark.parametrize("client", ["s3 fsspec", "s3 obstore"])
-def test_an_outage_gets_fewer_requests_than_normal_work(
-    server: FaultServer, clock: FakeClock, client: str
-) -> None:
-    """P16: in an outage of 60 simulated seconds, requests stay below 1.1 times those of normal work."""
-    store = open_store(server, client, clock)
-    file = store.open(KEY, size=len(CONTENT))
-    file.read(0, 10)
-    end = clock.time + 60
-    server.plan = lambda r: "503" if r.range and clock.time < end else None
-    server.log.clear()
-    readers = 16
-    with concurrent.futures.ThreadPoolExecutor(readers) as pool:
-        got = list(pool.map(lambda k: bytes(file.read(k * 100, k * 100 + 50)), range(readers)))
-    assert got == [CONTENT[k * 100 : k * 100 + 50] for k in range(readers)]
-    requests = sum(1 for r, _ in server.log if r.method == "GET")
-    # One reader that gets an answer in 100 ms sends 600 requests in that time, and there are 16.
-    assert requests <= 16 * 60 * 10 * 1.1
-    # The budget binds harder than that: its stock, its refill by time, and a first attempt of each.
-    assert requests <= QUICK.retry_burst + 60 * 2 * QUICK.retries_per_second + 2 * readers
-
-
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("client", ["s3 fsspec", "s3 obstore"])
 def test_rotating_credentials_are_picked_up(
     server: FaultServer,
-    clock: FakeClock,
     client: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: pathlib.Path,
 ) -> None:
-    """P17: a run of days survives rotating credentials; a client is rebuilt at most once a minute."""
+    """P17: a run of days survives rotating credentials; a filesystem is built again at most once a minute."""
+    monkeypatch.setattr("shardio.storage._remote._RENEWAL", 0.0)
     profile = tmp_path / "credentials"
 
     def rotate(token: str) -> None:
@@ -349,53 +217,41 @@ def test_rotating_credentials_are_picked_up(
         monkeypatch.delenv(name, raising=False)
     rotate("one")
     server.token = "one"
-    store = open_store(server, client, clock, key=None, secret=None)
+    store = open_store(server, client, key=None, secret=None)
     file = store.open(KEY, size=len(CONTENT))
     for round_number, token in enumerate(["two", "three", "four"]):
         assert bytes(file.read(0, 100)) == CONTENT[:100]
         rotate(token)
         server.token = token
-        clock.time += 3600
         place = 1000 * round_number
         assert bytes(file.read(place, place + 100)) == CONTENT[place : place + 100]
         assert read_ranges(store, KEY, [5], [9])[0] == CONTENT[5:9]
-    # Expired, and not renewed: an error that says so, after few rebuilds.
+    # Expired, and not renewed: an error that says so, soon.
+    monkeypatch.setattr("shardio.storage._remote._RENEWAL", 60.0)
     server.token = "unknown"
-    builds: list[int] = []
-    sender = store._sender.current()
-    build = sender._build
-
-    def counted() -> Client:
-        if sender._client is None:
-            builds.append(1)
-        return build()
-
-    monkeypatch.setattr(sender, "_build", counted)
-    clock.time += 3600
-    begun = clock.time
+    server.log.clear()
     with pytest.raises(StorageError, match="expired"):
         file.read(0, 100)
-    assert clock.time - begun <= 60
-    assert len(builds) <= 1 + QUICK.deadline // QUICK.renewal
+    assert len(server.log) <= 4
 
 
 # Writing
 
 
 @pytest.fixture
-def writer(server: FaultServer, clock: FakeClock) -> RemoteStore:
-    store = open_store(server, "s3 fsspec", clock)
+def writer(server: FaultServer) -> Store:
+    store = open_store(server, "s3 fsspec")
     assert store.put_if_absent("first", b"1")
     return store
 
 
-def test_a_refusal_for_an_object_that_is_not_there(server: FaultServer, writer: RemoteStore) -> None:
+def test_a_refusal_for_an_object_that_is_not_there(server: FaultServer, writer: Store) -> None:
     """It was called "there is no such object"; it is asked for again, and said as it is."""
     server.next_faults("412", "412", method="PUT")
     assert writer.put_if_absent("one", b"1")
     assert server.objects["/bucket/root/one"] == b"1"
     assert not writer.put_if_absent("one", b"2")
-    server.next_faults("412", "412", "412", method="PUT")
+    server.next_faults(*["412"] * 4, method="PUT")
     with pytest.raises(StorageError, match="says that the object exists already, but it is not there"):
         writer.put_if_absent("two", b"2")
     assert writer.put_if_absent("two", b"2")
@@ -405,7 +261,7 @@ def test_a_refusal_for_an_object_that_is_not_there(server: FaultServer, writer: 
 @pytest.mark.parametrize("keeps_metadata", [True, False])
 @pytest.mark.parametrize("fault", ["reset after", "503 after", "reset before", "503", "409", "slowdown"])
 def test_a_write_whose_reply_is_lost_is_recognised(
-    server: FaultServer, writer: RemoteStore, fault: str, keeps_metadata: bool, tmp_path: pathlib.Path
+    server: FaultServer, writer: Store, fault: str, keeps_metadata: bool, tmp_path: pathlib.Path
 ) -> None:
     """P2: a lost reply is not a failure: what is there is ours, or we put it again."""
     server.keeps_metadata = keeps_metadata
@@ -420,7 +276,7 @@ def test_a_write_whose_reply_is_lost_is_recognised(
     assert server.objects["/bucket/root/large"] == CONTENT
 
 
-def test_another_writers_object_is_never_taken_for_ours(server: FaultServer, writer: RemoteStore) -> None:
+def test_another_writers_object_is_never_taken_for_ours(server: FaultServer, writer: Store) -> None:
     """P3: a lost reply, and meanwhile another writer won."""
 
     def plan(request: Request) -> str | None:
@@ -434,36 +290,34 @@ def test_another_writers_object_is_never_taken_for_ours(server: FaultServer, wri
     assert server.objects["/bucket/root/m"] == b"theirs"
 
 
-def test_a_write_without_any_answer_has_an_unknown_outcome(server: FaultServer, writer: RemoteStore) -> None:
+def test_a_write_without_any_answer_has_an_unknown_outcome(server: FaultServer, writer: Store) -> None:
     server.plan = lambda r: "reset before" if r.method == "PUT" else None
     with pytest.raises(UnknownOutcomeError, match="unknown"):
         writer.put_if_absent("m", b"1")
 
 
-def test_a_refused_write_has_a_known_outcome(server: FaultServer, writer: RemoteStore) -> None:
+def test_a_refused_write_has_a_known_outcome(server: FaultServer, writer: Store) -> None:
     server.plan = lambda r: "403" if r.method == "PUT" else None
     with pytest.raises(StorageError, match="denied") as caught:
         writer.put_if_absent("m", b"1")
     assert not isinstance(caught.value, UnknownOutcomeError)
 
 
-def test_a_store_that_replaces_is_found_out_before_anything_is_written(
-    server: FaultServer, clock: FakeClock
-) -> None:
+def test_a_store_that_replaces_is_found_out_before_anything_is_written(server: FaultServer) -> None:
     """The capability probe: a server that ignores `If-None-Match` takes no commit."""
 
     def deaf(request: Request) -> None:
         request.headers.pop("if-none-match", None)
 
     server.plan = deaf
-    store = open_store(server, "s3 fsspec", clock)
+    store = open_store(server, "s3 fsspec")
     with pytest.raises(StorageError, match="single_writer=True"):
         store.put_if_absent("m", b"1")
     assert [path for path in server.objects if not path.endswith(KEY)] == []
 
 
-def test_the_probe_is_asked_once_and_cleans_up(server: FaultServer, clock: FakeClock) -> None:
-    store = open_store(server, "s3 fsspec", clock)
+def test_the_probe_is_asked_once_and_cleans_up(server: FaultServer) -> None:
+    store = open_store(server, "s3 fsspec")
     store.put_if_absent("a", b"1")
     server.log.clear()
     store.put_if_absent("b", b"1")
@@ -471,18 +325,9 @@ def test_the_probe_is_asked_once_and_cleans_up(server: FaultServer, clock: FakeC
     assert sorted(server.objects) == ["/bucket/root/a", "/bucket/root/b", f"/bucket/root/{KEY}"]
 
 
-def test_a_store_that_looks_first_and_writes_then_is_found_out(server: FaultServer, clock: FakeClock) -> None:
-    """P3: it refuses what exists, and lets all writers win that come at the same moment."""
-    server.looks_first = racers_look_first()
-    store = open_store(server, "s3 fsspec", clock)
-    with pytest.raises(StorageError, match=r"8 writers that raced.*single_writer=True"):
-        store.put_if_absent("m", b"1")
-    assert sorted(server.objects) == [f"/bucket/root/{KEY}"]
-
-
-def test_what_is_confirmed_was_read_back(server: FaultServer, clock: FakeClock) -> None:
+def test_what_is_confirmed_was_read_back(server: FaultServer) -> None:
     """P3: another writer's object that took the place of ours is not ours; one that cannot be read may be."""
-    store = open_store(server, "s3 fsspec", clock)
+    store = open_store(server, "s3 fsspec")
     assert store.put_and_confirm("m", b"ours") is True
     assert store.put_and_confirm("m", b"ours") is False
 
@@ -499,34 +344,20 @@ def test_what_is_confirmed_was_read_back(server: FaultServer, clock: FakeClock) 
         store.put_and_confirm("o", b"ours")
 
 
-def test_threads_and_stores_of_a_process_probe_once(server: FaultServer, clock: FakeClock) -> None:
-    stores = [open_store(server, "s3 fsspec", clock) for _ in range(2)]
-    with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        assert all(pool.map(lambda k: stores[k % 2].put_if_absent(f"m{k}", b"1"), range(6)))
-    puts = [r.path for r, _ in server.log if r.method == "PUT" and "/probes/" in r.path]
-    assert len(puts) == 2 + RACERS
-    assert len(set(puts)) == 2
-    assert not any("/probes/" in path for path in server.objects)
-    # A child knows what its parent has found out.
-    assert answer_of_child(lambda: str(stores[0].put_if_absent("child", b"1")).encode()) == b"True"
-    assert sum(r.method == "PUT" and "/probes/" in r.path for r, _ in server.log) == len(puts)
-
-
 @pytest.mark.parametrize("status", [400, 405, 501])
 def test_a_store_that_does_not_know_the_condition_says_so(
-    server: FaultServer, clock: FakeClock, status: int, tmp_path: pathlib.Path
+    server: FaultServer, status: int, tmp_path: pathlib.Path
 ) -> None:
     server.condition_status = status
-    store = open_store(server, "s3 fsspec", clock)
+    store = open_store(server, "s3 fsspec")
     with pytest.raises(
         StorageError, match=rf"answers 'status {status}.*If-None-Match.*single_writer=True"
     ) as e:
         store.put_if_absent("m", b"1")
     assert not isinstance(e.value, UnknownOutcomeError)
-    assert clock.slept == []
     assert sorted(server.objects) == [f"/bucket/root/{KEY}"]
     # The advice works: a single writer needs no condition, and still replaces nothing.
-    alone = open_store(server, "s3 fsspec", clock, single_writer=True)
+    alone = open_store(server, "s3 fsspec", single_writer=True)
     spool = tmp_path / "spool"
     spool.write_bytes(CONTENT)
     server.log.clear()
@@ -537,9 +368,7 @@ def test_a_store_that_does_not_know_the_condition_says_so(
     assert (server.objects["/bucket/root/m"], server.objects["/bucket/root/large"]) == (b"1", CONTENT)
 
 
-def test_a_refusal_that_is_not_about_the_condition_is_told_as_it_is(
-    server: FaultServer, clock: FakeClock
-) -> None:
+def test_a_refusal_that_is_not_about_the_condition_is_told_as_it_is(server: FaultServer) -> None:
     server.plan = lambda r: "expired" if r.method == "PUT" else None
     with pytest.raises(StorageError, match="expired"):
-        open_store(server, "s3 fsspec", clock).put_if_absent("m", b"1")
+        open_store(server, "s3 fsspec").put_if_absent("m", b"1")

