@@ -71,7 +71,12 @@ class File(NamedTuple):
 
 def found_at(place: Any, options: SourceOptions) -> list[Listing]:
     """Return what names, folders and patterns stand for; raise the error of one that is not there."""
-    listings = find_files(place, storage_options=options.storage_options, follow_links=options.follow_links)
+    name = repr(place)
+    if name not in options.listed:
+        options.listed[name] = find_files(
+            place, storage_options=options.storage_options, follow_links=options.follow_links
+        )
+    listings = options.listed[name]
     for listing in listings:
         if listing.error is not None:
             raise listing.error

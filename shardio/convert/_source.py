@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from shardio.errors import BadRecord, SchemaError, StorageError
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
-from shardio.sources import FolderKey
+from shardio.sources import FolderKey, Listing
 
 INT64_LIMIT = 1 << 63  # what an int64 does not reach
 
@@ -131,6 +131,7 @@ class SourceOptions:
         allow_roots: places of adopted shards that a source which is a dataset may read, with their options.
         partitions: "hive" where folders `key=value` give features; None where they do not.
         follow_links: symbolic links may lead out of a folder that was named.
+        listed: what was found at places, by name, so that each is listed once; it stays in this process.
     """
 
     storage_options: Mapping[str, Any] | None = None
@@ -142,6 +143,10 @@ class SourceOptions:
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None
     partitions: str | None = None
     follow_links: bool = False
+    listed: dict[str, list[Listing]] = field(default_factory=dict, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "listed": {}}
 
 
 class ForeignSource(ABC):

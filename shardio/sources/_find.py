@@ -17,7 +17,15 @@ from shardio.display import plural
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError, UnsafeNameError
 from shardio.metadata import naming
 from shardio.sources._hive import folder_key
-from shardio.sources._lists import MARKERS, TABLE_MARKERS, FolderList, is_marker, read_card, read_lists
+from shardio.sources._lists import (
+    MARKERS,
+    TABLE_MARKERS,
+    FolderList,
+    check_infos,
+    is_marker,
+    read_card,
+    read_lists,
+)
 from shardio.sources._names import is_data
 from shardio.sources._urls import SplitUrl, expand_braces, glob_expression, has_pattern, literal_prefix
 from shardio.storage import DeniedError, ObjectInfo, Store, connect, followed, is_link, url_text
@@ -110,7 +118,7 @@ class Listing:
     def lacks(self, place: SplitUrl) -> bool:
         """Tell whether a file would have been found if it were there."""
         key = place.below(self.root)
-        if key is None or not self.matches(key):
+        if key is None or not self.matches(key) or place.url in self.links:
             return False
         return all(file.key != key for file in self.files)
 
@@ -225,6 +233,8 @@ def _read_lists(listing: Listing, storage_options: Mapping[str, Any] | None) -> 
         above = above.folder
     if above != listing.root and above.parts:
         _refuse_part(listing.root, above, storage_options)
+    if listing.kind == "folder" and "dataset_infos.json" in keys:
+        check_infos(listing.root.url, read("dataset_infos.json"))
     if listing.kind == "folder" and "README.md" in keys and not listing.lists:
         card = read_card(listing.root.url, keys, read)
         listing.lists += [card] if card is not None else []

@@ -17,7 +17,7 @@ import fnmatch
 import io
 import re
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from shardio.arguments import need
@@ -91,7 +91,7 @@ def read_lists(
     lists = []
     for (folder, kind), parts in sorted(found.items()):
         place = f"{url.rstrip('/')}/{folder}".rstrip("/")
-        below = [key for key in keys if key.startswith(folder)]
+        below = dict.fromkeys(key for key in keys if key.startswith(folder))
         made = _READERS[kind](_Folder(place, folder, below, parts, read, whole))
         if made is not None:
             lists.append(made)
@@ -103,7 +103,7 @@ class _Folder(NamedTuple):
 
     url: str
     prefix: str
-    keys: Sequence[str]
+    keys: Collection[str]
     parts: Sequence[str]
     read: Read
     whole: bool
@@ -209,7 +209,7 @@ def _delta(folder: _Folder) -> FolderList:
         if added := action.get("add"):
             live[_delta_name(folder, added)] = None
         elif removed := action.get("remove"):
-            live.pop(urllib.parse.unquote(str(removed["path"])), None)
+            live.pop(_stored_name(folder, removed), None)
     return folder.listed(live, "the log of the Delta table", _is_parquet)
 
 
@@ -254,9 +254,17 @@ def _check_delta(folder: _Folder, action: Mapping[str, Any]) -> None:
         raise folder.error(f"this Delta table uses {what}, which is not read here", advice=_READ_DELTA)
 
 
+def _stored_name(folder: _Folder, action: Mapping[str, Any]) -> str:
+    """Return the name of a file as it is stored: logs percent-encode it, and some writers do not."""
+    path = str(action.get("path"))
+    decoded = urllib.parse.unquote(path)
+    there = folder.prefix + path in folder.keys and folder.prefix + decoded not in folder.keys
+    return path if there else decoded
+
+
 def _delta_name(folder: _Folder, added: Mapping[str, Any]) -> str:
     """Return the name of a live file; its folders must tell the values of its partition."""
-    name = urllib.parse.unquote(str(added.get("path")))
+    name = _stored_name(folder, added)
     told = {key.name for part in name.split("/")[:-1] if (key := folder_key(part)) is not None}
     if "://" in name or name.startswith("/") or not set(dict(added.get("partitionValues") or {})) <= told:
         what = "the Delta table has files elsewhere, or partitions that its folders do not name"
@@ -343,6 +351,28 @@ _READERS: dict[str, Callable[[_Folder], FolderList | None]] = {
     ".hoodie": _refuse("Apache Hudi", _HUDI),
     "metadata": _refuse("Apache Iceberg", _ICEBERG),
 }
+
+
+def check_infos(url: str, data: bytes) -> None:
+    """Refuse a repository whose `dataset_infos.json`, of older `datasets`, names several configurations.
+
+    Raises:
+        FormatError: there are several.
+    """
+    try:
+        infos = json.loads(data)
+    except ValueError:
+        return  # Of this name, and not of `datasets`.
+    told = isinstance(infos, dict) and all(
+        isinstance(each, dict) and "splits" in each for each in infos.values()
+    )
+    if told and len(infos) > 1:
+        raise FormatError(
+            "this repository has several configurations, which are datasets of their own",
+            url=url,
+            found=", ".join(infos),
+            advice="name the files of one with a pattern or the folder that holds them",
+        )
 
 
 def read_card(url: str, keys: Sequence[str], read: Read) -> FolderList | None:

@@ -44,6 +44,9 @@ _NUMBER = re.compile(r"(.*?)[-_ ]?\d+(?:[-_]?of[-_]?\d+)?")
 # TensorFlow Datasets numbers behind the ending.
 _NUMBER_BEHIND = re.compile(r"([^.]+)\.[^.]+-\d{5,}-of-\d{5,}")
 _DATED = re.compile(r"(?:train|val|valid|validation|test|dev|eval)[-_ ]?\d+", re.IGNORECASE)
+_TGZ = re.compile(r"\.t(?:gz|zst)$", re.IGNORECASE)
+# What browsers and desktops add to the names of copies.
+_COPY = re.compile(r" (?:\(\d+\)|\(copy\)|- Copy(?: \(\d+\))?)(?=\.[^/ ]*$|$)")
 _SHOWN = 3
 _OF = re.compile(r"(.*[-._])(\d{4,9})-of-(\d{4,9})(?!\d)(.*)", re.DOTALL)
 
@@ -356,11 +359,10 @@ def check_sets(names: Collection[str]) -> list[str]:
 
 
 def _check_copies(names: Iterable[str]) -> list[str]:
-    """Return a note on files that are there compressed, too: `a.jsonl` and `a.jsonl.gz`."""
+    """Return a note on files beside their copies: `a.jsonl` and `a.jsonl.gz`, or `a (1).jsonl`."""
     by_plain: dict[str, list[str]] = {}
     for name in names:
-        plain = re.sub(r"\.t(gz|zst)$", ".tar", COMPRESSED.sub("", name), flags=re.IGNORECASE)
-        by_plain.setdefault(plain, []).append(name)
+        by_plain.setdefault(_COPY.sub("", _TGZ.sub(".tar", COMPRESSED.sub("", name))), []).append(name)
     copies = [sorted(group) for group in by_plain.values() if len(group) > 1]
     if not copies:
         return []

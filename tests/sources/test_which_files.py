@@ -132,11 +132,13 @@ def test_endings_of_json_lines(tmp_path, take, ending) -> None:
 
 
 @TAKES
-def test_a_file_beside_its_compressed_copy_is_noted(tmp_path, take) -> None:
+@pytest.mark.parametrize("copy", ["a.jsonl.gz", "a (1).jsonl", "a - Copy.jsonl", "a (copy).jsonl"])
+def test_a_file_beside_its_copy_is_noted(tmp_path, take, copy) -> None:
     put(tmp_path / "data" / "a.jsonl", LINE)
-    put(tmp_path / "data" / "a.jsonl.gz", COMPRESSED)
+    put(tmp_path / "data" / copy, COMPRESSED if copy.endswith(".gz") else LINE)
     _, report = take(tmp_path / "data", tmp_path / "out")
-    assert any("a.jsonl.gz is beside it and may be its copy" in note for note in report.notes)
+    (note,) = [note for note in report.notes if "is beside it and may be its copy" in note]
+    assert copy in note
 
 
 @TAKES
@@ -325,6 +327,11 @@ def test_the_card_of_a_repository(tmp_path, take) -> None:
         take(tmp_path / "r", tmp_path / "several")
     assert "default, en" in str(caught.value)
     assert take(tmp_path / "r" / "other", tmp_path / "one")[0] == {"train": 1}
+    infos = json.dumps({name: {"splits": {}} for name in ("en", "de")})
+    put(tmp_path / "infos" / "dataset_infos.json", infos)
+    put(tmp_path / "infos" / "en" / "a.jsonl", LINE)
+    with pytest.raises(FormatError, match="several configurations"):
+        take(tmp_path / "infos", tmp_path / "several")
     put(tmp_path / "r" / "README.md", "---\nlicense: mit\n---\nwords")
     assert sum(take(tmp_path / "r" / "data", tmp_path / "all")[0].values()) == 2
 
@@ -415,6 +422,10 @@ def test_links_out_of_a_folder_are_not_followed(tmp_path, take) -> None:
         assert any("2 files such as" in note and "follow_links=True" in note for note in report.notes)
         assert sum("c.jsonl" in name or "secret" in name for name in report.ignored) == 2
     assert take(tmp_path / "src", tmp_path / "asked", follow_links=True)[0] == {"train": 3}
+    if take is adopt:
+        # What was taken on request is not gone because it is not asked for again.
+        _, report = take(tmp_path / "src", tmp_path / "asked")
+        assert (report.missing, report.known) == ((), 2)
     # What is named is meant, and so is a folder that is a link itself.
     assert take(tmp_path / "src" / "c.jsonl", tmp_path / "named")[0] == {"train": 1}
     assert take(tmp_path / "src" / "sub", tmp_path / "folder")[0] == {"train": 1}
@@ -546,3 +557,40 @@ def test_an_export_of_images_tells_its_splits(tmp_path) -> None:
     splits, report = convert(tmp_path / "out", tmp_path / "back")
     assert splits == {"de": 2, "fr": 2}
     assert report.schema["label"].classes == ("cat", "dog")
+
+
+@TAKES
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "tfrecord", "tar", "images", "mds", "text"])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_source_is_listed_once(tmp_path, take, kind, told, monkeypatch) -> None:
+    """What the kind is told by is what is read: a bucket of millions of objects is listed once."""
+    folder = tmp_path / "in"
+    files = {
+        "jsonl": LINE,
+        "csv": "n\n1\n",
+        "tfrecord": SHARD,
+        "tar": tar([("a.txt", b"1")]),
+        "text": "words",
+    }
+    if kind == "images":
+        photo(folder / "a.png")
+    elif kind == "mds":
+        mds(folder, 3)
+    elif kind == "parquet":
+        table(folder / "a.parquet", [1])
+    else:
+        put(folder / f"a.{'txt' if kind == 'text' else kind}", files[kind])
+    if take is adopt and (kind not in ("jsonl", "tfrecord", "tar") or not told):
+        return
+    listed = []
+    real = shardio.storage.LocalStore.list
+
+    def count(store, prefix="", *, linked=False):
+        if store.url == str(folder) and not prefix:
+            listed.append(prefix)
+        return real(store, prefix, linked=linked)
+
+    monkeypatch.setattr(shardio.storage.LocalStore, "list", count)
+    options = {"kind": {"tar": "webdataset"}.get(kind, kind)} if told and take is convert else {}
+    assert sum(take(folder, tmp_path / "out", **options)[0].values()) > 0
+    assert listed == [""]
