@@ -79,6 +79,7 @@ class Listing:
         bad_names: URLs, with escapes, of files that no key can name, see `naming.unsafe_part`.
         error: why there is nothing, or None.
         matches: tells of a key below `root` whether this listing is of it.
+        spells_hidden: the pattern spells the beginning of a hidden name, as `_*.tar` does, and means such.
         beside: keys of lists that folders have of their own and that a pattern does not match.
         lists: what these say, the outermost folder's first.
         links: URLs of files that symbolic links lead to out of the folder, which are not taken.
@@ -91,6 +92,7 @@ class Listing:
     bad_names: list[str] = field(default_factory=list)
     error: ShardioError | None = None
     matches: Callable[[str], object] = bool
+    spells_hidden: bool = False
     beside: list[str] = field(default_factory=list)
     lists: list[FolderList] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
@@ -107,9 +109,7 @@ class Listing:
         governing = [each for each in self.lists if key.startswith(each.folder) and each.governs(key)]
         if governing:
             return all(key in each.files for each in governing)
-        # A pattern that spells a hidden name means it.
-        spelled = self.kind == "pattern" and re.search(r"(?:^|/)[._]", self.url[len(self.root.url) :])
-        return not file.is_shardio and (bool(spelled) or is_data(key))
+        return not file.is_shardio and (self.spells_hidden or is_data(key))
 
     def split_of(self, key: str) -> str | None:
         """Return the split that a list of its folder names for a file, or None."""
@@ -244,7 +244,11 @@ def _refuse_part(part: SplitUrl, table: SplitUrl, storage_options: Mapping[str, 
     """Refuse a partition, `table/year=2020`, of a table whose list says which files count."""
     store = _connect(table, storage_options)
     for marker in TABLE_MARKERS:
-        if any(is_marker(info.key) for info in store.list(marker, linked=True)):
+        try:
+            found = any(is_marker(info.key) for info in store.list(marker, linked=True))
+        except DeniedError:  # A partition may be listed where the table may not.
+            return
+        if found:
             raise FormatError(
                 f"this is a partition of a table whose {marker.rstrip('/')} says which files count",
                 url=part.url,
@@ -434,7 +438,8 @@ def _matching(url: str, place: SplitUrl, magic: int, storage_options: Mapping[st
         raise ValueError(f"{url}: a pattern must begin below a bucket")
     pattern = "/".join(place.parts[magic:])
     matches = re.compile(glob_expression(pattern), re.DOTALL).fullmatch
-    listing = Listing(url, "pattern", folder, matches=matches)
+    hidden = re.search(r"(?:^|/)[._]", pattern) is not None
+    listing = Listing(url, "pattern", folder, matches=matches, spells_hidden=hidden)
     store = _connect(folder, storage_options)
     prefix = literal_prefix(pattern)
     above = prefix[: prefix.rfind("/") + 1]

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from shardio.arguments import need
-from shardio.errors import FormatError
+from shardio.errors import FormatError, ShardioError
 from shardio.format import parse_json
 from shardio.sources._hive import folder_key
 from shardio.sources._names import is_data
@@ -41,6 +41,9 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parque
 # Features of Delta tables that do not change which rows a file holds, or what its columns are called.
 _PLAIN_FEATURES = {"timestampNtz", "vacuumProtocolCheck", "appendOnly", "invariants", "columnMapping"}
 _SINK = re.compile(r"(\d+)(\.compact)?")
+
+# What a list that holds other things than it should makes of the code that reads it.
+_NONSENSE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
 Read = Callable[[str], bytes]
 
@@ -92,7 +95,16 @@ def read_lists(
     for (folder, kind), parts in sorted(found.items()):
         place = f"{url.rstrip('/')}/{folder}".rstrip("/")
         below = dict.fromkeys(key for key in keys if key.startswith(folder))
-        made = _READERS[kind](_Folder(place, folder, below, parts, read, whole))
+        try:
+            made = _READERS[kind](_Folder(place, folder, below, parts, read, whole))
+        except ShardioError:
+            raise
+        except _NONSENSE as error:
+            raise FormatError(
+                f"the list in {parts[0].removeprefix(folder)} makes no sense",
+                url=place,
+                found=repr(error)[:200],
+            ) from error
         if made is not None:
             lists.append(made)
     return lists
@@ -327,7 +339,7 @@ def _yaml(folder: _Folder, text: str, name: str) -> Any:
 
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise folder.error(f"{name} is not YAML", found=str(error)[:200]) from error
 
 
@@ -360,7 +372,7 @@ def check_infos(url: str, data: bytes) -> None:
         FormatError: there are several.
     """
     try:
-        infos = json.loads(data)
+        infos = parse_json(data)
     except ValueError:
         return  # Of this name, and not of `datasets`.
     told = isinstance(infos, dict) and all(

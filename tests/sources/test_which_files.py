@@ -63,7 +63,7 @@ NO_DATA_ENDINGS = [
 
 @TAKES
 @pytest.mark.parametrize("ending", [".tfrecord", ".jsonl"])
-def test_names_that_are_not_data(tmp_path, take, ending) -> None:
+def test_names_that_are_not_data(tmp_path, monkeypatch, take, ending) -> None:
     """Hidden, temporary and backup names are listed and not taken; a folder `_key=value` is one of keys."""
     data, kind = (SHARD, "tfrecord") if ending == ".tfrecord" else (LINE, "jsonl")
     folder = tmp_path / "data"
@@ -83,8 +83,10 @@ def test_names_that_are_not_data(tmp_path, take, ending) -> None:
     name = f"a{ending}.bak"
     options = {"kind": kind} if take is convert else {"scan": shardio_scan(kind)}
     assert take(folder / name, tmp_path / "named", **options)[0] == {"train": 1}
-    hidden = f"{folder}/_x{ending}"
-    assert take(f"{folder}/_x*", tmp_path / "pattern", **options)[0] == {"train": 1}, hidden
+    # A pattern that spells a hidden name means it, also below the current folder.
+    monkeypatch.chdir(folder)
+    for place, pattern in (("pattern", f"{folder}/_x*"), ("relative", "_x*")):
+        assert take(pattern, tmp_path / place, **options)[0] == {"train": 1}
 
 
 def shardio_scan(kind: str):
@@ -464,15 +466,24 @@ def test_a_remote_list_names_files_of_its_own_store(tmp_path, take) -> None:
 
 def test_errors_are_those_of_shardio(tmp_path) -> None:
     """Lists that are damaged are refused with their place."""
-    cases = {
-        "_splits.json": "[]",
-        "dataset_dict.json": '{"splits": 3}',
-        "state.json": '{"_data_files": 3}',
-        "_delta_log/00000000000000000000.json": "{",
-        "_spark_metadata/0": "v1\n[1]",
-        ".nv-meta/split.yaml": "a: [",
-    }
-    for number, (name, text) in enumerate(cases.items()):
+    log = "_delta_log/00000000000000000000.json"
+    cases = [
+        ("_splits.json", "[]"),
+        ("_splits.json", "[" * 100_000),
+        ("dataset_dict.json", '{"splits": 3}'),
+        ("state.json", '{"_data_files": 3}'),
+        ("state.json", '{"_data_files": [{"filename": 3}]}'),
+        (log, "{"),
+        (log, '{"add": "x"}'),
+        (log, '{"remove": [1]}'),
+        (log, '{"metaData": {"configuration": 3}}'),
+        (log, "[" * 100_000),
+        ("_spark_metadata/0", "v1\n[1]"),
+        (".nv-meta/split.yaml", "a: ["),
+        (".nv-meta/split.yaml", "split_parts: {a: ['{0..9999999}']}"),
+        (".nv-meta/split.yaml", "[" * 100_000),
+    ]
+    for number, (name, text) in enumerate(cases):
         put(tmp_path / f"{number}" / name, text)
         put(tmp_path / f"{number}" / "a.jsonl", LINE)
         with pytest.raises(ShardioError) as caught:
