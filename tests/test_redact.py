@@ -148,3 +148,27 @@ def test_a_refusal_does_not_show_the_signature(server: FaultServer, engine: str 
         shardio.open(url, engine=engine)
     main(["info", url])
     assert SECRET not in "".join([*traceback.format_exception(caught.value), *said, *capsys.readouterr()])
+
+
+def test_a_web_server_that_denies_access_is_said_to(server: FaultServer) -> None:
+    server.plan = lambda _: "403"
+    with pytest.raises(shardio.errors.StorageError, match=r"denies access.*403"):
+        shardio.open(f"{server.url}/bucket/ds")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "memory://a/../b",
+        "memory://.",
+        "s3://bucket/./x",
+        "s3://bucket/x/..",
+        "http://h/a/%2e%2e/b",
+        "simplecache::http://h/../b",
+    ],
+)
+def test_a_root_that_leads_elsewhere_is_refused(url: str) -> None:
+    with pytest.raises(shardio.errors.UnsafeNameError):
+        shardio.DatasetWriter(url)
+    with pytest.raises(shardio.errors.UnsafeNameError):
+        shardio.open(url)

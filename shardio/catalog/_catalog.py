@@ -142,6 +142,7 @@ class Catalog:
         self.store = store
         self.limits = limits
         self._session_lists: dict[bytes, bytes] = {}
+        self._hint_denied: DeniedError | None = None
 
     def latest(self) -> Version | None:
         """Return the latest version, or None where there is no dataset.
@@ -201,6 +202,14 @@ class Catalog:
         try:
             listed = [naming.manifest_version(info.key) for info in self.store.list(naming.MANIFESTS)]
         except CannotListError as error:
+            if self._hint_denied is not None:
+                raise DeniedError(
+                    "the server denies access",
+                    url=self._hint_denied.url,
+                    found=self._hint_denied.found,
+                    advice="check the address, and the credentials or headers in storage_options=; a signed "
+                    "address may have expired",
+                ) from error
             raise CannotListError(
                 f"there is no {naming.HINT_KEY} that names a version, and this server cannot list its "
                 "objects",
@@ -415,10 +424,14 @@ class Catalog:
                 raise FormatError("this is not the number of a version", found=text)
             return int(text)
 
+        self._hint_denied = None
         try:
             return read_intact(read)
-        except (NotFoundError, DeniedError, FormatError):
-            # Absent, perhaps absent, or no number.
+        except DeniedError as error:
+            self._hint_denied = error  # perhaps absent
+            return 0
+        except (NotFoundError, FormatError):
+            # Absent, or no number.
             return 0
 
     def _read(self, number: int) -> Version | None:

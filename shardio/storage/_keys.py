@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import urllib.parse
 from typing import NamedTuple
 
 from shardio.errors import NotFoundError, UnsafeNameError
@@ -96,14 +97,27 @@ def split_url(url: str | os.PathLike[str]) -> Root:
 
     Raises:
         TypeError, ValueError: as `url_text`.
+        UnsafeNameError: a component of a remote path is `.` or `..`: some clients resolve it, others take it
+            for a name, so what is written under it may not be found again.
     """
     text = url_text(url)
     chain = _CHAIN.match(text)
+    scheme = _SCHEME.match(text)
+    if chain is None and (scheme is None or scheme[1].lower() in {"file", "local"}):
+        return Root("file", local_path(text).rstrip(os.sep) or os.sep)
+    for link in text.split("::"):
+        is_web = link.lower().startswith(("http://", "https://"))
+        path = re.split("[?#]", link)[0] if is_web else link
+        for part in path.partition("://")[2].split("/"):
+            if (urllib.parse.unquote(part) if is_web else part) in {".", ".."}:
+                raise UnsafeNameError(
+                    f"a URL may not hold the component {part!r}",
+                    url=text,
+                    advice="write the address that it leads to",
+                )
     if chain is not None:
         return Root(chain[1].lower(), text.rstrip("/"))
-    scheme = _SCHEME.match(text)
-    if scheme is None or scheme[1].lower() in {"file", "local"}:
-        return Root("file", local_path(text).rstrip(os.sep) or os.sep)
+    assert scheme is not None  # noqa: S101 - else it is a local path
     return Root(scheme[1].lower(), text[scheme.end() :].rstrip("/"))
 
 
