@@ -108,7 +108,7 @@ test-engines: $(BUILD)/engines/.stamp $(BUILD)/beam/.stamp  ## read and write wi
 # Left out is what old versions of others do: protobuf 5.27 makes a signalling NaN quiet and takes a size of six bytes, and
 # Pillow 10 stores an icon of few pixels without a picture.
 test-lowest: $(BUILD)/lowest/.stamp  ## the core on the lowest allowed version of each dependency
-	$(BUILD)/lowest/bin/python -m pytest -m 'not slow' -W ignore::DeprecationWarning tests/kernels tests/format tests/metadata \
+	$(BUILD)/lowest/bin/python -m pytest -m '$(HERE) and not slow and not rare' -W ignore::DeprecationWarning tests/kernels tests/format tests/metadata \
 	    tests/codecs tests/order tests/catalog --ignore tests/catalog/test_gc_uploads.py \
 	    --deselect 'tests/codecs/test_round_trips.py::test_a_signalling_nan_keeps_its_payload[tensors-float32-2139095041]' \
 	    --deselect 'tests/kernels/test_parse.py::test_what_protobuf_refuses_is_refused_with_its_row[reference-a size of six bytes]' \
