@@ -176,6 +176,7 @@ def test_any_history_of_kills_ends_with_every_record_once(history, resume):
     assert shardio.commit(url, session="run", tasks=1).number == 1
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("fault", ["before", "after", "half", "lost before", "lost after"])
 def test_a_task_whose_store_fails_anywhere_runs_again(fault, tmp_path):

@@ -38,6 +38,7 @@ def test_raw_is_the_payloads(birds) -> None:
     assert _cat(birds, "--split", "test", "--format", "raw") == b"".join(payloads)
 
 
+@pytest.mark.slow
 def test_webdataset_reads_the_pipe(birds) -> None:
     webdataset = pytest.importorskip("webdataset")
     pipe = f"pipe:{' '.join(CAT)} {birds} --split train --format tar"
@@ -47,12 +48,14 @@ def test_webdataset_reads_the_pipe(birds) -> None:
     assert [sample["image.jpg"] for sample in samples] == [value["image"] for value in ds]
 
 
+@pytest.mark.slow
 def test_a_reader_that_closes_the_pipe_ends_it(birds) -> None:
     with subprocess.Popen([*CAT, str(birds), "--split", "train"], stdout=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.wait(60) in (0, 141)
 
 
+@pytest.mark.slow
 def test_a_condition_chooses_records(birds, run) -> None:
     where = ("--where", "label BETWEEN 3 AND 6", "--split", "train")
     labels = [3, 4, 6]

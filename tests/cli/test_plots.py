@@ -24,6 +24,7 @@ def test_figures_are_files(run: Run, birds: Path, tmp_path: Path, ending: str) -
     assert is_figure(order)
 
 
+@pytest.mark.slow
 def test_a_bench_is_a_figure_and_a_document(run: Run, birds: Path, tmp_path: Path) -> None:
     options = ["--split", "train", "--seconds", "0.2", "--global-batch", "2"]
     ended = run("bench", birds, *options, "--plot", tmp_path / "bench.png", "--json")

@@ -110,6 +110,7 @@ def test_a_callers_executor_that_dies_is_named(tmp_path, at) -> None:
         shardio.open(tmp_path / "ds")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True], ids=["sequence", "iterator"])
 def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path, stream) -> None:
     items = [(n, str(tmp_path / "flag")) for n in range(1000)]

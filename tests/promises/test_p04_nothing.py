@@ -240,6 +240,7 @@ def test_a_signal(mode, number, place, tmp_path):
     check_nothing_new(url, before, clean=number == signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_an_upload(s3, tmp_path, monkeypatch):
     """P4: an object whose body was cut off is not an object; nothing half of it is ever listed."""
     url, ready, go_on = fresh("s3", tmp_path), tmp_path / "ready", tmp_path / "go on"
