@@ -41,7 +41,7 @@ SERVER_PACKAGES := gcp-storage-emulator==2026.7.19 ministack==1.5.33
 NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1 axe-core@4.14.1
 
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
-SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/storage/_pread.py shardio/storage/_pread.pxd shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/reader/_gather.pyx shardio/reader/_read.h shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
 .PHONY: bench help demo messages test test-slow test-nightly test-engines test-lowest mutants audit cloud-test soak lint types imports oracle torchvision fuzz env tools docs wheel test-wheel protos constraints clean distclean
 

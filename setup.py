@@ -20,9 +20,7 @@ from setuptools.command.sdist import sdist
 from setuptools.errors import BaseError, CCompilerError
 
 FOLDER = Path("shardio/kernels/_compiled")
-SOURCES = sorted(FOLDER.glob("_[a-z]*.py"))
-if os.name == "posix":
-    SOURCES.append(Path("shardio/storage/_pread.py"))  # system calls that Windows does not have
+SOURCES = [*sorted(FOLDER.glob("_[a-z]*.py")), Path("shardio/reader/_gather.pyx")]
 # What Cython would put into every module that has a typed view is one module: it would be most of the C.
 SHARED = FOLDER / "_cyutility.c"
 NO_COMPILER = (
@@ -52,7 +50,7 @@ def extensions() -> list[Extension]:
         Extension(
             ".".join(source.with_suffix("").parts),
             [source.as_posix()],
-            include_dirs=[FOLDER.as_posix()],
+            include_dirs=[FOLDER.as_posix(), "shardio/reader"],
             extra_compile_args=flags,
         )
         for source in [*SOURCES, SHARED]

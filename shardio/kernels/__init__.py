@@ -10,7 +10,6 @@ from __future__ import annotations
 from shardio.kernels._arguments import (
     MAX_RECORD as MAX_RECORD,
     Check as Check,
-    FoundFrames as FoundFrames,
     Frames as Frames,
     Scan as Scan,
 )
@@ -20,7 +19,6 @@ from shardio.kernels._compiled._blocks import (
     OpenBlock as OpenBlock,
     ShardIndex as ShardIndex,
     cut_frames as cut_frames,
-    take_frames as take_frames,
 )
 from shardio.kernels._compiled._encode import (
     encode_example as encode_example,
@@ -49,11 +47,7 @@ from shardio.kernels._compiled._slices import (
     gather as gather,
     gather_fixed as gather_fixed,
     gather_from as gather_from,
-    gather_into as gather_into,
-    gather_rows as gather_rows,
-    partition_frames as partition_frames,
     slice_records as slice_records,
-    slice_rows as slice_rows,
 )
 from shardio.kernels._features import (
     Column as Column,

@@ -56,23 +56,6 @@ class Frames(NamedTuple):
     crc32c: int
 
 
-class FoundFrames(NamedTuple):
-    """Where the frames of some rows are in a file, and what to read of it.
-
-    Attributes:
-        places: int64[n], where each frame begins in what is read, one run after another.
-        lengths: int64[n], bytes of each payload.
-        first: int64[runs], number of the first of the rows that are in each run.
-        begins, ends: int64[runs], bytes of the file.
-    """
-
-    places: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    first: NDArray[np.int64]
-    begins: NDArray[np.int64]
-    ends: NDArray[np.int64]
-
-
 def as_index(blocks: int, by_block: Sequence[Any], by_row: Sequence[Any]) -> int:
     """Check that the columns of an index have lengths that fit each other, and return its number of rows.
 
@@ -181,89 +164,6 @@ def as_out(out: Any, *shape: int) -> NDArray[np.uint8]:
         found = f"{array.dtype} of shape {array.shape}" if array is out else type(out).__name__
         raise ValueError(f"out: expected uint8 of shape {shape} in C order and writable, found {found}")
     return array
-
-
-def as_frame_bounds(
-    starts: ArrayLike, lengths: ArrayLike, size: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Check that frames of payloads of so many bytes are inside a buffer of `size` bytes.
-
-    Raises:
-        ValueError: there are not as many lengths as starts.
-        IndexError: a frame leaves the buffer; names the first one.
-    """
-    first, sizes = as_offsets(starts, "starts"), as_offsets(lengths, "lengths")
-    if first.size != sizes.size:
-        raise ValueError(f"expected as many starts as lengths, found {first.size} and {sizes.size}")
-    wrong = (first < 0) | (sizes < 0) | (sizes > size - 16) | (first > size - 16 - sizes)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        where = f"of {sizes[row]} bytes at {first[row]}"
-        raise IndexError(f"frame {row} with a payload {where} is not in a buffer of {size} bytes")
-    return first, sizes
-
-
-def as_tables(
-    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
-) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.uint32]], NDArray[np.int64], NDArray[np.int64]]:
-    """Check buffers and their tables of offsets, and the rows that are asked for, but not whether they exist.
-
-    Raises:
-        ValueError: there are not as many tables as buffers, or not as many rows as numbers of buffers.
-        TypeError: a table is not an array of uint32 of one dimension with at least one value.
-    """
-    views = [as_bytes(buffer) for buffer in buffers]
-    if len(views) != len(tables):
-        raise ValueError(f"expected as many tables as buffers, found {len(tables)} and {len(views)}")
-    for table in tables:
-        if table.dtype != np.uint32 or table.ndim != 1 or not table.size or not table.flags.c_contiguous:
-            message = f"tables: expected contiguous uint32[rows + 1], found {table.dtype} of {table.shape}"
-            raise TypeError(message)
-    number, row = as_offsets(which, "which"), as_offsets(rows, "rows")
-    if number.size != row.size:
-        raise ValueError(f"expected as many rows as numbers of buffers, found {row.size} and {number.size}")
-    return views, list(tables), number, row
-
-
-def as_frame_tables(
-    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], part: ArrayLike
-) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.uint32]], NDArray[np.int64]]:
-    """Check buffers of frames, their tables, and the number of the part of each frame.
-
-    Raises:
-        ValueError: there are not as many tables as buffers, or not as many numbers as frames.
-        TypeError: a table is not an array of uint32 of one dimension with at least one value.
-    """
-    number = as_offsets(part, "part")
-    views, ends, _, _ = as_tables(buffers, tables, number, number)
-    frames = sum(table.size - 1 for table in ends)
-    if frames != number.size:
-        raise ValueError(f"expected as many numbers of parts as frames, found {number.size} and {frames}")
-    return views, ends, number
-
-
-def as_parts(outs: Sequence[NDArray[np.uint8]], sizes: NDArray[np.int64]) -> None:
-    """Check that there is an array for each part, which takes exactly its bytes.
-
-    Raises:
-        ValueError: there are not as many, or one of them has another size or type, or cannot be written to.
-    """
-    if len(outs) != sizes.size:
-        raise ValueError(f"expected {sizes.size} arrays for as many parts, found {len(outs)}")
-    for out, size in zip(outs, sizes.tolist(), strict=True):
-        as_out(out, size)
-
-
-def frame_of_no_part(buffer: int, row: int, part: int) -> IndexError:
-    """Say that a frame is not in its buffer, or belongs to no part."""
-    return IndexError(
-        f"frame {row} of buffer {buffer}, of part {part}, is not in it, or there is no such part"
-    )
-
-
-def row_outside(place: int, buffer: int, row: int) -> IndexError:
-    """Say that a row that was asked for is not in a buffer."""
-    return IndexError(f"range {place} is row {row} of buffer {buffer}, which is not in it")
 
 
 def as_sources(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from shardio.reader._blocks import (
     BlockReader as BlockReader,
-    FetchedFrames as FetchedFrames,
     FetchedRun as FetchedRun,
     WrongBlock as WrongBlock,
     examined_blocks as examined_blocks,
@@ -42,6 +41,16 @@ from shardio.reader._find import (
     shards_of_run as shards_of_run,
 )
 from shardio.reader._foreign import TEXT_METADATA as TEXT_METADATA, value_codec as value_codec
+from shardio.reader._gather import (
+    ENTRY as ENTRY,
+    READS_FILES as READS_FILES,
+    SKIPPED as SKIPPED,
+    ShardFrames as ShardFrames,
+    copy_rows as copy_rows,
+    find_in_chunks as find_in_chunks,
+    find_in_shards as find_in_shards,
+    gather as gather,
+)
 from shardio.reader._huggingface import (
     HF_METADATA as HF_METADATA,
     hf_feature as hf_feature,
@@ -55,12 +64,6 @@ from shardio.reader._join import (
     as_stored as as_stored,
     join as join,
     right_digest as right_digest,
-)
-from shardio.reader._lookup import lookup_alone as lookup_alone
-from shardio.reader._mapped import (
-    advise_frames as advise_frames,
-    read_frames as read_frames,
-    read_records as read_records,
 )
 from shardio.reader._open import (
     SequentialShard as SequentialShard,
@@ -76,11 +79,6 @@ from shardio.reader._records import (
     DatasetDict as DatasetDict,
     DatasetReader as DatasetReader,
     RecordSequence as RecordSequence,
-)
-from shardio.reader._row_runs import (
-    RowRun as RowRun,
-    fetch_frames as fetch_frames,
-    frames_in_cache as frames_in_cache,
 )
 from shardio.reader._shard import OpenShard as OpenShard
 from shardio.reader._source import (

@@ -32,6 +32,7 @@ from shardio.format import (
 from shardio.metadata import IndexHead, check_frames_part
 from shardio.ranges import runs_of
 from shardio.reader._files import BlockSource, Fetched, ShardFiles
+from shardio.reader._gather import find_frames
 from shardio.reader._options import ReadStats
 from shardio.storage import REFETCHES, DataFile
 
@@ -74,18 +75,6 @@ def shard_index(
 
 def _decode(compression: Compression, limits: Limits, stored: Buffer, size: int) -> Buffer:
     return decompress(stored, compression, size, limits=limits)
-
-
-class FetchedFrames(NamedTuple):
-    """A block, compared, and where the frames of consecutive rows are in it.
-
-    Attributes:
-        buffer: the block, decoded.
-        edges: uint32 [rows + 1], where each frame begins, and where the last one stops.
-    """
-
-    buffer: Buffer
-    edges: NDArray[np.uint32]
 
 
 class WrongBlock(NamedTuple):
@@ -359,10 +348,38 @@ class FetchedRun:
         for number in range(*self._run):
             # Not held here: the next block takes the memory of this one, which stays in the cache.
             yield self._open(number)
-        assert self._frames is not None  # noqa: S101 - for the type checker
-        assert self._stored is not None  # noqa: S101
-        self._blocks.frames.keep(self._frames)
-        self._blocks.data.keep(self._stored)
+        self.keep()
+
+    def keep(self) -> None:
+        """Store the blocks in the cache, once all of them were right."""
+        if self._frames is not None and self._stored is not None:
+            self._blocks.frames.keep(self._frames)
+            self._blocks.data.keep(self._stored)
+
+    def frame_places(self, low: int, high: int, first: int, stop: int) -> NDArray[np.int64] | None:
+        """Return where payloads of rows `first .. stop - 1` begin and stop in blocks `low .. high - 1`.
+
+        Returns:
+            int64 [2, rows], counted from where the first of these blocks begins, which are not compared; None
+            where the ends of frames are not right, or not here.
+        """
+        head, frames = self._blocks.head, self._frames
+        if frames is None or self._stored is None:
+            return None
+        rows = _edges(head.block_row_stop, low, high)
+        begin = int(rows[0] - _edges(head.block_row_stop, frames.first, frames.first)[0])
+        stops = np.frombuffer(frames.data, "<u4")[begin : begin + int(rows[-1] - rows[0])].view(np.uint32)
+        sizes, crcs = head.block_decoded_bytes[low:high], head.block_frames_crc32c[low:high]
+        self._blocks.stats.blocks_opened += high - low
+        return find_frames(stops, rows, sizes, crcs, first, stop)
+
+    def stored_blocks(self, low: int, high: int) -> tuple[memoryview, NDArray[np.int64]]:
+        """Return blocks as they are stored, one after another, and int64 [blocks + 1] where each begins."""
+        assert self._stored is not None  # noqa: S101 - `frame_places` found rows in them
+        bounds = self._blocks.head.block_stop
+        edges, base = _edges(bounds, low, high), _edges(bounds, self._stored.first, self._stored.first)[0]
+        data = self._stored.data[int(edges[0] - base) : int(edges[-1] - base)]
+        return data, edges - edges[0]
 
     def _open(self, number: int) -> kernels.OpenBlock:
         found = self.try_open(number)
@@ -421,17 +438,11 @@ class FetchedRun:
             del block
         return found
 
-    def frames(self, first: int, stop: int) -> list[FetchedFrames]:
-        """Return the frames of those of the rows `first .. stop - 1` that are in the blocks."""
-        found = []
-        for block in self:
-            low, high = max(first - block.first_row, 0), min(stop - block.first_row, len(block))
-            if low < high:
-                edges, buffer = block.edges, block.buffer
-                if block.base or len(buffer) != edges[-1]:
-                    buffer = buffer[block.base : block.base + int(edges[-1])]
-                found.append(FetchedFrames(buffer, edges[low : high + 1]))
-        return found
+
+def _edges(column: NDArray[np.uint64], low: int, high: int) -> NDArray[np.int64]:
+    """Return where blocks `low .. high - 1` begin, and the last one ends, of a column of ends."""
+    edges = column[max(0, low - 1) : high].astype(np.int64)
+    return edges if low else np.append(0, edges)
 
 
 class DecodedBlocks:

@@ -23,7 +23,7 @@ from shardio.format import Compression, Limits, decode_stream
 from shardio.metadata import COPY_ADVICE, INDEX_ADVICE, IndexHead, check_index_end
 from shardio.reader._options import ReadStats
 from shardio.reader._tuning import TUNING
-from shardio.storage import BlockCache, CachedBlocks, ChangedObjectError, DataFile, NamedFile, ShortReadError
+from shardio.storage import BlockCache, CachedBlocks, ChangedObjectError, DataFile, ShortReadError
 
 # What a store says of a file that was opened before and is cut, gone or another one now.
 RefusedError: TypeAlias = ShortReadError | NotFoundError | ChangedObjectError
@@ -312,16 +312,6 @@ class BlockSource:
             bounds = (self.bounds(block) for block in range(first, stop))
             blocks = [fetched.data[start - base : end - base] for start, end in bounds]
             self.cache.keep(self.name, first, blocks)
-
-    def in_cache(self, run: tuple[int, int]) -> list[tuple[NamedFile, int]] | None:
-        """Return the file of the cache that each block of a run is in, and where; None where not all are."""
-        if self.cache is None:
-            return None
-        found: list[tuple[NamedFile, int]] = []
-        for piece in self.cache.find(self.name, *run, read=False):
-            base = piece.start - self.bounds(piece.first)[0]
-            found += [(piece.file, base + self.bounds(each)[0]) for each in range(piece.first, piece.stop)]
-        return found if len(found) == run[1] - run[0] else None
 
     def _look_up(self, run: tuple[int, int]) -> list[CachedBlocks]:
         if self.cache is None:

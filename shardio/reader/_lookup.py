@@ -49,17 +49,6 @@ def lookup(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int6
     return out
 
 
-def lookup_alone(
-    pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int64]
-) -> list[bytes] | None:
-    """Do what `lookup` does without whole blocks, also in shards first seen; None where blocks are needed."""
-    numbers = np.unique(np.searchsorted(stops, positions, side="right")).tolist()
-    pool.prepare(numbers, streamed=True)
-    if any(pool.get(number).alone is None for number in numbers):
-        return None
-    return lookup(pool, stops, positions)
-
-
 class BegunRows(NamedTuple):
     """Some rows of a shard that were asked for.
 

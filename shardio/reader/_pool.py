@@ -221,7 +221,7 @@ class ShardPool:
         self._opening: dict[int, _Opening] = {}
         self._opening_pid = os.getpid()
         # Every lookup asks for deleted rows, and few versions have any.
-        self._has_deletions = table.holds("deletion_key")
+        self.has_deletions = table.holds("deletion_key")
         self._deleted: dict[int, NDArray[np.int64]] = {}
         self._known_ends: dict[int, tuple[KnownEnd, KnownEnd]] = {}
         descriptor_users.add(self)
@@ -303,7 +303,7 @@ class ShardPool:
 
     def deleted(self, number: int) -> NDArray[np.int64] | None:
         """Return the deleted rows of a shard, int64 ascending, or None where there are none."""
-        if not (self._has_deletions and self._table.deletion_key[number]):
+        if not (self.has_deletions and self._table.deletion_key[number]):
             return None
         rows = self._deleted.get(number)
         if rows is None:

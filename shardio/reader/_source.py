@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio.catalog import Catalog, Version
-from shardio.errors import ShardioError, StorageError
+from shardio.errors import StorageError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing
 from shardio.metadata import Schema, ShardTable, live_to_physical
 from shardio.reader._options import ReadOptions, ReadStats
@@ -121,22 +121,6 @@ class ShardSource:
     def is_mapped(self) -> bool:
         """Whether reading any record is a look into mapped memory."""
         return self.options.mmap and self.is_plain_local
-
-    @cached_property
-    def has_record_checksums(self) -> bool:
-        """Whether records are read without their blocks: as the index of the first shard with records says.
-
-        True where it cannot be read, which is said when its records are wanted.
-        """
-        filled = np.flatnonzero(self.table.rows)
-        if not filled.size:
-            return True
-        try:
-            index, head = self.pool.open_index(int(filled[0]))
-        except (ShardioError, OSError):
-            return True
-        index.close()
-        return head.has_frame_checksums
 
     def __len__(self) -> int:
         """Return the number of live records."""

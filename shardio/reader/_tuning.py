@@ -29,10 +29,6 @@ class ReadTuning:
         gap_share: beyond that, one byte may be fetched besides for so many that are wanted.
         ask_again: so many times a reader that skips damage does without what a bucket does not have, and asks
             once more.
-        copied_bytes: of a mapped shard that are read before they are compared and copied, within a core's
-            cache.
-        near: bytes between two runs of a local file that cost less than another call.
-        files: that are open at once while rows of them are read.
         piece_bytes: stored bytes of one request, of a stream that is decoded.
         cursors: decoders that are kept where they are, of one stream.
     """
@@ -51,9 +47,6 @@ class ReadTuning:
     gap: int = 512
     gap_share: int = 5
     ask_again: int = 64
-    copied_bytes: int = 1 << 20
-    near: int = 4096
-    files: int = 256
     piece_bytes: int = 4 << 20
     cursors: int = 4
 

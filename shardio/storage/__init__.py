@@ -21,10 +21,7 @@ from shardio.storage._keys import (
     url_text as url_text,
 )
 from shardio.storage._local import (
-    READS_COMPILED as READS_COMPILED,
     LocalStore as LocalStore,
-    OpenFiles as OpenFiles,
-    advise_need as advise_need,
     descriptor_limit as descriptor_limit,
     descriptor_users as descriptor_users,
     files_of_callers as files_of_callers,
@@ -43,7 +40,6 @@ from shardio.storage._store import (
     DataFile as DataFile,
     DeniedError as DeniedError,
     MissingBucketError as MissingBucketError,
-    NamedFile as NamedFile,
     NotDurableError as NotDurableError,
     ObjectInfo as ObjectInfo,
     ShortReadError as ShortReadError,

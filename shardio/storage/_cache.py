@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import crc32c
 
 from shardio.storage._local import locked
-from shardio.storage._store import NamedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -92,20 +91,16 @@ class CacheUsage(NamedTuple):
 
 
 class CachedBlocks(NamedTuple):
-    """Blocks `[first, stop)` of a file, one after another, and where they are on the disk."""
+    """Blocks `[first, stop)` of a file, one after another."""
 
     first: int
     stop: int
     data: memoryview
-    file: NamedFile
-    start: int
 
 
 class _ReadBlocks(NamedTuple):
     blocks: int
     data: memoryview
-    file: NamedFile
-    start: int
 
 
 class _CacheEntry(NamedTuple):
@@ -147,16 +142,13 @@ class BlockCache:
         """Store bytes under `name` if the disk allows; never raises for the disk's sake."""
         self._store([name], [memoryview(data)])
 
-    def find(
-        self, name: Callable[[int], str], first: int, stop: int, *, read: bool = True
-    ) -> list[CachedBlocks]:
+    def find(self, name: Callable[[int], str], first: int, stop: int) -> list[CachedBlocks]:
         """Return what is there of blocks `[first, stop)` of a file, in pieces that ascend and do not overlap.
 
         Args:
             name: of a block, by its number.
             first: number of the first block.
             stop: number of the first block behind them.
-            read: their bytes, and compare them; else there are none in what is returned.
         """
         found = []
         absent: set[int] = set()
@@ -165,7 +157,7 @@ class BlockCache:
             piece = None
             for start in _starts(block):
                 if start not in absent:
-                    piece = self._read(name, start, block, stop, read=read)
+                    piece = self._read(name, start, block, stop)
                     if piece is not None:
                         break
                     # Nor has it a block after this one: its blocks follow each other.
@@ -188,9 +180,7 @@ class BlockCache:
             self._store(names, blocks[place : place + count])
             place += count
 
-    def _read(
-        self, name: Callable[[int], str], start: int, block: int, stop: int, *, read: bool = True
-    ) -> _ReadBlocks | None:
+    def _read(self, name: Callable[[int], str], start: int, block: int, stop: int) -> _ReadBlocks | None:
         """Return what the entry that begins with block `start` has of blocks `[block, stop)`."""
         path = self._path(name(start))
         try:
@@ -201,7 +191,7 @@ class BlockCache:
             self._warn(error)
             return None
         try:
-            found = _unpack(number, path, name, start, block, stop, read=read)
+            found = _unpack(number, name, start, block, stop)
             if found is not None and found.blocks:
                 with contextlib.suppress(OSError):
                     os.utime(number if os.utime in os.supports_fd else path)
@@ -403,9 +393,7 @@ def _head(names: Sequence[str], blocks: Sequence[memoryview]) -> bytes:
     return _MAGIC + struct.pack("<I", crc32c.crc32c(rest)) + rest
 
 
-def _unpack(
-    number: int, path: str, name: Callable[[int], str], first: int, block: int, stop: int, *, read: bool
-) -> _ReadBlocks | None:
+def _unpack(number: int, name: Callable[[int], str], first: int, block: int, stop: int) -> _ReadBlocks | None:
     """Find blocks `[block, stop)` of the entry whose first block is `first`; None where it is damaged.
 
     There may be none of them in it.  Read, not mapped: another process may cut the file, and a mapped one
@@ -441,14 +429,14 @@ def _unpack(
     ):
         blocks += 1
     start += sum(each for _, _, each in table[:skipped])
-    chosen = table[skipped : skipped + blocks] if read else []
+    chosen = table[skipped : skipped + blocks]
     data = _pread(number, start, sum(each for _, _, each in chosen))
     view, place = memoryview(data), 0
     for _, checksum, length in chosen:
         if crc32c.crc32c(view[place : place + length]) != checksum or place + length > len(data):
             return None
         place += length
-    return _ReadBlocks(blocks, view, NamedFile(path, info.st_dev, info.st_ino), start)
+    return _ReadBlocks(blocks, view)
 
 
 def _size(path: str) -> int:

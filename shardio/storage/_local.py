@@ -21,20 +21,17 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from io import FileIO
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
-from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.ranges import coalesce, scatter
 from shardio.storage._create import Flush, create, make_folders, replace, written
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._store import (
     Buffer,
     DataFile,
-    NamedFile,
     NotDurableError,
     ObjectInfo,
     Offsets,
@@ -44,7 +41,6 @@ from shardio.storage._store import (
 )
 
 _DONT_NEED = 4  # MADV_DONTNEED
-_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14, which Python 3.11 has no name for
 _FAILED = ctypes.c_void_p(-1).value
 _NONE_LEFT = {errno.EMFILE, errno.ENFILE}
 
@@ -90,12 +86,6 @@ def descriptor_limit() -> int:
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-_pread: Any = None
-with contextlib.suppress(ImportError):  # where nothing was compiled
-    from shardio.storage import _pread
-READS_COMPILED = _pread is not None
-
-
 def map_file(number: int, size: int) -> memoryview:
     """Return a whole file, of at least one byte, as a read-only view; `number` may be closed afterwards.
 
@@ -109,19 +99,6 @@ def map_file(number: int, size: int) -> memoryview:
         return memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
     # The view holds the array, the array the map: the last reference to go unmaps.
     return memoryview(np.asarray(_Map(calls, number, size)))
-
-
-def advise_need(view: memoryview, start: int, stop: int) -> bool:
-    """Ask for all pages of a part of new memory by one call, to write to them; False where that cannot be.
-
-    One by one, when they are first touched, they cost nearly twice as much.
-    """
-    calls = _system_calls()
-    if calls is None or not sys.platform.startswith("linux"):
-        return False
-    address = np.frombuffer(view, np.uint8).ctypes.data
-    first = (address + start) & -mmap.PAGESIZE
-    return bool(calls.madvise(first, address + stop - first, _POPULATE_WRITE) == 0)
 
 
 class _Map:
@@ -194,7 +171,6 @@ class LocalFile(DataFile):
             self._close_number()
             raise NotFoundError("this is not a file", url=path)
         self._size = info.st_size
-        self._named = NamedFile(path, info.st_dev, info.st_ino)
         self._view = self._mapped() if stable else None
         self._address = 0  # of the map, once it was asked for
         if self._view is not None:
@@ -253,18 +229,6 @@ class LocalFile(DataFile):
     def map(self) -> memoryview | None:
         return self._view
 
-    def read_into(self, starts: Offsets, stops: Offsets, out: memoryview) -> bool:
-        if self.named is None:
-            return False
-        with OpenFiles([self.named]) as files:
-            if files.complete:
-                files.read(np.zeros(len(starts), np.int32), np.asarray(starts), np.asarray(stops), out)
-            return files.complete
-
-    @property
-    def named(self) -> NamedFile | None:
-        return self._named if self._view is not None and READS_COMPILED else None
-
     def drop_pages(self) -> None:
         calls = _system_calls()
         if self._view and calls is not None and sys.platform.startswith("linux"):
@@ -292,109 +256,6 @@ class LocalFile(DataFile):
             # Ctrl-C came before the descriptor was given back, and this is not called again.
             self._close_number()
             raise
-
-
-class OpenFiles:
-    """Descriptors of files that are mapped, to be read past their maps; a context manager.
-
-    That costs half of what looking into a map for the first time does, leaves no pages with the process, and
-    where a file was cut meanwhile there is an error instead of a signal.  Where nothing was compiled there is
-    none (`DataFile.named`): the maps are what there is.
-
-    Args:
-        files: each is opened once more.
-
-    Attributes:
-        complete: whether each could be opened, and is the one that was mapped: else the maps are what there
-            is.
-    """
-
-    def __init__(self, files: Sequence[NamedFile]) -> None:
-        self._files = files
-        self._numbers = np.full(len(files), -1, np.int32)
-        self.complete = False
-
-    def __enter__(self) -> Self:
-        paths = [os.fsencode(file.url) for file in self._files]
-        self._numbers, known, code = _pread.open_files(paths, _READ)
-        while code in _NONE_LEFT and _release_descriptors():
-            _pread.close_files(self._numbers)
-            self._numbers, known, code = _pread.open_files(paths, _READ)
-        # One that has lost its name cannot be opened, and none where there is no descriptor left.
-        expected = np.array([(file.device, file.inode) for file in self._files], np.uint64).reshape(-1, 2)
-        self.complete = not code and bool((known == expected).all())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _pread.close_files(self._numbers)
-        self._numbers = np.full(len(self._files), -1, np.int32)
-
-    def read(
-        self,
-        which: NDArray[np.int32],
-        starts: NDArray[np.int64],
-        stops: NDArray[np.int64],
-        out: memoryview,
-    ) -> None:
-        """Copy ranges, one after another, to the beginning of `out`.
-
-        Args:
-            which: int32 [n], number of each one's file.
-            starts, stops: int64 [n].
-            out: as many bytes as the ranges have, or more.
-
-        Raises:
-            ShortReadError: a file ends before a range does.
-            StorageError: the environment failed.
-        """
-        found, code = _pread.read_ranges(self._numbers[which], starts, stops, out)
-        ends = np.cumsum(stops - starts)
-        if found == ends[-1:].sum():
-            return
-        short = int(np.searchsorted(ends, found, side="right"))
-        url, start, stop = self._files[int(which[short])].url, int(starts[short]), int(stops[short])
-        if code:
-            _explain(OSError(code, os.strerror(code)), url)
-        _refuse(url, start, stop, stop - start - (int(ends[short]) - found))
-
-    def read_frames(self, frames: NDArray[np.int64], out: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Read and compare frames; their payloads fill `out`, one after another.
-
-        Args:
-            frames: int64 [n, 4]: number of the file, where the frame begins in it, bytes of the payload, its
-                and 1 to compare its checksums, else 0.
-            out: uint8.
-
-        Returns:
-            bool [n], whether length and checksums of each are what they are said to be.
-
-        Raises:
-            ShortReadError: a file ends before a frame does.
-            StorageError: the environment failed.
-        """
-        right: NDArray[np.bool_]
-        right, *done = _pread.read_frames(self._numbers, frames, out)
-        self._refuse_less(frames, *done)
-        return right
-
-    def read_records(self, frames: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.bool_]]:
-        """Return the payloads, each an object of its own, and what `read_frames` returns."""
-        records: list[bytes]
-        records, right, *done = _pread.read_records(self._numbers, frames)
-        self._refuse_less(frames, *done)
-        return records, right
-
-    def _refuse_less(self, frames: NDArray[np.int64], count: int, found: int, code: int) -> None:
-        if count < len(frames):
-            file, start, length, _ = frames[count].tolist()
-            url, stop = self._files[file].url, start + TFRECORD_HEAD + length + TFRECORD_TAIL
-            if code:
-                _explain(OSError(code, os.strerror(code)), url)
-            _refuse(url, start, stop, found)
-
-    def advise(self, which: NDArray[np.int32], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-        """Let the system fetch ranges into its cache, without waiting for them."""
-        _pread.advise_ranges(self._numbers[which], starts, stops)
 
 
 def _refuse(url: str, start: int, stop: int, found: int) -> NoReturn:

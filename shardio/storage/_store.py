@@ -116,19 +116,6 @@ def holds(store: Store, key: str, data: bytes) -> bool:
     return True
 
 
-class NamedFile(NamedTuple):
-    """A local file that is or was open: what it takes to open the same one again.
-
-    Attributes:
-        url: its path.
-        device, inode: what the system knows it by.
-    """
-
-    url: str
-    device: int
-    inode: int
-
-
 class StoreNetwork(NamedTuple):
     """What a store knows of the network that its objects are behind.
 
@@ -211,25 +198,6 @@ class DataFile(abc.ABC):
 
     def map(self) -> memoryview | None:
         """Return the whole object as a read-only map, or None where only `read` is safe or possible."""
-        return None
-
-    def read_into(self, starts: Offsets, stops: Offsets, out: memoryview) -> bool:  # noqa: ARG002
-        """Copy ranges of a mapped object, one after another, to the beginning of `out`, past the map.
-
-        That costs half of what looking into the map for the first time does, and leaves no pages behind.
-
-        Returns:
-            False where that cannot be done: the map is then what there is.
-
-        Raises:
-            ShortReadError: the object ends before a range does.
-            StorageError: the environment failed.
-        """
-        return False
-
-    @property
-    def named(self) -> NamedFile | None:
-        """What `OpenFiles` opens to read a mapped file past its map; None where that cannot be done."""
         return None
 
     def drop_pages(self) -> None:  # noqa: B027 - what is not mapped has none

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from shardio.codecs import ImageCodec, are_alike, stack
 from shardio.order import StepGroup, record_generator
 from shardio.reader import Damage, DatasetSource, JoinedSource, SuppressCorruption, codec_over
 from shardio.redact import redact
-from shardio.streaming._rows import RowReader, TakenRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,14 +28,8 @@ if TYPE_CHECKING:
     from shardio.errors import ShardioError
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
+    from shardio.streaming._rows import GatheredRows, RowGatherer
     from shardio.streaming._stats import Counters
-    from shardio.streaming._windows import WindowData
-
-    class PendingWindow(Protocol):
-        """What is being fetched."""
-
-        def result(self) -> WindowData:
-            """Wait for it, raise what it raised, or return it."""
 
 
 class Batch(NamedTuple):
@@ -72,64 +65,47 @@ class RowIdentities(NamedTuple):
 
 
 class PlannedSteps(NamedTuple):
-    """A group of steps whose windows are being fetched.
+    """A group of steps whose chunks are being opened.
 
     Attributes:
         group: which steps, and where the rows of each are.
-        windows: the data of windows, once fetched.
-        window: int64 [rows], number of each row's data in `windows`, in the order of the group's parts.
-        row: int64 [rows], number of each row in that data.
+        codes: int64 [rows], of each row, in the order of the group's parts; see `RowGatherer`.
+        chunks: int64, numbers of the chunks that are in use for the group.
         identities: which records the rows are, where that is needed.
     """
 
     group: StepGroup
-    windows: list[PendingWindow]
-    window: NDArray[np.int64]
-    row: NDArray[np.int64]
+    codes: NDArray[np.int64]
+    chunks: NDArray[np.int64]
     identities: RowIdentities | None
 
     def single(self, k: int) -> PlannedSteps:
-        """Return the k-th step of the group alone, with the windows that it needs."""
-        alone = self._some(k, k + 1)
-        used, window = np.unique(alone.window, return_inverse=True)
-        return alone._replace(windows=[self.windows[i] for i in used.tolist()], window=window)
-
-    def split(self, steps: int) -> list[PlannedSteps]:
-        """Return groups of so many steps, of which the last may have fewer."""
-        count = len(self.group.steps)
-        if count <= steps:
-            return [self]
-        return [self._some(first, min(count, first + steps)) for first in range(0, count, steps)]
-
-    def _some(self, first: int, stop: int) -> PlannedSteps:
-        """Return steps number `first .. stop - 1` of the group."""
+        """Return the k-th step of the group alone; the group still uses the chunks."""
         group = self.group
-        low, high = int(group.edges[first]), int(group.edges[stop])
+        low, high = int(group.edges[k]), int(group.edges[k + 1])
         index = group.order[low:high]
-        some = StepGroup(
-            group.steps[first:stop],
-            group.edges[first : stop + 1] - low,
-            group.valid[first:stop],
-            group.parts,
-            np.arange(high - low),
+        edges = group.edges[k : k + 2] - low
+        step = StepGroup(
+            group.steps[k : k + 1], edges, group.valid[k : k + 1], group.parts, np.arange(high - low)
         )
         identities = self.identities
         if identities is not None:
             identities = RowIdentities(*(column[low:high] for column in identities))
-        return PlannedSteps(some, self.windows, self.window[index], self.row[index], identities)
+        return PlannedSteps(step, self.codes[index], _NO_CHUNKS, identities)
+
+
+_NO_CHUNKS = np.zeros(0, np.int64)
 
 
 class _Decoded(NamedTuple):
     """Rows of a group without those that are skipped.
 
     Attributes:
-        data: the windows.
         kept: numbers of these rows in the group; None for all of them.
         rows: how many they are.
         content: columns; or the list of values where a function is to see each.
     """
 
-    data: list[WindowData]
     kept: NDArray[np.int64] | None
     rows: int
     content: Any
@@ -174,6 +150,8 @@ class BatchBuilder:
     """Builds the batches of groups of steps; the threads of a pass share one.
 
     Args:
+        gatherer: brings their rows together.
+        release: gives up the chunks of a group that was built.
         components: the datasets.
         options: of the stream.
         epoch: the stream's, which keys `random_transform` together with seed and position.
@@ -189,6 +167,8 @@ class BatchBuilder:
 
     def __init__(  # noqa: PLR0913 - made in one place
         self,
+        gatherer: RowGatherer,
+        release: Callable[[NDArray[np.int64]], None],
         components: Sequence[Component],
         options: StreamOptions,
         *,
@@ -200,6 +180,7 @@ class BatchBuilder:
         columnar: bool = True,
         finish: Callable[[Any], Any] | None = None,
     ) -> None:
+        self._gatherer, self._release = gatherer, release
         self._mixed = len(components) > 1
         self._options = options
         self._epoch = epoch
@@ -218,7 +199,6 @@ class BatchBuilder:
         varied = any(_stacks_by_value(each.source) for each in components)
         self._patterned = columnar and (self._by_value or varied)
         self._pattern: Any = None
-        self._rows = RowReader(damage, counters)
         self._cancelled = False
 
     def cancel(self) -> None:
@@ -226,7 +206,7 @@ class BatchBuilder:
         self._cancelled = True
 
     def build(self, planned: PlannedSteps) -> Iterator[Batch]:
-        """Wait for the windows of a group and yield its batches, in order.
+        """Wait for the chunks of a group and yield its batches, in order.
 
         Raises:
             Exception: whatever the first step that cannot be built raises; the steps before it come first.
@@ -240,6 +220,7 @@ class BatchBuilder:
                 raise
             for k in range(len(planned.group.steps)):
                 yield from self.build(planned.single(k))
+            self._release(planned.chunks)
             return
         group = planned.group
         edges = group.edges if decoded.kept is None else np.searchsorted(decoded.kept, group.edges)
@@ -256,6 +237,7 @@ class BatchBuilder:
                 raise
             _end_if_forked(home)
             yield Batch(step, batch, rows)
+        self._release(planned.chunks)
 
     def _batch(
         self, planned: PlannedSteps, decoded: _Decoded, k: int, low: int, high: int
@@ -336,7 +318,7 @@ class BatchBuilder:
             raise
         except Exception as error:
             number = int(decoded.numbers(low, high)[len(values)])
-            _, url, shard, row = _address(planned, decoded.data, number)
+            _, url, shard, row = self._address(planned, number)
             error.add_note(f"in a transform, for row {row} of shard {shard} ({redact(url)})")
             raise
         return values
@@ -385,36 +367,26 @@ class BatchBuilder:
             FormatError, SchemaError, StorageError: with the address of the record, where it is not to be
                 skipped.
         """
-        data = [window.result() for window in planned.windows]
         if self._cancelled:
             raise CancelledError
-        order = planned.group.order
-        codec = self._codec
-        found = self._rows.take(data, planned.window[order], planned.row[order], as_bytes=codec is None)
+        found = self._gatherer.gather(planned.codes[planned.group.order], as_bytes=self._codec is None)
         with self._counters.timed("decode_seconds"):
             if found.records is not None:
                 # They stay bytes, and none is missing.
                 records = found.records
                 self._counters.add(record_bytes=sum(map(len, records)))
-                return _Decoded(
-                    data, None, len(records), self._raw(planned, np.arange(len(records)), records)
-                )
-            return self._decode_payloads(planned, data, found)
+                return _Decoded(None, len(records), self._raw(planned, np.arange(len(records)), records))
+            return self._decode_payloads(planned, found)
 
-    def _decode_payloads(
-        self,
-        planned: PlannedSteps,
-        data: list[WindowData],
-        taken: TakenRows,
-    ) -> _Decoded:
-        values, offsets, kept = taken.values, taken.offsets, taken.kept
+    def _decode_payloads(self, planned: PlannedSteps, gathered: GatheredRows) -> _Decoded:
+        values, offsets, kept = gathered.values, gathered.offsets, gathered.kept
         rows = np.arange(offsets.size - 1) if kept is None else kept
         self._counters.add(record_bytes=len(values))
         with SuppressCorruption() as skipped:
             content = self._content(planned, rows, values, offsets[:-1], offsets[1:])
-            return _Decoded(data, kept, len(rows), content)
+            return _Decoded(kept, len(rows), content)
         if skipped.error is not None and not self._damage.skips:
-            found = _located(skipped.error, planned, data, rows)
+            found = self._located(skipped.error, planned, rows)
             raise found from found.__cause__
         # Those that cannot be decoded are found one by one, and left out.
         good = np.ones(len(rows), bool)
@@ -422,12 +394,32 @@ class BatchBuilder:
             with SuppressCorruption() as skipped:
                 self._content(planned, rows[k : k + 1], values, offsets[k : k + 1], offsets[k + 1 : k + 2])
             if skipped.error is not None:
-                found = _located(skipped.error, planned, data, rows[k : k + 1])
-                source, _, shard, row = _address(planned, data, int(rows[k]))
+                found = self._located(skipped.error, planned, rows[k : k + 1])
+                source, _, shard, row = self._address(planned, int(rows[k]))
                 self._damage.note(found, source, shard, np.array([row]))
                 good[k] = False
         content = self._content(planned, rows[good], values, offsets[:-1][good], offsets[1:][good])
-        return _Decoded(data, rows[good], int(good.sum()), content)
+        return _Decoded(rows[good], int(good.sum()), content)
+
+    def _address(self, planned: PlannedSteps, row: int) -> tuple[DatasetSource, str, str, int]:
+        """Return the dataset of a row of a group, URL and key of its shard, and the row in that."""
+        place = self._gatherer.place_of(int(planned.codes[planned.group.order[row]]))
+        source = place.source
+        return source, source.pool.url_of(place.shard), source.table.key[place.shard], place.row
+
+    def _located(self, error: ShardioError, planned: PlannedSteps, rows: NDArray[np.int64]) -> ShardioError:
+        """Return a codec's error, which knows the row of its call, with the address of the record.
+
+        Args:
+            error: of the codec.
+            planned: the group.
+            rows: rows of the group that the codec was given.
+        """
+        if error.row is None or error.url is not None:
+            return error
+        _, url, shard, row = self._address(planned, int(rows[error.row]))
+        error.row = None
+        return error.located(url=url, shard=shard, row=row)
 
     def _content(self, planned: PlannedSteps, rows: NDArray[np.int64], *payloads: NDArray[Any]) -> Any:
         codec = self._codec
@@ -527,33 +519,6 @@ def _stacks_by_value(source: DatasetSource) -> bool:
     tensors = any(feature.kind == "tensor" for feature in schema.values())
     joined = isinstance(source, JoinedSource) and _stacks_by_value(source.right.source)
     return tensors or joined or source.options.images is not None
-
-
-def _address(planned: PlannedSteps, data: list[WindowData], row: int) -> tuple[DatasetSource, str, str, int]:
-    """Return the dataset of a row of a group, URL and key of its shard, and the row in that."""
-    location = int(planned.group.order[row])
-    window = data[int(planned.window[location])]
-    number, physical = window.shard_row(int(planned.row[location]))
-    source = window.component.source
-    return source, source.pool.url_of(number), source.table.key[number], physical
-
-
-def _located(
-    error: ShardioError, planned: PlannedSteps, data: list[WindowData], rows: NDArray[np.int64]
-) -> ShardioError:
-    """Return a codec's error, which knows the row of its call, with the address of the record.
-
-    Args:
-        error: of the codec.
-        planned: the group.
-        data: its windows.
-        rows: rows of the group that the codec was given.
-    """
-    if error.row is None or error.url is not None:
-        return error
-    _, url, shard, row = _address(planned, data, int(rows[error.row]))
-    error.row = None
-    return error.located(url=url, shard=shard, row=row)
 
 
 # What a batch looks like depends on its own records alone: not on the steps that were decoded together with

@@ -12,7 +12,7 @@ from shardio.arguments import checked_options
 from shardio.order import PlanReport, ShardSizes, advice, audit as audit_order, report
 from shardio.reader import DatasetReader
 from shardio.streaming._components import Component, Mix, components_of
-from shardio.streaming._pipeline import budget_of
+from shardio.streaming._limits import budget_of
 from shardio.streaming._stream import stream
 
 

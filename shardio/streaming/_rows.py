@@ -1,36 +1,62 @@
-"""Rows of windows, brought together wherever their windows keep them: in memory, or in files until now."""
+"""Rows of batches, brought together wherever they are: in open chunks, or in mapped shards.
+
+A row of a group of steps is one number, its *code*: the number of its chunk and its own there; or, of a local
+shard that is not compressed, `MAPPED` and the numbers of its dataset, its shard, and its own in that.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+import os
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from shardio import kernels
 from shardio.errors import StorageError
-from shardio.reader import read_frames, read_records
-from shardio.redact import redact
+from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
+from shardio.metadata import live_to_physical
+from shardio.reader import (
+    ENTRY,
+    READS_FILES,
+    SKIPPED,
+    ShardFrames,
+    find_in_chunks,
+    find_in_shards,
+    gather,
+)
 from shardio.storage import ShortReadError
-from shardio.streaming._memory import Memory
 from shardio.streaming._tuning import TUNING
-from shardio.streaming._windows import FRAME_FIELDS, WindowData, load_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from shardio.reader import Damage, OpenShard
-    from shardio.storage import NamedFile
+    from shardio.reader import DatasetSource, OpenShard
+    from shardio.streaming._chunks import OpenChunks
+    from shardio.streaming._components import Component
+    from shardio.streaming._opener import Opener
     from shardio.streaming._stats import Counters
 
-    Windows = list[WindowData]
+    Codes = NDArray[np.int64]
 
-_FRAME_BYTES = 8 * FRAME_FIELDS
+_CHUNK_BITS = 32
+_CHUNK_ROW = (1 << _CHUNK_BITS) - 1
+MAPPED = 1 << 62
+_SOURCE_BITS, _SHARD_BITS = 56, 34
+_SHARD_ROW = (1 << _SHARD_BITS) - 1
 
 
-class TakenRows(NamedTuple):
+def chunk_codes(chunks: NDArray[np.int64], rows: NDArray[np.int64]) -> Codes:
+    """Return the codes of rows of open chunks."""
+    return chunks << _CHUNK_BITS | rows
+
+
+def _addresses(shards: Sequence[ShardFrames]) -> NDArray[np.uint64]:
+    return np.array([frames.address for frames in shards], np.uint64)
+
+
+class GatheredRows(NamedTuple):
     """The payloads of rows.
 
     Attributes:
@@ -45,204 +71,191 @@ class TakenRows(NamedTuple):
     kept: NDArray[np.int64] | None = None
 
 
-class RowReader:
-    """Brings rows of windows together; the threads of a pass share it.
+class RowPlace(NamedTuple):
+    """Where a row is stored.
+
+    Attributes:
+        source: its dataset.
+        shard: number of its shard.
+        row: its number there.
+    """
+
+    source: DatasetSource
+    shard: int
+    row: int
+
+
+class RowGatherer:
+    """Gathers the rows of groups of steps; the threads of a pass share one.
 
     Args:
-        damage: what to do about it.
+        components: the datasets.
+        chunks: of the pass.
+        opener: opens again what scratch has lost.
         counters: of time.
     """
 
-    def __init__(self, damage: Damage, counters: Counters) -> None:
-        self._damage, self._counters = damage, counters
-        self._memory = Memory(mapped=True, most=TUNING.batch_memory)
+    def __init__(
+        self, components: Sequence[Component], chunks: OpenChunks, opener: Opener, counters: Counters
+    ) -> None:
+        self._components, self._chunks, self._opener = components, chunks, opener
+        self._counters = counters
+        self._shards = _MappedShards()
 
-    def take(
-        self, windows: Windows, which: NDArray[np.int64], rows: NDArray[np.int64], *, as_bytes: bool
-    ) -> TakenRows:
+    def mapped_codes(self, source: int, positions: NDArray[np.int64]) -> Codes:
+        """Return the codes of rows of mapped shards, given their positions in a dataset of the stream."""
+        component = self._components[source]
+        pool, stops = component.source.pool, component.source.stops
+        positions = component.positions(positions)
+        shards = np.searchsorted(stops, positions, side="right")
+        rows = positions - (stops - component.source.table.live_rows)[shards]
+        for number in np.unique(shards).tolist() if pool.has_deletions else ():
+            deleted = pool.deleted(number)
+            if deleted is not None:
+                own = shards == number
+                rows[own] = live_to_physical(rows[own], deleted)
+        return MAPPED | source << _SOURCE_BITS | shards << _SHARD_BITS | rows
+
+    def gather(self, codes: Codes, *, as_bytes: bool) -> GatheredRows:
         """Return the payloads of rows.
 
         Args:
-            windows: that they are in.
-            which: int64[rows], the number of each row's window.
-            rows: int64[rows], the number of each row in its window.
-            as_bytes: records stay what they are, so each may be an object of its own.
+            codes: of the rows.
+            as_bytes: each may be an object of its own.
 
         Raises:
             CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage.
             StorageError: the environment failed.
         """
-        unread = np.array([each.unread for each in windows], bool)
-        if unread.any() or any(each.later is not None for each in windows):
-            with self._counters.timed("fetch_seconds"):
-                if unread.size and unread.all():
-                    return self._read(windows, which, rows, as_bytes=as_bytes)
-                for number, window in enumerate(windows):
-                    if window.later is not None:
-                        window.later.open(rows[which == number])
-                if unread.any():
-                    windows, which, rows = self._with_read(windows, which, rows, unread)
+        entries, ways = np.empty(codes.size, ENTRY), np.zeros(codes.size, np.int32)
+        is_mapped, kept = codes >= MAPPED, None
+        shards: list[ShardFrames] = []  # hold what their addresses point to
+        in_chunks, in_shards = np.flatnonzero(~is_mapped), np.flatnonzero(is_mapped)
+        with self._counters.timed("fetch_seconds"):
+            if in_chunks.size:
+                chunks = codes[in_chunks] >> _CHUNK_BITS
+                tables = self._chunks.wait(np.unique(chunks))
+                find_in_chunks(tables, chunks, codes[in_chunks] & _CHUNK_ROW, in_chunks, entries, ways)
+                if (entries["length"][in_chunks] == SKIPPED).any():
+                    kept = np.flatnonzero(is_mapped | (entries["length"] != SKIPPED))
+            if in_shards.size:
+                shards = self._find_in_shards(codes, in_shards, entries, ways)
+        if kept is not None:
+            codes, entries, ways = codes[kept], entries[kept], ways[kept]
         with self._counters.timed("decode_seconds"):
-            return _gather(windows, which, rows, as_bytes=as_bytes)
-
-    def _with_read(
-        self,
-        windows: Windows,
-        which: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        unread: NDArray[np.bool_],
-    ) -> tuple[Windows, NDArray[np.int64], NDArray[np.int64]]:
-        """Return windows, and where rows are in them, with one of those rows that were not read yet."""
-        stored = [each for each in windows if each.unread]
-        others = [each for each in windows if not each.unread]
-        own = np.flatnonzero(unread[which])
-        found = self._read(stored, (np.cumsum(unread) - 1)[which[own]], rows[own], as_bytes=False)
-        starts, stops = found.offsets[:-1], found.offsets[1:]
-        table = np.stack([np.zeros_like(starts), starts, stops])
-        read = WindowData([memoryview(found.values)], table, stored[0].component, stored[0].pieces)
-        number = np.where(unread, len(others), np.cumsum(~unread) - 1)
-        rows = rows.copy()
-        rows[own] = np.arange(own.size)
-        return [*others, read], number[which], rows
-
-    def _read(
-        self, windows: Windows, which: NDArray[np.int64], rows: NDArray[np.int64], *, as_bytes: bool
-    ) -> TakenRows:
-        """Read and compare rows of windows that hold no records."""
-        files, frames = _locate_frames(which, rows, windows)
+            as_bytes &= kept is None
+            content, offsets, wrong = gather(entries, ways, _addresses(shards), as_bytes=as_bytes)
+        if wrong is not None:
+            self._recover(int(codes[wrong[0]]), entries[wrong[0]], wrong)
+            again = self.gather(codes, as_bytes=as_bytes)
+            if kept is None or again.kept is None:
+                return again._replace(kept=kept if again.kept is None else again.kept)
+            return again._replace(kept=kept[again.kept])
+        self._shards.drop_pages(int(offsets[-1]) if in_shards.size else 0)
         if as_bytes:
-            records = [b""] * len(rows)
-            with _explained(windows, len(rows)) as left:
-                # Read to where they stay.
-                records, some = read_records(files, frames)
-                left.extend(some)
-            for place, payload in self._read_again(left, which, rows, windows):
-                records[place] = payload.tobytes()
-            return TakenRows(records)
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(frames[:, 2], out=offsets[1:])
-        size = int(offsets[-1])
-        large = size >= 2 * TUNING.huge_page
-        values = np.asarray(self._memory.take(size))[:size] if large else np.empty(size, np.uint8)
-        with _explained(windows, len(rows)) as left:
-            left.extend(read_frames(files, frames, values, offsets))
-        for place, payload in self._read_again(left, which, rows, windows):
-            values[offsets[place] : offsets[place + 1]] = payload
-        return TakenRows(None, values, offsets)
+            return GatheredRows(content)
+        return GatheredRows(None, content, offsets, kept)
 
-    def _read_again(
-        self,
-        left: list[tuple[slice, bool]],
-        which: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        windows: Windows,
-    ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        """Yield place and payload of rows that `read_frames` left."""
-        for some, wrong in left:
-            for number in np.unique(which[some]).tolist():
-                own = some.start + np.flatnonzero(which[some] == number)
-                values, edges = load_rows(windows[number], rows[own], self._damage, changed=wrong)
-                for k, place in enumerate(own.tolist()):
-                    yield place, values[edges[k] : edges[k + 1]]
+    def _find_in_shards(
+        self, codes: Codes, places: NDArray[np.int64], entries: NDArray[Any], ways: NDArray[np.int32]
+    ) -> list[ShardFrames]:
+        """Find rows of mapped shards, which are opened when a row of theirs is wanted; return these."""
+        keys, numbers = np.unique(codes[places] >> _SHARD_BITS, return_inverse=True)
+        opened = [self._shards.frames_of(self.place_of(key)) for key in (keys << _SHARD_BITS).tolist()]
+        wrong = find_in_shards(_addresses(opened), numbers, codes[places] & _SHARD_ROW, places, entries, ways)
+        if wrong >= 0:
+            self._explain(self.place_of(int(codes[places[wrong]])))
+        return opened
+
+    def _recover(self, code: int, entry: Any, wrong: tuple[int, bool, int, int]) -> None:
+        """Open the chunk of a row again that scratch has lost; else raise what is wrong with the row."""
+        _, is_short, read, errno = wrong
+        if code < MAPPED:
+            self._opener.open_again(code >> _CHUNK_BITS)
+            return
+        place = self.place_of(code)
+        shard = place.source.pool.get(place.shard)
+        if errno:
+            raise StorageError(f"the filesystem refused: {os.strerror(errno)}", url=shard.data.url)
+        if is_short:
+            start = int(entry["payload"]) - TFRECORD_HEAD
+            size = int(entry["length"]) + TFRECORD_HEAD + TFRECORD_TAIL
+            what, url = "the file ends before the bytes asked for", shard.data.url
+            error = ShortReadError(what, url=url, start=start, stop=start + size, expected=size, found=read)
+            raise shard.explain(error)
+        self._explain(place)
+
+    def _explain(self, place: RowPlace) -> NoReturn:
+        """Raise what is wrong with a row of a mapped shard, as its block says."""
+        shard = place.source.pool.get(place.shard)
+        shard.blocks.load(int(shard.head.blocks_of(np.array([place.row]))[0]))
+        raise shard.blocks.changed(place.row)
+
+    def place_of(self, code: int) -> RowPlace:
+        """Return where a row is stored; for messages."""
+        if code >= MAPPED:
+            source, rest = divmod(code - MAPPED, 1 << _SOURCE_BITS)
+            return RowPlace(self._components[source].source, *divmod(rest, 1 << _SHARD_BITS))
+        chunk, local = self._chunks[code >> _CHUNK_BITS], code & _CHUNK_ROW
+        component, pieces = self._components[chunk.source], chunk.pieces
+        ends = np.cumsum(pieces.stops - pieces.starts)
+        piece = int(np.searchsorted(ends, local, side="right"))
+        number = int(pieces.shards[piece])
+        start = int(pieces.stops[piece] - ends[piece]) + local
+        rows = component.live_rows(number, start, start + 1)
+        deleted = component.source.pool.deleted(number)
+        row = rows if deleted is None else live_to_physical(rows, deleted)
+        return RowPlace(component.source, number, int(row[0]))
 
 
-def _gather(
-    windows: Windows, which: NDArray[np.int64], rows: NDArray[np.int64], *, as_bytes: bool
-) -> TakenRows:
-    """Bring together rows of windows that hold them."""
-    whole = [own for each in windows if (own := each.whole) is not None]
-    if len(whole) == len(windows):
-        # No window lacks a row, and each is in one buffer of its own.
-        found = [each.buffers[0] for each in windows], whole, which, rows
-        if as_bytes:
-            # What records stay is made at once, without a copy of all of them between.
-            return TakenRows(kernels.slice_rows(*found))
-        return TakenRows(None, *kernels.gather_rows(*found))
-    buffers, table = _locate_rows(which, rows, windows)
-    kept = None
-    if not (table[0] >= 0).all():
-        kept = np.flatnonzero(table[0] >= 0)
-        table = table[:, kept]
-    return TakenRows(None, *kernels.gather_from(buffers, *table), kept)
+class _MappedShards:
+    """The mapped shards whose rows were gathered last; threads share them.
 
-
-def _locate_rows(
-    which: NDArray[np.int64], rows: NDArray[np.int64], windows: Windows
-) -> tuple[list[Any], NDArray[np.int64]]:
-    """Return the buffers of all windows, and int64[3, rows]: each row's buffer, start and stop.
-
-    Args:
-        which: int64[rows], the number of each row's window.
-        rows: int64[rows], the number of each row in its window.
-        windows: their data, read.
+    They hold no descriptors, and rows come from all shards in turn, so more are kept than a pool keeps.
     """
-    buffers: list[Any] = []
-    numbers: dict[int, int] = {}
-    order = np.argsort(which, kind="stable") if len(windows) > 1 else slice(None)
-    local = rows[order]
-    table = np.empty((3, len(local)), np.int64)
-    low = 0
-    for window, count in zip(windows, np.bincount(which, minlength=len(windows)).tolist(), strict=True):
-        part = table[:, low : low + count]
-        window.places(local[low : low + count], part)
-        # The same map is behind many windows; each buffer is handed over once.
-        own = []
-        for buffer in window.buffers:
-            number = numbers.setdefault(id(buffer), len(buffers))
-            if number == len(buffers):
-                buffers.append(buffer)
-            own.append(number)
-        if own != list(range(len(own))):
-            # The last entry is what -1, a row that is skipped, points to.
-            part[0] = np.array([*own, -1])[part[0]]
-        low += count
-    out = np.empty_like(table)
-    out[:, order] = table
-    return buffers, out
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._frames: dict[tuple[int, int], tuple[OpenShard, ShardFrames]] = {}
+        self._blocks = 0
+        self._looked_at = 0
+
+    def frames_of(self, place: RowPlace) -> ShardFrames:
+        """Return the frames of the shard of a row, opened; errors are those of `ShardPool.get`."""
+        key = id(place.source.pool), place.shard
+        found = self._frames.get(key)
+        if found is None:
+            shard = place.source.pool.get(place.shard)
+            found = shard, shard_frames(shard, verify=place.source.options.verify)
+            with self._lock:
+                self._blocks += shard.head.blocks
+                while self._frames and self._blocks > TUNING.mapped_blocks:
+                    oldest, _ = self._frames.pop(next(iter(self._frames)))
+                    self._blocks -= oldest.head.blocks
+                self._frames[key] = found
+        return found[1]
+
+    def drop_pages(self, size: int) -> None:
+        """Note that so many bytes were gathered, and give pages back now and then."""
+        with self._lock:
+            self._looked_at += size
+            if self._looked_at < TUNING.mapped_bytes:
+                return
+            self._looked_at = 0
+            shards = [shard for shard, _ in self._frames.values()]
+        for shard in shards:
+            shard.drop_pages()
 
 
-def _locate_frames(
-    which: NDArray[np.int64], rows: NDArray[np.int64], windows: Windows
-) -> tuple[list[NamedFile], NDArray[np.int64]]:
-    """Return the files of all windows, and of each row what `read_frames` takes; see `RowReader.take`."""
-    numbers: dict[NamedFile, int] = {}
-    # By window and number of a file in it, where the first of a window is, and the file's number among all.
-    first: list[int] = []
-    own: list[int] = []
-    for window in windows:
-        first.append(len(own))
-        own += [numbers.setdefault(file, len(numbers)) for file in window.buffers]
-    starts = rows * _FRAME_BYTES
-    found, _ = kernels.gather_from([each.table for each in windows], which, starts, starts + _FRAME_BYTES)
-    frames = found.view(np.int64).reshape(-1, FRAME_FIELDS)
-    frames[:, 0] = np.array(own)[np.array(first)[which] + frames[:, 0]]
-    return list(numbers), frames
+def shard_frames(shard: OpenShard, *, verify: bool) -> ShardFrames:
+    """Return where the frames of a local shard are that is not compressed.
 
-
-def _shard_at(url: str | None, windows: Windows) -> OpenShard:
-    """Return the shard of windows whose file is at an address."""
-    for window in windows:
-        pool = window.component.source.pool
-        for number in np.unique(window.pieces.shards).tolist():
-            if redact(pool.url_of(number)) == url:
-                return pool.get(number)
-    raise AssertionError(f"{url} is not a shard of these windows")
-
-
-@contextlib.contextmanager
-def _explained(windows: Windows, rows: int) -> Iterator[list[tuple[slice, bool]]]:
-    """Raise what the shard says of it where a file of windows ends too early.
-
-    Yields:
-        A list for what `read_frames` returns: all rows, where a file of scratch or of a cache failed.
+    Records that are large are read past the map, which costs less than looking into pages for the first time.
     """
-    left: list[tuple[slice, bool]] = []
-    try:
-        yield left
-    except StorageError as error:
-        if any(error.url == redact(file.url) for each in windows if each.is_copied for file in each.buffers):
-            left[:] = [(slice(0, rows), False)]
-        elif isinstance(error, ShortReadError):
-            raise _shard_at(error.url, windows).explain(error) from error
-        else:
-            raise
+    head, mapped, frames = shard.head, shard.blocks.mapped, shard.blocks.column
+    if frames is None:  # the index could not be mapped
+        start = head.frame_stop_offset
+        frames = np.frombuffer(shard.index.read(start, start + 4 * head.rows), "<u4").view(np.uint32)
+    is_read = mapped is None or head.decoded_bytes >= TUNING.read_row_bytes * head.rows
+    path = os.fsencode(shard.data.url) + b"\0" if is_read and READS_FILES else None
+    return ShardFrames(mapped, head.stored_bytes, head, frames, verify=verify, path=path)

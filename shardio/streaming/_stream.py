@@ -6,39 +6,37 @@ import contextlib
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from shardio.arguments import integer, need
 from shardio.callers import warn
 from shardio.errors import ResumeError
-from shardio.metadata import ShardTable
 from shardio.order import (
     Order,
-    Pieces,
     Schedule,
     SourceReading,
     advice,
     make_order,
     mixing_warning,
+    reads_alone,
     seal_state,
 )
 from shardio.progress import displayed
 from shardio.reader import Damage, DatasetReader
 from shardio.redact import redact
-from shardio.streaming._batches import Batch, BatchBuilder
+from shardio.streaming._arena import Arena
+from shardio.streaming._batches import Batch, BatchBuilder, PlannedSteps
+from shardio.streaming._chunks import OpenChunks
 from shardio.streaming._components import Mix, components_of, prepare
-from shardio.streaming._memory import Memory
+from shardio.streaming._limits import budget_of, check_bound, needs_identities, pass_limits, planned_sources
+from shardio.streaming._opener import Opener
 from shardio.streaming._options import StreamOptions, with_stream_options
-from shardio.streaming._pipeline import Pipeline, PipelineOptions, budget_of, check_bound, plan_template
-from shardio.streaming._scratch import ScratchPlace, ScratchSpace, scratch_place
+from shardio.streaming._pipeline import Pipeline
+from shardio.streaming._planner import PassChunks, Planner, plan_template
+from shardio.streaming._rows import RowGatherer
+from shardio.streaming._scratch import scratch_place
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
-from shardio.streaming._tuning import TUNING
-from shardio.streaming._windows import Sink, load_parts, load_window
 
 # The datasets, by their UUIDs, of whose mixing this process has been told: their next stream says no more.
 _TOLD_OF_MIXING: set[tuple[str, ...]] = set()
@@ -70,21 +68,6 @@ def stream(ds: DatasetReader | Mix | str | Path, **options: Any) -> Stream:
     return Stream(*prepare(ds, StreamOptions.from_options("shardio.stream", options)))
 
 
-class _Buffers(NamedTuple):
-    """What the passes of a stream keep their windows in, one after another.
-
-    Attributes:
-        owner: the process, and the folder of scratch.
-        windows, parts: memory of windows that are held whole, and of those that are held in parts.
-        scratch: the file; None where open chunks are held in memory.
-    """
-
-    owner: tuple[int, str | None]
-    windows: Memory
-    parts: Memory
-    scratch: ScratchSpace | None
-
-
 class Stream:
     """Batches of one rank; made by `shardio.stream`.
 
@@ -108,7 +91,7 @@ class Stream:
         data: DatasetReader | Mix,
         options: StreamOptions,
         *,
-        chosen: tuple[ScratchPlace | None] | None = None,
+        chosen: tuple[str | None] | None = None,
     ) -> None:
         self.rank, self.world_size = options.rank_and_world_size
         global_batch = options.first_global_batch
@@ -146,11 +129,10 @@ class Stream:
         self._worker: int | None = None
         # The order whose open chunks are in a folder, or, where that is None, in memory.
         self._placed: Order | None = None
-        self._scratch: ScratchPlace | None = None
+        self._scratch: str | None = None
         # Where the stream that this is a copy of keeps them: a disk that is fuller now ends no run.
         self._chosen = chosen
-        # Memory and scratch outlive a pass: the system clears new pages before it hands them out.
-        self._buffers: _Buffers | None = None
+        self._arena: tuple[int, Arena] | None = None  # with the process that uses it
         self._go_to(self.order.schedule(options.epoch, global_batch))
 
     def _go_to(self, schedule: Schedule) -> None:
@@ -167,7 +149,7 @@ class Stream:
                 self.order,
                 self.options,
                 self.components,
-                self.lazy_payloads,
+                self.gathered_by_index,
                 budget_of(self.options, self.components),
                 global_batch=schedule.global_batch,
             )
@@ -397,84 +379,78 @@ class Stream:
         """
         options, components, schedule, damage = self.options, self.components, self._schedule, self._damage
         counters = self.counters
-        # Windows of mapped shards stay in place, but not those of interleaved plans: they are from all over.
-        place, buffers = self._scratch, self._own_buffers()
-        windows, parts, scratch = buffers.windows, Sink(buffers.parts), buffers.scratch
-        sinks = [
-            Sink(
-                windows if plan.interleaved else None,
-                unread=read.unread,
-                scratch=scratch if read.scratch else None,
-                in_cache=place is not None and place.in_cache,
-            )
-            for plan, read in zip(self.order.plans, self.reads, strict=True)
-        ]
+        threads = options.num_threads if threads is None else threads
+        chunks = OpenChunks(self._own_arena())
+        opener = Opener(components, chunks, damage, counters)
+        gatherer = RowGatherer(components, chunks, opener, counters)
+        opening = PassChunks(gatherer, chunks, opener)
+        limits = pass_limits(
+            options,
+            components,
+            self.order,
+            self.reads,
+            global_batch=schedule.global_batch,
+            threads=threads,
+            by_value=options.transforms_records or collate is not None,
+        )
+        place = self.rank, self.world_size
+        sources = planned_sources(
+            self.order,
+            components,
+            self.gathered_by_index,
+            global_batch=schedule.global_batch,
+            place=place,
+            workers=workers,
+        )
 
-        def load(
-            source: int, pieces: Pieces, part: NDArray[np.int64] | None = None, *, alone: bool = False
-        ) -> Any:
-            with counters.timed("fetch_seconds"):
-                if part is not None:
-                    return load_parts(components[source], pieces, damage, parts, part)
-                return load_window(components[source], pieces, damage, sinks[source], alone=alone)
+        def template() -> PlannedSteps:
+            # Lanes of their own: the pass may be asking its own ones meanwhile.
+            first = self.order.schedule(self.epoch, schedule.changes[0].global_batch)
+            return plan_template(first, sources, opening)
 
-        # Lanes of their own: the pass may be asking its own ones meanwhile.
-        lanes = partial(self.order.lanes, self.epoch, schedule.changes[0].global_batch)
         builder = BatchBuilder(
+            gatherer,
+            chunks.release,
             components,
             options,
             epoch=self.epoch,
             damage=damage,
             counters=counters,
-            template=lambda: plan_template(lanes(), load),
+            template=template,
             collate=collate,
             columnar=columnar,
             finish=finish,
         )
-        pipeline_options = PipelineOptions.from_stream(
-            options,
-            components,
-            self.order,
-            global_batch=schedule.global_batch,
-            worker=worker,
-            workers=workers,
-            threads=options.num_threads if threads is None else threads,
-            by_value=options.transforms_records or collate is not None,
-            read=self.reads,
+        is_local = all(component.source.is_local for component in components)
+        planner = Planner(
+            schedule,
+            (*place, worker, workers),
+            sources,
+            opening,
+            limits,
+            identities=needs_identities(options, components),
+            remote=not is_local,
+            # Small windows of a bucket are fewer requests than their records are.
+            records_first=is_local or reads_alone(self.order.plans),
         )
-        return iter(Pipeline(schedule, builder, load, pipeline_options))
+        return iter(Pipeline(planner, builder, chunks, limits))
 
-    def _own_buffers(self) -> _Buffers:
-        """Return the memory and the scratch file of this process; a forked child has its own."""
-        folder = None if self._scratch is None else self._scratch.folder
-        if self._buffers is None or self._buffers.owner != (os.getpid(), folder):
-            scratch = None if folder is None else ScratchSpace(folder)
-            self._buffers = _Buffers(
-                (os.getpid(), folder), Memory(mapped=False), Memory(mapped=True), scratch
-            )
-        return self._buffers
+    def _own_arena(self) -> Arena:
+        """Return the arena of this process that no pass uses; a forked child has its own."""
+        home, arena = self._arena or (0, Arena())
+        if home != os.getpid() or arena.folder != self._scratch or arena.passes:
+            arena = Arena(self._scratch)
+            self._arena = os.getpid(), arena
+        return arena
 
     @property
-    def lazy_payloads(self) -> list[bool]:
-        """Of each dataset, whether its records are read one by one, when they are delivered.
+    def gathered_by_index(self) -> list[bool]:
+        """Of each dataset, whether its rows are gathered from mapped shards, by their index.
 
-        That takes a system call each, which is little beside what holding and copying larger ones costs. What
-        is skipped must not depend on when it is read, so streams that skip damage read whole windows.
+        What is skipped must not depend on when it is read, so streams that skip damage open chunks.
         """
-        sources = [component.source for component in self.components]
-        skips = sources[0].options.on_error != "raise"
-
-        def are_large(table: ShardTable) -> bool:
-            return int(table.decoded_bytes.sum()) >= TUNING.unread_row_bytes * max(1, int(table.rows.sum()))
-
-        return [
-            not skips
-            and plan.interleaved
-            and source.is_mapped
-            and are_large(source.table)
-            and (source.has_record_checksums or not source.options.verify)
-            for plan, source in zip(self.order.plans, sources, strict=True)
-        ]
+        skips = self.components[0].source.options.on_error != "raise"
+        return [not skips and component.source.is_mapped for component in self.components]
 
     @property
     def reads(self) -> list[SourceReading]:
@@ -486,7 +462,7 @@ class Stream:
                 unread=stays,
                 scratch=self._scratch is not None and not component.source.is_local,
             )
-            for component, stays in zip(self.components, self.lazy_payloads, strict=True)
+            for component, stays in zip(self.components, self.gathered_by_index, strict=True)
         ]
 
     def go_to(self, step: int) -> None:
@@ -611,7 +587,7 @@ def _rebuild(
     options: StreamOptions,
     global_batch: int,
     state: dict[str, Any],
-    scratch: ScratchPlace | None,
+    scratch: str | None,
 ) -> Stream:
     options = replace(options, global_batch=global_batch, batch_size=None, epoch=0)
     copy = Stream(data, options, chosen=(scratch,))

@@ -27,7 +27,6 @@ from shardio.metadata import Receipt, ShardTable, SplitReceipt
 from shardio.order import Plan
 from shardio.reader._tuning import TUNING
 from shardio.storage import connect
-from shardio.streaming._tuning import TUNING as STREAM_TUNING
 from tests.servers import s3
 from tests.servers.faults import FaultServer, Request
 from tests.servers.web import folder_server
@@ -469,7 +468,6 @@ def test_of_a_group_only_what_failed_is_asked_for_again(
     """What had come of other shards was fetched twice; and each read of a shard that is cut was answered 416,
     and the size of the shard was asked for.
     """
-    monkeypatch.setattr("shardio.streaming._pipeline.TUNING", replace(STREAM_TUNING, part_row_bytes=1))
     bad = "/" + opened(server).locate(700).url.removeprefix("s3://")
 
     def requests() -> tuple[list[bytes], list[tuple[str, str, int]]]:

@@ -12,8 +12,8 @@ import pytest
 
 import shardio
 from shardio.streaming._components import components_of
+from shardio.streaming._limits import budget_of
 from shardio.streaming._options import StreamOptions
-from shardio.streaming._pipeline import budget_of
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="counts by /proc")
 

@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import pickle
-import re
 import subprocess
 import sys
 import textwrap
@@ -25,10 +24,9 @@ import pytest
 import shardio
 from shardio.order import SCRATCH_BYTES
 from shardio.reader._files import BlockSource
-from shardio.storage import BlockCache
 from shardio.storage._local import LocalStore
-from shardio.streaming import _scratch as scratch_module, _windows as windows_module
-from shardio.streaming._scratch import ScratchSpace
+from shardio.streaming import _arena as arena_module, _scratch as scratch_module
+from shardio.streaming._arena import Arena
 from shardio.torch import StreamingDataLoader, StreamingDataset
 from tests.streaming.datasets import memory_url
 from tests.suites.descriptors import open_in
@@ -60,27 +58,28 @@ def urls() -> dict[str, str]:
     return found
 
 
-class Made(list[ScratchSpace]):
-    """The scratch files that were made, and how many parts were written to them."""
+class Made(list[Arena]):
+    """The arenas that were made with a folder, and how many chunks were written to their files."""
 
     written = 0
 
 
 @pytest.fixture(autouse=True)
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
-    found, make, put = Made(), ScratchSpace.__init__, ScratchSpace.write
+    found, make, put = Made(), Arena.__init__, Arena.write
 
-    def init(self: ScratchSpace, folder: str) -> None:
+    def init(self: Arena, folder: str | None = None) -> None:
         make(self, folder)
-        found.append(self)
+        if folder is not None:
+            found.append(self)
 
-    def counted(self: ScratchSpace, parts: Any) -> Any:
-        part = put(self, parts)
-        found.written += part is not None
-        return part
+    def counted(self: Arena, *args: Any) -> bool:
+        done = put(self, *args)
+        found.written += done
+        return done
 
-    monkeypatch.setattr(ScratchSpace, "__init__", init)
-    monkeypatch.setattr(ScratchSpace, "write", counted)
+    monkeypatch.setattr(Arena, "__init__", init)
+    monkeypatch.setattr(Arena, "write", counted)
     return found
 
 
@@ -136,18 +135,6 @@ def test_the_order_is_that_of_memory(urls: dict[str, str], made: Made, name: str
     written = made.written
     assert numbers(found) == numbers(in_memory(ds))
     assert made.written == written
-
-
-def test_frames_are_made_where_shards_hold_none(
-    urls: dict[str, str], made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ds = shardio.open(urls["zstd"])
-    expected = numbers(stream(ds))
-    monkeypatch.setattr(windows_module, "_fetched", lambda *_: None)
-    before = made.written
-    again = list(stream(ds))
-    assert numbers(again) == expected
-    assert made.written > before + 20
 
 
 @pytest.mark.parametrize("name", ["plain", "zstd"])
@@ -219,86 +206,39 @@ def test_the_file_has_no_name_is_bounded_and_ends_with_its_pass(
         del kept
         batches.close()
         [file] = made
-        assert 0.5 * ROOM < file.size < 1.35 * ROOM
+        assert 0.5 * ROOM < file.scratch_bytes < 4 * ROOM
         made.clear()
         del file, batches
         assert not open_in(tmp_path)
 
 
-def test_what_the_disk_loses_is_fetched_again(urls: dict[str, str], made: Made) -> None:
+@pytest.mark.parametrize("threads", [0, 2])
+def test_what_the_disk_loses_is_fetched_again(urls: dict[str, str], made: Made, threads: int) -> None:
     ds = shardio.open(urls["plain"])
     expected = in_order(urls["plain"])
     for hurt in ("zeros", "cut"):
         made.clear()
-        kept = iter(stream(ds))
+        kept = iter(stream(ds, num_threads=threads))
         found = [next(kept) for _ in range(30)]
-        [file] = made
-        assert file._file is not None
+        [arena] = made
         if hurt == "zeros":
-            file._file.write([memoryview(bytes(file.size))], 0)
+            os.pwrite(arena.file_number, bytes(arena.scratch_bytes), 0)
         else:
-            os.ftruncate(file._file._number, file.size // 2)
+            os.ftruncate(arena.file_number, arena.scratch_bytes // 2)
         found += kept
         assert numbers(found) == expected
 
 
+def test_epochs_write_over_what_was_delivered(urls: dict[str, str], made: Made) -> None:
+    kept = stream(shardio.open(urls["plain"]))
+    for _ in range(3):
+        assert sorted(itertools.chain(*numbers(kept))) == list(range(ROWS))
+    [arena] = made
+    assert arena.scratch_bytes < 4 * ROOM
+
+
 def cached(urls: dict[str, str], folder: Path, most: int = 64 << 20, **options: Any) -> shardio.DatasetReader:
     return shardio.open(urls["plain"], cache=shardio.CacheOptions(folder, max_bytes=most), **options)
-
-
-def written() -> int:
-    """Return how many bytes this process has written to files, by the count of the system."""
-    return int(re.findall(r"wchar: (\d+)", Path("/proc/self/io").read_text())[0])
-
-
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts what a process writes")
-@pytest.mark.parametrize("threads", [0, 2])
-def test_what_a_cache_keeps_is_not_written_twice(
-    urls: dict[str, str], tmp_path: Path, made: Made, threads: int
-) -> None:
-    expected = in_order(urls["plain"])
-    whole = shardio.open(urls["plain"]).num_bytes
-    for warm in (False, True):
-        before, ds = written(), cached(urls, tmp_path)
-        assert numbers(stream(ds, num_threads=threads)) == expected
-        assert not made.written
-        if warm:
-            assert written() - before < whole / 50
-            assert ds.stats["bytes_read"] < whole / 50
-        else:
-            # Threads may fetch the block at an edge of two windows at once.
-            assert whole < written() - before < 1.3 * whole
-
-
-def test_what_is_chosen_of_a_cache_is_not_written_again(tmp_path: Path, made: Made) -> None:
-    """A selection, and what deletions left."""
-    url = memory_url()
-    write(url)
-    folder = {"plain": url}
-    chosen = numbers(stream(some(cached(folder, tmp_path))))
-    assert chosen == numbers(in_memory(some(shardio.open(url))))
-    shardio.delete(url, np.arange(0, ROWS, 7))
-    left = numbers(stream(cached(folder, tmp_path)))
-    assert left == numbers(in_memory(shardio.open(url)))
-    assert not made.written
-
-
-def test_what_a_cache_loses_is_fetched_again(urls: dict[str, str], tmp_path: Path, made: Made) -> None:
-    expected = in_order(urls["plain"])
-    batches = iter(stream(cached(urls, tmp_path)))
-    found = [next(batches) for _ in range(30)]
-    for number, file in enumerate(sorted(tmp_path.rglob("*.block"))):
-        size = file.stat().st_size
-        if number % 4 == 0:
-            file.unlink()
-        elif number % 4 == 1:
-            (tmp_path / "new").write_bytes(file.read_bytes()[::-1])
-            (tmp_path / "new").rename(file)
-        else:
-            os.truncate(file, size // 2 if number % 4 == 2 else 0)
-            os.truncate(file, size // 2 if number % 4 == 2 else size)
-    found += batches
-    assert numbers(found) == expected
 
 
 def test_a_resume_goes_on_with_a_cache_and_without(urls: dict[str, str], tmp_path: Path, made: Made) -> None:
@@ -323,32 +263,7 @@ def test_ranks_share_a_cache(urls: dict[str, str], tmp_path: Path, made: Made) -
         *(numbers(stream(ds, rank=rank, world_size=4)) for rank, ds in enumerate(readers)), strict=True
     )
     assert [[*itertools.chain(*batch)] for batch in parts] == in_order(urls["plain"])
-    assert not made.written
     assert sum(ds.stats["bytes_read"] for ds in readers) < 1.03 * shardio.open(urls["plain"]).num_bytes
-
-
-def test_a_cache_that_is_too_small_or_takes_nothing_leaves_it_to_the_file(
-    urls: dict[str, str], tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = in_order(urls["plain"])
-    assert numbers(stream(cached(urls, tmp_path, most=ROOM))) == expected
-    assert made.written > 20
-    before = made.written
-    monkeypatch.setattr(BlockCache, "_store", lambda *_: None)
-    assert numbers(stream(cached(urls, tmp_path / "other"))) == expected
-    assert made.written > before + 20
-
-
-def test_what_is_cached_anyway_needs_no_room_of_its_own(
-    urls: dict[str, str], tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk has 400 KB free, and in the cache there are 3 MB."""
-    list(stream(cached(urls, tmp_path)))
-    little_room(monkeypatch, tmp_path)
-    assert len(list(stream(cached(urls, tmp_path)))) == ROWS // 12
-    with pytest.raises(ValueError, match="free, and"):
-        stream(cached(urls, tmp_path / "empty"))
-    assert not made.written
 
 
 SCRIPT = """
@@ -470,7 +385,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
     def refused(_: str) -> int:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(scratch_module, "_open", refused)
+    monkeypatch.setattr(arena_module, "_open_nameless", refused)
     return "Read-only"
 
 
@@ -526,8 +441,6 @@ def test_by_default_the_disk_decides_alone_and_ranks_do_not_look(
     assert budget() == budget(rank=1, world_size=4) == SCRATCH_BYTES
     assert budget(scratch=5 << 20) == 5 << 20
     assert budget(scratch=False) == 0
-    for most, expected in ((1 << 30, SCRATCH_BYTES), (12 << 30, 6 << 30), (200 << 30, 16 << 30)):
-        assert budget(cached(urls, tmp_path, most), world_size=4) == expected
     monkeypatch.setattr(scratch_module, "_refusal", lambda *_: "no")
     assert budget() == 0
     assert budget(rank=1, world_size=4) == SCRATCH_BYTES

@@ -14,7 +14,7 @@ from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringA
 from cython.cimports.cpython.list import PyList_New, PyList_SET_ITEM
 from cython.cimports.cpython.ref import Py_INCREF
 from cython.cimports.libc.stdint import int64_t, uint32_t, uint64_t
-from cython.cimports.libc.string import memcpy, memmove
+from cython.cimports.libc.string import memcpy
 from cython.cimports.shardio.kernels._compiled._columns import (
     Columns,
     block_of,
@@ -28,12 +28,9 @@ from cython.cimports.shardio.kernels._compiled._memory import raise_trim_thresho
 from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
 from shardio.kernels._arguments import (
-    FoundFrames,
     as_bytes,
-    as_frame_bounds,
     as_index,
     as_offsets,
-    as_out,
     no_block,
     no_row,
 )
@@ -566,87 +563,6 @@ class MappedRecords:
                 return False
         return True
 
-    def find(self, rows, near: int64_t):
-        """Return where rows are; None where they do not ascend, or their part of the index is not right.
-
-        Args:
-            rows: int64, each greater than the one before.
-            near: bytes that may be between two frames that are read by one call.
-        """
-        wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
-        count: cython.Py_ssize_t = wanted.shape[0]
-        if not count:
-            return None
-        found = np.empty((2, count), np.int64)
-        runs = np.empty((3, count), np.int64)
-        places: int64_t[:, ::1] = found
-        bounds: int64_t[:, ::1] = runs
-        many: cython.Py_ssize_t
-        with cython.nogil:
-            many = self._find_runs(wanted, near, places, bounds)
-        if many < 0:
-            return None
-        return FoundFrames(found[0], found[1], runs[0, :many], runs[1, :many], runs[2, :many])
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _find_runs(
-        self,
-        rows: cython.const[int64_t][::1],
-        near: int64_t,
-        places: int64_t[:, ::1],
-        bounds: int64_t[:, ::1],
-    ) -> cython.Py_ssize_t:
-        """Fill places and lengths, and first row, begin and end of runs; return how many runs, or -1."""
-        table: Table = cython.address(self._index.table)
-        count: cython.Py_ssize_t = rows.shape[0]
-        k: cython.Py_ssize_t
-        runs: cython.Py_ssize_t = 0
-        block: cython.Py_ssize_t = -1
-        row: int64_t
-        first: int64_t = 0
-        last: int64_t = -1  # row at which the block ends
-        base: int64_t = 0
-        start: int64_t
-        stop: int64_t
-        end: int64_t = 0  # of the frame before
-        shift: int64_t = 0  # from a place in the file to one in what is read
-        total: int64_t = 0
-        before: int64_t = -1
-        for k in range(count):
-            row = rows[k]
-            if row <= before or row >= table.rows:
-                return -1
-            before = row
-            if row >= last:
-                block = block_of(table, row, block + 1)
-                if block >= table.blocks or not index_fits(table, block, self._size):
-                    return -1
-                base = table.stops[block - 1] if block else 0
-                first = table.row_stops[block - 1] if block else 0
-                last = table.row_stops[block]
-                # A map may change under our feet, and then hold anything.
-                if base < 0 or base > self._size or last > table.rows:
-                    return -1
-            start = base + (cython.cast(int64_t, table.frame_stops[row - 1]) if row > first else 0)
-            stop = base + cython.cast(int64_t, table.frame_stops[row])
-            if stop - start < FRAME or stop > self._size or start < end:
-                return -1
-            if not runs or start > end + near:
-                if runs:
-                    bounds[2, runs - 1] = end
-                    total += end - bounds[1, runs - 1]
-                bounds[0, runs] = k
-                bounds[1, runs] = start
-                shift = total - start
-                runs += 1
-            places[0, k] = start + shift
-            places[1, k] = stop - start - FRAME
-            end = stop
-        bounds[2, runs - 1] = end
-        return runs
-
     @cython.cfunc
     def _open(
         self,
@@ -755,83 +671,3 @@ class MappedRecords:
         stop: int64_t = base + cython.cast(int64_t, table.frame_stops[row])
         length[0] = stop - start[0] - FRAME
         return whole if length[0] >= 0 and stop <= self._size else -1
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _inside(
-    starts: cython.const[int64_t][::1], lengths: cython.const[int64_t][::1], size: int64_t
-) -> int64_t:
-    """Return the bytes of all payloads; -1 where a frame leaves a buffer of `size` bytes."""
-    k: cython.Py_ssize_t
-    total: int64_t = 0
-    for k in range(starts.shape[0]):
-        if starts[k] < 0 or lengths[k] < 0 or lengths[k] > size - FRAME:
-            return -1
-        if starts[k] > size - FRAME - lengths[k]:
-            return -1
-        total += lengths[k]
-    return total
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _take(
-    data: Bytes,
-    starts: cython.const[int64_t][::1],
-    lengths: cython.const[int64_t][::1],
-    verify: cython.bint,
-    to: cython.p_uchar,
-) -> cython.bint:
-    k: cython.Py_ssize_t
-    frame: Bytes
-    for k in range(starts.shape[0]):
-        frame = data + starts[k]
-        if verify and not frame_fits(frame, frame + HEAD, lengths[k]):
-            return False
-        if lengths[k]:
-            memmove(to, frame + HEAD, lengths[k])
-            to += lengths[k]
-    return True
-
-
-def take_frames(buffer, starts, lengths, out, *, verify: cython.bint):
-    """Compare frames, and copy their payloads one after another to `out`, which they fill.
-
-    `out` may be memory of the buffer, if no payload goes to where a frame is that comes after it.
-
-    Args:
-        buffer: any contiguous buffer.
-        starts: int64[n], where frames begin in it.
-        lengths: int64[n], bytes of their payloads.
-        out: writable uint8.
-        verify: compare each frame with its two checksums.
-
-    Returns:
-        False where a frame has another length or does not match a checksum; `out` then holds anything.
-
-    Raises:
-        IndexError: a frame leaves the buffer.
-        ValueError: `out` has another size, or there are not as many lengths as starts.
-    """
-    data: cython.const[cython.uchar][::1] = as_bytes(buffer)
-    first_, sizes_ = as_offsets(starts, "starts"), as_offsets(lengths, "lengths")
-    first: cython.const[int64_t][::1] = first_
-    sizes: cython.const[int64_t][::1] = sizes_
-    total: int64_t = -1
-    if first.shape[0] == sizes.shape[0]:
-        total = _inside(first, sizes, data.shape[0])
-    if total < 0:
-        as_frame_bounds(first_, sizes_, data.shape[0])
-    filled: cython.uchar[::1] = as_out(out, total)
-    if not first.shape[0]:
-        return True
-    # Payloads may all be empty, and there is no byte of them then.
-    to: cython.p_uchar = cython.address(filled[0]) if total else cython.NULL
-    source: Bytes = cython.address(data[0])
-    right: cython.bint
-    with cython.nogil:
-        right = _take(source, first, sizes, verify, to)
-    return right

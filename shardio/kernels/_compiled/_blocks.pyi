@@ -4,8 +4,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shardio.kernels._arguments import FoundFrames
-
 class ShardIndex:
     def __init__(
         self,
@@ -46,14 +44,5 @@ class MappedRecords:
     def places(self, rows: ArrayLike) -> NDArray[np.int64] | None: ...
     def record(self, row: int) -> bytes | None: ...
     def records(self, rows: ArrayLike) -> list[bytes] | None: ...
-    def find(self, rows: ArrayLike, near: int) -> FoundFrames | None: ...
 
 def cut_frames(frames: Sequence[Any]) -> list[bytes] | None: ...
-def take_frames(
-    buffer: Any,
-    starts: ArrayLike,
-    lengths: ArrayLike,
-    out: NDArray[np.uint8],
-    *,
-    verify: bool,
-) -> bool: ...

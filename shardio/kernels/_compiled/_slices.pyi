@@ -12,16 +12,3 @@ def gather(
 def gather_from(
     buffers: Sequence[Any], which: ArrayLike, starts: ArrayLike, stops: ArrayLike
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]: ...
-def gather_into(buffer: Any, starts: ArrayLike, stops: ArrayLike, out: NDArray[np.uint8]) -> None: ...
-def gather_rows(
-    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]: ...
-def partition_frames(
-    buffers: Sequence[Any],
-    tables: Sequence[NDArray[np.uint32]],
-    part: ArrayLike,
-    outs: Sequence[NDArray[np.uint8]],
-) -> list[NDArray[np.uint32]]: ...
-def slice_rows(
-    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
-) -> list[bytes]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.kernels.reference._blocks import MappedRecords, OpenBlock, ShardIndex, cut_frames, take_frames
+from tests.kernels.reference._blocks import MappedRecords, OpenBlock, ShardIndex, cut_frames
 from tests.kernels.reference._encode import (
     encode_example,
     encode_sequence_example,
@@ -23,11 +23,7 @@ from tests.kernels.reference._slices import (
     gather,
     gather_fixed,
     gather_from,
-    gather_into,
-    gather_rows,
-    partition_frames,
     slice_records,
-    slice_rows,
 )
 
 __all__ = [
@@ -45,18 +41,13 @@ __all__ = [
     "gather",
     "gather_fixed",
     "gather_from",
-    "gather_into",
-    "gather_rows",
     "interleave",
     "pack_list",
     "parse_examples",
     "parse_sequence_examples",
-    "partition_frames",
     "permute",
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
     "slice_records",
-    "slice_rows",
-    "take_frames",
 ]

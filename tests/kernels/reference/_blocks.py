@@ -10,12 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardio.kernels._arguments import (
-    FoundFrames,
     as_bytes,
-    as_frame_bounds,
     as_index,
     as_offsets,
-    as_out,
     no_block,
     no_row,
 )
@@ -206,25 +203,6 @@ class MappedRecords:
             found.append(self._data[frame[0] + 12 : frame[1] - 4].tobytes())
         return found
 
-    def find(self, rows: ArrayLike, near: int) -> FoundFrames | None:
-        wanted, index = as_offsets(rows, "rows"), self._index
-        if not wanted.size or wanted[0] < 0 or wanted[-1] >= index.rows or (wanted[1:] <= wanted[:-1]).any():
-            return None
-        for block in dict.fromkeys(self._blocks_of(wanted).tolist()):
-            if not index.fits(block, self._data.size):
-                return None
-        found = [self._bounds(row) for row in wanted.tolist()]
-        if None in found:
-            return None
-        starts, stops = np.array(found, np.int64).reshape(-1, 2).T
-        if (starts[1:] < stops[:-1]).any():
-            return None
-        first = np.flatnonzero(np.append(True, starts[1:] > stops[:-1] + near))
-        begins, ends = starts[first], stops[np.append(first[1:], wanted.size) - 1]
-        run = np.repeat(np.arange(first.size), np.diff(np.append(first, wanted.size)))
-        before = np.cumsum(ends - begins) - (ends - begins)
-        return FoundFrames(starts - (begins - before)[run], stops - starts - 16, first, begins, ends)
-
     def _rows(self, rows: ArrayLike) -> NDArray[np.int64]:
         wanted = as_offsets(rows, "rows")
         for row in wanted[(wanted < 0) | (wanted >= self._index.rows)].tolist():
@@ -282,23 +260,3 @@ def cut_frames(frames: Sequence[Any]) -> list[bytes] | None:
             return None
         found.append(data[12:-4].tobytes())
     return found
-
-
-def take_frames(
-    buffer: Any,
-    starts: ArrayLike,
-    lengths: ArrayLike,
-    out: NDArray[np.uint8],
-    *,
-    verify: bool,
-) -> bool:
-    data = as_bytes(buffer)
-    first, sizes = as_frame_bounds(starts, lengths, data.size)
-    filled = as_out(out, int(sizes.sum()))
-    if verify and not frames_fit(data, first, sizes):
-        return False
-    view = memoryview(data)
-    payloads = zip((first + 12).tolist(), (first + sizes + 12).tolist(), strict=True)
-    parts = [bytes(view[start:stop]) for start, stop in payloads]
-    filled[:] = np.frombuffer(b"".join(parts), np.uint8)
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,16 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from shardio.kernels._arguments import (
     as_bounds,
     as_bytes,
-    as_frame_tables,
-    as_out,
-    as_parts,
     as_rows,
     as_sources,
-    as_tables,
-    frame_of_no_part,
-    row_outside,
 )
-from tests.kernels.reference._frames import HEAD, TAIL
 
 
 def slice_records(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> list[bytes]:
@@ -80,51 +72,3 @@ def gather_from(
     ranges = zip(number.tolist(), first.tolist(), last.tolist(), strict=True)
     parts = [sources[source][start:stop] for source, start, stop in ranges]
     return np.frombuffer(bytearray().join(parts), np.uint8), offsets
-
-
-def gather_into(buffer: Any, starts: ArrayLike, stops: ArrayLike, out: NDArray[np.uint8]) -> None:
-    values, _ = gather(buffer, starts, stops)
-    as_out(out, values.size)[:] = values
-
-
-def gather_rows(
-    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    views, ends, number, row = as_tables(buffers, tables, which, rows)
-    starts, stops = np.empty(row.size, np.int64), np.empty(row.size, np.int64)
-    for k, (buffer, at) in enumerate(zip(number.tolist(), row.tolist(), strict=True)):
-        if not (0 <= buffer < len(views) and 0 <= at < ends[buffer].size - 1):
-            raise row_outside(k, buffer, at)
-        starts[k], stops[k] = ends[buffer][at : at + 2]
-        if not starts[k] <= stops[k] <= views[buffer].size:
-            raise row_outside(k, buffer, at)
-    return gather_from(views, number, starts, stops)
-
-
-def partition_frames(
-    buffers: Sequence[Any],
-    tables: Sequence[NDArray[np.uint32]],
-    part: ArrayLike,
-    outs: Sequence[NDArray[np.uint8]],
-) -> list[NDArray[np.uint32]]:
-    views, ends, number = as_frame_tables(buffers, tables, part)
-    found: list[list[NDArray[np.uint8]]] = [[] for _ in outs]
-    numbers = iter(number.tolist())
-    for k, (view, table) in enumerate(zip(views, ends, strict=True)):
-        for row, (start, stop) in enumerate(itertools.pairwise(table.tolist())):
-            own = next(numbers)
-            if not (start + HEAD + TAIL <= stop <= view.size and 0 <= own < len(found)):
-                raise frame_of_no_part(k, row, own)
-            found[own].append(view[start + HEAD : stop - TAIL])
-    sizes = [np.array([0, *map(len, payloads)]).cumsum() for payloads in found]
-    as_parts(outs, np.array([each[-1] for each in sizes], np.int64))
-    for out, payloads in zip(outs, found, strict=True):
-        out[:] = np.concatenate([np.empty(0, np.uint8), *payloads])
-    return [each.astype(np.uint32) for each in sizes]
-
-
-def slice_rows(
-    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
-) -> list[bytes]:
-    values, offsets = gather_rows(buffers, tables, which, rows)
-    return slice_records(values, offsets[:-1], offsets[1:])

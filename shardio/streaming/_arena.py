@@ -1,0 +1,235 @@
+"""The memory and the scratch file of a stream, cut into slots that are reused.
+
+The system clears each page before it hands it out, which costs more than copying a record into it. So an
+arena belongs to a stream, and its passes touch each page for the first time once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+import threading
+from bisect import bisect_left, insort
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from shardio.callers import warn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+_EXTENT = 64 << 20  # by which an arena grows; less while it is small
+_LEAST_EXTENT = 1 << 20
+_HUGE_PAGE = 2 << 20
+_ALIGNMENT = 64  # of slots in memory: a line of the processor's cache
+_PAGE = 4096
+# Memory that a fork copies, as any other; what Python maps by default a child would share.
+_OWN = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+
+
+class Slot(NamedTuple):
+    """Part of an arena.
+
+    Attributes:
+        start: its address, or its place in the scratch file.
+        size: bytes.
+        in_file: it is in the scratch file.
+    """
+
+    start: int
+    size: int
+    in_file: bool
+
+
+class _Slots:
+    """A best-fit allocator: slots that are free, joined with their neighbours."""
+
+    def __init__(self) -> None:
+        # Of free slots: sizes by start, starts by stop, and (size, start) in order.
+        self._sizes: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
+        self._order: list[tuple[int, int]] = []
+
+    def take(self, size: int, grow: Callable[[int], tuple[int, int]]) -> int:
+        """Return where a slot begins; `grow` adds at least so many bytes: where they begin, and how many."""
+        at = bisect_left(self._order, (size, 0))
+        if at == len(self._order):
+            self.give_back(*grow(size))
+            at = bisect_left(self._order, (size, 0))
+        free, start = self._order[at]
+        self._remove(start)
+        if free > size:
+            self._add(start + size, free - size)
+        return start
+
+    def give_back(self, start: int, size: int) -> None:
+        if start + size in self._sizes:
+            size += self._remove(start + size)
+        if start in self._starts:
+            start, size = self._starts[start], size + self._sizes[self._starts[start]]
+            self._remove(start)
+        self._add(start, size)
+
+    def _add(self, start: int, size: int) -> None:
+        self._sizes[start] = size
+        self._starts[start + size] = start
+        insort(self._order, (size, start))
+
+    def _remove(self, start: int) -> int:
+        size = self._sizes.pop(start)
+        del self._starts[start + size]
+        del self._order[bisect_left(self._order, (size, start))]
+        return size
+
+
+class Arena:
+    """Slots in memory, and in a scratch file where there is a folder for one; the threads of passes share it.
+
+    The file has no name and is written and read, never mapped: a disk that fails is an error and no signal.
+
+    Args:
+        folder: of the scratch file, on a local disk; None for memory alone.
+
+    Attributes:
+        passes: that use it now.
+        memory_bytes, scratch_bytes: what it took from the system.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder
+        self.passes: set[object] = set()
+        self.memory_bytes = self.scratch_bytes = 0
+        self._lock = threading.Lock()
+        self._memory, self._scratch = _Slots(), _Slots()
+        self._extents: list[NDArray[np.uint8]] = []  # hold the maps
+        self._file: _NamelessFile | None = None
+        self._full = False  # the disk takes no more
+
+    def take(self, size: int) -> Slot:
+        """Return a slot in memory."""
+        size = max(_ALIGNMENT, -(-size // _ALIGNMENT) * _ALIGNMENT)
+        with self._lock:
+            return Slot(self._memory.take(size, self._grow_memory), size, in_file=False)
+
+    def write(self, data: NDArray[np.uint8], slot: Slot) -> bool:
+        """Write to a slot of the file; False, and once a warning, where the disk does not take it."""
+        assert self._file is not None  # noqa: S101 - it has a slot
+        try:
+            self._file.write(memoryview(data), slot.start)
+        except OSError as error:
+            self._refuse(error)
+            return False
+        return True
+
+    def take_scratch(self, size: int) -> Slot | None:
+        """Return a slot in the scratch file; None where there is none or it cannot grow."""
+        if self.folder is None or self._full:
+            return None
+        size = max(_PAGE, -(-size // _PAGE) * _PAGE)
+        try:
+            with self._lock:
+                return Slot(self._scratch.take(size, self._grow_scratch), size, in_file=True)
+        except OSError as error:
+            self._refuse(error)
+            return None
+
+    @property
+    def file_number(self) -> int:
+        """The descriptor of the scratch file."""
+        assert self._file is not None  # noqa: S101 - it has a slot
+        return self._file.number
+
+    def give_back(self, slot: Slot) -> None:
+        """Make a slot free."""
+        with self._lock:
+            (self._scratch if slot.in_file else self._memory).give_back(slot.start, slot.size)
+
+    def _refuse(self, error: OSError) -> None:
+        with self._lock:
+            warned, self._full = self._full, True
+        if not warned:
+            warn(
+                f"the scratch file in {self.folder} cannot be written ({error.strerror or error}): open "
+                "chunks are held in memory from now on; make room there, or give scratch= with another folder"
+            )
+
+    def _grow_memory(self, size: int) -> tuple[int, int]:
+        size = _extent(size, self.memory_bytes, _HUGE_PAGE)
+        memory = mmap.mmap(-1, size, **_OWN)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            # The first touch of 512 pages costs eight times what that of a huge page does.
+            with contextlib.suppress(OSError):  # a kernel without them
+                memory.madvise(mmap.MADV_HUGEPAGE)
+        self._extents.append(np.frombuffer(memory, np.uint8))
+        self.memory_bytes += size
+        return self._extents[-1].ctypes.data, size
+
+    def _grow_scratch(self, size: int) -> tuple[int, int]:
+        if self._file is None:
+            assert self.folder is not None  # noqa: S101 - `take_scratch` asked
+            self._file = _NamelessFile(self.folder)
+        start, size = self.scratch_bytes, _extent(size, self.scratch_bytes, _PAGE)
+        self._file.reserve(start, size)
+        self.scratch_bytes += size
+        return start, size
+
+
+def _extent(size: int, held: int, unit: int) -> int:
+    """Return the bytes by which an arena grows: an eighth of what it has, within bounds."""
+    wanted = max(size, min(_EXTENT, max(_LEAST_EXTENT, held // 8)))
+    return -(-wanted // unit) * unit
+
+
+class _NamelessFile:
+    """A file without a name, which goes with the last reference to this.
+
+    Raises:
+        OSError: it cannot be made there.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.number = _open_nameless(folder)
+        self._close = os.close
+
+    def reserve(self, start: int, size: int) -> None:
+        """Have room on the disk for a part of the file.
+
+        Raises:
+            OSError: there is none.
+        """
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self.number, start, size)
+
+    def write(self, data: memoryview, start: int) -> None:
+        """Write at a place.
+
+        Raises:
+            OSError: the disk is full or failed.
+        """
+        while len(data):
+            done = os.pwrite(self.number, data, start)
+            data, start = data[done:], start + done
+
+    def __del__(self) -> None:
+        if hasattr(self, "_close"):  # else it could not be opened
+            self._close(self.number)
+
+
+def _open_nameless(folder: str) -> int:
+    if hasattr(os, "O_TMPFILE"):
+        with contextlib.suppress(OSError):  # not every file system can
+            return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    number, path = tempfile.mkstemp(prefix="shardio-scratch-", dir=folder)
+    Path(path).unlink()
+    return number
+
+
+def check_scratch_folder(folder: str) -> None:
+    """Raise OSError if no scratch file can be made in a folder."""
+    _NamelessFile(folder)

@@ -1,0 +1,376 @@
+"""From the order to open chunks: which rows a group of steps delivers, and which chunks are opened for them.
+
+The order says in which *window* each row is: a run of rows of a chunk that one reader of the order takes, one
+window after another. A window is opened with the other windows of its chunk that are needed soon after it, so
+that a chunk is one request.
+
+An example: batches of 6 in the order that `shardio/order/_interleave.py` shows, with `window=4`, one rank.
+
+    group 0   step 0       places 0 to 5 of lane 0    opens the windows 23; 18 19; 13 14 15; 8 9 10 11
+    group 1   steps 1-3    places 6 to 23             opens 4 5 6 7; 0 1 2 3; 20 21 22; 16 17; 12
+
+After group 0 the windows 23 and 18 19 are used up, and given up when it is built; the other two stay open,
+since step 1 takes 15 and 8.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from shardio.order import StepGroup, join_pieces
+from shardio.streaming._batches import PlannedSteps, RowIdentities
+from shardio.streaming._chunks import Chunk
+from shardio.streaming._pipeline import run_here
+from shardio.streaming._rows import chunk_codes
+from shardio.streaming._tuning import TUNING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from numpy.typing import NDArray
+
+    from shardio.order import Schedule, Windows
+    from shardio.streaming._chunks import OpenChunks
+    from shardio.streaming._opener import Opener
+    from shardio.streaming._rows import RowGatherer
+
+_FOREVER = 1 << 62
+_NONE = np.zeros(0, np.int64)
+_CYCLE_BITS = 44  # the number of a window is below this, so that it and its cycle make one number
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSource:
+    """What the planner knows of a dataset of the stream.
+
+    Attributes:
+        mapped: its rows are gathered from mapped shards, without chunks.
+        row_bytes: mean decoded bytes of a row.
+        block_bytes: mean stored bytes of a block.
+        chunk_rows: rows of a chunk of the order; 0 where windows are opened alone.
+        rows: how many it has.
+        lanes: bool [lanes], which lanes this process alone delivers.
+    """
+
+    mapped: bool
+    row_bytes: float
+    block_bytes: float
+    chunk_rows: int
+    rows: int
+    lanes: NDArray[np.bool_]
+
+
+class PassLimits(NamedTuple):
+    """How many threads a pass has, and how much it plans at a time.
+
+    Attributes:
+        threads: that build, and fetch where data is local; 0 for none.
+        io_threads: further threads that fetch, where fetching is waiting for a network; else 0.
+        group_bytes, group_rows: what a group of more than one step holds at most.
+        ahead_bytes: decoded bytes that are planned ahead of the consumer.
+    """
+
+    threads: int
+    io_threads: int
+    group_bytes: int
+    group_rows: int
+    ahead_bytes: int
+
+
+class PassChunks(NamedTuple):
+    """What a pass opens its chunks with.
+
+    Attributes:
+        gatherer, chunks, opener: of the pass.
+    """
+
+    gatherer: RowGatherer
+    chunks: OpenChunks
+    opener: Opener
+
+
+class _Readers:
+    """Where the readers of a dataset are; int64 [readers] each.
+
+    Attributes:
+        window: the window that it is in, -1 before the first.
+        begin: the round of the order in which it came to that.
+        chunk, base: its chunk, 0 for none, and its first row there.
+        early: of windows that readers will come to, the chunk and the first row there.
+    """
+
+    def __init__(self, count: int, begin: int) -> None:
+        self.window, self.begin = np.full(count, -1), np.full(count, begin)
+        self.chunk, self.base = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.early: dict[int, tuple[int, int]] = {}
+
+    def enter(
+        self, reader: NDArray[np.int64], windows: Windows, chunk: NDArray[np.int64], base: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Let readers come to windows, of several the last one; return the chunks they leave, 0 for none."""
+        left = self.chunk[np.unique(reader)]
+        keys = _keys_of(windows)
+        self.window[reader], self.begin[reader] = keys, windows.begin
+        self.chunk[reader], self.base[reader] = chunk, base
+        passed = self.window[reader] != keys
+        return np.append(left, chunk[passed])
+
+
+def _keys_of(windows: Windows) -> NDArray[np.int64]:
+    return windows.cycle << _CYCLE_BITS | windows.number
+
+
+class Planner:
+    """Cuts the steps of a process into groups and has their chunks opened; one thread at a time uses it.
+
+    Args:
+        schedule: the epoch, at the step to begin with.
+        share: rank, world size, loader worker and workers, of which this process delivers its share.
+        sources: the datasets.
+        opening: see `PassChunks`.
+        limits: see `PassLimits`.
+        identities: batches need to know which records their rows are.
+        remote: blocks come from a bucket: windows are opened with others of their chunks.
+        records_first: the first batch waits for its own records and not for their chunks, where these are
+            more bytes.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        share: tuple[int, int, int, int],
+        sources: Sequence[PlannedSource],
+        opening: PassChunks,
+        limits: PassLimits,
+        *,
+        identities: bool,
+        remote: bool,
+        records_first: bool = False,
+    ) -> None:
+        self._schedule, self._lanes = schedule, schedule.lanes
+        self._rank, self._world_size, worker, workers = share
+        self._steps = schedule.steps(worker=worker, workers=workers)
+        self._sources = sources
+        self._gatherer, self._chunks, self._opener = opening
+        self._task_bytes = min(TUNING.task_bytes, limits.group_bytes)
+        self._identities, self._remote, self._first = identities, remote, records_first
+        self._any_mapped = any(source.mapped for source in sources)
+        self._all_mapped = all(source.mapped for source in sources)
+        # A pass that begins in the middle does not know which windows were delivered before.
+        begin = _FOREVER if schedule.step else -1
+        self._readers = [_Readers(count, begin) for count in self._lanes.readers]
+        rows = max(1, -(-schedule.global_batch // self._world_size))
+        self.step_bytes = max(1.0, rows * max(source.row_bytes for source in sources))
+        self.group_steps = max(
+            1, int(min(limits.group_rows / rows, limits.group_bytes / self.step_bytes, TUNING.most_steps))
+        )
+
+    def groups(self) -> Iterator[StepGroup]:
+        """Yield the steps of this process in groups, of which the first is a single step."""
+        start, count = 0, 1
+        while start < len(self._steps):
+            steps = [step for step in self._steps[start : start + count] if not self.is_in_tail(step)]
+            # Each step of the tail draws from windows of other lanes, so what is common to several is little.
+            steps = steps or [self._steps[start]]
+            yield self._schedule.group(steps, rank=self._rank, world_size=self._world_size)
+            start, count = start + len(steps), self.group_steps
+
+    def is_in_tail(self, step: int) -> bool:
+        """Whether a step is one of the last, which go through all lanes in order."""
+        return step >= self._schedule.tail_start
+
+    def plan(self, group: StepGroup, submit: Callable[..., Future[None]]) -> PlannedSteps:
+        """Say where each row of a group is, and submit what opens the chunks that are not open yet."""
+        in_tail = self.is_in_tail(group.steps[0])
+        if in_tail and len(group.parts):
+            self._leave_lanes(int(group.parts[0, 0]))
+        rows = self._lanes.rows(group.parts) if self._any_mapped or self._identities else None
+        codes, used = np.zeros(group.order.size, np.int64), _NONE
+        if not self._all_mapped:
+            alone = in_tail or group.steps[0] == self._steps[0]
+            codes, used = self._plan_chunks(group, submit, alone=alone)
+        for number, source in enumerate(self._sources):
+            if source.mapped:
+                assert rows is not None  # noqa: S101 - for the type checker
+                own = np.flatnonzero(rows.sources == number)
+                codes[own] = self._gatherer.mapped_codes(number, rows.positions[own])
+        identities = None
+        if self._identities and rows is not None:
+            identities = RowIdentities(*(column[group.order] for column in rows))
+        return PlannedSteps(group, codes, used, identities)
+
+    def _plan_chunks(
+        self, group: StepGroup, submit: Callable[..., Future[None]], *, alone: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the codes of the rows of a group that are in chunks, and these chunks, in use once more."""
+        windows, window, row = self._lanes.locate(group.parts)
+        first, self._first = self._first, False
+        if first and self._has_more(windows, row.size):
+            return self._open_records(group, submit)
+        chunk, base, left = self._enter(windows, submit, alone=alone)
+        used = np.unique(chunk[window])
+        used = used[used > 0]
+        self._chunks.use(used)
+        self._chunks.release(left)
+        return chunk_codes(chunk[window], base[window] + row), used
+
+    def _enter(
+        self, windows: Windows, submit: Callable[..., Future[None]], *, alone: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Let readers come to windows.
+
+        Returns:
+            The chunk of each window, 0 for those of mapped shards, and its first row there; and the chunks of
+            windows that readers have left.
+        """
+        chunk, base, keys = (
+            np.zeros(len(windows), np.int64),
+            np.zeros(len(windows), np.int64),
+            _keys_of(windows),
+        )
+        left = [_NONE]
+        for number, (source, readers) in enumerate(zip(self._sources, self._readers, strict=True)):
+            own = np.flatnonzero(windows.source == number)
+            if source.mapped or not own.size:
+                continue
+            reader = windows.reader[own]
+            chunk[own], base[own] = readers.chunk[reader], readers.base[reader]
+            new = own[readers.window[reader] != keys[own]]
+            early = [readers.early.pop(key, (0, 0)) for key in keys[new].tolist()]
+            chunk[new], base[new] = np.array(early, np.int64).reshape(-1, 2).T
+            closed = new[chunk[new] == 0]
+            for cycle in np.unique(windows.cycle[closed]).tolist():
+                same = closed[windows.cycle[closed] == cycle]
+                chunk[same], base[same] = self._open(number, windows.take(same), keys, submit, alone=alone)
+            left.append(readers.enter(windows.reader[new], windows.take(new), chunk[new], base[new]))
+        gone = np.concatenate(left)
+        return chunk, base, gone[gone > 0]
+
+    def _open(
+        self,
+        number: int,
+        wanted: Windows,
+        keys: NDArray[np.int64],
+        submit: Callable[..., Future[None]],
+        *,
+        alone: bool,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Have windows of one source and cycle opened; return the chunk of each, and its first row there."""
+        source, windows = self._sources[number], wanted
+        if self._remote and source.chunk_rows and not alone:
+            windows = self._with_neighbours(number, wanted, keys)
+        order = np.argsort(windows.position, kind="stable")
+        heads, owner = _cut_chunks(windows.take(order), source.chunk_rows)
+        pieces, counts = self._lanes.many_pieces(windows.take(order))
+        stops = np.cumsum(counts)
+        edges = np.searchsorted(
+            np.cumsum(pieces.stops - pieces.starts), stops[np.append(heads[1:], order.size) - 1]
+        )
+        edges = np.append(0, edges + 1).tolist()
+        opened = [
+            Chunk(number, join_pieces(type(pieces)(*(column[a:b] for column in pieces))))
+            for a, b in itertools.pairwise(edges)
+        ]
+        numbers = self._chunks.add(opened)
+        chunk, base = np.empty(order.size, np.int64), np.empty(order.size, np.int64)
+        starts = stops - counts
+        chunk[order], base[order] = numbers[owner], starts - starts[heads][owner]
+        self._chunks.use(chunk)
+        more = _keys_of(windows)[len(wanted) :].tolist()
+        places = zip(chunk[len(wanted) :].tolist(), base[len(wanted) :].tolist(), strict=True)
+        self._readers[number].early.update(zip(more, places, strict=True))
+        task = (stops[heads] - 1) * source.row_bytes // self._task_bytes
+        for own in np.split(np.arange(heads.size), np.flatnonzero(np.diff(task)) + 1):
+            self._begin(opened[own[0] : own[-1] + 1], numbers[own], submit)
+        return chunk[: len(wanted)], base[: len(wanted)]
+
+    def _with_neighbours(self, number: int, windows: Windows, keys: NDArray[np.int64]) -> Windows:
+        """Return windows, and behind them others of their chunks that are needed within a chunk's life."""
+        source, readers, joined = self._sources[number], self._readers[number], [windows]
+        low = windows.position // source.chunk_rows * source.chunk_rows
+        high = np.minimum(low + source.chunk_rows, source.rows)
+        taken = np.append(keys, np.fromiter(readers.early, np.int64, len(readers.early)))
+        for after in (True, False):
+            edge = windows.position + windows.rows if after else windows.position.copy()
+            runs = np.arange(len(windows))
+            while (runs := runs[edge[runs] < high[runs] if after else edge[runs] > low[runs]]).size:
+                cycle = int(windows.cycle[0])
+                more = self._lanes.windows_at(number, cycle, edge[runs] - (not after))
+                assert more is not None  # noqa: S101 - they have chunks, so they are runs of positions
+                key = _keys_of(more)
+                good = (
+                    source.lanes[more.lane] & (more.begin > readers.begin[more.reader]) & ~np.isin(key, taken)
+                )
+                good &= more.begin <= windows.begin[runs] + source.chunk_rows
+                runs, more = runs[good], more.take(np.flatnonzero(good))
+                taken = np.append(taken, key[good])
+                edge[runs] += more.rows if after else -more.rows
+                joined.append(more)
+        return type(windows).joined(joined)
+
+    def _begin(
+        self, chunks: Sequence[Chunk], numbers: NDArray[np.int64], submit: Callable[..., Future[None]]
+    ) -> None:
+        task = submit(self._opener.open, numbers.tolist())
+        for chunk in chunks:
+            chunk.task = task
+
+    def _leave_lanes(self, lane: int) -> None:
+        """Give up the chunks of lanes before one: the tail goes through all lanes in order."""
+        for readers in self._readers:
+            behind = slice(lane * (readers.chunk.size // len(self._lanes.lane_lengths)))
+            chunks = readers.chunk[behind]
+            self._chunks.release(chunks[chunks > 0])
+            readers.chunk[behind], readers.window[behind] = 0, -1
+
+    def _has_more(self, windows: Windows, rows: int) -> bool:
+        """Whether windows have more bytes than the blocks of so many rows."""
+        size = np.array([source.row_bytes for source in self._sources])[windows.source]
+        block = max(max(source.block_bytes, source.row_bytes) for source in self._sources)
+        return float((windows.rows * size).sum()) > rows * block
+
+    def _open_records(
+        self, group: StepGroup, submit: Callable[..., Future[None]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Have the rows of a group opened without the rest of their chunks; return their codes and chunks."""
+        rows = self._lanes.rows(group.parts)
+        codes, used = np.zeros_like(rows.positions), [_NONE]
+        for number, source in enumerate(self._sources):
+            own = np.flatnonzero(rows.sources == number) if not source.mapped else _NONE
+            own = own[np.argsort(rows.positions[own], kind="stable")]
+            for some in (
+                np.split(own, range(TUNING.first_rows, own.size, TUNING.first_rows)) if own.size else ()
+            ):
+                chunk = Chunk(number, self._lanes.record_pieces(number, rows.positions[some]))
+                numbers = self._chunks.add([chunk])
+                self._chunks.use(numbers)
+                used.append(numbers)
+                codes[some] = chunk_codes(numbers[0], np.arange(some.size))
+                self._begin([chunk], numbers, submit)
+        return codes, np.concatenate(used)
+
+
+def _cut_chunks(windows: Windows, chunk_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first windows of chunks, given windows by position, and the chunk of each window."""
+    start, rows = windows.position, windows.rows
+    apart = (start[1:] != start[:-1] + rows[:-1]) | (start[1:] < 0)
+    if chunk_rows:
+        apart |= start[1:] // chunk_rows != start[:-1] // chunk_rows
+    is_head = np.append(True, apart)
+    return np.flatnonzero(is_head), np.cumsum(is_head) - 1
+
+
+def plan_template(schedule: Schedule, sources: Sequence[PlannedSource], opening: PassChunks) -> PlannedSteps:
+    """Return a step of the first few records of an epoch, opened: the pattern of a batch that has none."""
+    lengths = schedule.lanes.lane_lengths
+    lane = int(np.flatnonzero(lengths)[0])
+    count = min(TUNING.template_rows, int(lengths[lane]))
+    group = StepGroup([0], np.array([0, count]), [count], np.array([[lane, 0, count]]), np.arange(count))
+    limits = PassLimits(threads=0, io_threads=0, group_bytes=1, group_rows=1, ahead_bytes=1)
+    planner = Planner(schedule, (0, 1, 0, 1), sources, opening, limits, identities=True, remote=False)
+    return planner.plan(group, run_here)
