@@ -36,8 +36,7 @@ LIMITS = {"S3": 5500, "GCS": 5000}
 
 def table(shards: int) -> Any:
     """Return shards as a job of many tasks writes them, a thousand each."""
-    from shardio.metadata import naming
-    from shardio.metadata._table import ShardTable, part_of
+    from shardio.metadata import ShardTable, naming
 
     rng = np.random.default_rng(0)
     attempts = [f"{number:016x}" for number in rng.integers(1 << 63, size=-(-shards // 1000)).tolist()]
@@ -49,14 +48,15 @@ def table(shards: int) -> Any:
     columns = {
         "split": ["train"] * shards, "key": keys, "index_key": [""] * shards, "etag": [""] * shards,
         "deletion_key": [""] * shards, "table_key": [""] * shards, "root": none, "framing": none + 1,
-        "compression": none + 1, "stored_bytes": size, "decoded_bytes": size, "rows": rows, "live_rows": rows,
-        "blocks": none + 10, "crc32c": rng.integers(1 << 32, size=shards), "schema": none,
-        "index_head_bytes": none + 700, "deletion_bytes": none, "table_bytes": none,
+        "compression": none + 1, "stored_bytes": size, "decoded_bytes": size, "rows": rows,
+        "deleted_rows": none, "blocks": none + 10, "crc32c": rng.integers(1 << 32, size=shards),
+        "schema": none,
+        "index_head_bytes": none + 700, "table_bytes": none,
         "uuid": rng.integers(0, 256, (shards, 16), np.uint8),
         "index_head_sha256": rng.integers(0, 256, (shards, 32), np.uint8),
         "deletion_sha256": np.zeros((shards, 32), np.uint8), "table_sha256": np.zeros((shards, 32), np.uint8),
     }  # fmt: skip
-    return ShardTable([part_of(columns)])
+    return ShardTable.from_columns(columns)
 
 
 def commit(url: str, shards: Any, session: str) -> None:

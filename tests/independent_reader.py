@@ -26,14 +26,19 @@ U32, TFRECORD, RAW, LINES, TAR_SAMPLE = "<I", 1, 2, 3, 4
 NONE, ZSTD, GZIP, ZLIB = 1, 2, 3, 4
 CRC32C, CRC32, UNCHECKED = 1, 2, 3
 MANIFEST_FEATURES = {"deletions", "foreign_roots", "session_lists", "stored_names"}
-COLUMNS = {
-    "block_stop": "Q",
-    "block_row_stop": "Q",
-    "block_decoded_bytes": "I",
-    "block_crc32c": "I",
-    "block_frames_crc32c": "I",
-    "frame_stop": "I",
-}
+# Of each kind of file the columns, in order: dtype, and of what there is an item each.
+INDEX = """uuid b16 shard; framing n8 shard; record_crc n8 shard; compression n8 shard; stream n8 shard;
+stored_bytes n63 shard; decoded_bytes n63 shard; crc32c n32 shard; writer text shard; gap_block n63 gap;
+gap_reason text gap; block_stop u64 block; block_row_stop u64 block; block_decoded_bytes u32 block;
+block_crc32c u32 block; block_frames_crc32c u32 block; frame_stop u32 row"""
+LIST = """split_name text split; key_prefix text prefix; split n32 shard; prefix n32 shard;
+key_rest text shard; root n32 shard; uuid b16 shard; framing n8 shard; compression n8 shard;
+stored_bytes n63 shard; decoded_bytes n63 shard; rows n32 shard; blocks n63 shard; crc32c n32 shard;
+index_key text shard; index_head_bytes n63 shard; index_head_sha256 b32 shard; schema n32 shard;
+etag text shard; deleted_rows n32 shard; deletion_key text shard; deletion_sha256 b32 shard;
+table_key text shard; table_bytes n63 shard; table_sha256 b32 shard"""
+KINDS = {1: INDEX, 2: LIST}
+INTEGERS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
 
 
 class Refused(Exception):  # noqa: N818
@@ -82,20 +87,69 @@ def text(message: dict[int, list], number: int) -> str:
     return one(message, number, b"").decode()
 
 
-def numbers(message: dict[int, list], number: int, *, fixed: bool = False) -> list[int]:
+def numbers(message: dict[int, list], number: int) -> list[int]:
     """Return a repeated number, packed or not."""
     out = []
     for item in message.get(number, []):
         if isinstance(item, int):
             out.append(item)
-        elif fixed:
-            out += [value for (value,) in struct.iter_unpack(U32, item)]
-        else:
-            at = 0
-            while at < len(item):
-                value, at = varint(item, at)
-                out.append(value)
+            continue
+        at = 0
+        while at < len(item):
+            value, at = varint(item, at)
+            out.append(value)
     return out
+
+
+def columns_of(data: bytes, kind: int) -> tuple[dict[str, tuple], dict[str, int]]:
+    """Return the columns of a file, and where each begins."""
+    check(data[:8] == b"SHRDCOL1" and data[-8:] == b"SHRDEND1", "both ends of a file of columns")
+    found_kind, version, count, crc = struct.unpack("<IIII", data[8:24])
+    check(found_kind == kind and count <= 256, "the kind of file, and at most 256 columns")
+    at = 24 + 56 * count
+    check(crc32c(data[24:at], crc32c(data[:20])) == crc, "the CRC of the directory")
+    check(version == 1, "format version 1")
+    known = {name: (dtype, per) for name, dtype, per in (each.split() for each in KINDS[kind].split(";"))}
+    columns: dict[str, tuple] = {}
+    begins: dict[str, int] = {}
+    items = {"shard": 1} if kind == 1 else {}
+    for raw, code, crc, many, size in struct.iter_unpack("<32s4sIQQ", data[24:at]):
+        name, dtype = raw.rstrip(b"\0").decode(), code.rstrip(b"\0").decode()
+        begin = at + -at % 8
+        check(not any(data[at:begin]) and begin + size <= len(data) - 8, "padding is zeros, and columns fit")
+        at = begin + size
+        if name.startswith("x_"):
+            continue
+        check(name in known and name not in columns, "columns that are known, each once")
+        wanted, per = known[name]
+        check(wanted == dtype or (wanted[0] == "n" and dtype in INTEGERS), "dtype of a column")
+        check(items.setdefault(per, many) == many, "columns of the same things have as many items")
+        stored = data[begin:at]
+        check(crc32c(stored) == crc, f"the CRC of {name}")
+        begins[name] = begin
+        if dtype == "text":
+            check(size >= 4 * (many + 1), "offsets of texts")
+            stops = struct.unpack(f"<{many + 1}I", stored[: 4 * many + 4])
+            texts = stored[4 * many + 4 :]
+            check(
+                stops[0] == 0 and stops[-1] == len(texts) and list(stops) == sorted(stops), "offsets ascend"
+            )
+            columns[name] = tuple(texts[a:b].decode() for a, b in itertools.pairwise(stops))
+        elif dtype in INTEGERS:
+            check(size == many * struct.calcsize("<" + INTEGERS[dtype]), "bytes of a column")
+            columns[name] = struct.unpack(f"<{many}{INTEGERS[dtype]}", stored)
+            most = {"n8": 8, "n32": 32, "n63": 63}.get(wanted, 64)
+            check(all(number >> most == 0 for number in columns[name]), "numbers within their bound")
+        else:
+            width = int(dtype[1:])
+            check(size == many * width, "bytes of a column")
+            columns[name] = tuple(stored[k : k + width] for k in range(0, size, width))
+    check(not any(data[at:-8]) and len(data) == at + -at % 8 + 8, "the end of a file of columns")
+    check([name for name in known if name in columns] == list(columns), "columns in their order")
+    for name, (dtype, per) in known.items():
+        absent = {"text": "", "b16": bytes(16), "b32": bytes(32)}.get(dtype, 0)
+        columns.setdefault(name, (absent,) * items.get(per, 0))
+    return columns, begins
 
 
 def unsealed(data: bytes) -> tuple[dict[int, list], bytes]:
@@ -149,39 +203,22 @@ def shards_of(root: Path, manifest: dict[int, list]) -> list[dict]:
     for item in manifest.get(15, []):
         ref = fields(item)
         data = (root / text(ref, 1)).read_bytes()
-        message, digest = unsealed(data)
-        check(
-            (len(data), digest) == (one(ref, 2), one(ref, 3)), "every list is the one that the manifest names"
-        )
-        check(one(message, 1) == 1, "format version 1")
-        count = len(message.get(4, []))
-        check(count == one(ref, 4), "a list has as many shards as the manifest says")
-        named = {
-            3: "split",
-            5: "root",
-            7: "framing",
-            8: "compression",
-            9: "stored",
-            10: "decoded",
-            11: "rows",
-        }
-        named |= {12: "blocks", 13: "crc", 15: "head_bytes", 17: "schema", 19: "live", 21: "deletion_bytes"}
-        columns: dict[str, list] = {name: numbers(message, n, fixed=n == 13) for n, name in named.items()}
-        for number, name in ((4, "key"), (14, "index_key"), (18, "etag"), (20, "deletion_key")):
-            columns[name] = [value.decode() for value in message.get(number, [])]
-        for number, name, size in ((6, "uuid", 16), (16, "head_sha256", 32), (22, "deletion_sha256", 32)):
-            joined = one(message, number, b"")
-            columns[name] = [joined[at : at + size] for at in range(0, len(joined), size)]
-        absent = {"root": 0, "index_key": "", "etag": "", "deletion_key": "", "deletion_bytes": 0}
-        absent |= {"deletion_sha256": b""}
-        for name, column in columns.items():
-            if not column and name in absent:
-                columns[name] = [absent[name]] * count
-        columns["live"] = columns["live"] or columns["rows"]
-        check(all(len(column) == count for column in columns.values()), "every column has one item a shard")
-        names = [value.decode() for value in message.get(2, [])]
-        columns["split"] = [names[number] for number in columns["split"]]
-        shards += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        facts = (len(data), hashlib.sha256(data).digest())
+        check(facts == (one(ref, 2), one(ref, 3)), "every list is the one that the manifest names")
+        columns, _ = columns_of(data, 2)
+        names, prefixes = columns.pop("split_name"), columns.pop("key_prefix") or ("",)
+        check(len(set(names)) == len(names), "a split is named once")
+        found = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        check(len(found) == one(ref, 4), "a list has as many shards as the manifest says")
+        for shard in found:
+            check(shard["split"] < len(names) and shard["prefix"] < len(prefixes), "numbers of names")
+            prefix, rest = prefixes[shard.pop("prefix")], shard.pop("key_rest")
+            check(prefix[-1:] in ("", "-", "/") and not set(rest) & {"-", "/"}, "where keys are cut")
+            shard["key"], shard["split"] = prefix + rest, names[shard["split"]]
+            check((shard["deleted_rows"] > 0) == bool(shard["deletion_key"]), "deleted rows have a sidecar")
+            shard["live"] = shard["rows"] - shard["deleted_rows"]
+            check(shard["live"] >= 0, "no more deleted rows than rows")
+        shards += found
     check(len({(s["root"], s["key"]) for s in shards}) == len(shards), "no shard is in a version twice")
     totals = {}
     for item in manifest.get(16, []):
@@ -191,72 +228,45 @@ def shards_of(root: Path, manifest: dict[int, list]) -> list[dict]:
     counted: dict[str, list[int]] = {}
     for shard in shards:
         so_far = counted.setdefault(shard["split"], [0, 0, 0, 0])
-        for place, more in enumerate((shard["live"], 1, shard["stored"], shard["decoded"])):
+        for place, more in enumerate((shard["live"], 1, shard["stored_bytes"], shard["decoded_bytes"])):
             so_far[place] += more
     for name, total in totals.items():
         check(tuple(counted.get(name, [0, 0, 0, 0])) == total, f"the totals of {name} are those of the lists")
     return shards
 
 
-def index_of(data: bytes, shard: dict) -> tuple[dict[int, list], dict[str, tuple[int, ...]], bool]:
-    """Return header, columns and whether the shard is a stream, of an index that breaks no rule."""
-    check(data[:8] == b"SHRDIDX1" and data[-8:] == b"SHRDEND1", "both ends of an index")
-    size, crc = struct.unpack("<II", data[8:16])
-    check(crc32c(data[16 : 16 + size]) == crc, "the CRC of the header")
-    header, at = fields(data[16 : 16 + size]), 16 + size
-    features = [item.decode() for item in header.get(2, [])]
-    known = {"gaps", "record_crc32", "record_unchecked", "stream"}
-    check(one(header, 1) == 1 and features == sorted(set(features)) and set(features) <= known, "features")
-    columns: dict[str, tuple[int, ...]] = {}
-    check([text(fields(item), 1) for item in header[12]] == list(COLUMNS), "the columns are these")
-    for item in header[12]:
-        column = fields(item)
-        name, dtype = text(column, 1), {"u32": "I", "u64": "Q"}[text(column, 2)]
-        length, offset = one(column, 3), one(column, 4)
-        check(dtype == COLUMNS[name] and offset == at + -at % 64, "dtype and offset of a column")
-        check(length == one(header, 9 if name == "frame_stop" else 10), "length of a column")
-        check(not any(data[at:offset]), "padding is zeros")
-        at = offset + length * struct.calcsize(f"<{dtype}")
-        check(crc32c(data[offset:at]) == one(column, 5), f"the CRC of {name}")
-        columns[name] = struct.unpack(f"<{length}{dtype}", data[offset:at])
-        if name == "frame_stop":
-            check(offset == shard["head_bytes"], "the head ends where frame_stop begins")
-            check(
-                hashlib.sha256(data[:offset]).digest() == shard["head_sha256"], "the head that the list names"
-            )
-    check(data[at:-8] == bytes(-at % 64) and len(data) == at + -at % 64 + 8, "the end of an index")
-    stream, gaps = "stream" in features, [one(fields(item), 1) for item in header.get(13, [])]
-    blocks = min(one(header, 10), 1) if stream else one(header, 10)
-    facts = (one(header, 6), one(header, 3), one(header, 5), one(header, 7), one(header, 8), one(header, 9))
-    names = ("uuid", "framing", "compression", "stored", "decoded", "rows")
-    check(facts == tuple(shard[name] for name in names), "counts and kinds are those of the list")
-    check(
-        (blocks, one(header, 11)) == (shard["blocks"], shard["crc"]), "blocks and CRC are those of the list"
+def index_of(data: bytes, shard: dict) -> dict[str, tuple]:
+    """Return the columns of an index that breaks no rule."""
+    columns, begins = columns_of(data, 1)
+    head = data[: begins["frame_stop"]]
+    check(list(begins)[-1] == "frame_stop", "frame_stop is the last column")
+    facts = (len(head), hashlib.sha256(head).digest())
+    check(facts == (shard["index_head_bytes"], shard["index_head_sha256"]), "the head that the list names")
+    (stream,), (kind,), (framing,), (compression,) = (
+        columns[name] for name in ("stream", "record_crc", "framing", "compression")
     )
-    needed = {
-        "gaps": bool(gaps),
-        "record_crc32": one(header, 4) == CRC32,
-        "record_unchecked": one(header, 4) == 3,
-    }
-    check(all((name in features) == need for name, need in needed.items()), "features are where needed")
-    check((one(header, 3) == TFRECORD) == (one(header, 4) != 0), "a CRC kind for TFRECORD and only there")
-    check(one(header, 5) != ZLIB or stream, "ZLIB only as a stream")
-    check(not stream or one(header, 5) != NONE, "a stream is compressed")
+    for name in ("uuid", "framing", "compression", "stored_bytes", "decoded_bytes", "crc32c"):
+        check(columns[name][0] == shard[name], f"{name} is that of the list")
+    blocks = len(columns["block_stop"])
+    check(len(columns["frame_stop"]) == shard["rows"], "rows are those of the list")
+    check((min(blocks, 1) if stream else blocks) == shard["blocks"], "blocks are those of the list")
+    check(1 <= framing <= 4 and 1 <= compression <= 4 and kind <= 3 and stream <= 1, "kinds are known")
+    check((framing == TFRECORD) == (kind != 0), "a CRC kind for TFRECORD and only there")
+    check(compression != ZLIB or stream, "ZLIB only as a stream")
+    check(not stream or compression != NONE, "a stream is compressed")
     stops, rows = (0, *columns["block_stop"]), (0, *columns["block_row_stop"])
-    check(stops[-1] == one(header, 8 if stream else 7), "the last block_stop")
-    check(rows[-1] == one(header, 9), "the last block_row_stop")
-    check(sum(columns["block_decoded_bytes"]) == one(header, 8), "the blocks add up")
-    least = 0 if one(header, 3) == RAW else 1
+    check(stops[-1] == shard["decoded_bytes" if stream else "stored_bytes"], "the last block_stop")
+    check(rows[-1] == shard["rows"], "the last block_row_stop")
+    check(sum(columns["block_decoded_bytes"]) == shard["decoded_bytes"], "the blocks add up")
+    least = 0 if framing == RAW else 1
     check(all(b - a >= least for a, b in itertools.pairwise(stops)), "block_stop increases")
     check(all(b >= a for a, b in itertools.pairwise(rows)), "rows do not decrease")
-    check(
-        [k for k in range(len(rows) - 1) if rows[k] == rows[k + 1]] == gaps,
-        "blocks without rows are the gaps",
-    )
-    if stream or one(header, 5) == NONE:
+    empty = [k for k in range(len(rows) - 1) if rows[k] == rows[k + 1]]
+    check(empty == list(columns["gap_block"]), "blocks without rows are the gaps")
+    if stream or compression == NONE:
         sizes = tuple(b - a for a, b in itertools.pairwise(stops))
         check(sizes == columns["block_decoded_bytes"], "stored and decoded sizes agree")
-    return header, columns, stream
+    return columns
 
 
 def unpacked(data: bytes, compression: int, most: int) -> bytes:
@@ -314,12 +324,12 @@ def payload(frame: bytes, framing: int, kind: int) -> object:
 def records_of(root: Path, shard: dict, roots: dict[int, Path]) -> list:
     data = (roots[shard["root"]] / shard["key"]).read_bytes()
     index = (root / (shard["index_key"] or f"{shard['key']}.shardidx")).read_bytes()
-    header, columns, stream = index_of(index, shard)
-    check((len(data), crc32c(data)) == (shard["stored"], shard["crc"]), "size and CRC of the object")
-    framing, compression = one(header, 3), one(header, 5)
+    columns = index_of(index, shard)
+    check((len(data), crc32c(data)) == (shard["stored_bytes"], shard["crc32c"]), "size and CRC of the object")
+    framing, compression, (stream,) = shard["framing"], shard["compression"], columns["stream"]
     if stream:
-        data, compression = unpacked(data, compression, shard["decoded"]), NONE
-    check(len(data) == (shard["decoded"] if stream else shard["stored"]), "a stream decodes to its size")
+        data, compression = unpacked(data, compression, shard["decoded_bytes"]), NONE
+    check(len(data) == shard["decoded_bytes" if stream else "stored_bytes"], "a stream decodes to its size")
     found, stops, rows = [], (0, *columns["block_stop"]), (0, *columns["block_row_stop"])
     for block, size in enumerate(columns["block_decoded_bytes"]):
         stored = data[stops[block] : stops[block + 1]]
@@ -335,14 +345,15 @@ def records_of(root: Path, shard: dict, roots: dict[int, Path]) -> list:
         check(len(decoded) == size == part[-1], "a block decodes to its size, and its last frame ends there")
         for start, stop in itertools.pairwise((0, *part)):
             check(stop - start >= {TFRECORD: 16, RAW: 0}.get(framing, 1), "a frame is not too small")
-            found.append(payload(decoded[start:stop], framing, one(header, 4)))
+            found.append(payload(decoded[start:stop], framing, columns["record_crc"][0]))
     check(len(found) == shard["rows"], "as many rows as the list says")
     if not shard["deletion_key"]:
         check(shard["live"] == shard["rows"], "without deletions all rows are live")
         return found
     sidecar = (root / shard["deletion_key"]).read_bytes()
     facts = (len(sidecar), hashlib.sha256(sidecar).digest())
-    check(facts == (shard["deletion_bytes"], shard["deletion_sha256"]), "the deletions that the list names")
+    wanted = (4 * shard["deleted_rows"], shard["deletion_sha256"])
+    check(facts == wanted, "the deletions that the list names")
     gone = [row for (row,) in struct.iter_unpack(U32, sidecar)]
     check(
         gone == sorted(set(gone)) and max(gone) < shard["rows"],

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from shardio.catalog._catalog import Catalog
-from shardio.metadata import ListRef, MergedSession, ShardTable, naming, seal_lists, seal_sessions
+from shardio.metadata import ListRef, MergedSession, ShardTable, naming, pack_lists, seal_sessions
 from shardio.storage import Store
 
 LIST_SHARDS = 50_000  # in one list at most
@@ -86,7 +86,7 @@ class StoredLists:
         if tail:
             table = ShardTable.concatenate([*catalog.store.concurrently(catalog.shards_of, tail), table])
         stored: list[ListRef] = []
-        for data, sha256, shards in seal_lists(table, most_shards=LIST_SHARDS, most_bytes=_LIST_BYTES):
+        for data, sha256, shards in pack_lists(table, most_shards=LIST_SHARDS, most_bytes=_LIST_BYTES):
             stored.append(self.put(data, sha256, shards))
         return (*kept, *stored)
 
@@ -116,7 +116,7 @@ class StoredLists:
             if new is old:
                 kept.append(ref)
                 continue
-            for data, sha256, shards in seal_lists(new, most_shards=LIST_SHARDS, most_bytes=_LIST_BYTES):
+            for data, sha256, shards in pack_lists(new, most_shards=LIST_SHARDS, most_bytes=_LIST_BYTES):
                 kept.append(self.put(data, sha256, shards))
         return tuple(kept), ShardTable.concatenate(tables)
 

@@ -125,7 +125,6 @@ def shard_facts(url: str, options: Mapping[str, Any] | None, engine: str | None)
         "records": head.rows,
         "blocks": head.blocks,
         "decoded_bytes": head.decoded_bytes,
-        "critical_features": sorted(head.features),
         "crc32c": f"{head.crc32c:#010x}",
         "uuid": head.uuid.hex(),
         "writer": head.writer,

@@ -270,18 +270,15 @@ def _with_deletions(
         numbers = [number for number in changed if begin <= number < first]
         if not numbers:
             return table
-        live_rows, deletion_bytes = table.live_rows.copy(), table.deletion_bytes.copy()
+        deleted_rows = table.deleted_rows.copy()
         sha256, keys = table.deletion_sha256.copy(), list(table.deletion_key)
         for number in numbers:
             data = changed[number].astype("<u4").tobytes()
             digest = hashlib.sha256(data).digest()
             i = number - begin
             keys[i] = lists.put_rows(data, digest)
-            live_rows[i] = table.rows[i] - len(changed[number])
-            deletion_bytes[i] = len(data)
+            deleted_rows[i] = len(changed[number])
             sha256[i] = np.frombuffer(digest, np.uint8)
-        return table.with_columns(
-            live_rows=live_rows, deletion_key=keys, deletion_bytes=deletion_bytes, deletion_sha256=sha256
-        )
+        return table.with_columns(deleted_rows=deleted_rows, deletion_key=keys, deletion_sha256=sha256)
 
     return lists.edit(catalog, base.manifest.lists, change)

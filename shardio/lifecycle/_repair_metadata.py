@@ -28,10 +28,10 @@ from shardio.metadata import (
     ShardEntry,
     ShardTable,
     naming,
+    pack_list,
     parse_list,
     parse_manifest,
     parse_sessions,
-    seal_list,
     seal_sessions,
 )
 from shardio.reader import read_head
@@ -314,7 +314,7 @@ class _Work:
             if begin + ref.shards > len(whole):
                 continue
             table = whole.take(range(begin, begin + ref.shards))
-            data, sha256 = seal_list(table)
+            data, sha256 = pack_list(table)
             if sha256 == ref.sha256:
                 return data
         return None

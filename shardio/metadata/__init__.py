@@ -27,7 +27,7 @@ from shardio.metadata._index import (
     read_head_size as read_head_size,
 )
 from shardio.metadata._index_writer import FinishedIndex as FinishedIndex, IndexBuilder as IndexBuilder
-from shardio.metadata._list import parse_list as parse_list, seal_list as seal_list, seal_lists as seal_lists
+from shardio.metadata._list import pack_list as pack_list, pack_lists as pack_lists, parse_list as parse_list
 from shardio.metadata._manifest import (
     Expiry as Expiry,
     KeyIndex as KeyIndex,

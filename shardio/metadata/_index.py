@@ -1,17 +1,13 @@
-"""The sidecar index of one shard: a protobuf header for what is small, raw columns for what is large.
-
-    "SHRDIDX1" | u32 header length | u32 CRC-32C of header | header | zeros to a multiple of 64
-    column | zeros to a multiple of 64 | column | ... | "SHRDEND1"
+"""The sidecar index of one shard: a file of columns, see `_container`.
 
 The columns are used in place, as views of the bytes given, so that processes which map the file share its
-pages.  `parse_head` reads the *head* (header and block columns) and checks it whole; `frame_stop` is checked
-by block, when the block is used.
+pages.  `parse_head` reads the *head* (all before `frame_stop`, the last column) and checks it whole;
+`frame_stop` is checked by block, when the block is used.
 """
 
 from __future__ import annotations
 
 import hashlib
-import struct
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,19 +19,29 @@ from numpy.typing import NDArray
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Buffer, Compression, Framing, Limits, RecordCrc
-from shardio.metadata._wire import check_version, parse
-from shardio.v1.index_pb2 import ShardIndex
+from shardio.metadata._container import END, ColumnEntry, ColumnReader, ContainerKind, aligned, head_of
 
-MAGIC = b"SHRDIDX1"
-END = b"SHRDEND1"
-ALIGN = 64
-PREFIX = struct.Struct("<8sII")
-BLOCK_COLUMNS = ("block_stop", "block_row_stop", "block_decoded_bytes", "block_crc32c", "block_frames_crc32c")
-COLUMNS = (*BLOCK_COLUMNS, "frame_stop")
-DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"u32": np.dtype("<u4"), "u64": np.dtype("<u8")}
-COLUMN_DTYPES = dict.fromkeys(COLUMNS, "u32") | {"block_stop": "u64", "block_row_stop": "u64"}
-# Critical features of an index that this version reads.
-INDEX_FEATURES = frozenset({"gaps", "record_crc32", "record_unchecked", "stream"})
+# Columns of an index: dtype, and of what there is an item each.
+COLUMNS = {
+    "uuid": ("b16", "shard"),
+    "framing": ("n8", "shard"),
+    "record_crc": ("n8", "shard"),
+    "compression": ("n8", "shard"),
+    "stream": ("n8", "shard"),
+    "stored_bytes": ("n63", "shard"),
+    "decoded_bytes": ("n63", "shard"),
+    "crc32c": ("n32", "shard"),
+    "writer": ("text", "shard"),
+    "gap_block": ("n63", "gap"),
+    "gap_reason": ("text", "gap"),
+    "block_stop": ("u64", "block"),
+    "block_row_stop": ("u64", "block"),
+    "block_decoded_bytes": ("u32", "block"),
+    "block_crc32c": ("u32", "block"),
+    "block_frames_crc32c": ("u32", "block"),
+    "frame_stop": ("u32", "row"),
+}
+INDEX = ContainerKind(1, "shard index", COLUMNS, single="shard")
 # What to do about an index that is damaged, gone or another's.
 INDEX_ADVICE = (
     "`shardio repair` makes the index again; that of an adopted shard, `shardio adopt URL --update`"
@@ -55,7 +61,7 @@ class IndexHead:
         block_decoded_bytes, block_crc32c, block_frames_crc32c: uint32[blocks].
         frame_stop_offset: where the `frame_stop` column begins in the index file.
         head_bytes, head_sha256: length of the head in bytes, and its SHA-256 (32 bytes).
-        features: critical features.
+        stream: the object is one compressed stream: blocks are cut from its decoded bytes.
         gaps: reason by block, for blocks without rows.
         writer: program that made it.
     """
@@ -77,7 +83,7 @@ class IndexHead:
     head_bytes: int
     head_sha256: bytes
     frames_crc32c: int
-    features: frozenset[str] = frozenset()
+    stream: bool = False
     gaps: dict[int, str] = field(default_factory=dict)
     writer: str = ""
 
@@ -87,11 +93,6 @@ class IndexHead:
         return len(self.block_stop)
 
     @property
-    def stream(self) -> bool:
-        """Whether the object is one compressed stream: blocks are then cut from its decoded bytes."""
-        return "stream" in self.features
-
-    @property
     def listed_blocks(self) -> int:
         """Number of blocks as a list of shards counts them: a stream is one unit, however it is cut."""
         return min(self.blocks, 1) if self.stream else self.blocks
@@ -99,7 +100,7 @@ class IndexHead:
     @property
     def index_bytes(self) -> int:
         """Size of the whole index file."""
-        return _aligned(self.frame_stop_offset + 4 * self.rows) + len(END)
+        return aligned(self.frame_stop_offset + 4 * self.rows) + len(END)
 
     @property
     def has_frame_checksums(self) -> bool:
@@ -156,23 +157,36 @@ class IndexHead:
         return self.frame_stop_offset + 4 * first, self.frame_stop_offset + 4 * stop
 
 
-def _aligned(offset: int) -> int:
-    return -(-offset // ALIGN) * ALIGN
-
-
 def _broken(what: str, url: str | None, expected: object, found: object, **place: Any) -> FormatError:
     """Return the error of an index that is not as it was written."""
     return FormatError(what, url=url, expected=expected, found=found, advice=INDEX_ADVICE, **place)
 
 
 def read_head_bytes(prefix: Buffer, *, url: str | None = None) -> int:
-    """Return how many bytes of an index hold its header (not its columns), from its first 16 bytes."""
-    if len(prefix) < PREFIX.size:
-        raise _broken("an index is cut short", url, f"{PREFIX.size} bytes", len(prefix))
-    magic, length, _ = PREFIX.unpack_from(prefix)
-    if magic != MAGIC:
-        raise _broken("not a shardio index: wrong first bytes", url, MAGIC, magic)
-    return PREFIX.size + int(length)
+    """Return how many bytes of an index hold its directory (not its columns), from its first 24 bytes."""
+    return head_of(prefix, INDEX, url=url, advice=INDEX_ADVICE)
+
+
+def read_head_size(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> int:
+    """Return how many bytes the head of an index has, from its directory; see `read_head_bytes`.
+
+    Raises:
+        FormatError, UnsupportedVersionError: the directory is damaged or newer.
+    """
+    return _frames(ColumnReader(data, INDEX, url, INDEX_ADVICE, limits)).start
+
+
+def _frames(reader: ColumnReader, entries: dict[str, ColumnEntry] | None = None) -> ColumnEntry:
+    entries = reader.directory() if entries is None else entries
+    frames = entries.get("frame_stop")
+    if frames is None:
+        raise reader.broken("has no column frame_stop", list(COLUMNS), list(entries))
+    if aligned(frames.stop) + len(END) > reader.limits.index:
+        most = f"at most {reader.limits.index} bytes"
+        raise reader.broken("is over the limit", most, f"more than {frames.stop} bytes")
+    if aligned(frames.stop) != reader.stop:
+        raise reader.broken("has a column behind frame_stop", "frame_stop", "another one")
+    return frames
 
 
 def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> IndexHead:
@@ -187,116 +201,40 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
         FormatError: the head is damaged or breaks a rule of the specification.
         UnsupportedVersionError: a newer shardio wrote it.
     """
-    header, stop = _read_header(data, url, limits)
-    columns, offset = _read_columns(data, header, stop, url)
+    reader = ColumnReader(data, INDEX, url, INDEX_ADVICE, limits)
+    columns, entries = reader.read(but="frame_stop")
+    frames = _frames(reader, entries)
+    one = {name: columns[name][0] for name, (_, per) in COLUMNS.items() if per == "shard"}
+    kinds: dict[str, Any] = {}
+    for name, kind in (("framing", Framing), ("compression", Compression), ("record_crc", RecordCrc)):
+        if int(one[name]) not in set(kind):
+            raise FormatError(
+                f"an index names no known {name}", url=url, expected=list(kind), found=int(one[name])
+            )
+        kinds[name] = kind(int(one[name]))
     index = IndexHead(
-        uuid=header.shard_uuid,
-        framing=Framing(header.framing),
-        record_crc=RecordCrc(header.record_crc),
-        compression=Compression(header.compression),
-        stored_bytes=header.stored_bytes,
-        decoded_bytes=header.decoded_bytes,
-        rows=header.rows,
-        crc32c=header.crc32c,
+        uuid=one["uuid"].tobytes(),
+        **kinds,
+        stored_bytes=int(one["stored_bytes"]),
+        decoded_bytes=int(one["decoded_bytes"]),
+        rows=frames.items,
+        crc32c=int(one["crc32c"]),
         block_stop=columns["block_stop"].view(np.uint64),
         block_row_stop=columns["block_row_stop"].view(np.uint64),
         block_decoded_bytes=columns["block_decoded_bytes"].view(np.uint32),
         block_crc32c=columns["block_crc32c"].view(np.uint32),
         block_frames_crc32c=columns["block_frames_crc32c"].view(np.uint32),
-        frame_stop_offset=offset,
-        head_bytes=offset,
-        head_sha256=hashlib.sha256(memoryview(data)[:offset]).digest(),
-        frames_crc32c=header.columns[len(columns)].crc32c,
-        features=frozenset(header.critical_features),
-        gaps={gap.block: gap.reason for gap in header.gaps},
-        writer=header.writer,
+        frame_stop_offset=frames.start,
+        head_bytes=frames.start,
+        head_sha256=hashlib.sha256(memoryview(data)[: frames.start]).digest(),
+        frames_crc32c=frames.crc32c,
+        stream=bool(one["stream"]),
+        gaps=dict(zip(columns["gap_block"].tolist(), columns["gap_reason"], strict=True)),
+        writer=one["writer"],
     )
-    for rule, expected, found in _violations(index, header, limits):
+    for rule, expected, found in _violations(index, columns, limits):
         raise _broken(f"an index breaks a rule of the format: {rule}", url, expected, found)
     return index
-
-
-def read_head_size(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> int:
-    """Return how many bytes the head of an index has, from its header; see `read_head_bytes`.
-
-    Raises:
-        FormatError, UnsupportedVersionError: the header is damaged or newer.
-    """
-    header, _ = _read_header(data, url, limits)
-    return next((int(column.offset) for column in header.columns if column.name == "frame_stop"), len(data))
-
-
-def _read_header(data: Buffer, url: str | None, limits: Limits) -> tuple[ShardIndex, int]:
-    """Return the header, checked against its CRC, and where it stops."""
-    stop = read_head_bytes(data, url=url)
-    if stop - PREFIX.size > limits.manifest:
-        raise _broken(
-            "the header of an index is over the limit",
-            url,
-            f"at most {limits.manifest} bytes",
-            f"{stop - PREFIX.size} bytes",
-        )
-    if stop > len(data):
-        raise _broken("an index is cut short in its header", url, f"{stop} bytes", len(data))
-    header_bytes = bytes(data[PREFIX.size : stop])
-    expected = PREFIX.unpack_from(data)[2]
-    found = kernels.crc32c(header_bytes)
-    if expected != found:
-        raise _broken(
-            "the header of an index does not match its checksum", url, f"{expected:#010x}", f"{found:#010x}"
-        )
-    header = parse(ShardIndex, header_bytes, what="header of an index", url=url, limits=limits)
-    # Before anything else, for a newer version may know other kinds.
-    check_version(
-        header.format_version, header.critical_features, INDEX_FEATURES, what="shard index", url=url
-    )
-    for name, kind in (("framing", Framing), ("compression", Compression), ("record_crc", RecordCrc)):
-        value = getattr(header, name)
-        if value not in set(kind):
-            raise FormatError(f"an index names no known {name}", url=url, expected=list(kind), found=value)
-    return header, stop
-
-
-def _read_columns(
-    data: Buffer, header: ShardIndex, start: int, url: str | None
-) -> tuple[dict[str, NDArray[np.unsignedinteger]], int]:
-    """Return the block columns, checked against their CRCs, and where `frame_stop` begins."""
-
-    def broken(name: str, what: str, expected: object, found: object) -> FormatError:
-        return _broken(f"column {name} of an index {what}", url, expected, found)
-
-    names = [column.name for column in header.columns]
-    if names != list(COLUMNS):
-        raise FormatError(
-            "an index has other columns than the format", url=url, expected=COLUMNS, found=names
-        )
-    offset = head_stop = start
-    columns: dict[str, NDArray[np.unsignedinteger]] = {}
-    for column in header.columns:
-        name = column.name
-        rows = header.rows if name == "frame_stop" else header.blocks
-        facts = (column.dtype, column.length, column.offset)
-        wanted = (COLUMN_DTYPES[name], rows, _aligned(offset))
-        if facts != wanted:
-            raise broken(name, "has another dtype, length or offset than the format", wanted, facts)
-        if any(memoryview(data)[offset : min(column.offset, len(data))]):
-            raise broken(name, "is preceded by bytes that are not zero", "zeros", "other bytes")
-        if name == "frame_stop":
-            if len(data) < column.offset:
-                raise broken(name, "begins after the end of the head", f"{column.offset} bytes", len(data))
-            head_stop = int(column.offset)
-            break
-        dtype = DTYPES[column.dtype]
-        offset = column.offset + rows * dtype.itemsize
-        if offset > len(data):
-            raise broken(name, "is cut short", f"{offset} bytes", f"{len(data)} bytes")
-        found = np.frombuffer(data, dtype, rows, column.offset) if rows else np.empty(0, dtype)
-        # What was read, not mapped, may be at an odd address, and a memoryview of that would be refused.
-        columns[name] = np.require(found, requirements="A")
-        crc = kernels.crc32c(memoryview(data)[column.offset : offset])
-        if crc != column.crc32c:
-            raise broken(name, "does not match its checksum", f"{column.crc32c:#010x}", f"{crc:#010x}")
-    return columns, head_stop
 
 
 # The closed world of an index: every byte of the shard belongs to exactly one block, every row to one.
@@ -306,28 +244,19 @@ def _read_columns(
 Violation: TypeAlias = tuple[str, object, object]
 
 
-def _violations(index: IndexHead, header: ShardIndex, limits: Limits) -> Iterator[Violation]:
+def _violations(index: IndexHead, columns: dict[str, Any], limits: Limits) -> Iterator[Violation]:
     """Yield (rule, expected, found) for what is wrong by the rules that need no more than the head."""
-    if len(index.uuid) != 16:
-        yield "the shard's UUID has 16 bytes", 16, len(index.uuid)
-    if index.index_bytes > limits.index:
-        yield "the index is within its limit", limits.index, index.index_bytes
-    features = list(header.critical_features)
-    if features != sorted(set(features)):
-        yield "critical features are sorted, each once", sorted(set(features)), features
     if (index.record_crc is RecordCrc.ABSENT) is (index.framing is Framing.TFRECORD):
         yield (
             "a record CRC kind is given for TFRECORD and only there",
             index.framing.name,
             index.record_crc.name,
         )
-    for feature, needed in [
-        ("gaps", bool(index.gaps)),
-        ("record_crc32", index.record_crc is RecordCrc.CRC32),
-        ("record_unchecked", index.record_crc is RecordCrc.UNCHECKED),
-    ]:
-        if needed != (feature in index.features):
-            yield f"critical feature {feature!r} is exactly where it is needed", needed, not needed
+    if int(columns["stream"][0]) > 1:
+        yield "stream is 0 or 1", "0 or 1", int(columns["stream"][0])
+    gaps = columns["gap_block"].tolist()
+    if gaps != sorted(set(gaps)):
+        yield "gaps ascend", "ascending", gaps[:8]
     if index.compression is Compression.ZLIB and not index.stream:
         yield "ZLIB occurs only as a stream", "stream", "no stream"
     if index.compression is Compression.NONE and index.stream:

@@ -6,7 +6,7 @@ Where the caller lends files for what is held of each row, memory does not grow 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from typing import IO
@@ -16,20 +16,9 @@ from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS, Buffer, Compression, Framing, Limits, RecordCrc
-from shardio.metadata._index import (
-    ALIGN,
-    COLUMN_DTYPES,
-    COLUMNS,
-    DTYPES,
-    END,
-    MAGIC,
-    PREFIX,
-    IndexHead,
-    parse_head,
-)
-from shardio.metadata._wire import FORMAT_VERSION, check_counts
-from shardio.v1.index_pb2 import ShardIndex
+from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
+from shardio.metadata._container import ALIGN, END, PackedColumn, pack_column, pack_head, padded
+from shardio.metadata._index import INDEX, IndexHead, parse_head
 
 _COPY = 1 << 20
 
@@ -230,105 +219,32 @@ class IndexBuilder:
 
     def _parts(self) -> tuple[bytes, Iterator[bytes | bytearray]]:
         """Return what is before the ends of frames, and what is from there on, piece by piece."""
-        columns = {
+        values = {
+            "uuid": np.frombuffer(self.uuid, np.uint8).reshape(1, 16),
+            "framing": [int(self.framing)],
+            "record_crc": [int(self.record_crc)],
+            "compression": [int(self.compression)],
+            "stream": [int(self._stream)],
+            "stored_bytes": [self.stored_bytes],
+            "decoded_bytes": [self.decoded_bytes],
+            "crc32c": [self.crc32c],
+            "writer": [self.writer],
+            "gap_block": [*self._gaps],
+            "gap_reason": [*self._gaps.values()],
             "block_stop": np.asarray(self._stops, "<u8"),
             "block_row_stop": np.asarray(self._row_stops, "<u8"),
             "block_decoded_bytes": np.asarray(self._decoded, "<u4"),
             "block_crc32c": np.asarray(self._crcs, "<u4"),
             "block_frames_crc32c": np.asarray(self._frame_crcs, "<u4"),
         }
-        head = _head(self._header(), columns, self.rows, self._frames.crc32c, self._limits)
+        columns = [
+            column
+            for name, (dtype, _) in INDEX.columns.items()
+            if name in values and (column := pack_column(name, dtype, values[name])) is not None
+        ]
+        frames = PackedColumn("frame_stop", "u32", self._frames.crc32c, self.rows, self._frames.size, b"")
+        head = b"".join([pack_head(INDEX, [*columns, frames]), *padded(columns)])
         size = len(head) + self._frames.size
         padding = bytes(-size % ALIGN)
         self._check_size(size + len(padding) + len(END))
         return head, chain(self._frames.parts(), [padding, END])
-
-    def _header(self) -> ShardIndex:
-        from shardio.v1 import index_pb2 as pb
-
-        features = [
-            name
-            for name, needed in (
-                ("gaps", bool(self._gaps)),
-                ("record_crc32", self.record_crc is RecordCrc.CRC32),
-                ("record_unchecked", self.record_crc is RecordCrc.UNCHECKED),
-                ("stream", self._stream),
-            )
-            if needed
-        ]
-        header = pb.ShardIndex(
-            format_version=FORMAT_VERSION,
-            critical_features=features,
-            framing=pb.Framing.Name(self.framing),
-            record_crc=pb.RecordCrc.Name(self.record_crc),
-            compression=pb.Compression.Name(self.compression),
-            shard_uuid=self.uuid,
-            stored_bytes=self.stored_bytes,
-            decoded_bytes=self.decoded_bytes,
-            rows=self.rows,
-            blocks=self.blocks,
-            crc32c=self.crc32c,
-            writer=self.writer,
-        )
-        for block, reason in self._gaps.items():
-            header.gaps.add(block=block, reason=reason)
-        return header
-
-
-def _head(
-    header: ShardIndex,
-    columns: dict[str, NDArray[np.unsignedinteger]],
-    rows: int,
-    frames_crc32c: int,
-    limits: Limits,
-) -> bytes:
-    """Lay header and block columns out; the header's list of all columns is written here."""
-    for name in COLUMNS:
-        column = columns.get(name)
-        header.columns.add(
-            name=name,
-            dtype=COLUMN_DTYPES[name],
-            length=rows if column is None else len(column),
-            crc32c=frames_crc32c if column is None else kernels.crc32c(column),
-            # Offsets are varints whose length depends on the header's own length: reserve, then settle.
-            offset=1,
-        )
-    _settle(header, lambda: _offsets(header))
-    body = header.SerializeToString(deterministic=True)
-    what, advice = "header of an index", "cut the file into several: each gap between its records is listed"
-    if len(body) > limits.manifest:
-        raise FormatError(
-            f"a {what} would be larger than a reader takes",
-            expected=f"at most {limits.manifest} bytes",
-            found=f"{len(body)} bytes, {len(header.gaps)} gaps",
-            advice=advice,
-        )
-    check_counts(type(header), body, what=what, limits=limits, advice=advice)
-    parts: list[Buffer] = [PREFIX.pack(MAGIC, len(body), kernels.crc32c(body)), body]
-    size = PREFIX.size + len(body)
-    for entry in header.columns:
-        parts.append(bytes(entry.offset - size))
-        size = entry.offset
-        if entry.name in columns:
-            parts.append(columns[entry.name].data)
-            size += columns[entry.name].nbytes
-        if entry.name == "frame_stop":
-            break
-    return b"".join(parts)
-
-
-def _offsets(header: ShardIndex) -> list[int]:
-    offset = PREFIX.size + header.ByteSize()
-    offsets = []
-    for entry in header.columns:
-        offset += -offset % ALIGN
-        offsets.append(offset)
-        offset += entry.length * DTYPES[entry.dtype].itemsize
-    return offsets
-
-
-def _settle(header: ShardIndex, offsets: Callable[[], list[int]]) -> None:
-    """Write the offsets until the header no longer changes its own length."""
-    while (wanted := offsets()) != [entry.offset for entry in header.columns]:
-        for entry, offset in zip(header.columns, wanted, strict=True):
-            entry.offset = offset

@@ -14,7 +14,7 @@ from typing import Any
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits
-from shardio.metadata._list import check_table, parse_columns, table_to_message
+from shardio.metadata._list import check_table, pack_table, parse_table
 from shardio.metadata._manifest import METADATA, decode_metadata
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import reading, seal_message, unseal_message
@@ -87,7 +87,7 @@ class Receipt:
         """
         message, _ = unseal_message(pb.Receipt, data, what=_WHAT, url=url, limits=limits)
         with reading(_WHAT, url):
-            table = parse_columns(message.shards.SerializeToString(), limits=limits)
+            table = parse_table(message.shards, limits=limits)
             schema = Schema.from_message(message.schema) if message.HasField("schema") else None
             metadata = decode_metadata(message.metadata_json, limits=limits)
             receipt = _RECEIPT.read(message, table=table, schema=schema, metadata=metadata)
@@ -103,7 +103,7 @@ _RECEIPT = MessageLayout(
     Receipt,
     pb.Receipt,
     session=StoredField("", check_session),
-    table=StoredField("shards", None, table_to_message),
+    table=StoredField("shards", None, pack_table),
     splits=StoredField(
         "",
         lambda given: {check_split(i.name): SplitReceipt(i.rows, i.frames_crc32c) for i in given},

@@ -1,9 +1,8 @@
 """The shards of a dataset as columns: what a list of shards holds, and what plans and readers use.
 
-One row of a `ShardTable` is a shard; columns are arrays as narrow as their numbers and packed texts, so that
-each of 10^6 shards costs some 70 bytes, most of them digests, and no Python object.  Deleted rows of a shard
-are a sidecar of sorted little-endian u32 without a head of its own: the list of shards, which is sealed,
-holds its size and SHA-256.
+One row of a `ShardTable` is a shard; columns are those of the lists that were read, as narrow as their
+numbers, so that each of 10^6 shards costs some 90 bytes and no Python object.  Deleted rows of a shard are a
+sidecar of sorted little-endian u32 without a head of its own: the list of shards holds its size and SHA-256.
 """
 
 from __future__ import annotations
@@ -13,17 +12,75 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardio.errors import FormatError
 from shardio.format import Compression, Framing
+from shardio.metadata._container import STORED, ContainerKind, Texts, zeros
 from shardio.metadata._index import IndexHead
 from shardio.metadata._sealed import COPY_ADVICE
-from shardio.metadata._texts import JoinedTexts, NumberedTexts, PackedTexts
 from shardio.metadata.naming import usual_index_key
+
+# Columns of a list of shards: dtype, and of what there is an item each. A shard's split is a number in
+# `split_name`; its key is the text with the number `prefix` in `key_prefix` and `key_rest` behind it.
+COLUMNS = {
+    "split_name": ("text", "split"),
+    "key_prefix": ("text", "prefix"),
+    "split": ("n32", "shard"),
+    "prefix": ("n32", "shard"),
+    "key_rest": ("text", "shard"),
+    "root": ("n32", "shard"),
+    "uuid": ("b16", "shard"),
+    "framing": ("n8", "shard"),
+    "compression": ("n8", "shard"),
+    "stored_bytes": ("n63", "shard"),
+    "decoded_bytes": ("n63", "shard"),
+    "rows": ("n32", "shard"),
+    "blocks": ("n63", "shard"),
+    "crc32c": ("n32", "shard"),
+    "index_key": ("text", "shard"),
+    "index_head_bytes": ("n63", "shard"),
+    "index_head_sha256": ("b32", "shard"),
+    "schema": ("n32", "shard"),
+    "etag": ("text", "shard"),
+    "deleted_rows": ("n32", "shard"),
+    "deletion_key": ("text", "shard"),
+    "deletion_sha256": ("b32", "shard"),
+    "table_key": ("text", "shard"),
+    "table_bytes": ("n63", "shard"),
+    "table_sha256": ("b32", "shard"),
+}
+LIST = ContainerKind(2, "list of shards", COLUMNS)
+# Of a table: numbers as wide as callers calculate with them; texts; and digests.
+_WIDE = {"n8": np.uint8, "n32": np.uint32, "n63": np.int64}
+_NUMBERS: dict[str, Any] = {
+    name: _WIDE[dtype]
+    for name, (dtype, per) in COLUMNS.items()
+    if per == "shard" and dtype in _WIDE and name not in ("split", "prefix")
+} | {"rows": np.int64, "deleted_rows": np.int64}
+_TEXTS = (
+    "split",
+    "key",
+    *(name for name, column in COLUMNS.items() if column == ("text", "shard") and name != "key_rest"),
+)
+_DIGESTS = {name: STORED[dtype][1] for name, (dtype, _) in COLUMNS.items() if dtype in ("b16", "b32")}
+HELD = (*_TEXTS, *_NUMBERS, *_DIGESTS)
+
+
+def cut_key(key: str) -> int:
+    """Return how many characters of a key are its prefix: all up to the last hyphen or slash."""
+    return max(key.rfind("-"), key.rfind("/")) + 1
+
+
+def cut_split(name: str) -> int:
+    """Return how many characters of the name of a split are shared with other shards: all."""
+    return len(name)
+
+
+_CUTS = {"key": cut_key, "split": cut_split}
 
 
 @dataclass(frozen=True)
@@ -146,65 +203,13 @@ class ShardEntry:
         return bool(self.etag) or self.root != 0
 
 
-FEW_SHARDS = 64
-
-
-def constant(value: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return a read-only array of one number, in the memory of one; as `numpy.broadcast_to`, and cheaper."""
-    if not value and shape[0] <= FEW_SHARDS:
-        return np.zeros(shape, dtype)
-    one = np.array(value, dtype)
-    return np.ndarray(shape, one.dtype, one.tobytes(), strides=(0,) * len(shape))
-
-
-class ListColumn(NamedTuple):
-    """A column of a table, and how lists of shards hold it.
-
-    Attributes:
-        dtype: of integers; None for text and for digests.
-        width: bytes of a digest; 0 for all else.
-        where: a list holds it where this column has something; "" for always.
-        field: its name in a list, where that is another one.
-    """
-
-    dtype: Any = None
-    width: int = 0
-    where: str = ""
-    field: str = ""
-
-
-COLUMNS = {
-    "split": ListColumn(),
-    "key": ListColumn(),
-    "index_key": ListColumn(where="index_key"),
-    "etag": ListColumn(where="etag"),
-    "deletion_key": ListColumn(where="deletion_key"),
-    "table_key": ListColumn(where="table_key"),
-    "root": ListColumn(np.uint32, where="root"),
-    "framing": ListColumn(np.uint8),
-    "compression": ListColumn(np.uint8),
-    "stored_bytes": ListColumn(np.int64),
-    "decoded_bytes": ListColumn(np.int64),
-    "rows": ListColumn(np.int64),
-    "live_rows": ListColumn(np.int64, where="deletion_key"),
-    "blocks": ListColumn(np.int64),
-    "crc32c": ListColumn(np.uint32),
-    "index_head_bytes": ListColumn(np.int64),
-    "schema": ListColumn(np.uint32),
-    "deletion_bytes": ListColumn(np.int64, where="deletion_key"),
-    "table_bytes": ListColumn(np.int64, where="table_key"),
-    "uuid": ListColumn(width=16, field="shard_uuid"),
-    "index_head_sha256": ListColumn(width=32),
-    "deletion_sha256": ListColumn(width=32, where="deletion_key"),
-    "table_sha256": ListColumn(width=32, where="table_key"),
-}
-
-
 class ShardTable:
     """Shards in order; see `ShardEntry` for the columns.
 
-    A table is made of parts, one a list that was read. Numbers of a part are as narrow as they may be; the
-    columns of the whole are made when they are asked for, as wide as is said here.
+    A table has a part for each list that was read; the columns of the whole are made when they are asked for.
+
+    Args:
+        parts: of each, columns by name: `Texts`, unsigned numbers of any width, digests.
 
     Attributes:
         split ... table_key: sequences of str, an item a shard.
@@ -212,24 +217,23 @@ class ShardTable:
         uuid, index_head_sha256, deletion_sha256, table_sha256: uint8 arrays [shards, 16 or 32].
     """
 
-    split: Sequence[str]
-    key: Sequence[str]
-    index_key: Sequence[str]
-    etag: Sequence[str]
-    deletion_key: Sequence[str]
-    table_key: Sequence[str]
+    split: Texts
+    key: Texts
+    index_key: Texts
+    etag: Texts
+    deletion_key: Texts
+    table_key: Texts
     root: NDArray[np.uint32]
     framing: NDArray[np.uint8]
     compression: NDArray[np.uint8]
     stored_bytes: NDArray[np.int64]
     decoded_bytes: NDArray[np.int64]
     rows: NDArray[np.int64]
-    live_rows: NDArray[np.int64]
+    deleted_rows: NDArray[np.int64]
     blocks: NDArray[np.int64]
     crc32c: NDArray[np.uint32]
     index_head_bytes: NDArray[np.int64]
     schema: NDArray[np.uint32]
-    deletion_bytes: NDArray[np.int64]
     table_bytes: NDArray[np.int64]
     uuid: NDArray[np.uint8]
     index_head_sha256: NDArray[np.uint8]
@@ -237,24 +241,35 @@ class ShardTable:
     table_sha256: NDArray[np.uint8]
 
     def __init__(self, parts: Iterable[Mapping[str, Any]]) -> None:
-        """Take columns by name for each part, all of one length; see `part_of`."""
         self.parts = tuple(parts)
         self._stops = np.cumsum([len(part["key"]) for part in self.parts], dtype=np.int64)
         self._count = int(self._stops[-1]) if self.parts else 0
-        self.hashes: NDArray[np.int64] | None = None
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Any]) -> ShardTable:
+        """Return the table of some columns: texts, numbers and digests, an item a shard."""
+        part: dict[str, Any] = {}
+        for name in HELD:
+            values = columns[name]
+            if name in _TEXTS and not isinstance(values, Texts):
+                part[name] = Texts.from_texts(values, cut=_CUTS.get(name))
+            elif name in _NUMBERS:
+                part[name] = np.asarray(values).astype(np.uint64)
+            else:
+                part[name] = values
+        return cls([part])
 
     @classmethod
     def from_entries(cls, entries: Iterable[ShardEntry]) -> ShardTable:
         """Return the table of some entries, in their order."""
         rows = list(entries)
-        columns: dict[str, Any] = {}
-        for name, column in COLUMNS.items():
-            values = columns[name] = [getattr(row, name) for row in rows]
-            if column.width:
-                columns[name] = np.frombuffer(b"".join(values), np.uint8).reshape(len(rows), column.width)
-            elif column.dtype is not None:
-                columns[name] = np.array([int(value) for value in values], column.dtype)
-        return cls([part_of(columns)])
+        columns: dict[str, Any] = {
+            "deleted_rows": [row.rows - row.live_rows for row in rows],
+            **{name: [getattr(row, name) for row in rows] for name in HELD if name != "deleted_rows"},
+        }
+        for name, width in _DIGESTS.items():
+            columns[name] = np.frombuffer(b"".join(columns[name]), np.uint8).reshape(len(rows), width)
+        return cls.from_columns(columns)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the parts, without the columns that were made of them."""
@@ -262,27 +277,23 @@ class ShardTable:
 
     def __getattr__(self, name: str) -> Any:
         """Return a column of the whole, which is made once."""
-        column = COLUMNS.get(name)
-        if column is None:
+        if name not in HELD:
             raise AttributeError(f"a table of shards has no attribute {name!r}")
         values = [part[name] for part in self.parts]
-        if column.dtype is None and not column.width:
-            whole: Any = values[0] if len(values) == 1 else JoinedTexts(values)
+        whole: Any
+        if name in _TEXTS:
+            whole = values[0] if len(values) == 1 else Texts.concatenate(values)
+        elif name in _NUMBERS:
+            whole = np.concatenate([np.zeros(0, np.uint8), *values]).astype(_NUMBERS[name])
         else:
-            dtype, count = column.dtype or np.uint8, self._count
-            shape = (count, column.width) if column.width else (count,)
-            # Each part may say one number of all its shards.
-            ones = {None if each.strides[0] else int(each.flat[0]) if len(each) else 0 for each in values}
-            one = ones.pop() if len(ones) == 1 else None if ones else 0
-            if one is not None:
-                whole = constant(one, dtype, shape)
-            elif len(values) == 1:
-                whole = values[0].astype(dtype, copy=False)
-            else:
-                whole = np.empty(shape, dtype)
-                np.concatenate(values, out=whole, casting="same_kind")
+            whole = values[0] if len(values) == 1 else np.concatenate([zeros(0, _DIGESTS[name]), *values])
         self.__dict__[name] = whole
         return whole
+
+    @property
+    def live_rows(self) -> NDArray[np.int64]:
+        """Rows that are not deleted, int64 [shards]."""
+        return self.rows - self.deleted_rows
 
     def __len__(self) -> int:
         """Return the number of shards."""
@@ -297,13 +308,12 @@ class ShardTable:
         number = int(np.searchsorted(self._stops, at, side="right"))
         part = self.parts[number]
         at -= int(self._stops[number - 1]) if number else 0
-        values: dict[str, Any] = {}
-        for name, column in COLUMNS.items():
-            value = part[name][at]
-            values[name] = value.tobytes() if column.width else value if column.dtype is None else int(value)
-        values["framing"] = Framing(values["framing"])
-        values["compression"] = Compression(values["compression"])
-        return ShardEntry(**values)
+        values: dict[str, Any] = {name: part[name][at] for name in _TEXTS}
+        values |= {name: int(part[name][at]) for name in _NUMBERS}
+        values |= {name: part[name][at].tobytes() for name in _DIGESTS}
+        deleted = values.pop("deleted_rows")
+        values |= {"framing": Framing(values["framing"]), "compression": Compression(values["compression"])}
+        return ShardEntry(**values, live_rows=values["rows"] - deleted, deletion_bytes=4 * deleted)
 
     def __iter__(self) -> Iterator[ShardEntry]:
         """Yield the shards in order."""
@@ -317,7 +327,8 @@ class ShardTable:
         """Return how many live rows this and all shards before have, int64[shards]."""
         stops = np.empty(len(self), np.int64)
         for part, stop in zip(self.parts, self._stops.tolist(), strict=True):
-            stops[stop - len(part["key"]) : stop] = part["live_rows"]
+            own = stops[stop - len(part["key"]) : stop]
+            np.subtract(part["rows"], part["deleted_rows"], out=own, casting="unsafe", dtype=np.int64)
         return np.cumsum(stops, out=stops)
 
     def max(self, name: str) -> int:
@@ -326,18 +337,14 @@ class ShardTable:
 
     def holds(self, name: str) -> bool:
         """Tell whether a column of text, such as "etag", says something of any shard."""
-        for part in self.parts:
-            texts = part[name]
-            # Of numbered ones the names are few.
-            some = not isinstance(texts, NumberedTexts) or any(texts.names)
-            if some and any(texts):
-                return True
-        return False
+        return any(part[name].any() for part in self.parts)
 
     def take(self, items: Sequence[int] | NDArray[np.int64]) -> ShardTable:
         """Return the shards with these numbers, in this order."""
         index = np.asarray(items, np.int64)
-        return ShardTable([part_of({name: _taken(getattr(self, name), index) for name in COLUMNS})])
+        if len(self.parts) == 1:
+            return ShardTable([_taken(self.parts[0], index)])
+        return ShardTable.from_columns({name: _of(getattr(self, name), index) for name in HELD})
 
     def of_split(self, split: str) -> ShardTable:
         """Return the shards of one split, in order."""
@@ -348,9 +355,7 @@ class ShardTable:
                 continue
             index = np.flatnonzero(mask)
             all_of_it = len(index) == len(mask)
-            parts.append(
-                part if all_of_it else part_of({name: _taken(part[name], index) for name in COLUMNS})
-            )
+            parts.append(part if all_of_it else _taken(part, index))
         whole = len(parts) == len(self.parts) and all(map(operator.is_, parts, self.parts))
         return self if whole else ShardTable(parts)
 
@@ -359,30 +364,30 @@ class ShardTable:
         found: dict[str, SplitTotals] = {}
         for part in self.parts:
             for name, mask in part["split"].used().items():
-                columns = (part["live_rows"], mask, part["stored_bytes"], part["decoded_bytes"])
-                sums = [int(each[mask].sum(dtype=np.int64)) for each in columns]
-                total = SplitTotals(name, *sums)
+                columns = (part["rows"], part["deleted_rows"], part["stored_bytes"], part["decoded_bytes"])
+                rows, deleted, stored, decoded = (int(each[mask].sum(dtype=np.int64)) for each in columns)
+                total = SplitTotals(name, rows - deleted, int(np.count_nonzero(mask)), stored, decoded)
                 found[name] = found[name] + total if name in found else total
         return dict(sorted(found.items()))
 
     def has_doubles(self) -> bool:
         """Tell whether a shard stands twice: the same key under the same root."""
-        if self.hashes is None:
-            # Hashes of Python have a secret key: no file can make keys collide.
-            self.hashes = np.fromiter(map(hash, self.key), np.int64, len(self))
-            if self.root.any():
-                self.hashes ^= self.root.astype(np.int64) * _ODD
-        hashes = self.hashes
-        if len(self.parts) != 1:  # a part is asked again as part of the whole
-            self.hashes = None
-        hashes.sort()
-        if (hashes[1:] != hashes[:-1]).all():
+        parts = [part["key"].hashes() ^ part["root"].astype(np.int64) * _ODD for part in self.parts]
+        hashes = np.concatenate([np.zeros(0, np.int64), *parts])
+        ordered = np.sort(hashes)
+        alike = ordered[1:][ordered[1:] == ordered[:-1]]
+        if not len(alike):
             return False
-        return len(set(zip(self.root.tolist(), self.key, strict=True))) != len(self)
+        # Hashes may be alike by chance, or by the will of whoever made the list.
+        found: set[tuple[int, str]] = set()
+        candidates = np.flatnonzero(np.isin(hashes, alike))
+        keys, roots = self.key, self.root
+        found.update((int(roots[i]), keys[i]) for i in candidates.tolist())
+        return len(found) != len(candidates)
 
     def with_columns(self, **columns: Any) -> ShardTable:
         """Return the same shards with other columns: arrays or sequences, an item a shard."""
-        return ShardTable([part_of({name: getattr(self, name) for name in COLUMNS} | columns)])
+        return ShardTable.from_columns({name: getattr(self, name) for name in HELD} | columns)
 
     def with_schema(self, schema: int) -> ShardTable:
         """Return the same shards under another schema number."""
@@ -402,65 +407,30 @@ class ShardTable:
             (parts if len(part["key"]) >= _SMALL else small).append(part)
         if small:
             parts.append(_merged(small))
-        whole = ShardTable(parts)
-        hashes = [table.hashes for table in tables if table.hashes is not None]
-        if len(hashes) == len(tables) > 0:
-            whole.hashes = np.concatenate(hashes)
-        return whole
+        return ShardTable(parts)
 
 
 _SMALL = 8192  # parts of fewer shards are merged: each of them has a few kilobytes of its own
 _ODD = np.int64(0x1E3779B97F4A7C15)
 
 
-def part_of(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a part of a table, each as small as it may be.
-
-    Args:
-        columns: by name, integers of any width.
-    """
-    part: dict[str, Any] = {}
-    many = len(columns["key"]) > FEW_SHARDS
-    for name, column in COLUMNS.items():
-        values = columns[name]
-        if name == "split":
-            part[name] = values if isinstance(values, NumberedTexts) else NumberedTexts.from_texts(values)
-        elif column.width:
-            part[name] = values
-        elif column.dtype is not None:
-            # Of few shards what it would save is not worth the calls.
-            part[name] = _narrow(values) if many or values.dtype.kind != "u" else values
-        elif isinstance(values, NumberedTexts | PackedTexts):
-            part[name] = values
-        else:
-            part[name] = (
-                PackedTexts.from_texts(values) if any(values) else NumberedTexts.alike("", len(values))
-            )
-    return part
+def _of(column: Any, index: NDArray[np.int64]) -> Any:
+    return column.take(index) if isinstance(column, Texts) else column[index]
 
 
-def _narrow(values: NDArray[Any]) -> NDArray[Any]:
-    if len(values) <= FEW_SHARDS:
-        return values.astype(np.uint64)
-    if (values == values[0]).all():
-        return constant(values[0], np.min_scalar_type(values[0]), values.shape)
-    return values.astype(np.min_scalar_type(values.max()))
-
-
-def _taken(column: Any, index: NDArray[np.int64]) -> Any:
-    if isinstance(column, np.ndarray):
-        return column[index]
-    return column.take(index) if isinstance(column, NumberedTexts) else [column[i] for i in index.tolist()]
+def _taken(part: Mapping[str, Any], index: NDArray[np.int64]) -> dict[str, Any]:
+    return {name: _of(column, index) for name, column in part.items()}
 
 
 def _merged(parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     if len(parts) == 1:
         return parts[0]
-    columns: dict[str, Any] = {}
-    for name in COLUMNS:
-        values = [part[name] for part in parts]
-        columns[name] = np.concatenate(values) if isinstance(values[0], np.ndarray) else list(chain(*values))
-    return part_of(columns)
+    return {
+        name: Texts.concatenate([part[name] for part in parts])
+        if name in _TEXTS
+        else np.concatenate([part[name] for part in parts])
+        for name in HELD
+    }
 
 
 def check_sidecar(

@@ -23,7 +23,6 @@ from google.protobuf.message import DecodeError, Message
 
 from shardio.errors import FormatError, UnsupportedVersionError
 from shardio.format import DEFAULT_LIMITS, Limits
-from shardio.metadata._columns import BYTES, FIXED_SIZES, VARINT, BrokenMessageError, read_varint
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -40,7 +39,32 @@ _FIXED_TYPES = {
 _MOST_FIELDS_PER_ITEM = 4
 _FEW_FIELDS = 4096
 
+# Kinds of fields, by the lowest bits of their tags; and the bytes of those of a fixed size.
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
+
 FORMAT_VERSION = 1
+
+
+class BrokenMessageError(Exception):
+    """The bytes are not a protobuf message; says what is wrong."""
+
+
+def read_varint(data: bytes, place: int, stop: int) -> tuple[int, int]:
+    """Return the number that begins at a place, and where it ends.
+
+    Raises:
+        BrokenMessageError: it has no end before `stop`, or within 10 bytes.
+    """
+    value = shift = 0
+    while place < stop and shift < 70:
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+        shift += 7
+    raise BrokenMessageError(f"a number has no end at byte {place}")
 
 
 def parse(

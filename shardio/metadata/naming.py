@@ -10,8 +10,6 @@ import re
 import secrets
 from typing import NamedTuple, Self
 
-import numpy as np
-
 from shardio.arguments import integer
 from shardio.errors import UnsafeNameError
 
@@ -31,8 +29,7 @@ FOLDERS = (DATA, LISTS, SESSIONS, INDEXES, TABLES, KEYS)
 _MAX_COMPONENTS = 8
 _COMPONENT = r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}"
 _KEY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT}){{0,{_MAX_COMPONENTS - 1}}}\Z")
-_PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=-/\0"
-_SHAPE = bytes.maketrans(b"\0=-", b"/..")
+_PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._="
 _DIGITS = re.compile(r"\d+")
 _SPLIT = re.compile(r"(?!all\Z)[A-Za-z0-9][A-Za-z0-9._=-]{0,63}\Z")
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
@@ -77,23 +74,14 @@ def check_key(key: str) -> str:
     return key
 
 
-def are_plain_keys(joined: bytes) -> bool:
-    """Tell of many texts, with a NUL between them, whether all are surely keys that others may have, too.
+def is_key(key: str) -> bool:
+    """Tell whether a text is a key of shardio's own."""
+    return _KEY.match(key) is not None
 
-    Where it says no, `check_key` and `check_foreign_key` tell which of them are.
-    """
-    if joined.translate(None, _PLAIN):
-        return False
-    # A component begins at the start and behind each slash and NUL, with no other character than these.
-    shape = b"/%b/" % joined.translate(_SHAPE)
-    if b"//" in shape or b"/." in shape:
-        return False
-    array = np.frombuffer(joined, np.uint8)
-    edges = np.concatenate([[-1], np.flatnonzero(array == 0), [len(joined)]])
-    # The key that each slash is in: the same one for too many in a row?
-    keys = np.searchsorted(edges, np.flatnonzero(array == ord("/")))
-    too_deep = (keys[_MAX_COMPONENTS - 1 :] == keys[: -(_MAX_COMPONENTS - 1)]).any()
-    return not too_deep and int(np.diff(edges).max()) <= 256
+
+def is_plain_rest(data: bytes) -> bool:
+    """Tell whether bytes are letters, digits and `._=`: what may follow the last hyphen or slash of a key."""
+    return not data.translate(None, _PLAIN)
 
 
 def unsafe_part(key: str) -> str | None:

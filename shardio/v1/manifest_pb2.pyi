@@ -1,4 +1,3 @@
-from shardio.v1 import index_pb2 as _index_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -247,60 +246,6 @@ class Manifest(_message.Message):
     partitions: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, format_version: _Optional[int] = ..., critical_features: _Optional[_Iterable[str]] = ..., dataset_uuid: _Optional[bytes] = ..., version: _Optional[int] = ..., parent_version: _Optional[int] = ..., parent_sha256: _Optional[bytes] = ..., write_id: _Optional[bytes] = ..., operation: _Optional[str] = ..., created_ms: _Optional[int] = ..., writer: _Optional[str] = ..., sessions: _Optional[_Iterable[_Union[MergedSession, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[Schema, _Mapping]]] = ..., metadata_json: _Optional[bytes] = ..., roots: _Optional[_Iterable[_Union[DataRoot, _Mapping]]] = ..., lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., splits: _Optional[_Iterable[_Union[SplitTotals, _Mapping]]] = ..., expiry: _Optional[_Union[Expiry, _Mapping]] = ..., session_lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., table: _Optional[_Iterable[_Union[TableColumn, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyIndex, _Mapping]]] = ..., tags: _Optional[_Iterable[_Union[Tag, _Mapping]]] = ..., rolled_back_sessions: _Optional[_Iterable[str]] = ..., restored_version: _Optional[int] = ..., rewrites: _Optional[_Iterable[_Union[Rewrite, _Mapping]]] = ..., partitions: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class ShardList(_message.Message):
-    __slots__ = ("format_version", "split_names", "split", "key", "root", "shard_uuid", "framing", "compression", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c", "index_key", "index_head_bytes", "index_head_sha256", "schema", "etag", "live_rows", "deletion_key", "deletion_bytes", "deletion_sha256", "table_key", "table_bytes", "table_sha256")
-    FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
-    SPLIT_NAMES_FIELD_NUMBER: _ClassVar[int]
-    SPLIT_FIELD_NUMBER: _ClassVar[int]
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    ROOT_FIELD_NUMBER: _ClassVar[int]
-    SHARD_UUID_FIELD_NUMBER: _ClassVar[int]
-    FRAMING_FIELD_NUMBER: _ClassVar[int]
-    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
-    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
-    DECODED_BYTES_FIELD_NUMBER: _ClassVar[int]
-    ROWS_FIELD_NUMBER: _ClassVar[int]
-    BLOCKS_FIELD_NUMBER: _ClassVar[int]
-    CRC32C_FIELD_NUMBER: _ClassVar[int]
-    INDEX_KEY_FIELD_NUMBER: _ClassVar[int]
-    INDEX_HEAD_BYTES_FIELD_NUMBER: _ClassVar[int]
-    INDEX_HEAD_SHA256_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    ETAG_FIELD_NUMBER: _ClassVar[int]
-    LIVE_ROWS_FIELD_NUMBER: _ClassVar[int]
-    DELETION_KEY_FIELD_NUMBER: _ClassVar[int]
-    DELETION_BYTES_FIELD_NUMBER: _ClassVar[int]
-    DELETION_SHA256_FIELD_NUMBER: _ClassVar[int]
-    TABLE_KEY_FIELD_NUMBER: _ClassVar[int]
-    TABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    TABLE_SHA256_FIELD_NUMBER: _ClassVar[int]
-    format_version: int
-    split_names: _containers.RepeatedScalarFieldContainer[str]
-    split: _containers.RepeatedScalarFieldContainer[int]
-    key: _containers.RepeatedScalarFieldContainer[str]
-    root: _containers.RepeatedScalarFieldContainer[int]
-    shard_uuid: bytes
-    framing: _containers.RepeatedScalarFieldContainer[_index_pb2.Framing]
-    compression: _containers.RepeatedScalarFieldContainer[_index_pb2.Compression]
-    stored_bytes: _containers.RepeatedScalarFieldContainer[int]
-    decoded_bytes: _containers.RepeatedScalarFieldContainer[int]
-    rows: _containers.RepeatedScalarFieldContainer[int]
-    blocks: _containers.RepeatedScalarFieldContainer[int]
-    crc32c: _containers.RepeatedScalarFieldContainer[int]
-    index_key: _containers.RepeatedScalarFieldContainer[str]
-    index_head_bytes: _containers.RepeatedScalarFieldContainer[int]
-    index_head_sha256: bytes
-    schema: _containers.RepeatedScalarFieldContainer[int]
-    etag: _containers.RepeatedScalarFieldContainer[str]
-    live_rows: _containers.RepeatedScalarFieldContainer[int]
-    deletion_key: _containers.RepeatedScalarFieldContainer[str]
-    deletion_bytes: _containers.RepeatedScalarFieldContainer[int]
-    deletion_sha256: bytes
-    table_key: _containers.RepeatedScalarFieldContainer[str]
-    table_bytes: _containers.RepeatedScalarFieldContainer[int]
-    table_sha256: bytes
-    def __init__(self, format_version: _Optional[int] = ..., split_names: _Optional[_Iterable[str]] = ..., split: _Optional[_Iterable[int]] = ..., key: _Optional[_Iterable[str]] = ..., root: _Optional[_Iterable[int]] = ..., shard_uuid: _Optional[bytes] = ..., framing: _Optional[_Iterable[_Union[_index_pb2.Framing, str]]] = ..., compression: _Optional[_Iterable[_Union[_index_pb2.Compression, str]]] = ..., stored_bytes: _Optional[_Iterable[int]] = ..., decoded_bytes: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[int]] = ..., blocks: _Optional[_Iterable[int]] = ..., crc32c: _Optional[_Iterable[int]] = ..., index_key: _Optional[_Iterable[str]] = ..., index_head_bytes: _Optional[_Iterable[int]] = ..., index_head_sha256: _Optional[bytes] = ..., schema: _Optional[_Iterable[int]] = ..., etag: _Optional[_Iterable[str]] = ..., live_rows: _Optional[_Iterable[int]] = ..., deletion_key: _Optional[_Iterable[str]] = ..., deletion_bytes: _Optional[_Iterable[int]] = ..., deletion_sha256: _Optional[bytes] = ..., table_key: _Optional[_Iterable[str]] = ..., table_bytes: _Optional[_Iterable[int]] = ..., table_sha256: _Optional[bytes] = ...) -> None: ...
-
 class SplitReceipt(_message.Message):
     __slots__ = ("name", "rows", "frames_crc32c")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -333,7 +278,7 @@ class Receipt(_message.Message):
     task: int
     attempt: str
     complete: bool
-    shards: ShardList
+    shards: bytes
     splits: _containers.RepeatedCompositeFieldContainer[SplitReceipt]
     schema: Schema
     metadata_json: bytes
@@ -343,4 +288,4 @@ class Receipt(_message.Message):
     previous: str
     items_sha256: bytes
     base_sha256: bytes
-    def __init__(self, format_version: _Optional[int] = ..., session: _Optional[str] = ..., task: _Optional[int] = ..., attempt: _Optional[str] = ..., complete: bool = ..., shards: _Optional[_Union[ShardList, _Mapping]] = ..., splits: _Optional[_Iterable[_Union[SplitReceipt, _Mapping]]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., metadata_json: _Optional[bytes] = ..., mode: _Optional[str] = ..., base_version: _Optional[int] = ..., sequence: _Optional[int] = ..., previous: _Optional[str] = ..., items_sha256: _Optional[bytes] = ..., base_sha256: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, format_version: _Optional[int] = ..., session: _Optional[str] = ..., task: _Optional[int] = ..., attempt: _Optional[str] = ..., complete: bool = ..., shards: _Optional[bytes] = ..., splits: _Optional[_Iterable[_Union[SplitReceipt, _Mapping]]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., metadata_json: _Optional[bytes] = ..., mode: _Optional[str] = ..., base_version: _Optional[int] = ..., sequence: _Optional[int] = ..., previous: _Optional[str] = ..., items_sha256: _Optional[bytes] = ..., base_sha256: _Optional[bytes] = ...) -> None: ...

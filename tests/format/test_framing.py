@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 
 from shardio.format import Compression, Framing, Limits, RecordCrc, payload_bounds
-from shardio.v1 import index_pb2
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("kind", "names"),
     [
-        (Framing, index_pb2.Framing),
-        (Compression, index_pb2.Compression),
-        (RecordCrc, index_pb2.RecordCrc),
+        (Framing, "TFRECORD RAW LINES TAR_SAMPLE"),
+        (Compression, "NONE ZSTD GZIP ZLIB"),
+        (RecordCrc, "CRC32C CRC32 UNCHECKED"),
     ],
 )
-def test_the_numbers_are_those_of_the_specification(kind, message):
-    known = {value.name: value.number for value in message.DESCRIPTOR.values if value.number}
+def test_the_numbers_are_those_of_the_specification(kind, names):
+    known = {name: number for number, name in enumerate(names.split(), 1)}
     assert {member.name: int(member) for member in kind if member} == known
 
 

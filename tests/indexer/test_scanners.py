@@ -114,7 +114,6 @@ def test_tfrecords_are_those_of_an_independent_reader(payloads) -> None:
     head, frames = frames_of(scan(data).index.data)
     assert [data[a + 12 : b - 4] for a, b in frames] == list(read_tfrecord(data)) == payloads
     assert head.stored_bytes == len(data)
-    assert not head.features
 
 
 @settings(max_examples=max(30, settings().max_examples // 5))
@@ -228,7 +227,7 @@ def test_an_empty_file_is_an_empty_shard(kind) -> None:
 
 
 def test_crc32_of_zlib_is_recognised_and_indexable_with_a_flag() -> None:
-    """Writers that used zlib's CRC-32 are named, and indexed when asked (critical feature record_crc32)."""
+    """Writers that used zlib's CRC-32 are named, and indexed when asked."""
     data = tfrecord([b"one", b"two"], zlib.crc32)
     with refused(ValueError, "record_crc="):
         scan(data)
@@ -236,7 +235,6 @@ def test_crc32_of_zlib_is_recognised_and_indexable_with_a_flag() -> None:
         scan(data, salvage=True)
     head = parse_head(scan(data, record_crc="crc32").index.data)
     assert head.record_crc is RecordCrc.CRC32
-    assert head.features == {"record_crc32"}
 
 
 def test_checksums_that_were_left_out() -> None:
@@ -244,7 +242,7 @@ def test_checksums_that_were_left_out() -> None:
     with pytest.raises(ValueError, match="a TFRECORD frame is damaged: length crc"):
         scan(data)
     scanned = scan(data, record_crc="none")
-    assert parse_head(scanned.index.data).features == {"record_unchecked"}
+    assert parse_head(scanned.index.data).record_crc is RecordCrc.UNCHECKED
     assert scanned.index.head.rows == 2
 
 

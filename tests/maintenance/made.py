@@ -13,7 +13,7 @@ import shardio
 from shardio import kernels
 from shardio.catalog import Catalog, Version, publish
 from shardio.format import Compression, Framing, RecordCrc
-from shardio.metadata import IndexBuilder, ListRef, ShardTable, naming, seal_list
+from shardio.metadata import IndexBuilder, ListRef, ShardTable, naming, pack_list
 from shardio.storage import connect
 
 
@@ -58,7 +58,7 @@ def republish(url: Path, change) -> Version:
     def build(base: Version | None):
         assert base is not None
         table = change(catalog, catalog.table(base))
-        data, sha256 = seal_list(table)
+        data, sha256 = pack_list(table)
         key = naming.list_key(naming.random_id())
         assert catalog.store.put_if_absent(key, data)
         ref = ListRef(key, len(data), sha256, len(table))

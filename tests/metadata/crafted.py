@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +11,79 @@ from typing import Any
 import numpy as np
 
 from shardio.kernels import crc32c
-from shardio.metadata._index import COLUMN_DTYPES, COLUMNS, DTYPES
-from shardio.v1 import index_pb2, manifest_pb2
+from shardio.v1 import manifest_pb2
 
 Message = Any
+INDEX, LIST = 1, 2
+DTYPES = {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8"}
+
+
+def container(
+    kind: int,
+    columns: dict[str, tuple[str, Any]],
+    *,
+    version: int = 1,
+    magic: bytes = b"SHRDCOL1",
+    end: bytes = b"SHRDEND1",
+    padding: bytes = b"\0",
+    edit: Callable[[list[list[Any]]], None] | None = None,
+    swap: tuple[str, bytes] | None = None,
+) -> bytes:
+    """Lay columns out as docs/format.md says; nothing of shardio but its CRC is used.
+
+    Args:
+        kind: of the file.
+        columns: dtype and values by name; texts are a list of str or bytes.
+        version, magic, end, padding: of the file.
+        edit: changes the entries `[name, dtype, crc32c, items, size]` of the directory before they are
+            checksummed.
+        swap: a column, and the bytes that it has instead.
+    """
+    entries, stored = [], []
+    for name, (dtype, values) in columns.items():
+        if dtype != "text":
+            data = values if isinstance(values, bytes) else np.array(values, DTYPES[dtype]).tobytes()
+            items = len(data) // {"b16": 16, "b32": 32}.get(dtype, 0) if dtype[0] == "b" else len(values)
+        else:
+            texts = [text if isinstance(text, bytes) else text.encode() for text in values]
+            stops = np.cumsum([0, *map(len, texts)]).astype("<u4")
+            data, items = stops.tobytes() + b"".join(texts), len(texts)
+        if swap is not None and swap[0] == name:
+            data = swap[1]
+        entries.append([name, dtype, crc32c(data), items, len(data)])
+        stored.append(data)
+    if edit is not None:
+        edit(entries)
+    directory = b"".join(
+        struct.pack("<32s4sIQQ", name.encode(), dtype.encode(), *rest) for name, dtype, *rest in entries
+    )
+    prefix = magic + struct.pack("<III", kind, version, len(entries))
+    out = bytearray(prefix + struct.pack("<I", crc32c(prefix + directory)) + directory)
+    for data in stored:
+        out += data
+        out += padding * (-len(out) % 8)
+    return bytes(out + end)
+
+
+def columns_in(data: bytes) -> dict[str, tuple[str, Any]]:
+    """Return the columns of a file as `container` takes them."""
+    count = int.from_bytes(data[16:20], "little")
+    place = 24 + 56 * count
+    found: dict[str, tuple[str, Any]] = {}
+    for raw, code, _, items, size in struct.iter_unpack("<32s4sIQQ", data[24:place]):
+        place += -place % 8
+        name, dtype, column = (
+            raw.rstrip(b"\0").decode(),
+            code.rstrip(b"\0").decode(),
+            data[place : place + size],
+        )
+        place += size
+        if dtype == "text":
+            stops, texts = np.frombuffer(column[: 4 * items + 4], "<u4"), column[4 * items + 4 :]
+            found[name] = dtype, [texts[a:b] for a, b in itertools.pairwise(stops)]
+        else:
+            found[name] = dtype, column if dtype[0] == "b" else np.frombuffer(column, DTYPES[dtype]).tolist()
+    return found
 
 
 def columns_of(blocks: list[list[int]], stored: list[int] | None = None) -> dict[str, np.ndarray]:
@@ -30,67 +100,52 @@ def columns_of(blocks: list[list[int]], stored: list[int] | None = None) -> dict
     }
 
 
-def header_of(columns: dict[str, np.ndarray], **fields: Any) -> Message:
-    """Return a header that agrees with the columns; fields override."""
-    stops, rows = columns["block_stop"], columns["block_row_stop"]
+def header_of(columns: dict[str, np.ndarray], **fields: Any) -> dict[str, Any]:
+    """Return the facts of an index that agree with its columns; fields override."""
+    stops = columns["block_stop"]
     facts = {
-        "format_version": 1,
-        "framing": index_pb2.TFRECORD,
-        "record_crc": index_pb2.CRC32C,
-        "compression": index_pb2.NONE,
-        "shard_uuid": bytes(range(16)),
+        "version": 1,
+        "framing": 1,
+        "record_crc": 1,
+        "compression": 1,
+        "stream": 0,
+        "uuid": bytes(range(16)),
         "stored_bytes": int(stops[-1]) if len(stops) else 0,
         "decoded_bytes": int(columns["block_decoded_bytes"].astype(object).sum()),
-        "rows": int(rows[-1]) if len(rows) else 0,
-        "blocks": len(stops),
         "crc32c": 7,
+        "writer": "",
+        "gaps": {},
     }
-    return index_pb2.ShardIndex(**{**facts, **fields})
+    return {**facts, **fields}
 
 
 def index_of(
-    header: Message,
+    header: dict[str, Any],
     columns: dict[str, np.ndarray],
     *,
-    edit: Callable[[Message], None] | None = None,
-    padding: bytes = b"\0",
-    magic: bytes = b"SHRDIDX1",
-    end: bytes = b"SHRDEND1",
-    names: tuple[str, ...] = COLUMNS,
-    lengths: dict[str, int] | None = None,
+    edit: Callable[[list[list[Any]]], None] | None = None,
+    names: tuple[str, ...] | None = None,
+    **options: Any,
 ) -> bytes:
-    """Lay an index out; `edit` may change the header before it is checksummed, `lengths` what columns say."""
-    for name in names:
-        data = columns[name]
-        header.columns.add(
-            name=name,
-            dtype=COLUMN_DTYPES[name],
-            length=(lengths or {}).get(name, len(data)),
-            offset=1,
-            crc32c=crc32c(data.tobytes()),
-        )
-    while True:
-        place = 16 + header.ByteSize()
-        offsets = []
-        for name in names:
-            place += -place % 64
-            offsets.append(place)
-            place += columns[name].nbytes
-        if [entry.offset for entry in header.columns] == offsets:
-            break
-        for entry, offset in zip(header.columns, offsets, strict=True):
-            entry.offset = offset
-    size = header.ByteSize()
-    if edit is not None:
-        edit(header)
-        assert header.ByteSize() == size, "an edit must not move what it does not mean to"
-    body = header.SerializeToString(deterministic=True)
-    out = bytearray(magic + struct.pack("<II", len(body), crc32c(body)) + body)
-    for name, offset in zip(names, offsets, strict=True):
-        out += padding * (offset - len(out))
-        out += columns[name].astype(DTYPES[COLUMN_DTYPES[name]]).tobytes()
-    out += padding * (-len(out) % 64)
-    return bytes(out + end)
+    """Lay an index out; `edit` may change its directory, `names` which block and row columns there are."""
+    facts = {
+        "uuid": ("b16", header["uuid"]),
+        "framing": ("u8", [header["framing"]]),
+        "record_crc": ("u8", [header["record_crc"]]),
+        "compression": ("u8", [header["compression"]]),
+        "stream": ("u8", [header["stream"]]),
+        "stored_bytes": ("u64", [header["stored_bytes"]]),
+        "decoded_bytes": ("u64", [header["decoded_bytes"]]),
+        "crc32c": ("u32", [header["crc32c"]]),
+        "writer": ("text", [header["writer"]]),
+        "gap_block": ("u64", [*header["gaps"]]),
+        "gap_reason": ("text", [*header["gaps"].values()]),
+    }
+    own = {
+        name: ("u64" if name in ("block_stop", "block_row_stop") else "u32", columns[name])
+        for name in names or columns
+    }
+    return container(INDEX, {**facts, **own}, version=header["version"], edit=edit, **options)
 
 
 def sealed(message: Message | bytes) -> bytes:
@@ -112,14 +167,39 @@ def manifest_message(**fields: Any) -> Message:
     return manifest_pb2.Manifest(**{**facts, **fields})
 
 
-def list_message(count: int = 2, **fields: Any) -> Message:
-    """Return a list of `count` shards of 10 rows each."""
+LIST_DTYPES = {
+    "split_name": "text", "key_prefix": "text", "split": "u32", "prefix": "u32", "key_rest": "text",
+    "root": "u32", "uuid": "b16", "framing": "u16", "compression": "u8", "stored_bytes": "u64",
+    "decoded_bytes": "u64", "rows": "u64", "blocks": "u64", "crc32c": "u32", "index_key": "text",
+    "index_head_bytes": "u64", "index_head_sha256": "b32", "schema": "u32", "etag": "text",
+    "deleted_rows": "u32", "deletion_key": "text", "deletion_sha256": "b32", "table_key": "text",
+    "table_bytes": "u64", "table_sha256": "b32",
+}  # fmt: skip
+
+
+def list_of(
+    count: int = 2,
+    *,
+    version: int = 1,
+    edit: Callable[[list[list[Any]]], None] | None = None,
+    key: list[str] | None = None,
+    swap: tuple[str, bytes] | None = None,
+    **fields: Any,
+) -> bytes:
+    """Return a list of `count` shards of 10 rows each; fields override, None leaves a column out.
+
+    `swap` names a column, and gives the bytes that it has instead.
+    """
+    key = key or [f"data/train-s-00000-0123456789abcdef-{k:05d}.tfrecord" for k in range(count)]
+    cuts = [max(each.rfind("-"), each.rfind("/")) + 1 for each in key]
+    prefixes = [each[:cut] for each, cut in zip(key, cuts, strict=True)]
     facts = {
-        "format_version": 1,
-        "split_names": ["test", "train"],
+        "split_name": ["test", "train"],
+        "key_prefix": prefixes,
         "split": [1] * count,
-        "key": [f"data/train-s-00000-0123456789abcdef-{k:05d}.tfrecord" for k in range(count)],
-        "shard_uuid": b"".join(k.to_bytes(16, "little") for k in range(count)),
+        "prefix": [*range(count)],
+        "key_rest": [each[cut:] for each, cut in zip(key, cuts, strict=True)],
+        "uuid": b"".join(k.to_bytes(16, "little") for k in range(count)),
         "framing": [1] * count,
         "compression": [1] * count,
         "stored_bytes": [160] * count,
@@ -130,8 +210,10 @@ def list_message(count: int = 2, **fields: Any) -> Message:
         "index_head_bytes": [640] * count,
         "index_head_sha256": bytes(32 * count),
         "schema": [0] * count,
+        **fields,
     }
-    return manifest_pb2.ShardList(**{**facts, **fields})
+    columns = {name: (LIST_DTYPES[name], facts[name]) for name in LIST_DTYPES if facts.get(name) is not None}
+    return container(LIST, columns, version=version, edit=edit, swap=swap)
 
 
 def hash_key(key: str | bytes | int, kind: str) -> int:

@@ -18,14 +18,14 @@ from shardio.metadata import (
     SplitReceipt,
     SplitTotals,
     live_to_physical,
+    pack_list,
+    pack_lists,
     parse_deletions,
     parse_list,
-    seal_list,
-    seal_lists,
     session_digest,
 )
 from shardio.v1 import manifest_pb2 as pb
-from tests.metadata.crafted import list_message, sealed
+from tests.metadata.crafted import LIST_DTYPES, list_of, sealed
 
 COUNT = st.integers(0, 1 << 28)
 KEY = st.from_regex(r"data/[A-Za-z0-9][A-Za-z0-9._=-]{0,20}", fullmatch=True)
@@ -77,7 +77,7 @@ TABLES = st.lists(entries(), max_size=3, unique_by=lambda entry: (entry.root, en
 
 @given(TABLES)
 def test_what_is_sealed_is_read(table):
-    data, digest = seal_list(table)
+    data, digest = pack_list(table)
     again, found = parse_list(data)
     assert list(again) == list(table)
     assert found == digest
@@ -105,14 +105,14 @@ def refusal(call) -> FormatError | None:
 @given(TABLES, FEW)
 def test_a_list_that_would_be_refused_is_not_sealed(table, limits):
     """A writer MUST NOT store what it would refuse to read."""
-    data = seal_list(table)[0]
+    data = pack_list(table)[0]
     taken = len(data) <= limits.manifest and refusal(lambda: parse_list(data, limits=limits)) is None
-    assert (refusal(lambda: seal_list(table, limits=limits)) is None) == taken
+    assert (refusal(lambda: pack_list(table, limits=limits)) is None) == taken
 
 
 @given(TABLES, st.integers(1, 3), st.integers(100, 1000))
 def test_lists_are_cut_where_they_are_sealed(table, most_shards, most_bytes):
-    parts = list(seal_lists(table, most_shards=most_shards, most_bytes=most_bytes))
+    parts = list(pack_lists(table, most_shards=most_shards, most_bytes=most_bytes))
     tables = [parse_list(data)[0] for data, _, _ in parts]
     assert [entry for part in tables for entry in part] == list(table)
     for part, (data, digest, shards) in zip(tables, parts, strict=True):
@@ -138,57 +138,80 @@ def test_tables_add_up(tables):
 
 def broken(match: str, *, error: type[ShardioError] = FormatError, **fields) -> None:
     with pytest.raises(error, match=match) as caught:
-        parse_list(sealed(list_message(**fields)), url="u")
+        parse_list(list_of(**fields), url="u")
     assert caught.value.url == "u"
 
 
 def test_the_crafted_list_is_right():
-    table, _ = parse_list(sealed(list_message()))
+    table, _ = parse_list(list_of())
     assert table.totals() == {"train": SplitTotals("train", 20, 2, 320, 320)}
 
 
-COLUMNS = {
-    field.name: field
-    for field in pb.ShardList.DESCRIPTOR.fields
-    if field.name not in ("format_version", "split_names", "key")
-}
-
-
-@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("name", [name for name in LIST_DTYPES if name not in ("split_name", "key_prefix")])
 def test_columns_have_one_item_a_shard(name):
-    """Every column MUST have one item a shard, or be absent where that is allowed."""
-    value = getattr(list_message(), name)
-    if isinstance(value, bytes):
-        size = 16 if name == "shard_uuid" else 32
-        wrong = [bytes(size), bytes(3 * size), bytes(2 * size - 1)]
-    else:
-        item = "" if name in ("index_key", "etag", "deletion_key", "table_key") else 1
-        wrong = [[item], [item] * 3]
-    for values in wrong:
-        broken(f"column {name} .*another length", **{name: values})
-    optional = {
-        "root",
-        "index_key",
-        "etag",
-        "live_rows",
-        "deletion_key",
-        "deletion_bytes",
-        "deletion_sha256",
-        "table_key",
-        "table_bytes",
-        "table_sha256",
-    }
-    empty = b"" if isinstance(value, bytes) else []
-    if name in optional:
-        parse_list(sealed(list_message(**{name: empty})))
-    else:
-        broken(f"column {name} .*another length", **{name: empty})
+    """Columns of the same things MUST have as many items; where one is absent, all are 0 or empty."""
+    dtype = LIST_DTYPES[name]
+    for items in (1, 3):
+        item = {"text": "a", "b16": b"a" * 16, "b32": b"a" * 32}.get(dtype, 1)
+        values = item * items if isinstance(item, bytes) else [item] * items
+        broken("column .* has another length", **{name: values})
+    broken(f"column {name} .*another size", edit=lambda entries: resize(entries, name), **column_of(name))
+
+
+def column_of(name: str) -> dict[str, object]:
+    """Return a column that is not in every list, so that it is."""
+    dtype = LIST_DTYPES[name]
+    if dtype == "text":
+        return {} if name == "key_rest" else {name: ["", ""]}
+    return {name: bytes(32 if dtype == "b16" else 64)} if dtype[0] == "b" else {name: [1, 1]}
+
+
+def resize(entries, name: str) -> None:
+    """Have a column claim fewer bytes than its items take."""
+    (entry,) = (entry for entry in entries if entry[0] == name)
+    entry[4] = 1
+
+
+@pytest.mark.parametrize("items", [3, 1 << 21, 1 << 32, 1 << 63, (1 << 64) - 1])
+@pytest.mark.parametrize("name", list(LIST_DTYPES))
+def test_hostile_counts(name, items):
+    """A length MUST be checked against its limit, and against what is left, before anything is allocated."""
+
+    def claim(entries, size: int | None = None) -> None:
+        (entry,) = (entry for entry in entries if entry[0] == name)
+        entry[3] = items
+        if size is not None:
+            entry[4] = size % (1 << 64)
+
+    width = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "b16": 16, "b32": 32, "text": 4}[LIST_DTYPES[name]]
+    fields = column_of(name) if name not in list_columns() else {}
+    for size in (None, items * width, items * width + 4):
+        broken("column|does not end", edit=lambda entries, size=size: claim(entries, size), **fields)
+
+
+def list_columns() -> set[str]:
+    found: set[str] = set()
+    list_of(edit=lambda entries: found.update(entry[0] for entry in entries))
+    return found
+
+
+@pytest.mark.parametrize("stops", [[1, 4, 8], [0, 9, 8], [0, 4, 7], [0, 4, 9], [0, 1 << 31, 8], [0, 8, 4]])
+def test_hostile_offsets_of_texts(stops):
+    """The offsets of texts MUST ascend from 0 to the bytes of the column."""
+    raw = np.array(stops, "<u4").tobytes() + b"aaaabbbb"
+    broken("etag .* offsets that do not ascend", etag=[b"aaaa", b"bbbb"], swap=("etag", raw))
+
+
+def test_texts_are_utf_8():
+    for texts in ([b"\xff", b""], [b"\xc3", b"\xa9"], [b"a\xe2\x82", b"\xac"]):
+        broken("etag .* is not UTF-8", etag=texts)
+    assert list(parse_list(list_of(etag=["é", "\0€"]))[0].etag) == ["é", "\0€"]
 
 
 def test_a_table_has_the_name_of_a_table():
-    names = {"table_bytes": [4, 0], "table_sha256": bytes(64)}
+    names = {"table_bytes": [4, 0]}
     good = f"_shardio/tables/{'0' * 32}-{'1' * 16}.parquet"
-    parse_list(sealed(list_message(table_key=[good, ""], **names)))
+    parse_list(list_of(table_key=[good, ""], **names))
     for name in ("data/x.parquet", good.upper(), "../" + good, good + "/x", "_shardio/tables/x.parquet"):
         broken("no name of a table", table_key=[name, ""], **names)
 
@@ -196,18 +219,16 @@ def test_a_table_has_the_name_of_a_table():
 def test_no_shard_twice():
     """A shard MUST NOT stand in a version twice."""
     broken("names a shard twice", key=["data/a", "data/a"])
-    parse_list(sealed(list_message(key=["data/a", "data/a"], root=[1, 2])))
+    parse_list(list_of(key=["data/a", "data/a"], root=[1, 2]))
 
 
 def test_live_rows():
     """Live rows MUST be the rows less those in the deletion sidecar."""
-    gone = {"deletion_key": ["data/d", ""], "deletion_bytes": [12, 0], "deletion_sha256": bytes(64)}
-    parse_list(sealed(list_message(live_rows=[7, 10], **gone)))
-    broken("other deleted rows", live_rows=[7, 9], **gone)
-    broken("other deleted rows", live_rows=[8, 10], **gone)
-    broken("other deleted rows", live_rows=[7, 10])
-    broken("other deleted rows", **gone)
-    broken("more live rows than rows", live_rows=[11, 10])
+    parse_list(list_of(deleted_rows=[3, 0], deletion_key=["data/d", ""]))
+    broken("exactly where", deleted_rows=[3, 1], deletion_key=["data/d", ""])
+    broken("exactly where", deleted_rows=[3, 0])
+    broken("exactly where", deletion_key=["data/d", ""])
+    broken("more deleted rows than rows", deleted_rows=[11, 0], deletion_key=["data/d", ""])
 
 
 @pytest.mark.parametrize("value", [1 << 63, (1 << 64) - 1])
@@ -218,18 +239,23 @@ def test_huge_numbers(name, value):
 
 
 def test_other_limits():
-    broken("too many rows", rows=[1 << 32, 1])
+    broken("out of range", rows=[1 << 32, 1])
+    broken("out of range", rows=[1 << 63, 1])
     broken("index over the limit", index_head_bytes=[1 << 40, 1])
     broken("no known framing", framing=[1, 9])
     broken("no known compression", compression=[0, 1])
     broken("out of range", framing=[1, 300])
-    broken("past its split names", split=[0, 2])
-    broken("names a split twice", split_names=["a", "a"])
-    broken("newer shardio", error=UnsupportedVersionError, format_version=2)
-    with pytest.raises(FormatError, match="at most 1 items of"):
-        parse_list(sealed(list_message()), limits=Limits(shards=1))
+    broken("past its names", split=[0, 2])
+    broken("past its names", prefix=[0, 2])
+    for rest in ("x-y", "x/y"):
+        broken("cuts a key elsewhere", key_rest=["a", rest])
+    broken("cuts a key elsewhere", key_prefix=["data/", "data"])
+    broken("names a split twice", split_name=["a", "a"])
+    broken("newer shardio", error=UnsupportedVersionError, version=2)
+    with pytest.raises(FormatError, match="at most 1 shards"):
+        parse_list(list_of(), limits=Limits(shards=1))
     with pytest.raises(FormatError, match="19 rows"):
-        parse_list(sealed(list_message()), limits=Limits(rows=19))
+        parse_list(list_of(), limits=Limits(rows=19))
 
 
 @pytest.mark.parametrize("key", ["../x", "/etc/passwd", "a/../../b", "data/\0", "", "a//b", ".."])
@@ -240,35 +266,58 @@ def test_hostile_keys(key):
     broken("key", error=UnsafeNameError, key=[key, "data/b"], etag=["etag", ""])
     if key:
         broken("key", error=UnsafeNameError, index_key=[key, ""])
-        gone = {"deletion_bytes": [4, 0], "deletion_sha256": bytes(64), "live_rows": [9, 10]}
-        broken("key", error=UnsafeNameError, deletion_key=[key, ""], **gone)
-    broken("split", error=UnsafeNameError, split_names=["train", key])
+        broken("key", error=UnsafeNameError, deletion_key=[key, ""], deleted_rows=[1, 0])
+    broken("split", error=UnsafeNameError, split_name=["train", key])
 
 
 def test_adopted_shards_keep_their_names():
     names = ["some where/ü*.tfrecord", "data/b"]
     broken("key", error=UnsafeNameError, key=names)
-    parse_list(sealed(list_message(key=names, etag=["etag", ""])))
-    parse_list(sealed(list_message(key=names, root=[3, 0])))
+    parse_list(list_of(key=names, etag=["etag", ""]))
+    parse_list(list_of(key=names, root=[3, 0]))
 
 
 @given(st.binary(max_size=200))
-def test_garbage_in_a_right_seal_is_a_shardio_error(payload):
-    for parse in (parse_list, Receipt.parse):
+def test_garbage_is_a_shardio_error(payload):
+    for parse, data in ((parse_list, payload), (Receipt.parse, sealed(payload))):
         with pytest.raises(ShardioError):
-            parse(sealed(payload))
+            parse(data)
 
 
 @given(st.data())
-def test_a_mutated_list_gives_an_error_or_a_table(data):
-    payload = bytearray(list_message().SerializeToString())
-    for _ in range(data.draw(st.integers(1, 4))):
-        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+def test_a_changed_list_gives_an_error_or_a_table(data):
+    """Whatever columns hold, with every checksum right."""
+    fields = {name: LIST_DTYPES[name] for name in LIST_DTYPES}
+    chosen = {}
+    for name in data.draw(st.sets(st.sampled_from(sorted(fields)), min_size=1, max_size=4)):
+        dtype = fields[name]
+        if dtype == "text":
+            chosen[name] = data.draw(st.lists(st.text(max_size=5), max_size=3))
+        elif dtype[0] == "b":
+            width = int(dtype[1:])
+            chosen[name] = data.draw(st.binary(min_size=2 * width, max_size=2 * width))
+        else:
+            most = (1 << int(dtype[1:])) - 1
+            chosen[name] = data.draw(
+                st.lists(st.integers(0, most) | st.integers(0, 12), min_size=2, max_size=2)
+            )
     try:
-        table, _ = parse_list(sealed(bytes(payload)))
+        table, _ = parse_list(list_of(**chosen))
     except ShardioError:
         return
     assert len(list(table)) == len(table)
+
+
+@settings(max_examples=max(20, settings().max_examples // 10))
+@given(st.data())
+def test_every_flipped_bit_and_every_cut_of_a_list_is_found(data):
+    whole = list_of(etag=["a", ""])
+    bit = data.draw(st.integers(0, 8 * len(whole) - 1))
+    flipped = bytearray(whole)
+    flipped[bit // 8] ^= 1 << bit % 8
+    for wrong in (bytes(flipped), whole[: bit // 8], whole + b"\0"):
+        with pytest.raises(FormatError):
+            parse_list(wrong)
 
 
 # Receipts
@@ -330,7 +379,7 @@ def receipt_message(**fields) -> pb.Receipt:
         "session": "s",
         "attempt": "a",
         "complete": True,
-        "shards": list_message(),
+        "shards": list_of(),
         "splits": [pb.SplitReceipt(name="train", rows=20)],
     }
     return pb.Receipt(**{**facts, **fields})
@@ -346,7 +395,7 @@ def receipt_message(**fields) -> pb.Receipt:
         ({"splits": [pb.SplitReceipt(name="..", rows=20)]}, "split", UnsafeNameError),
         ({"metadata_json": b"[1]"}, "not a JSON object", FormatError),
         ({"metadata_json": b"[" * 300_000}, "not JSON", FormatError),
-        ({"shards": list_message(rows=[1])}, "another length", FormatError),
+        ({"shards": list_of(rows=[1])}, "another length", FormatError),
     ],
 )
 def test_receipts_that_break_a_rule(fields, match, error):
@@ -381,7 +430,7 @@ def test_live_rows_are_those_that_are_left(deleted, more):
 
 
 def shard_with(data: bytes, rows: int = 10) -> ShardEntry:
-    (entry,) = parse_list(sealed(list_message(1, rows=[rows])))[0]
+    (entry,) = parse_list(list_of(1, rows=[rows]))[0]
     return ShardEntry(
         **{
             **vars(entry),
@@ -422,6 +471,6 @@ def test_a_shard_of_which_no_row_is_left():
     """Deleted rows MUST ascend strictly and be rows of the shard: of all rows there is one such sidecar."""
     right = hashlib.sha256(np.arange(10, dtype="<u4")).digest()
     wrong = hashlib.sha256(np.array([*range(9), 12], "<u4")).digest()
-    gone = {"live_rows": [0, 10], "deletion_key": ["data/d", ""], "deletion_bytes": [40, 0]}
-    parse_list(sealed(list_message(**gone, deletion_sha256=right + bytes(32))))
+    gone = {"deleted_rows": [10, 0], "deletion_key": ["data/d", ""]}
+    parse_list(list_of(**gone, deletion_sha256=right + bytes(32)))
     broken("should delete all rows of its shard", **gone, deletion_sha256=wrong + bytes(32))

@@ -15,7 +15,7 @@ from shardio.metadata import Receipt, naming, parse_list, parse_manifest
 from shardio.metadata.naming import check_key
 from shardio.storage import connect
 from shardio.v1 import manifest_pb2 as pb
-from tests.metadata.crafted import list_message, manifest_message, sealed
+from tests.metadata.crafted import list_of, manifest_message, sealed
 
 HOSTILE = [
     *("", ".", "..", "../x", "a/../x", "a/./x", "/etc/passwd", "a//b", "a/", "/a", "a\\b", "..\\x"),
@@ -76,14 +76,14 @@ def test_foreign_keys(key):
     """
     shards = {"key": [key, "data/b"]}
     for message, parse in (
-        (list_message(**shards, root=[1, 0]), parse_list),
-        (list_message(**shards, etag=["etag", ""]), parse_list),
-        (list_message(index_key=[key or "/", ""]), parse_list),
-        (pb.Receipt(format_version=1, shards=list_message(**shards, root=[1, 0])), Receipt.parse),
+        (list_of(**shards, root=[1, 0]), parse_list),
+        (list_of(**shards, etag=["etag", ""]), parse_list),
+        (list_of(index_key=[key or "/", ""]), parse_list),
+        (pb.Receipt(format_version=1, shards=list_of(**shards, root=[1, 0])), Receipt.parse),
         (manifest_message(expiry=pb.Expiry(doomed_keys=[key])), functools.partial(parse_manifest, version=1)),
     ):
         with pytest.raises(UnsafeNameError, match="key"):
-            parse(sealed(message))
+            parse(message if isinstance(message, bytes) else sealed(message))
     with pytest.raises(UnsafeNameError, match="key of an adopted shard"):
         naming.check_foreign_key(key)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import struct
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +20,10 @@ from google.protobuf.message import DecodeError, Message
 
 import shardio
 from shardio.errors import ShardioError
-from shardio.kernels import crc32c
-from shardio.metadata import Receipt, parse_head, parse_list, parse_manifest
+from shardio.metadata import Receipt, pack_list, parse_head, parse_list, parse_manifest
 from shardio.metadata._sealed import seal
-from shardio.v1 import index_pb2, manifest_pb2
+from shardio.v1 import manifest_pb2
+from tests.metadata.crafted import columns_in, container
 from tests.promises.places import DATASETS, GOLDEN, copied
 
 TEXTS = [
@@ -111,37 +110,64 @@ def mutate(dice: Dice, message: Message) -> None:
                 value[place] = value_of(dice, type(value[place]), value[place])
 
 
-def mutant(dice: Dice, data: bytes, kind: type[Message]) -> bytes:
-    """Return a changed object with its checksums right."""
-    start = 16
-    stop = 16 + int.from_bytes(data[8:12], "little") if kind is index_pb2.ShardIndex else len(data) - 44
+def mutant(dice: Dice, data: bytes, kind: type[Message] | None) -> bytes:
+    """Return a changed object with its checksums right; `kind` is None for a file of columns."""
+    if kind is None:
+        return mutant_columns(dice, data)
     try:
-        message = kind.FromString(data[start:stop])
+        message = kind.FromString(data[16:-44])
     except DecodeError:
-        # Lists of shards and lists of sessions have the same ending.
-        message = manifest_pb2.SessionList.FromString(data[start:stop])
+        message = manifest_pb2.SessionList.FromString(data[16:-44])
     for _ in range(1 + dice.below(3)):
         mutate(dice, message)
-    if kind is not index_pb2.ShardIndex:
-        return seal(message.SerializeToString())[0]
-    header = message.SerializeToString()
-    rest = data[stop:]
-    if len(header) != stop - start and dice.below(2):
-        # Keep the columns where their offsets say, as far as padding allows.
-        rest = rest[max(0, len(header) - (stop - start)) :] if len(header) > stop - start else rest
-        rest = bytes(max(0, stop - start - len(header))) + rest
-    return struct.pack("<8sII", b"SHRDIDX1", len(header), crc32c(header)) + header + rest
+    return seal(message.SerializeToString())[0]
+
+
+def mutant_columns(dice: Dice, data: bytes) -> bytes:
+    """Return a file of columns in which values, items or the directory's claims are others."""
+    columns = columns_in(data)
+    claims = []
+    for _ in range(1 + dice.below(3)):
+        name = dice.one(sorted(columns))
+        dtype, values = columns[name]
+        way = dice.below(4)
+        if way == 0:
+            claims.append((dice.below(len(columns)), 3 + dice.below(2), dice.one(NUMBERS) % (1 << 64)))
+        elif isinstance(values, bytes):
+            columns[name] = dtype, dice.one([values[::-1], values + values, values[: len(values) // 2], b""])
+        elif way == 1 and values:
+            columns[name] = dtype, values[:-1]
+        elif way == 2 or not values:
+            columns[name] = dtype, [*values, *(values[-1:] or [b"a" if dtype == "text" else 1])]
+        else:
+            values = [*values]
+            place = dice.below(len(values))
+            if dtype == "text":
+                values[place] = dice.one([*(text.encode() for text in TEXTS), *BYTES])
+            else:
+                values[place] = dice.one([*NUMBERS, values[place] + 1, values[place] * 2]) % (
+                    1 << int(dtype[1:])
+                )
+            columns[name] = dtype, values
+
+    def edit(entries: list[list[Any]]) -> None:
+        for entry, field, value in claims:
+            entries[entry][field] = value
+
+    return container(int.from_bytes(data[8:12], "little"), columns, edit=edit)
 
 
 def objects(suffix: str) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(GOLDEN.rglob(f"*{suffix}"))]
+    found = [path.read_bytes() for path in sorted(GOLDEN.rglob(f"*{suffix}"))]
+    # Lists of sessions, which are sealed, have the same ending as those of shards.
+    return [data for data in found if suffix != ".list" or data.startswith(b"SHRDCOL1")]
 
 
-PARSERS: dict[str, tuple[type[Message], Callable[[bytes], object]]] = {
+PARSERS: dict[str, tuple[type[Message] | None, Callable[[bytes], object]]] = {
     ".manifest": (manifest_pb2.Manifest, lambda data: parse_manifest(data, version=1, url="here")),
-    ".list": (manifest_pb2.ShardList, lambda data: parse_list(data, url="here")),
+    ".list": (None, lambda data: parse_list(data, url="here")),
     ".receipt": (manifest_pb2.Receipt, lambda data: Receipt.parse(data, url="here")),
-    ".shardidx": (index_pb2.ShardIndex, lambda data: parse_head(data, url="here")),
+    ".shardidx": (None, lambda data: parse_head(data, url="here")),
 }
 
 
@@ -170,25 +196,24 @@ def test_mutants_of_metadata_are_refused_or_read(suffix, long):
 def refer(root: Path) -> None:
     """Make lists name their indexes, and manifests their lists and parents, by what they hold now."""
     for listed in root.rglob("*.list"):
-        message = manifest_pb2.ShardList.FromString(listed.read_bytes()[16:-44])
-        digests = b""
-        for number, key in enumerate(message.key):
-            path = root / ((message.index_key[number] if message.index_key else "") or f"{key}.shardidx")
-            head = message.index_head_bytes[number] if number < len(message.index_head_bytes) else 0
-            data = b""
+        try:
+            table, _ = parse_list(listed.read_bytes())
+        except ShardioError:
+            continue
+        digests = table.index_head_sha256.copy()
+        for number, entry in enumerate(table):
             with contextlib.suppress(OSError, ValueError):
-                data = path.read_bytes()[:head]
-            digests += hashlib.sha256(data).digest()
-        if dict.fromkeys([len(message.key)]) and len(digests) == len(message.index_head_sha256):
-            message.index_head_sha256 = digests
-        listed.write_bytes(seal(message.SerializeToString())[0])
+                data = (root / entry.usual_index_key).read_bytes()[: entry.index_head_bytes]
+                digests[number] = np.frombuffer(hashlib.sha256(data).digest(), np.uint8)
+        with contextlib.suppress(ShardioError):
+            listed.write_bytes(pack_list(table.with_columns(index_head_sha256=digests))[0])
     parent = b""
     for path in sorted(root.rglob("*.manifest")):
         version = manifest_pb2.Manifest.FromString(path.read_bytes()[16:-44])
         for ref in version.lists:
             with contextlib.suppress(OSError, ValueError):
                 data = (root / ref.key).read_bytes()
-                ref.bytes, ref.sha256 = len(data), data[-40:-8]
+                ref.bytes, ref.sha256 = len(data), hashlib.sha256(data).digest()
         version.parent_sha256 = parent if version.parent_version else b""
         data, parent = seal(version.SerializeToString())
         path.write_bytes(data)

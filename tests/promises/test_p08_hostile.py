@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,23 @@ import pytest
 import zstandard
 from google.protobuf.message import DecodeError
 
+from shardio.format import Compression, Framing
 from shardio.kernels import crc32c
 from shardio.metadata import naming, parse_head
-from shardio.v1 import index_pb2, manifest_pb2
+from shardio.v1 import manifest_pb2
 from tests.format.plain import frame, masked
 from tests.format.test_blocks import crafted_zstd
-from tests.metadata.crafted import columns_of, header_of, index_of, list_message, manifest_message, sealed
+from tests.metadata.crafted import (
+    LIST,
+    columns_in,
+    columns_of,
+    container,
+    header_of,
+    index_of,
+    list_of,
+    manifest_message,
+    sealed,
+)
 from tests.promises.places import GOLDEN, copied
 
 HUGE = (1 << 31, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 1)
@@ -54,40 +66,34 @@ def dataset(root: Path, *, shard: bytes, index: bytes, rows: int, etag: str = ""
             "crc32c": [head.crc32c],
             "index_head_bytes": [head.head_bytes],
             "index_head_sha256": hashlib.sha256(index[: head.head_bytes]).digest(),
-            "shard_uuid": head.uuid,
+            "uuid": head.uuid,
             "compression": [int(head.compression)],
             "framing": [int(head.framing)],
         }
     except ValueError:
-        facts = {"shard_uuid": bytes(range(16)), "index_head_bytes": [len(index)]}
-    message = list_message(
-        1, **{**facts, "key": [key], "rows": [rows], "etag": [etag] if etag else [], **columns}
-    )
-    commit(root, message)
+        facts = {"uuid": bytes(range(16)), "index_head_bytes": [len(index)]}
+    facts |= {"key": [key], "rows": [rows], "etag": [etag], **columns}
+    commit(root, list_of(1, **facts), facts)
 
 
-def commit(root: Path, message: Any, **fields: Any) -> None:
-    data = message if isinstance(message, bytes) else sealed(message)
+def commit(root: Path, data: bytes, columns: Mapping[str, Any] = MappingProxyType({}), **fields: Any) -> None:
+    """Write a version of one list, whose totals are those of the columns of its one shard."""
     place = root / "_shardio" / "lists" / "a.list"
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(data)
-    ref = manifest_pb2.ListRef(key="_shardio/lists/a.list", bytes=len(data), sha256=data[-40:-8], shards=1)
-    totals: list[Any] = []
-    if not isinstance(message, bytes):
-        live = list(message.live_rows) or list(message.rows)
-        totals = [
-            manifest_pb2.SplitTotals(
-                name="train",
-                rows=live[0],
-                shards=1,
-                stored_bytes=message.stored_bytes[0],
-                decoded_bytes=message.decoded_bytes[0],
-            )
-        ]
-    facts = {"lists": [ref], "splits": totals, **fields}
+    sha256 = hashlib.sha256(data).digest()
+    ref = manifest_pb2.ListRef(key="_shardio/lists/a.list", bytes=len(data), sha256=sha256, shards=1)
+    facts = {"rows": [10], "stored_bytes": [160], "decoded_bytes": [160], "deleted_rows": [0], **columns}
+    total = manifest_pb2.SplitTotals(
+        name="train",
+        rows=max(0, facts["rows"][0] - facts["deleted_rows"][0]),
+        shards=1,
+        stored_bytes=facts["stored_bytes"][0],
+        decoded_bytes=facts["decoded_bytes"][0],
+    )
     manifest = root / naming.manifest_key(1)
     manifest.parent.mkdir(parents=True, exist_ok=True)
-    manifest.write_bytes(sealed(manifest_message(**facts)))
+    manifest.write_bytes(sealed(manifest_message(**{"lists": [ref], "splits": [total], **fields})))
 
 
 def shard_of(blocks: list[bytes], frames: list[list[int]], kind: int) -> tuple[bytes, bytes]:
@@ -108,20 +114,20 @@ def bombs(corpus: Path) -> None:
         ("zstd-two-frames", declared + declared, 1 << 20),
         ("zstd-no-size", crafted_zstd(0, 17, 100), 1 << 20),
     ):
-        shard, index = shard_of([block], [[size]], index_pb2.ZSTD)
+        shard, index = shard_of([block], [[size]], Compression.ZSTD)
         dataset(corpus / name, shard=shard, index=index, rows=1)
     # Within every limit, but more than this process may have: one record of 256 MiB, or many
     # blocks of 8 MiB.
     many = zstandard.ZstdCompressor().compress(bytes(8 << 20))
-    shard, index = shard_of([many] * 32, [[(8 << 20) - 16, 16]] * 32, index_pb2.ZSTD)
+    shard, index = shard_of([many] * 32, [[(8 << 20) - 16, 16]] * 32, Compression.ZSTD)
     dataset(corpus / "zstd-honest-blocks", shard=shard, index=index, rows=64)
     one = zstandard.ZstdCompressor().compress(bytes(1 << 28))
-    shard, index = shard_of([one], [[1 << 28]], index_pb2.ZSTD)
+    shard, index = shard_of([one], [[1 << 28]], Compression.ZSTD)
     dataset(corpus / "zstd-honest-record", shard=shard, index=index, rows=1)
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     member = packer.compress(bytes(200 << 20)) + packer.flush()
     for name, size in (("gzip-bomb", 1000), ("gzip-honest-record", 200 << 20)):
-        shard, index = shard_of([member], [[size]], index_pb2.GZIP)
+        shard, index = shard_of([member], [[size]], Compression.GZIP)
         dataset(corpus / name, shard=shard, index=index, rows=1)
 
 
@@ -132,16 +138,20 @@ def lengths(corpus: Path) -> None:
             columns = columns_of([[20]])
             columns["block_crc32c"] = np.array([crc32c(data)], "<u4")
             names = {"rows": ["frame_stop"], "blocks": list(columns)[:5]}.get(field, [])
-            index = index_of(
-                header_of(columns, **{field: value}), columns, lengths=dict.fromkeys(names, value)
-            )
+
+            def claim(entries: list[list[Any]], names: list[str] = names, value: int = value) -> None:
+                for entry in entries:
+                    if entry[0] in names:
+                        entry[3] = value
+
+            facts = {} if names else {field: value}
+            index = index_of(header_of(columns, **facts), columns, edit=claim)
             dataset(corpus / f"index-{field}-{value}", shard=data, index=index, rows=1)
         for field in ("rows", "stored_bytes", "decoded_bytes", "blocks", "index_head_bytes"):
-            shard, index = shard_of([data], [[20]], index_pb2.NONE)
+            shard, index = shard_of([data], [[20]], Compression.NONE)
             fields = {field: [value]}
             dataset(corpus / f"list-{field}-{value}", shard=shard, index=index, rows=1)
-            message = list_message(1, **fields)
-            commit(corpus / f"list-{field}-{value}", message)
+            commit(corpus / f"list-{field}-{value}", list_of(1, **fields), fields)
         head = (value).to_bytes(8, "little")
         lying = head + masked(head).to_bytes(4, "little") + b"wren"
         (corpus / f"frame-{value}").mkdir()
@@ -153,7 +163,7 @@ def lengths(corpus: Path) -> None:
 
 
 def names(corpus: Path) -> None:
-    shard, index = shard_of([frame(b"wren")], [[20]], index_pb2.NONE)
+    shard, index = shard_of([frame(b"wren")], [[20]], Compression.NONE)
     (corpus / "outside.tfrecord").write_bytes(shard)
     (corpus / "outside.tfrecord.shardidx").write_bytes(index)
     for number, key in enumerate(TRAVERSALS):
@@ -166,21 +176,16 @@ def names(corpus: Path) -> None:
             elif kind == "index":
                 dataset(root, shard=shard, index=index, rows=1, index_key=[key])
             elif kind == "deletions":
-                gone = {
-                    "live_rows": [0],
-                    "deletion_key": [key],
-                    "deletion_bytes": [4],
-                    "deletion_sha256": bytes(32),
-                }
+                gone = {"deleted_rows": [1], "deletion_key": [key], "deletion_sha256": bytes(32)}
                 dataset(root, shard=shard, index=index, rows=1, **gone)
             else:
                 ref = manifest_pb2.ListRef(key=key, sha256=bytes(32), shards=1)
-                commit(root, list_message(1), lists=[ref])
+                commit(root, list_of(1), lists=[ref])
     root = corpus / "foreign-root"
     dataset(root, shard=shard, index=index, rows=1)
     commit(
         root,
-        list_message(1, root=[1]),
+        list_of(1, root=[1]),
         roots=[manifest_pb2.DataRoot(number=1, url=str(corpus))],
         critical_features=["foreign_roots"],
     )
@@ -188,23 +193,23 @@ def names(corpus: Path) -> None:
 
 def others(corpus: Path) -> None:
     deep = b"[" * 400_000
-    commit(corpus / "deep-json", list_message(1), metadata_json=deep)
+    commit(corpus / "deep-json", list_of(1), metadata_json=deep)
     spec = manifest_pb2.FeatureSpec(name="a", type="int64", shape=[1 << 40, 1 << 40])
     commit(
         corpus / "schema-shape",
-        list_message(1),
+        list_of(1),
         schemas=[manifest_pb2.Schema(encoding="example", features=[spec])],
     )
     text = manifest_pb2.FeatureSpec(name="a", type="__import__('os').system('true')")
     commit(
         corpus / "schema-type",
-        list_message(1),
+        list_of(1),
         schemas=[manifest_pb2.Schema(encoding="example", features=[text])],
     )
     pickle = b"cos\nsystem\n(S'true'\ntR."
     for name in ("manifest", "list", "hint"):
         root = corpus / f"pickle-{name}"
-        commit(root, pickle if name == "list" else list_message(1))
+        commit(root, pickle if name == "list" else list_of(1))
         if name == "manifest":
             (root / naming.manifest_key(1)).write_bytes(pickle)
         if name == "hint":
@@ -214,7 +219,7 @@ def others(corpus: Path) -> None:
     (session / "00000-aaaaaaaaaaaaaaaa.receipt").write_bytes(sealed(b"\xff" * 50))
     raw = columns_of([[0] * 50_000])
     raw["block_crc32c"] = np.array([0], "<u4")
-    many = index_of(header_of(raw, framing=index_pb2.RAW, record_crc=0), raw)
+    many = index_of(header_of(raw, framing=Framing.RAW, record_crc=0), raw)
     dataset(corpus / "many-empty-records", shard=b"", index=many, rows=50_000)
 
 
@@ -278,16 +283,16 @@ def mend_references(root: Path) -> None:
     (listed,) = root.rglob("*.list")
     (manifest,) = root.rglob("*.manifest")
     (index,) = root.rglob("*.shardidx")
-    with contextlib.suppress(DecodeError):
-        message = manifest_pb2.ShardList.FromString(listed.read_bytes()[16:-44])
-        head = index.read_bytes()[: message.index_head_bytes[0] if message.index_head_bytes else 0]
-        message.index_head_sha256 = hashlib.sha256(head).digest()
-        listed.write_bytes(sealed(message))
+    with contextlib.suppress(ValueError, LookupError, TypeError):  # the list is a mutant
+        columns = columns_in(listed.read_bytes())
+        head = index.read_bytes()[: columns["index_head_bytes"][1][0]]
+        columns["index_head_sha256"] = "b32", hashlib.sha256(head).digest()
+        listed.write_bytes(container(LIST, columns))
     with contextlib.suppress(DecodeError):
         version = manifest_pb2.Manifest.FromString(manifest.read_bytes()[16:-44])
         data = listed.read_bytes()
         for ref in version.lists:
-            ref.bytes, ref.sha256 = len(data), data[-40:-8]
+            ref.bytes, ref.sha256 = len(data), hashlib.sha256(data).digest()
         manifest.write_bytes(sealed(version))
 
 
@@ -311,16 +316,23 @@ def test_mutated_metadata_with_mended_checksums(end, tmp_path, long):
     assert len(said) == len(roots) + 1
 
 
-def mended_index(data: bytes, at: int, value: int) -> bytes:
-    size = int.from_bytes(data[8:12], "little")
+def mended_columns(data: bytes, at: int, value: int) -> bytes:
+    """Change a byte of a file of columns and repair the checksums of its columns and directory."""
+    count = min(int.from_bytes(data[16:20], "little"), len(data) // 56)
+    stop = place = 24 + 56 * count
     out = bytearray(data)
-    out[16 + at % size if at % 2 else at] = value
-    out[12:16] = crc32c(bytes(out[16 : 16 + size])).to_bytes(4, "little")
+    out[24 + at % (stop - 24) if at % 2 else at] = value
+    for begin in range(24, stop, 56):
+        place += -place % 8
+        size = min(int.from_bytes(out[begin + 48 : begin + 56], "little"), len(out))
+        out[begin + 36 : begin + 40] = crc32c(bytes(out[place : place + size])).to_bytes(4, "little")
+        place += size
+    out[20:24] = crc32c(bytes(out[24:stop]), crc32c(bytes(out[:20]))).to_bytes(4, "little")
     return bytes(out)
 
 
 MEND: dict[str, Callable[[bytes, int, int], bytes]] = {
     ".manifest": repaired,
-    ".list": repaired,
-    ".shardidx": mended_index,
+    ".list": mended_columns,
+    ".shardidx": mended_columns,
 }

@@ -6,6 +6,7 @@ Kills at every point of a run: `test_p01_atomic.py`; random versions and session
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import signal
@@ -25,7 +26,7 @@ from shardio.errors import CommitConflictError, FormatError, NotFoundError, Stor
 from shardio.metadata import Expiry, naming, seal_manifest
 from shardio.storage import connect
 from shardio.v1 import manifest_pb2 as pb
-from tests.metadata.crafted import list_message, manifest_message, sealed
+from tests.metadata.crafted import list_of, manifest_message, sealed
 from tests.promises.deeds import SMALL, records, seen, split_up, write
 from tests.promises.places import GOLDEN, PLACES, copied, fresh
 from tests.promises.stores import faultless, faulty
@@ -592,12 +593,10 @@ def test_what_somebody_put_among_the_shards_stays(tmp_path):
     """P20: also where a list of shards names it as shardio's own."""
     url = fresh("local", tmp_path)
     store = connect(url)
-    table = list_message(key=["data/mine.tfrecord", "data/photo.jpg"])
-    sealed_list = sealed(table)
-    store.put_if_absent("_shardio/lists/0.list", sealed_list)
-    ref = pb.ListRef(
-        key="_shardio/lists/0.list", bytes=len(sealed_list), sha256=sealed_list[-40:-8], shards=2
-    )
+    data = list_of(key=["data/mine.tfrecord", "data/photo.jpg"])
+    store.put_if_absent("_shardio/lists/0.list", data)
+    sha256 = hashlib.sha256(data).digest()
+    ref = pb.ListRef(key="_shardio/lists/0.list", bytes=len(data), sha256=sha256, shards=2)
     total = pb.SplitTotals(name="train", rows=20, shards=2, stored_bytes=320, decoded_bytes=320)
     store.put_if_absent(naming.manifest_key(1), sealed(manifest_message(lists=[ref], splits=[total])))
     for name in ("mine.tfrecord", "photo.jpg"):

@@ -10,7 +10,7 @@ import pytest
 import shardio
 from shardio.catalog import Catalog
 from shardio.errors import StorageError
-from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable, naming, seal_list, seal_manifest
+from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable, naming, pack_list, seal_manifest
 from shardio.storage import connect
 from tests.promises.places import GOLDEN, copied, payloads
 
@@ -26,7 +26,7 @@ def elsewhere(tmp_path) -> tuple[str, str]:
     store.put_if_absent(entry.usual_index_key, Path(source, entry.usual_index_key).read_bytes())
     Path(source, entry.usual_index_key).unlink()
     table = ShardTable.from_entries([ShardEntry(**{**vars(entry), "root": 1, "etag": "etag"})])
-    data, sha256 = seal_list(table)
+    data, sha256 = pack_list(table)
     store.put_if_absent("_shardio/lists/a.list", data)
     manifest = Manifest(
         dataset_uuid=bytes(16),

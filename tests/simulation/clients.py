@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,10 +12,10 @@ import shardio
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, NotFoundError, ShardioError
 from shardio.metadata import naming
 from shardio.v1 import manifest_pb2 as pb
-from tests.independent_reader import fields, numbers, one
+from tests.independent_reader import columns_of, fields, numbers, one
 from tests.simulation.world import ROOT, Killed, World
 
-M = TypeVar("M", pb.Manifest, pb.ShardList, pb.KeyRun)
+M = TypeVar("M", pb.Manifest, pb.KeyRun)
 SCHEMA = {"n": "int64"}
 SMALL: dict[str, Any] = {"block_bytes": 64, "shard_bytes": 200}
 
@@ -260,10 +259,12 @@ def _unsealed(kind: type[M], data: bytes) -> M:
 
 
 def _listed(world: World, key: str) -> tuple[list[int], set[str]]:
-    shards = _unsealed(pb.ShardList, world.ever[key])
+    columns, _ = columns_of(world.ever[key], 2)
+    prefixes = columns["key_prefix"] or ("",)
+    shards = [prefixes[k] + rest for k, rest in zip(columns["prefix"], columns["key_rest"], strict=True)]
     found: list[int] = []
-    keys = {key, *shards.key, *shards.index_key, *shards.deletion_key, *shards.table_key} - {""}
-    for shard, index, deletions in zip_longest(shards.key, shards.index_key, shards.deletion_key):
+    keys = {key, *shards, *columns["index_key"], *columns["deletion_key"], *columns["table_key"]} - {""}
+    for shard, index, deletions in zip(shards, columns["index_key"], columns["deletion_key"], strict=True):
         keys.add(index or f"{shard}.shardidx")
         deleted = memoryview(world.ever[deletions]).cast("I").tolist() if deletions else ()
         found += [n for row, n in enumerate(_numbers(world.ever[shard])) if row not in deleted]

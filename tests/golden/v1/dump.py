@@ -15,8 +15,8 @@ BEGIN, END = "<!-- dump: begin -->\n", "<!-- dump: end -->\n"
 
 TITLES = {
     ".tfrecord": "The shard: three frames, each length, CRC of the length, payload, CRC of the payload",
-    ".shardidx": "Its index: prefix, header, six columns at multiples of 64",
-    ".list": "The list of shards, sealed",
+    ".shardidx": "Its index: prefix, directory, columns at multiples of 8",
+    ".list": "The list of shards",
     ".manifest": "The manifest of version 1, sealed",
     ".receipt": "A receipt of the session `birds`",
     "latest": "The hint",

@@ -34,7 +34,7 @@ from shardio.metadata import (
     ShardEntry,
     ShardTable,
     naming,
-    seal_list,
+    pack_list,
     seal_manifest,
 )
 from shardio.storage import connect
@@ -141,7 +141,7 @@ def crafted(name: str, entries: list[ShardEntry], **fields: object) -> None:
     """Commit shards that no writer makes yet."""
     store = connect(HERE / name)
     table = ShardTable.from_entries(entries)
-    data, sha256 = seal_list(table)
+    data, sha256 = pack_list(table)
     ref = ListRef(naming.list_key(_hex()), len(data), sha256, len(table))
     store.put_if_absent(ref.key, data)
     totals = table.totals()

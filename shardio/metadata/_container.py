@@ -1,0 +1,536 @@
+"""Named, checked columns in one file: shard indexes and lists of shards; see docs/format.md.
+
+    "SHRDCOL1" | u32 kind | u32 format version | u32 columns | u32 CRC-32C of prefix and directory
+    directory: 56 bytes a column: name (32), dtype (4), u32 CRC-32C, u64 items, u64 bytes
+    column | zeros to a multiple of 8 | column | ... | "SHRDEND1"
+
+Columns follow one another, so no offset can be wrong.  All that the directory claims is compared with the
+limits and with the bytes there are before anything is made of it; columns are views of these bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardio import kernels
+from shardio.errors import FormatError, UnsupportedVersionError
+from shardio.format import DEFAULT_LIMITS, Buffer, Limits
+
+FORMAT_VERSION = 1
+MAGIC = b"SHRDCOL1"
+END = b"SHRDEND1"
+ALIGN = 8
+PREFIX = struct.Struct("<8sIIII")
+_CRC = struct.Struct("<I")
+_ENTRY = struct.Struct("<32s4sIQQ")
+_MOST_COLUMNS = 256
+_OPTIONAL = "x_"  # how names begin of columns that a reader need not know
+
+# Of each dtype the NumPy one, and the width of an item; "text" has offsets before its bytes.
+STORED: dict[str, tuple[Any, int]] = {
+    "u8": ("u1", 1),
+    "u16": ("<u2", 2),
+    "u32": ("<u4", 4),
+    "u64": ("<u8", 8),
+    "b16": ("u1", 16),
+    "b32": ("u1", 32),
+}
+# Numbers that are stored as narrow as they fit, and how many bits they may have.
+_NUMBERS = {"n8": 8, "n32": 32, "n63": 63}
+
+# By name: dtype, and of what there is an item each.
+Columns: TypeAlias = Mapping[str, tuple[str, str]]
+
+
+class ContainerKind(NamedTuple):
+    """What a file of columns holds.
+
+    Attributes:
+        number: in its prefix.
+        what: for messages.
+        columns: those that it may have, in this order.
+        single: of what there is one.
+    """
+
+    number: int
+    what: str
+    columns: Columns
+    single: str = ""
+
+
+class ColumnEntry(NamedTuple):
+    """A column as the directory has it, and where its bytes are in the file."""
+
+    name: str
+    dtype: str
+    crc32c: int
+    items: int
+    start: int
+    stop: int
+
+
+class Texts(Sequence[str]):
+    """Texts in UTF-8, each a name that several may share and what follows it.
+
+    Args:
+        names: what texts begin with.
+        numbers: unsigned [n], of the name of each.
+        offsets: uint32 [n + 1], of what follows it; None where nothing does.
+        data: that they are in.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        numbers: NDArray[Any],
+        offsets: NDArray[Any] | None = None,
+        data: Buffer = b"",
+    ) -> None:
+        self.names, self.numbers = tuple(names), numbers
+        self.offsets, self.data = offsets, memoryview(data)
+
+    @classmethod
+    def from_texts(cls, texts: Sequence[str], *, cut: Callable[[str], int] | None = None) -> Texts:
+        """Return texts.
+
+        Args:
+            texts: to be held.
+            cut: returns how many characters of a text are a name; None for no names.
+        """
+        if cut is None and not any(texts):
+            return cls([""], zeros(len(texts)))
+        cuts = [0] * len(texts) if cut is None else list(map(cut, texts))
+        names: dict[str, int] = {}
+        numbers = [names.setdefault(text[:at], len(names)) for text, at in zip(texts, cuts, strict=True)]
+        rest = [text[at:].encode() for text, at in zip(texts, cuts, strict=True)]
+        offsets = np.zeros(len(rest) + 1, np.uint64)
+        np.cumsum(list(map(len, rest)), out=offsets[1:])
+        return cls([*names] or [""], np.array(numbers, np.uint32), offsets, b"".join(rest))
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where what follows each name begins in `data`, and where the last one stops; int64 [n + 1]."""
+        if self.offsets is None:
+            return np.zeros(len(self) + 1, np.int64)
+        return self.offsets.astype(np.int64)
+
+    def __len__(self) -> int:
+        """Return the number of texts."""
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, item: int) -> str: ...
+    @overload
+    def __getitem__(self, item: slice) -> list[str]: ...
+    def __getitem__(self, item: int | slice) -> str | list[str]:
+        """Return one text, or some in a list."""
+        if isinstance(item, slice):
+            return [self[i] for i in range(*item.indices(len(self)))]
+        at = int(item) + len(self) if item < 0 else int(item)
+        if not 0 <= at < len(self):
+            raise IndexError(f"item {item} of {len(self)} texts")
+        name = self.names[int(self.numbers[at])]
+        if self.offsets is None:
+            return name
+        return name + str(self.data[int(self.offsets[at]) : int(self.offsets[at + 1])], "utf-8")
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the texts in order."""
+        names = map(self.names.__getitem__, self.numbers.tolist())
+        if self.offsets is None:
+            return names
+        data, stops = bytes(self.data), self.offsets.tolist()
+        if data.isascii():
+            text = data.decode()
+            return (name + text[a:b] for name, a, b in zip(names, stops, stops[1:], strict=False))
+        return (name + data[a:b].decode() for name, a, b in zip(names, stops, stops[1:], strict=False))
+
+    def take(self, items: NDArray[Any]) -> Texts:
+        """Return the texts with these numbers, or where a mask is true."""
+        if self.offsets is None:
+            return Texts(self.names, self.numbers[items])
+        starts = self.starts
+        first, stop = starts[:-1][items], starts[1:][items]
+        offsets = np.zeros(len(first) + 1, np.uint64)
+        np.cumsum(stop - first, out=offsets[1:])
+        parts = [self.data[a:b] for a, b in zip(first.tolist(), stop.tolist(), strict=True)]
+        return Texts(self.names, self.numbers[items], offsets, b"".join(parts))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Texts]) -> Texts:
+        """Return the texts of all parts, one after another."""
+        names: dict[str, int] = {}
+        numbers, offsets, size = [], [np.zeros(1, np.uint64)], 0
+        for part in parts:
+            new = np.array([names.setdefault(name, len(names)) for name in part.names], np.uint32)
+            numbers.append(new[part.numbers])
+            starts = part.starts
+            offsets.append((starts[1:] + size).astype(np.uint64))
+            size += int(starts[-1])
+        whole = None if all(part.offsets is None for part in parts) else np.concatenate(offsets)
+        data = b"".join(part.data for part in parts)
+        return cls([*names] or [""], np.concatenate([zeros(0), *numbers]), whole, data)
+
+    def any(self) -> bool:
+        """Tell whether a text is not empty."""
+        if len(self.data):
+            return True
+        named = [number for number, name in enumerate(self.names) if name]
+        return bool(named) and bool(np.isin(self.numbers, named).any())
+
+    def numbered(self) -> tuple[list[str], NDArray[np.uint32]]:
+        """Return the names that texts have, sorted, each once; and the number of that of each."""
+        used = np.unique(self.numbers).tolist()
+        names = sorted({self.names[number] for number in used})
+        places = {name: place for place, name in enumerate(names)}
+        new = np.array([places.get(name, 0) for name in self.names], np.uint32)
+        return names, new[self.numbers]
+
+    def used(self) -> dict[str, NDArray[np.bool_]]:
+        """Return the names that texts have, each with the mask of those."""
+        found: dict[str, NDArray[np.bool_]] = {}
+        for number, name in enumerate(self.names):
+            mask = self.numbers == number
+            if mask.any():
+                found[name] = found[name] | mask if name in found else mask
+        return found
+
+    def hashes(self) -> NDArray[np.int64]:
+        """Return an int64 of each text, the same for texts that are alike and have the same name."""
+        # Hashes of Python have a secret key: no file can make names collide.
+        hashes = np.array([hash(name) for name in self.names], np.int64)
+        of_names: NDArray[np.int64] = hashes[self.numbers]
+        if self.offsets is None:
+            return of_names
+        starts = self.starts
+        crcs = kernels.crc32c_many(self.data, starts[:-1], starts[1:])
+        of_names += crcs.astype(np.int64) * _ODD
+        return of_names
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the texts with memory of their own."""
+        offsets = None if self.offsets is None else self.offsets.copy()
+        return Texts, (self.names, self.numbers.copy(), offsets, bytes(self.data))
+
+
+_ODD = np.int64(0x1E3779B97F4A7C15)
+
+
+def zeros(items: int, width: int = 0) -> NDArray[np.uint8]:
+    """Return uint8 zeros [items], or [items, width], that cannot be written to and take no memory."""
+    shape = (items, width) if width else (items,)
+    return np.ndarray(shape, np.uint8, b"\0", strides=(0,) * len(shape))
+
+
+def aligned(place: int) -> int:
+    """Return the multiple of `ALIGN` at or after a place."""
+    return -(-place // ALIGN) * ALIGN
+
+
+def head_of(prefix: Buffer, kind: ContainerKind, *, url: str | None = None, advice: str = "") -> int:
+    """Return how many bytes prefix and directory have, from the first `PREFIX.size` bytes of a file.
+
+    Raises:
+        FormatError: it is no such file.
+    """
+    if len(prefix) < PREFIX.size:
+        raise FormatError(
+            f"a {kind.what} is cut short",
+            url=url,
+            expected=f"at least {PREFIX.size} bytes",
+            found=f"{len(prefix)} bytes",
+            advice=advice,
+        )
+    magic, number, _, columns, _ = PREFIX.unpack_from(prefix)
+    if (magic, number) != (MAGIC, kind.number):
+        raise FormatError(
+            f"not a {kind.what}: wrong first bytes",
+            url=url,
+            expected=(MAGIC, kind.number),
+            found=(magic, number),
+            advice=advice,
+        )
+    if columns > _MOST_COLUMNS:
+        raise FormatError(
+            f"a {kind.what} holds more than it may",
+            url=url,
+            expected=f"at most {_MOST_COLUMNS} columns",
+            found=columns,
+            advice=advice,
+        )
+    return PREFIX.size + int(columns) * _ENTRY.size
+
+
+@dataclass
+class ColumnReader:
+    """Reads the columns of one file.
+
+    Args:
+        data: the file, from its first byte on; what is read of it.
+        kind: of the file.
+        url: where it is, for messages.
+        advice: what to do about one that is damaged.
+        limits: `items` of one column of text.
+
+    Attributes:
+        stop: where the last column stops, padded; known from `directory` on.
+    """
+
+    data: Buffer
+    kind: ContainerKind
+    url: str | None = None
+    advice: str = ""
+    limits: Limits = DEFAULT_LIMITS
+    stop: int = 0
+
+    def broken(self, what: str, expected: object, found: object) -> FormatError:
+        """Return the error of a file that is not as it was written."""
+        what = f"a {self.kind.what} {what}"
+        return FormatError(what, url=self.url, expected=expected, found=found, advice=self.advice)
+
+    def _broken_column(self, name: str, what: str, expected: object, found: object) -> FormatError:
+        what = f"column {name} of a {self.kind.what} {what}"
+        return FormatError(what, url=self.url, expected=expected, found=found, advice=self.advice)
+
+    def directory(self) -> dict[str, ColumnEntry]:
+        """Return the columns by name, in the order of the file; compared with the CRC and with each other.
+
+        Raises:
+            FormatError, UnsupportedVersionError: they break a rule, or a newer shardio wrote them.
+        """
+        stop = head_of(self.data, self.kind, url=self.url, advice=self.advice)
+        if stop > len(self.data):
+            raise self.broken("is cut short in its directory", f"{stop} bytes", f"{len(self.data)} bytes")
+        head = bytes(memoryview(self.data)[:stop])
+        _, _, version, _, expected = PREFIX.unpack_from(head)
+        crc = kernels.crc32c(head[PREFIX.size :], kernels.crc32c(head[: PREFIX.size - _CRC.size]))
+        if crc != expected:
+            raise self.broken("has a directory with another checksum", f"{expected:#010x}", f"{crc:#010x}")
+        if version == 0:
+            raise self.broken("names no format version", FORMAT_VERSION, version)
+        if version != FORMAT_VERSION:
+            raise self._newer(f"version {version}")
+        return self._entries(head, stop)
+
+    def _entries(self, head: bytes, place: int) -> dict[str, ColumnEntry]:
+        found: dict[str, ColumnEntry] = {}
+        for raw, code, crc, items, size in _ENTRY.iter_unpack(head[PREFIX.size :]):
+            name, dtype = (
+                raw.rstrip(b"\0").decode("ascii", "replace"),
+                code.rstrip(b"\0").decode("ascii", "replace"),
+            )
+            place = aligned(place)
+            entry = ColumnEntry(name, dtype, crc, items, place, place + size)
+            place = entry.stop
+            if name not in self.kind.columns:
+                if not name.startswith(_OPTIONAL):
+                    raise self._newer(f"column {name[:32]!r}")
+                continue
+            if name in found:
+                raise self._broken_column(name, "is there twice", "once", "twice")
+            self._check_entry(entry, size)
+            found[name] = entry
+        self.stop = aligned(place)
+        known = [name for name in self.kind.columns if name in found]
+        if known != [*found]:
+            raise self.broken("has its columns in another order", known, [*found])
+        self._check_items(found)
+        return found
+
+    def _check_entry(self, entry: ColumnEntry, size: int) -> None:
+        wanted, _ = self.kind.columns[entry.name]
+        if not fits(wanted, entry.dtype):
+            raise self._broken_column(entry.name, "has another dtype", wanted, entry.dtype)
+        if entry.dtype == "text":
+            if entry.items > self.limits.items:
+                raise self._broken_column(
+                    entry.name, "holds more than it may", f"at most {self.limits.items} items", entry.items
+                )
+            if size < 4 * (entry.items + 1):
+                raise self._broken_column(
+                    entry.name, "has another size", f"{4 * entry.items + 4} or more", size
+                )
+        elif size != entry.items * STORED[entry.dtype][1]:
+            expected = f"{entry.items} items of {STORED[entry.dtype][1]} bytes"
+            raise self._broken_column(entry.name, "has another size", expected, f"{size} bytes")
+
+    def _check_items(self, found: Mapping[str, ColumnEntry]) -> None:
+        items: dict[str, int] = {self.kind.single: 1} if self.kind.single else {}
+        for name, entry in found.items():
+            per = self.kind.columns[name][1]
+            if items.setdefault(per, entry.items) != entry.items:
+                raise self._broken_column(name, "has another length", f"{items[per]} items", entry.items)
+
+    def _newer(self, found: str) -> UnsupportedVersionError:
+        return UnsupportedVersionError(
+            f"a {self.kind.what} was written by a newer shardio",
+            url=self.url,
+            expected=f"version {FORMAT_VERSION}",
+            found=found,
+            advice="upgrade shardio to read it",
+        )
+
+    def column(self, entry: ColumnEntry) -> Any:
+        """Return a column, compared with its CRC: an array, of digests [items, width]; or `Texts`.
+
+        Raises:
+            FormatError: it is damaged or breaks a rule.
+        """
+        view = memoryview(self.data)[entry.start : entry.stop]
+        if len(view) != entry.stop - entry.start:
+            raise self._broken_column(
+                entry.name, "is cut short", f"{entry.stop} bytes", f"{len(self.data)} bytes"
+            )
+        crc = kernels.crc32c(view)
+        if crc != entry.crc32c:
+            raise self._broken_column(
+                entry.name, "does not match its checksum", f"{entry.crc32c:#010x}", f"{crc:#010x}"
+            )
+        padding = memoryview(self.data)[entry.stop : aligned(entry.stop)]
+        if any(padding):
+            raise self._broken_column(
+                entry.name, "is followed by bytes that are not zero", "zeros", bytes(padding)
+            )
+        if entry.dtype == "text":
+            return self._texts(entry, view)
+        dtype, width = STORED[entry.dtype]
+        values = np.frombuffer(view, dtype)
+        if dtype == "u1" and width > 1:
+            return values.reshape(entry.items, width)
+        bits = _NUMBERS.get(self.kind.columns[entry.name][0])
+        if bits is not None and 8 * width > bits and len(values) and int(values.max()) >> bits:
+            raise self._broken_column(entry.name, "is out of range", f"below 2^{bits}", int(values.max()))
+        # What was read, not mapped, may be at an odd address, and a memoryview of that would be refused.
+        return np.require(values, requirements="A")
+
+    def _texts(self, entry: ColumnEntry, view: memoryview) -> Texts:
+        edge = 4 * (entry.items + 1)
+        offsets, data = np.require(np.frombuffer(view[:edge], "<u4"), requirements="A"), view[edge:]
+        if offsets[0] or int(offsets[-1]) != len(data) or (offsets[1:] < offsets[:-1]).any():
+            expected = f"ascending from 0 to {len(data)}"
+            raise self._broken_column(
+                entry.name, "has offsets that do not ascend", expected, offsets[:8].tolist()
+            )
+        raw = bytes(data)
+        try:
+            if not raw.isascii():
+                edges = np.frombuffer(raw + b"\0", np.uint8)[offsets]
+                if ((edges & 0xC0) == 0x80).any():
+                    raise ValueError("a text begins within a character")  # noqa: TRY301 - told below
+                raw.decode()
+        except ValueError as error:
+            raise self._broken_column(entry.name, "is not UTF-8", "UTF-8", str(error)) from None
+        return Texts([""], zeros(entry.items), offsets, data)
+
+    def read(self, *, but: str = "") -> tuple[dict[str, Any], dict[str, ColumnEntry]]:
+        """Return all columns by name, zeros and empty texts where the file has none; and the directory.
+
+        Args:
+            but: a column that is left out.
+
+        Raises:
+            FormatError, UnsupportedVersionError: see `directory` and `column`.
+        """
+        entries = self.directory()
+        items = {self.kind.columns[name][1]: entry.items for name, entry in entries.items()}
+        if self.kind.single:
+            items[self.kind.single] = 1
+        found: dict[str, Any] = {}
+        for name, (dtype, per) in self.kind.columns.items():
+            count = items.get(per, 0)
+            if name == but:
+                continue
+            if name in entries:
+                found[name] = self.column(entries[name])
+            elif dtype == "text":
+                found[name] = Texts([""], zeros(count))
+            elif dtype in STORED and dtype not in ("b16", "b32"):
+                found[name] = np.zeros(count, STORED[dtype][0])
+            else:
+                found[name] = zeros(count, STORED[dtype][1] if dtype in STORED else 0)
+        return found, entries
+
+    def check_end(self) -> None:
+        """Check that the file ends where its directory says, and as it must.
+
+        Raises:
+            FormatError: it does not.
+        """
+        found = bytes(memoryview(self.data)[self.stop : self.stop + 64])
+        if found != END:
+            raise self.broken("does not end as the format says", END, found)
+
+
+def fits(wanted: str, dtype: str) -> bool:
+    """Tell whether a column may be stored with a dtype."""
+    if wanted in _NUMBERS:
+        return dtype in ("u8", "u16", "u32", "u64")
+    return wanted == dtype
+
+
+class PackedColumn(NamedTuple):
+    """A column as it is stored: what the directory says of it, and its bytes."""
+
+    name: str
+    dtype: str
+    crc32c: int
+    items: int
+    size: int
+    data: Buffer
+
+
+def pack_column(name: str, dtype: str, values: Any) -> PackedColumn | None:
+    """Return a column as it is stored; None where all of it is zeros or empty texts."""
+    if dtype == "text":
+        texts = values if isinstance(values, Texts) else Texts.from_texts(values)
+        if not len(texts.data):
+            return None
+        data: Buffer = texts.starts.astype("<u4").tobytes() + bytes(texts.data)
+        return PackedColumn(name, dtype, kernels.crc32c(data), len(texts), len(data), data)
+    array = np.asarray(values)
+    if dtype in _NUMBERS:
+        # As narrow as its largest number.
+        largest = int(array.max()) if len(array) else 0
+        dtype = next(code for code in ("u8", "u16", "u32", "u64") if largest >> 8 * STORED[code][1] == 0)
+    if not array.any():
+        return None
+    stored = np.ascontiguousarray(array, STORED[dtype][0])
+    return PackedColumn(name, dtype, kernels.crc32c(stored), len(stored), stored.nbytes, stored.data)
+
+
+def pack_head(kind: ContainerKind, columns: Sequence[PackedColumn]) -> bytes:
+    """Return prefix and directory."""
+    directory = b"".join(
+        _ENTRY.pack(each.name.encode(), each.dtype.encode(), each.crc32c, each.items, each.size)
+        for each in columns
+    )
+    prefix = PREFIX.pack(MAGIC, kind.number, FORMAT_VERSION, len(columns), 0)[: -_CRC.size]
+    return prefix + _CRC.pack(kernels.crc32c(directory, kernels.crc32c(prefix))) + directory
+
+
+def pack(kind: ContainerKind, values: Mapping[str, Any]) -> bytes:
+    """Return a whole file.
+
+    Args:
+        kind: of the file.
+        values: by name, arrays or texts; what is left out, zeros and empty texts are not stored.
+    """
+    columns = [
+        column
+        for name, (dtype, _) in kind.columns.items()
+        if name in values and (column := pack_column(name, dtype, values[name])) is not None
+    ]
+    return b"".join([pack_head(kind, columns), *padded(columns), END])
+
+
+def padded(columns: Sequence[PackedColumn]) -> Iterator[Buffer]:
+    """Yield the bytes of columns, with zeros behind each."""
+    for column in columns:
+        yield column.data
+        yield bytes(-column.size % ALIGN)
