@@ -362,7 +362,7 @@ def test_sessions_of_unnamed_writers_leave_no_receipts(tmp_path):
 
 def test_a_receipt_that_no_commit_would_take_is_refused(monkeypatch):
     """A writer MUST NOT store what it would refuse to read: nothing is published, and the advice works."""
-    monkeypatch.setitem(Catalog.__init__.__kwdefaults__, "limits", Limits(manifest=700))
+    monkeypatch.setitem(Catalog.__init__.__kwdefaults__, "limits", Limits(manifest=1450))
     url = fresh("memory", None)
     with pytest.raises(FormatError) as caught:
         run_task(url, 0)

@@ -135,7 +135,11 @@ NAMES = [*FACTS, *COLUMNS]
 
 
 def test_the_columns_of_an_index():
-    """The columns MUST be these, in this order, each with its dtype, length, size and CRC-32C."""
+    """Columns MUST be in the order of their table, each at most once, each with a dtype of the table.
+
+    `frame_stop` MUST be there, as the last column. A reader MUST compare the CRC-32C of the directory before
+    it uses any of it, and that of a column before it uses that column.
+    """
     names = tuple(COLUMNS)
     broken("no column frame_stop", names=names[:5])
     broken("another order", names=(*names[1:], names[0]))
@@ -238,7 +242,7 @@ def test_empty_raw_records_let_the_stop_stand_still():
 
 def test_rows_and_gaps():
     """Rows MUST NOT decrease from block to block; blocks without rows MUST be exactly the gaps that the
-    header lists.
+    index lists, ascending.
     """
     columns = with_column("block_row_stop", [3, 2, 6])
     broken("do not decrease", header_of(columns), columns)
@@ -394,6 +398,7 @@ def test_huge_counts_with_valid_checksums_are_refused(field, value):
 
 @pytest.mark.parametrize("columns", [1 << 31, (1 << 32) - 1, 1000, 257, 200])
 def test_a_directory_longer_than_the_file_is_refused(columns):
+    """A directory MUST have at most 256 columns."""
     data = bytearray(index_of(header_of(COLUMNS), COLUMNS))
     data[16:20] = columns.to_bytes(4, "little")
     with pytest.raises(FormatError, match="more than it may" if columns > 256 else "cut short"):

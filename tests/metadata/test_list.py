@@ -197,7 +197,9 @@ def list_columns() -> set[str]:
 
 @pytest.mark.parametrize("stops", [[1, 4, 8], [0, 9, 8], [0, 4, 7], [0, 4, 9], [0, 1 << 31, 8], [0, 8, 4]])
 def test_hostile_offsets_of_texts(stops):
-    """The offsets of texts MUST ascend from 0 to the bytes of the column."""
+    """The bytes of a column MUST be those that its items take, and the offsets of texts MUST ascend from 0 to
+    the bytes of the column.
+    """
     raw = np.array(stops, "<u4").tobytes() + b"aaaabbbb"
     broken("etag .* offsets that do not ascend", etag=[b"aaaa", b"bbbb"], swap=("etag", raw))
 
@@ -223,7 +225,10 @@ def test_no_shard_twice():
 
 
 def test_live_rows():
-    """Live rows MUST be the rows less those in the deletion sidecar."""
+    """Live rows MUST be the rows less those in the deletion sidecar.
+
+    Deleted rows MUST be exactly where there is a deletion sidecar.
+    """
     parse_list(list_of(deleted_rows=[3, 0], deletion_key=["data/d", ""]))
     broken("exactly where", deleted_rows=[3, 1], deletion_key=["data/d", ""])
     broken("exactly where", deleted_rows=[3, 0])
@@ -239,6 +244,9 @@ def test_huge_numbers(name, value):
 
 
 def test_other_limits():
+    """A prefix MUST be empty or end with a hyphen or a slash, and what follows it MUST hold neither: the key
+    is cut behind its last one. A split and a prefix MUST be numbers of names that there are.
+    """
     broken("out of range", rows=[1 << 32, 1])
     broken("out of range", rows=[1 << 63, 1])
     broken("index over the limit", index_head_bytes=[1 << 40, 1])
