@@ -37,7 +37,7 @@ from shardio.errors import (
 )
 from shardio.metadata import Feature, Schema, naming
 from shardio.parallel import Encoded, Note, Progress, check_shuffle, write_dataset
-from shardio.reader import TEXT_METADATA, DatasetReader, open as open_dataset
+from shardio.reader import HF_METADATA, TEXT_METADATA, DatasetReader, open as open_dataset
 from shardio.reports import Report
 from shardio.sources import check_partitions
 from shardio.storage import connect, followed
@@ -534,7 +534,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         url, pieces, worker, schema=resolved, executor=executor, workers=workers, session=session, mode=mode,
         tasks=_tasks(pieces) if shards is None else None, shards=shards, shuffle=shuffle, seed=seed,
         progress=progress, storage_options=storage_options, spool_dir=spool_dir,
-        metadata={**_free_metadata(opened, mode), **dict(metadata or {})}, **writer,
+        metadata={**_free_metadata(opened, mode, resolved), **dict(metadata or {})}, **writer,
     )  # fmt: skip
     return replace(
         planned, version=written.version, digest=written.digest, records=written.records, dry_run=False,
@@ -608,11 +608,19 @@ def _check_metadata(source: ForeignSource, dataset: DatasetReader, given: Mappin
             )  # fmt: skip
 
 
-def _free_metadata(source: ForeignSource, mode: str) -> dict[str, Any]:
-    """Return the source's free metadata, but for an append not that its own records are in random order."""
+def _free_metadata(source: ForeignSource, mode: str, schema: Schema | None = None) -> dict[str, Any]:
+    """Return the source's free metadata, but for an append not what holds for its own records alone.
+
+    That is their random order, and what is said of times that are converted to the units of `schema`.
+    """
     found = source.metadata()
     if mode == "append":
         found.pop("shuffled", None)
+        kept = found.get(HF_METADATA)
+        if schema is not None and isinstance(kept, dict):
+            units = {name: getattr(each, "description", "") for name, each in source.known().items()}
+            other = {n for n, unit in units.items() if unit and n in schema and schema[n].description != unit}
+            found[HF_METADATA] = {n: each for n, each in kept.items() if n not in other}
     return found
 
 

@@ -27,6 +27,7 @@ from shardio.arguments import need
 from shardio.codecs import arrow_type_of
 from shardio.convert._files import File, FileSource, SeekableFile
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
+from shardio.convert._units import TimeUnit
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
 from shardio.format import parse_json
@@ -46,6 +47,10 @@ PARQUET_ENDINGS = (".parquet", ".pq")
 ARROW_ENDINGS = (".arrow", ".feather", ".ipc", ".arrows")
 _ROWS = 1024
 _PIECE_BYTES = 64 << 20
+# Of a row group so much is read and decoded at a time, over all columns.
+_BATCH_BYTES = 16 << 20
+_BUFFER_BYTES = 32 << 20
+_MOST_DESCRIPTION = 1000
 # Rows of such a piece that are compared when a session goes on; of a table in memory so many runs of so many.
 _TOLD_ROWS = 16
 
@@ -64,6 +69,12 @@ def table_package(place: object) -> str | None:
 
 class _JsonText(str):
     """Text of a column of JSON documents."""
+
+    __slots__ = ()
+
+
+class _NotText(bytes):
+    """Bytes in a column of text that are not UTF-8."""
 
     __slots__ = ()
 
@@ -121,7 +132,24 @@ def _feature_of(name: str, field: Any, *, optional: bool, node: Any = None) -> F
     sizes = said.get("shape") if str(said.get("_type")).startswith("Array") else None
     if isinstance(sizes, list | tuple) and found.shape == (None,) * len(sizes):
         found = Feature(found.type, shape=tuple(sizes))
-    return Feature(found.type, shape=found.shape, optional=optional)
+    return Feature(found.type, shape=found.shape, optional=optional, description=_unit_of(field.type))
+
+
+def _unit_of(kind: Any) -> str:
+    """Return what integers that are times count, as Arrow writes it; of documents with times their type."""
+    import pyarrow as pa
+
+    def holds_times(inner: Any) -> bool:
+        inner = _unwrapped(inner)
+        parts = [inner.field(number).type for number in range(inner.num_fields)]
+        return pa.types.is_temporal(inner) or any(map(holds_times, parts))
+
+    leaf = _bare(kind)
+    while pa.types.is_list(leaf) or pa.types.is_large_list(leaf) or pa.types.is_fixed_size_list(leaf):
+        leaf = _bare(leaf.value_type)
+    if pa.types.is_temporal(leaf) and not pa.types.is_interval(leaf):
+        return str(leaf)
+    return str(kind)[:_MOST_DESCRIPTION] if holds_times(leaf) else ""
 
 
 def _features_json(schema: Any) -> dict[str, Any]:
@@ -354,12 +382,14 @@ def _tensor_layout(kind: Any) -> tuple[list[int], list[int]] | None:
     return kind.shape, kind.permutation or list(range(len(kind.shape)))
 
 
-def _rows_of(batch: Any, missing: Counter[str], casts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _rows_of(
+    batch: Any, missing: Counter[tuple[str, str]], casts: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of a batch as values by feature; columns whose names come twice are not among them.
 
     Args:
         batch: of records.
-        missing: to count the structs in that are null; their fields are, in what is yielded.
+        missing: to count nulls in that have no place, by column and what they become.
         casts: see `_United`.
 
     Raises:
@@ -386,7 +416,7 @@ def _rows_of(batch: Any, missing: Counter[str], casts: Mapping[str, Any]) -> Ite
         if _has_fields(_unwrapped(column.type)):
             while isinstance(column.type, pa.BaseExtensionType):
                 column = column.storage
-            missing[name] += column.null_count
+            missing[name, "structs that are null: each becomes fields that are null"] += column.null_count
             fields = [column.type.field(number) for number in range(column.type.num_fields)]
             stack += [
                 (f"{name}.{part.name}", part, values)
@@ -404,6 +434,8 @@ def _rows_of(batch: Any, missing: Counter[str], casts: Mapping[str, Any]) -> Ite
         feature = _feature_of(name, field, optional=True, node=nodes.get(name))
         if not isinstance(feature, Unreadable):
             columns[name] = _values(column, feature)
+            if feature.shape and feature.type.startswith("float"):
+                missing[name, "nulls within lists of floats: each becomes NaN"] += _nulls_inside(column)
     names = list(columns)
     if not names:
         yield from ({} for _ in range(batch.num_rows))
@@ -423,12 +455,24 @@ def _cast(name: str, column: Any, kind: Any) -> Any:
         ) from error
 
 
-def _notes_on_structs(piece: Piece, missing: Mapping[str, int]) -> Iterator[Note]:
-    """Say what a feature for each field cannot: whether a struct was null, or all its fields were."""
-    for name, count in missing.items():
+def _notes_on_nulls(piece: Piece, missing: Mapping[tuple[str, str], int]) -> Iterator[Note]:
+    """Say which nulls have no place in features: those of structs, and those within lists of floats."""
+    for (name, what), count in missing.items():
         if count:
-            what = f"column {name!r} has {count} structs that are null: each becomes fields that are null"
-            yield Note(piece.url, what)
+            yield Note(piece.url, f"column {name!r} has {count} {what}")
+
+
+def _nulls_inside(column: Any) -> int:
+    """Return how many items of lists are null."""
+    import pyarrow as pa
+
+    column = _without_runs(column.storage if isinstance(column, pa.ExtensionArray) else column)
+    if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
+        return sum(item is None for row in column.to_pylist() if row is not None for item in row)
+    if not hasattr(column, "flatten") or not hasattr(column.type, "value_type"):
+        return 0
+    inner = column.flatten()
+    return int(inner.null_count) + _nulls_inside(inner)
 
 
 def _file_values(name: str, column: Any) -> dict[str, list[Any]]:
@@ -458,7 +502,7 @@ def _values(column: Any, feature: Feature) -> list[Any]:
 
     if (kind := _without_view(column.type)) != column.type:
         # pyarrow's cast of views gives arrays without their last lists (seen in 26.0).
-        column = pa.array(column.to_pylist(), kind)
+        column = pa.array(_items(column), kind)
     tensor = _tensor_layout(kind)
     plain = _plain_type(kind)
     while isinstance(column.type, pa.BaseExtensionType):
@@ -467,31 +511,75 @@ def _values(column: Any, feature: Feature) -> list[Any]:
     if column.type != plain:
         column = column.cast(plain)
     if feature.kind == "json" and pa.types.is_string(plain):
-        return [None if value is None else _JsonText(value) for value in column.to_pylist()]
+        return [_JsonText(value) if isinstance(value, str) else value for value in _items(column)]
     rows = _arrays(column) if feature.kind == "number" else None
-    values: list[Any] = column.to_pylist() if rows is None else list(rows)
+    values: list[Any] = _items(column) if rows is None else list(rows)
     if tensor is not None:
         shape, axes = tensor
         return [None if value is None else np.reshape(value, shape).transpose(axes) for value in values]
     return values
 
 
-def _arrays(column: Any) -> Any:
+def _items(column: Any) -> list[Any]:
+    """Return the values of a column; text that is not UTF-8 as `_NotText`."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        found = [_text_of(value) for value in column.cast(_binary_type(column.type)).to_pylist()]
+    return found
+
+
+def _binary_type(kind: Any) -> Any:
+    """Return a plain type with bytes in place of text."""
+    import pyarrow as pa
+
+    if pa.types.is_string(kind):
+        return pa.binary()
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_binary_type(kind.value_type), kind.list_size)
+    if pa.types.is_map(kind):
+        return pa.map_(_binary_type(kind.key_type), _binary_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_binary_type(kind.value_type))
+    if _is_struct(kind):
+        inner = [kind.field(number) for number in range(kind.num_fields)]
+        return pa.struct([pa.field(field.name, _binary_type(field.type)) for field in inner])
+    return kind
+
+
+def _text_of(value: Any) -> Any:
+    """Return a value of `_binary_type` with its text decoded; names of the fields of structs are text."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return _NotText(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map(_text_of, value))
+    return {name: _text_of(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def _arrays(column: Any, *, inside: bool = False) -> Any:
     """Return numbers and lists of them as NumPy's, with every bit: an array, or a list with None for nulls.
 
-    None where a list lacks an item, holds something else, or lists of several lengths: these are documents.
+    Floats that are null `inside` a list are NaN, as pandas writes them.  None where a list lacks another
+    item, holds something else, or lists of several lengths: these are documents.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind, there = column.type, column.is_valid().to_numpy(zero_copy_only=False)
+    if inside and pa.types.is_floating(kind) and not there.all():
+        numbers = np.array(column.fill_null(0).to_numpy(zero_copy_only=False))
+        numbers[~there] = np.nan
+        return numbers
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         numbers = (column if there.all() else column.fill_null(0)).to_numpy(zero_copy_only=False)
         return numbers if there.all() else [n if ok else None for n, ok in zip(numbers, there, strict=True)]
     fixed = pa.types.is_fixed_size_list(kind)
     if not (fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return None
-    inner = _arrays(column.flatten())
+    inner = _arrays(column.flatten(), inside=True)
     if inner is None or (isinstance(inner, list) and any(item is None for item in inner)):
         return None
     if fixed and there.all() and isinstance(inner, np.ndarray):
@@ -557,6 +645,14 @@ class _ArrowRows(ForeignSource):
     def _heads(self) -> Sequence[_Head | BadRecord]:
         """What is known of each file; or what is wrong with it."""
 
+    @cached_property
+    def _units(self) -> dict[str, str]:
+        """Units of the times of columns, by name."""
+        known = self.known().items()
+        return {
+            name: each.description for name, each in known if isinstance(each, Feature) and each.description
+        }
+
     @property
     def _readable(self) -> list[_Head]:
         return [head for head in self._heads if not isinstance(head, BadRecord)]
@@ -588,20 +684,28 @@ class _ArrowRows(ForeignSource):
         return {HF_METADATA: kept} if kept else {}
 
     def fit(self, value: Any, schema: Schema) -> Any:
-        """Return a row with its JSON documents parsed, and its numbers Python's, where the schema wants JSON.
+        """Return a row with its documents parsed, its times in the schema's units, and its text as wanted.
 
-        The label -1 is none, where there are classes: so `datasets` writes a record without a label.
+        Where the schema wants JSON, numbers become Python's. The label -1 is none, where there are classes:
+        so `datasets` writes a record without a label.
 
         Raises:
-            SchemaError: a document is not JSON, or a file is not there.
+            SchemaError: a document is not JSON, text is not UTF-8, a file is not there, or a time is none of
+                the schema's unit.
         """
         fitted = dict(value)
+        for name, unit in self._units.items():
+            item = fitted.get(name)
+            if item is not None and name in schema and schema[name].description != unit:
+                fitted[name] = _in_unit(name, item, unit, schema[name].description)
         for name, item in value.items():
             if name in schema and schema[name].kind == "json":
                 if isinstance(item, _JsonText):
                     fitted[name] = _document(name, item)
                 elif isinstance(item, np.generic | np.ndarray):
                     fitted[name] = item.tolist()
+            elif name in schema:
+                fitted[name] = _as_bytes_or_text(name, fitted[name], schema[name])
         for name, feature in schema.items():
             # Where records without a label have that of a class, -1 is refused.
             none = feature.classes is not None and feature.optional and not feature.shape
@@ -629,6 +733,9 @@ class ArrowFiles(_ArrowRows, FileSource):
 
     kind: ClassVar[str] = "parquet"
     endings: ClassVar[tuple[str, ...]] = PARQUET_ENDINGS + ARROW_ENDINGS
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_units": self._units}
 
     def _kind_of_bytes(self, file: FoundFile) -> str | None:
         kind = super()._kind_of_bytes(file)
@@ -685,12 +792,12 @@ class ArrowFiles(_ArrowRows, FileSource):
             if not opened.rows:
                 return
             number = sum(opened.rows[: piece.start])
-            missing: Counter[str] = Counter()
+            missing: Counter[tuple[str, str]] = Counter()
             for batch in opened.batches(piece.start):
                 for value in _rows_of(batch, missing, piece.extra or {}):
                     yield Sample(f"{piece.url} row {number}", value)
                     number += 1
-        yield from _notes_on_structs(piece, missing)
+        yield from _notes_on_nulls(piece, missing)
 
 
 @dataclass(frozen=True)
@@ -810,7 +917,7 @@ class HuggingFaceDataset(_ArrowRows):
         dataset = self._splits()[piece.key].with_format("arrow")
         schema = dataset.features.arrow_schema
         row = piece.start
-        missing: Counter[str] = Counter()
+        missing: Counter[tuple[str, str]] = Counter()
         while row < piece.stop:
             rows = dataset[row : min(row + _ROWS, piece.stop)].cast(schema)
             try:
@@ -825,7 +932,7 @@ class HuggingFaceDataset(_ArrowRows):
                 for number, value in enumerate(_rows_of(batch, missing, piece.extra[0] or {}), row):
                     yield Sample(f"{piece.url} row {number}", value)
                 row += batch.num_rows
-        yield from _notes_on_structs(piece, missing)
+        yield from _notes_on_nulls(piece, missing)
 
 
 @dataclass(frozen=True)
@@ -889,12 +996,12 @@ class ArrowTable(_ArrowRows):
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the rows."""
         row = 0
-        missing: Counter[str] = Counter()
+        missing: Counter[tuple[str, str]] = Counter()
         for batch in self._table.to_batches(max_chunksize=_ROWS):
             for value in _rows_of(batch, missing, {}):
                 yield Sample(f"row {row}", value)
                 row += 1
-        yield from _notes_on_structs(piece, missing)
+        yield from _notes_on_nulls(piece, missing)
 
 
 def _digest(rows: Iterable[Any]) -> str:
@@ -1069,9 +1176,12 @@ def _unite(heads: Sequence[_Head]) -> _United:
             if isinstance(feature, Feature) and len({each.field.type for each in variants}) > 1:
                 _note_casts(united, heads, name, kind)
                 told = [each for each in variants if not pa.types.is_null(each.field.type)]
-                if len({_feature(name, each.field.type) for each in told}) > 1:
+                types = {(_feature(name, each.field.type), _unit_of(each.field.type)) for each in told}
+                if len(types) > 1:
                     shown = ", ".join(each.described for each in told[:3])
-                    united.notes.append(f"column {name!r} is {shown}: it is {feature.short}")
+                    united.notes.append(
+                        f"column {name!r} is {shown}: it is {feature.description or feature.short}"
+                    )
         if name in lacking and isinstance(feature, Feature):
             without = len(heads) - holders[name]
             united.notes.append(
@@ -1173,6 +1283,53 @@ def _differs(name: str, one: str, other: str, *, keep: str | None) -> Unreadable
     return Unreadable(f"column {name!r} is not the same in all files: {one}, {other}", keep)
 
 
+def _in_unit(name: str, value: Any, unit: str, wanted: str) -> Any:
+    """Return times in the unit of a dataset; as they are where the dataset has none.
+
+    Raises:
+        SchemaError: they are none of that unit.
+    """
+    ours, theirs = TimeUnit.parse(unit), TimeUnit.parse(wanted)
+    if ours is None or theirs is None:
+        return value
+    try:
+        if isinstance(value, list):
+            return [None if item is None else ours.convert(item, theirs) for item in value]
+        return ours.convert(value, theirs)
+    except ValueError as error:
+        raise SchemaError(
+            f"column {name!r} is {unit}, and a value is none of the dataset's {wanted} ({error})",
+            found=str(value)[:80],
+            advice="round the column first, or convert it into a dataset of its own",
+        ) from error
+
+
+def _as_bytes_or_text(name: str, value: Any, feature: Feature) -> Any:
+    """Return text of a column as a feature takes it.
+
+    Raises:
+        SchemaError: it is not UTF-8, and the feature is not one of bytes.
+    """
+    if isinstance(value, list):
+        return [_as_bytes_or_text(name, item, feature) for item in value]
+    if feature.kind == "bytes":
+        return (
+            bytes(value)
+            if isinstance(value, _NotText)
+            else value.encode()
+            if isinstance(value, str)
+            else value
+        )
+    if isinstance(value, _NotText):
+        raise SchemaError(
+            f"column {name!r} is text that is not UTF-8",
+            found=repr(value[:40]),
+            advice=f"keep its bytes with {keep_as(name, 'bytes')}, or leave the column out with "
+            f"{keep_as(name, None)}",
+        )
+    return value
+
+
 def _document(name: str, text: str) -> Any:
     try:
         return parse_json(text.encode())
@@ -1203,7 +1360,12 @@ class _Opened:
             head = self._file.read(8)
             self._file.seek(0)
             if head[:4] == b"PAR1":
-                self._parquet = pyarrow.parquet.ParquetFile(self._file)
+                # Memory for what is read of a row group ahead is bounded, whatever its size.
+                columns = max(1, pyarrow.parquet.read_metadata(self._file).num_columns)
+                self._file.seek(0)
+                self._parquet = self._open_parquet(
+                    pre_buffer=False, buffer_size=max(64 << 10, min(4 << 20, _BUFFER_BYTES // columns))
+                )
             elif head[:6] == b"ARROW1":
                 self._reader = pyarrow.ipc.open_file(self._file)
             else:
@@ -1297,7 +1459,9 @@ class _Opened:
         """Yield the rows of a group, a thousand at a time."""
         try:
             if self._parquet is not None:
-                yield from self._parquet.iter_batches(_ROWS, row_groups=[group], use_threads=False)
+                yield from self._parquet.iter_batches(
+                    self._batch_rows(group), row_groups=[group], use_threads=False
+                )
             elif hasattr(self._reader, "get_batch"):
                 whole = self._reader.get_batch(group)
                 yield from (whole.slice(start, _ROWS) for start in range(0, whole.num_rows, _ROWS))
@@ -1307,3 +1471,57 @@ class _Opened:
             if isinstance(error, ShardioError):
                 raise
             raise FormatError(f"the file is damaged ({error})", url=self.url) from error
+
+    def _batch_rows(self, group: int) -> int:
+        """Return how many rows of a group are decoded at a time: few where they are large."""
+        found = self._parquet.metadata.row_group(group)
+        rows = int(found.num_rows)
+        return max(1, min(_ROWS, _BATCH_BYTES * rows // max(int(found.total_byte_size), 1)))
+
+    def _open_parquet(self, **options: Any) -> Any:
+        """Return the open file, with INT96 times in the unit that holds all of them.
+
+        Raises:
+            FormatError: no unit does.
+        """
+        import pyarrow.parquet as pq
+
+        file = pq.ParquetFile(self._file, **options)
+        schema = file.schema
+        names = [
+            schema.column(n).path for n in range(len(schema)) if schema.column(n).physical_type == "INT96"
+        ]
+        if not names:
+            return file
+        fine = beyond = False
+        coarse = pq.ParquetFile(self._file, coerce_int96_timestamp_unit="us", **options)
+        batches = [each.iter_batches(_ROWS, columns=names, use_threads=False) for each in (file, coarse)]
+        for ns, us in zip(*batches, strict=True):
+            for one, other in zip(_leaves(ns), _leaves(us), strict=True):
+                # What nanoseconds do not hold wraps around.
+                fits = one // 1000 == other
+                beyond = beyond or not fits.all()
+                fine = fine or bool((one[fits] % 1000).any())
+        if fine and beyond:
+            raise FormatError(
+                "no unit holds all of its INT96 times: some have nanoseconds, others are beyond their range",
+                url=self.url,
+                advice="rewrite the file with times in microseconds",
+            )
+        return coarse if beyond else file
+
+
+def _leaves(batch: Any) -> list[Any]:
+    """Return the integers of all columns of times of a batch, nested ones too, without nulls."""
+    import pyarrow as pa
+
+    found, stack = [], list(batch.columns)
+    while stack:
+        column = stack.pop()
+        if _is_struct(column.type):
+            stack += column.flatten()
+        elif hasattr(column.type, "value_type"):
+            stack.append(column.flatten())
+        elif pa.types.is_timestamp(column.type):
+            found.append(column.drop_null().cast(pa.int64()).to_numpy())
+    return found

@@ -30,6 +30,7 @@ from shardio.convert._source import (
 )
 from shardio.convert._text import JsonLines
 from shardio.convert._tfrecord import ShardioDataset
+from shardio.convert._units import TimeUnit
 from shardio.convert._webdataset import INTEGER_ENDINGS, WebDataset
 from shardio.errors import SchemaError, ShardioError, StorageError
 from shardio.metadata import Feature, Schema, check_name, image_type
@@ -116,12 +117,42 @@ def resolve_schema(
     names = None if found.sequence_features else frozenset(found)
     if dataset is not None:
         if found.encoding == dataset.encoding:
+            _check_units(source, found, dataset, schema)
             _check_nothing_is_lost(found, dataset, schema)
             if source.payloads:
                 _check_names_in_records(found, dataset, unread, schema)
             found = _as_in_dataset(source, found, dataset, schema)
         found = found.completed(dataset).keeping_optional(dataset)
     return Resolved(found, notes, names, _numbers(source, found))
+
+
+def _check_units(source: ForeignSource, found: Schema, dataset: Schema, given: Any) -> None:
+    """Refuse columns of times that the dataset has as times of another kind, or as numbers without a unit."""
+    said = given or {}
+    for name, known in source.known().items():
+        unit = known.description if isinstance(known, Feature) else ""
+        if not unit or name not in found or name not in dataset:
+            continue
+        ours, theirs = TimeUnit.parse(unit), TimeUnit.parse(dataset[name].description)
+        same = dataset[name].description == unit or (ours and theirs and ours.kind == theirs.kind)
+        told = theirs is None and dataset[name].kind == "number" and name in said
+        if not (same or told or dataset[name].kind not in ("number", "json")):
+            raise SchemaError(
+                f"column {name!r} is of the type {unit}, and the dataset has "
+                + (
+                    f"{dataset[name].description}"
+                    if theirs
+                    else "numbers of which it does not say what they count"
+                ),
+                expected=dataset[name].description or dataset[name].short,
+                found=unit,
+                advice="cast the column to what the dataset has"
+                + (
+                    ""
+                    if theirs
+                    else f", or say that its numbers count the same with {keep_as(name, dataset[name].short)}"
+                ),
+            )
 
 
 def _groups_said(schema: Schema, given: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -584,6 +615,11 @@ def infer_from_values(
                         raise
                     widened.append(f"left out of the schema: {error.what}")
                     continue
+            unit = getattr(declared.get(name), "description", "")
+            if unit and name in overrides:
+                chosen = chosen if isinstance(chosen, Feature) else Feature(chosen)
+                if chosen.kind == "number" and not chosen.description:
+                    chosen = chosen.replace(description=unit)
             features[name] = chosen
     return Schema.parse(features, encoding=encoding)
 

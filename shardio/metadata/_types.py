@@ -224,7 +224,8 @@ def to_number_array(value: object, type_name: str | None, expected: str) -> npt.
         advice = "give tensor.float(), which is exact" if tensor else None
         raise ValueMismatchError(expected, found, advice) from error
     if array.dtype.kind not in "biufc" and array.dtype.name != BFLOAT16:
-        raise ValueMismatchError(expected, describe(value))
+        missing = array.dtype == object and any(item is None for item in array.flat)
+        raise ValueMismatchError(expected, describe(value) + (" that holds None" if missing else ""))
     if array.dtype.kind in "fc" and _is_nested(value):
         whole = type_name is None and all(isinstance(item, int | np.integer) for item in _items(value))
         if whole and array.size:

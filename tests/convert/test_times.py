@@ -1,0 +1,154 @@
+"""Times keep one unit in a dataset, from whichever entry they come; nothing is mixed or wraps around."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import shardio
+from shardio.errors import FormatError, SchemaError
+
+WHEN = datetime.datetime(2020, 1, 1)  # noqa: DTZ001 - Arrow's times without a zone
+NEVER = WHEN.replace(year=9999, month=12, day=31)
+PAIRS = {
+    "stamps": (WHEN, pa.timestamp("us"), pa.timestamp("ns")),
+    "stamps the other way": (WHEN, pa.timestamp("ns"), pa.timestamp("s")),
+    "stamps with a zone": (WHEN, pa.timestamp("us", "UTC"), pa.timestamp("ms", "Europe/Berlin")),
+    "dates": (WHEN.date(), pa.date64(), pa.date32()),
+    "dates the other way": (WHEN.date(), pa.date32(), pa.date64()),
+    "times": (datetime.time(1, 0), pa.time32("ms"), pa.time32("s")),
+    "durations": (datetime.timedelta(hours=1), pa.duration("ms"), pa.duration("us")),
+    "lists": ([WHEN, WHEN], pa.list_(pa.timestamp("us")), pa.list_(pa.timestamp("ns"))),
+    "structs": ({"t": WHEN}, pa.struct([("t", pa.timestamp("us"))]), pa.struct([("t", pa.timestamp("ns"))])),
+}
+
+
+def column(value: Any, kind: Any) -> pa.Table:
+    return pa.table({"t": pa.array([value, None], kind)})
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("entry", ["from_arrow", "convert"])
+def test_the_same_moment_in_another_unit_is_the_same_number(tmp_path, pair, entry):
+    value, one, other = PAIRS[pair]
+    for number, kind in enumerate((one, other)):
+        table, mode = column(value, kind), "append" if number else "create"
+        if entry == "from_arrow":
+            shardio.from_arrow(table, tmp_path / "ds", mode=mode)
+            continue
+        path = tmp_path / f"{number}.arrow"
+        with pa.ipc.new_file(path, table.schema) as out:
+            out.write_table(table)
+        shardio.convert_dataset(path, tmp_path / "ds", mode=mode)
+    ds = shardio.open(tmp_path / "ds")
+    (name,) = ds.schema
+    found = [None if row[name] is None else np.asarray(row[name]).tolist() for row in ds]
+    assert found[:2] == found[2:]
+    unit = one.field(0).type if pa.types.is_struct(one) else one.value_type if pa.types.is_list(one) else one
+    assert ds.schema[name].description == str(unit)
+
+
+def test_frames_of_pandas_and_polars(tmp_path):
+    shardio.from_pandas(pd.DataFrame({"t": np.array([WHEN], "datetime64[ms]")}), tmp_path / "ds")
+    frame = pl.DataFrame({"t": pl.Series([WHEN]).cast(pl.Datetime("ns"))})
+    found = shardio.from_polars(frame, tmp_path / "ds", mode="append")
+    assert [int(row["t"]) for row in found] == [1577836800000] * 2
+
+
+def test_what_would_lose_or_has_no_unit_is_refused(tmp_path):
+    shardio.from_arrow(column(WHEN, pa.timestamp("s")), tmp_path / "ds")
+    fine = column(WHEN + datetime.timedelta(microseconds=1), pa.timestamp("us"))
+    far = column(NEVER, pa.timestamp("us"))
+    for table in (fine, column(WHEN, pa.timestamp("s", "UTC")), column(datetime.time(1), pa.time64("us"))):
+        with pytest.raises(SchemaError, match="column 't' is"):
+            shardio.from_arrow(table, tmp_path / "ds", mode="append")
+    shardio.from_arrow(column(WHEN, pa.timestamp("ns")), tmp_path / "ns")
+    with pytest.raises(SchemaError, match="64 bits"):
+        shardio.from_arrow(far, tmp_path / "ns", mode="append")
+    with shardio.DatasetWriter(tmp_path / "plain", {"t": shardio.Feature("int64", optional=True)}) as out:
+        out.write({"t": 1577836800})
+    with pytest.raises(SchemaError, match="does not say what they count"):
+        shardio.from_arrow(fine, tmp_path / "plain", mode="append")
+    told = shardio.from_arrow(
+        column(WHEN, pa.timestamp("s")), tmp_path / "plain", mode="append", schema={"t": "int64"}
+    )
+    assert [None if row["t"] is None else int(row["t"]) for row in told] == [1577836800, 1577836800, None]
+    with (
+        pytest.raises(SchemaError, match="expected int64, found"),
+        shardio.DatasetWriter(tmp_path / "ds", mode="append") as out,
+    ):
+        out.write_batch({"t": np.array([WHEN], "datetime64[ns]")})
+
+
+def test_files_of_several_units_are_noted(tmp_path):
+    for unit in ("us", "ns"):
+        pq.write_table(column(WHEN, pa.timestamp(unit)), tmp_path / f"{unit}.parquet")
+    report = shardio.convert_dataset(tmp_path / "*.parquet", tmp_path / "ds")
+    assert any("'t' is timestamp[ns]" in note and "timestamp[us]" in note for note in report.notes)
+    assert len({int(row["t"]) for row in shardio.open(tmp_path / "ds") if row["t"] is not None}) == 1
+
+
+def test_int96_beyond_nanoseconds_is_read_in_microseconds(tmp_path):
+    def written(values: list[Any], unit: str) -> str:
+        table = pa.table({"t": pa.array(values, pa.timestamp(unit)), "l": pa.array([values] * len(values))})
+        pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+        return str(tmp_path / "a.parquet")
+
+    report = shardio.convert_dataset(written([WHEN, NEVER], "us"), tmp_path / "far")
+    assert report.schema["t"].description == "timestamp[us]"
+    far = [int(row["t"]) for row in shardio.open(tmp_path / "far")]
+    assert far == [1577836800000000, 253402214400000000]
+    fine = written([pd.Timestamp("2020-01-01 00:00:00.000000001")], "ns")
+    shardio.convert_dataset(fine, tmp_path / "fine")
+    assert int(shardio.open(tmp_path / "fine")[0]["t"]) == 1577836800000000001
+
+
+def test_values_of_arrow_that_features_do_not_have(tmp_path):
+    def text(values: list[bytes]) -> Any:
+        ends = np.cumsum([0, *map(len, values)]).astype(np.int32)
+        return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(values)))
+
+    words = text([b"ITALY", b"R\xc9UNION", b"PERU"])
+    lists = pa.ListArray.from_arrays([0, 1, 2, 3], words)
+    table = pa.table({"id": [1, 2, 3], "word": words, "words": lists})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(SchemaError, match=r"'word' is text that is not UTF-8 .*a\.parquet row 1"):
+        shardio.convert_dataset(tmp_path / "a.parquet", tmp_path / "raise")
+    report = shardio.convert_dataset(tmp_path / "a.parquet", tmp_path / "skip", on_error="skip")
+    assert report.records == {"train": 2}
+    assert report.skipped[0].where.endswith("a.parquet row 1")
+    schema = {"word": "bytes", "words": "bytes[?]"}
+    shardio.convert_dataset(tmp_path / "a.parquet", tmp_path / "bytes", schema=schema)
+    assert shardio.open(tmp_path / "bytes")[1] == {"id": 2, "word": b"R\xc9UNION", "words": [b"R\xc9UNION"]}
+    shardio.convert_dataset(tmp_path / "a.parquet", tmp_path / "out", schema={"word": None, "words": None})
+    assert len(shardio.open(tmp_path / "out")) == 3
+    with pytest.raises(SchemaError, match="column 'word'"):
+        shardio.from_arrow(table, tmp_path / "arrow")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_nan_within_lists_of_pandas(tmp_path, dtype):
+    frame = pd.DataFrame({"x": [np.array([1.0, np.nan], dtype), np.array([3.0], dtype)]})
+    found = shardio.from_pandas(frame, tmp_path / "ds")
+    assert found.schema["x"].short == f"{dtype}[?]"
+    np.testing.assert_array_equal(np.concatenate([row["x"] for row in found]), [1, np.nan, 3])
+    report = shardio.convert_dataset(frame, tmp_path / "again")
+    assert any("1 nulls within lists" in note for note in report.notes)
+
+
+def test_nulls_within_lists_of_integers_are_named(tmp_path):
+    with pytest.raises(SchemaError, match="holds None"):
+        shardio.from_arrow(pa.table({"x": [[1, None], [3, 4]]}), tmp_path / "ds")
+
+
+def test_a_damaged_parquet_file_is_said_to_be_so(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(FormatError, match="neither Parquet nor Arrow"):
+        shardio.convert_dataset(tmp_path / "a.parquet", tmp_path / "ds")
