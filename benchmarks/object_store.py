@@ -315,18 +315,18 @@ def recorded(url: str) -> list[list[tuple[str, int, int]]]:
     from shardio.storage import _obstore
 
     asked: list[tuple[str, int, int]] = []
-    fetch_many = _obstore.ObstoreReader.fetch_many
+    fetch = _obstore.ObstoreReader.fetch
 
-    def noting(self: Any, path: str, starts: list[int], stops: list[int]) -> Any:
-        asked.extend((path.removeprefix("bench/"), *place) for place in zip(starts, stops, strict=True))
-        return fetch_many(self, path, starts, stops)
+    def noting(self: Any, path: str, start: int, stop: int) -> Any:
+        asked.append((path.removeprefix("bench/"), start, stop))
+        return fetch(self, path, start, stop)
 
-    _obstore.ObstoreReader.fetch_many = noting
+    _obstore.ObstoreReader.fetch = noting
     batches = []
     for _ in look_up_batched(url):
         batches.append(list(asked))
         asked.clear()
-    _obstore.ObstoreReader.fetch_many = fetch_many
+    _obstore.ObstoreReader.fetch = fetch
     return batches[1:]
 
 

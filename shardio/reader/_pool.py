@@ -423,8 +423,15 @@ class ShardPool:
             return lambda: _OpenIndex(index, _checked_head(view, entry, index.url, limits))
         name = f"head-{entry.index_head_sha256.hex()}"
         cached = cache.get(name) if cache is not None else None
-        if cached is not None:
-            return lambda: _opened_index(index, cached, entry, limits)
+        if cache is not None and cached is not None:
+            try:
+                opened_before = _opened_index(index, cached, entry, limits)
+            except (FormatError, StaleIndexError):
+                # Damage with a right checksum of the cache's own: fetched again, past it.
+                cache.discard(name)
+                self._stats.refetched += 1
+            else:
+                return lambda: opened_before
         frames_bytes = 4 * entry.rows
         most = TUNING.frames_bytes * (TUNING.frames_times if streamed and self._few_frames else 1)
         length = entry.index_head_bytes + (frames_bytes if frames_bytes <= most else 0)

@@ -53,6 +53,8 @@ _CHECKED = 12  # where the checksum of the head begins
 _HEAD_AT_ONCE = 4096  # bytes; the heads of nearly all entries are shorter
 _PIECE_BLOCKS = 64
 _PIECE_BYTES = 4 << 20
+_LONGEST_NAME = 1024  # bytes
+_LONGEST_HEAD = _FIXED.size + _PIECE_BLOCKS * (_BLOCK.size + _LONGEST_NAME)
 _READ = (
     os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 )
@@ -142,6 +144,11 @@ class BlockCache:
         """Store bytes under `name` if the disk allows; never raises for the disk's sake."""
         self._store([name], [memoryview(data)])
 
+    def discard(self, name: str) -> None:
+        """Remove what is stored under `name`: the caller has found that it is not what it should be."""
+        with contextlib.suppress(OSError):
+            _remove(self._path(name))
+
     def find(self, name: Callable[[int], str], first: int, stop: int) -> list[CachedBlocks]:
         """Return what is there of blocks `[first, stop)` of a file, in pieces that ascend and do not overlap.
 
@@ -191,7 +198,10 @@ class BlockCache:
             self._warn(error)
             return None
         try:
-            found = _unpack(number, name, start, block, stop)
+            # Nothing longer is stored, so nothing longer is read: a forged head may say anything.
+            found = None
+            if os.fstat(number).st_size <= _LONGEST_HEAD + self._share * _ROOM:
+                found = _unpack(number, name, start, block, stop)
             if found is not None and found.blocks:
                 with contextlib.suppress(OSError):
                     os.utime(number if os.utime in os.supports_fd else path)
@@ -211,6 +221,8 @@ class BlockCache:
         return size <= self._share * _ROOM
 
     def _store(self, names: Sequence[str], blocks: Sequence[memoryview]) -> None:
+        if max(len(name.encode()) for name in names) > _LONGEST_NAME:
+            return
         head = _head(names, blocks)
         size = len(head) + sum(map(len, blocks))
         if not self._fits(size):
@@ -406,7 +418,9 @@ def _unpack(number: int, name: Callable[[int], str], first: int, block: int, sto
     if len(head) < _FIXED.size:
         return None
     magic, crc, size, count = _FIXED.unpack_from(head)
-    if magic != _MAGIC or not _FIXED.size + count * _BLOCK.size <= size <= info.st_size:
+    if magic != _MAGIC or count > _PIECE_BLOCKS or size > min(_LONGEST_HEAD, info.st_size):
+        return None
+    if size < _FIXED.size + count * _BLOCK.size:
         return None
     if size > len(head):
         head += os.pread(number, size - len(head), len(head))

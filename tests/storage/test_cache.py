@@ -12,6 +12,7 @@ import random
 import resource
 import signal
 import stat
+import struct
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from shardio.kernels import crc32c
 from shardio.storage import BlockCache, CacheOptions
 
 
@@ -330,6 +332,7 @@ def test_a_write_that_fails_half_way_leaves_nothing(tmp_path: pathlib.Path) -> N
     """P11: a limit of the system that stops a real write in its middle."""
     script = f"""
 import resource, signal
+from shardio.kernels import crc32c
 from shardio.storage import BlockCache, CacheOptions
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
@@ -458,3 +461,37 @@ def test_a_storm_of_processes_kills_and_sabotage(tmp_path: pathlib.Path) -> None
     assert cache.usage().num_bytes <= 90_000
     cache.clear()
     assert [path.name for path in files(tmp_path)] == ["precious"]
+
+
+def entry_head(size: int, count: int, table: bytes, names: bytes) -> bytes:
+    rest = struct.pack("<II", size, count) + table + names
+    return b"SHRDBLK2" + struct.pack("<I", crc32c(rest)) + rest
+
+
+@pytest.mark.parametrize("forgery", ["a head of 4 GB", "blocks of a terabyte", "billions of blocks"])
+def test_what_a_forged_entry_claims_allocates_nothing(cache: BlockCache, forgery: str) -> None:
+    """Its checksums are right; it is as absent as a damaged one, and its place is free for a good one."""
+    cache.put("a", b"bytes")
+    (path,) = files(pathlib.Path(cache.usage().folder))
+    if forgery == "a head of 4 GB":
+        path.write_bytes(entry_head(2**32 - 1, 1, b"", b""))
+        os.truncate(path, 2**32 + 100)
+    elif forgery == "blocks of a terabyte":
+        path.write_bytes(entry_head(20 + 16 + 1, 1, struct.pack("<IIQ", 1, 0, 1 << 40), b"a"))
+        os.truncate(path, (1 << 40) + 37)
+    else:
+        path.write_bytes(entry_head(37, 2**32 - 1, struct.pack("<IIQ", 1, 0, 5), b"a") + b"bytes")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert cache.get("a") is None
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+    cache.put("a", b"bytes")
+    assert cache.get("a") == b"bytes"
+
+
+def test_what_its_user_finds_wrong_makes_room(cache: BlockCache) -> None:
+    cache.put("a", b"wrong")
+    cache.discard("a")
+    assert cache.get("a") is None
+    cache.discard("a")
+    cache.put("a", b"right")
+    assert cache.get("a") == b"right"
