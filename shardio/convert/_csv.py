@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +39,7 @@ from shardio.sources import without_compression
 from shardio.storage import connect
 
 _ROWS = 1000
+_MOST_COLUMNS = 10_000
 # A quote that is never closed reaches to the end of the file: what is read for one field is bounded.
 _LONGEST_LINE = 64 << 20
 _LONGEST_FIELD = 16 << 20
@@ -390,6 +392,14 @@ def _header(rows: Iterator[_TableRow], url: str) -> tuple[tuple[str, ...], list[
         raise FormatError("the table is empty", url=url, expected="a row with the names of the columns")
     if first.trouble is not None:
         raise FormatError(f"the first row cannot be read: {first.trouble}", url=url)
+    if len(first.fields) > _MOST_COLUMNS:
+        raise FormatError(
+            "the table has more columns than a schema can have features",
+            url=url,
+            expected=f"at most {_MOST_COLUMNS}",
+            found=len(first.fields),
+            advice="make one column of them, a list of numbers, or split the table",
+        )
     given = [name.strip() for name in first.fields]
     if all(not name or is_number(name) for name in given):
         raise FormatError(
@@ -399,7 +409,7 @@ def _header(rows: Iterator[_TableRow], url: str) -> tuple[tuple[str, ...], list[
             advice="put a row of names before it",
         )
     names = [name or f"column{number}" for number, name in enumerate(given)]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise FormatError(f"the header names the column {twice!r} twice", url=url, found=", ".join(names))
     notes = [

@@ -299,3 +299,12 @@ def test_a_type_that_is_given_means_the_label_itself(convert, tmp_path):
     assert [value["label"] for value in found] == [0, 1, 2]
     assert [v["label"] for v in convert(tmp_path / "images", schema={"label": "int64"})] == [1, 10, 2]
     assert [v["label"] for v in convert(tmp_path / "images", schema={"label": "text"})] == ["1", "10", "2"]
+
+
+def test_a_table_of_too_many_columns_is_refused_by_its_header(tmp_path) -> None:
+    names = ",".join(f"c{number}" for number in range(200_000))
+    (tmp_path / "x.csv").write_text(names + "\n" + "1," * 199_999 + "1\n")
+    with pytest.raises(FormatError) as caught:
+        shardio.convert_dataset(tmp_path / "x.csv", tmp_path / "ds", workers=1)
+    assert caught.value.found == 200_000
+    assert not (tmp_path / "ds").exists()
