@@ -29,13 +29,10 @@ from shardio.order._plan import (
     reads_whole as reads_whole,
 )
 from shardio.order._report import (
-    NEAR as NEAR,
     PRICES as PRICES,
-    BatchReading as BatchReading,
     PlanReport as PlanReport,
     SourceReading as SourceReading,
     process_memory as process_memory,
-    reading_of as reading_of,
     reads_alone as reads_alone,
     report as report,
 )
@@ -51,6 +48,4 @@ from shardio.order._windows import (
     Pieces as Pieces,
     Windows as Windows,
     join_pieces as join_pieces,
-    remaining_rows as remaining_rows,
-    select_rows as select_rows,
 )

@@ -84,10 +84,6 @@ class BaseEpoch(ABC):
         """Return which rows of which shards records are, one piece each."""
         return runs_of_positions(self.sizes, positions, np.ones_like(positions))
 
-    def row_order(self, windows: Windows) -> Array | None:  # noqa: ARG002 - see the subclass
-        """Return when each row of windows comes, 0 first; None where they are fetched whole in any case."""
-        return None
-
     def windows_at(self, source: int, cycle: int, positions: Array) -> Windows | None:  # noqa: ARG002
         """Return the window that holds each of some positions; None where windows are not runs of them."""
         return None

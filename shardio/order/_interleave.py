@@ -160,17 +160,6 @@ class InterleavedEpoch(BaseEpoch):
         high = np.minimum(np.minimum(base + (within // w + 1) * w, ends), np.where(before, middle, stop))
         return self._windows(strand, low, high - low, positions - (place - low))
 
-    def row_order(self, windows: Windows) -> Array:
-        """Return when each row of windows comes in its window, 0 first: int64, one window after another."""
-        counts = windows.rows
-        begins = np.repeat(np.cumsum(counts) - counts, counts)
-        order = np.arange(begins.size) - begins
-        if not self._shape.shuffled:
-            return order
-        found = np.empty_like(order)
-        found[begins + shuffle_ranges(self._shape.places, windows.number, counts)] = order
-        return found
-
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
         """Return the pieces of several windows one after another, and how many rows each window holds."""
         return runs_of_positions(self.sizes, windows.position, windows.rows), windows.rows

@@ -255,10 +255,6 @@ class MixedEpoch:
         """Return the window of a source and cycle that holds each position; see `BaseEpoch`."""
         return self._epoch(source, cycle).windows_at(source, cycle, positions)
 
-    def row_order(self, windows: Windows) -> Array | None:
-        """Return when each row of windows of one source and cycle comes; see `BaseEpoch`."""
-        return self._epoch(int(windows.source[0]), int(windows.cycle[0])).row_order(windows)
-
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
         """Return the pieces of windows of one source and cycle, and how many rows each holds."""
         return self._epoch(int(windows.source[0]), int(windows.cycle[0])).many_pieces(windows)

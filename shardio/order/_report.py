@@ -13,19 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardio.order._keys import Array
 from shardio.order._mixing import Mixing, measured_mixing
 from shardio.order._order import Order
 from shardio.order._plan import ROW_BYTES, RUN_BYTES, UNREAD_ROW_BYTES, Plan, reads_whole
-from shardio.order._schedule import Lanes, rank_slice
+from shardio.order._schedule import rank_slice
 from shardio.order._sizes import ShardSizes, chunk_counts
-from shardio.order._windows import Pieces, remaining_rows, select_rows
 from shardio.reports import Report
 
 _AHEAD = 4  # steps for which a process fetches before it needs them
-# Bytes between two runs of a file that are read, because a call costs more; as the reader does.
-NEAR = 4096
-_CHECKSUM_BYTES = 4
 
 
 class PriceList(NamedTuple):
@@ -128,114 +123,24 @@ def _rank_columns(order: Order, global_batch: int, world_size: int) -> list[tupl
     return [(start // share, -(-stop // share)) for start, stop in slices]
 
 
-class BatchReading(NamedTuple):
-    """Say what one process reads for a batch if it holds nothing yet.
-
-    Attributes:
-        bytes, requests: stored bytes, and requests for them.
-        alone: whether the records are read alone, without their windows, because those have more bytes.
-        without_blocks: of each source, whether its records then come without their blocks, too, where they
-            can be.
-    """
-
-    bytes: int
-    requests: int
-    alone: bool
-    without_blocks: tuple[bool, ...] = ()
-
-
 class SourceReading(NamedTuple):
-    """Say how a dataset is read.
+    """Say what is read, and held, of a dataset.
 
     Attributes:
         sizes: its shards as if they held nothing but what is read for its rows, and decoded nothing but what
             is held of them: of a selection less than all.
-        exact: rows of a window that are apart are read without all that is between.
-        breaks: the share of neighbouring rows that are too far apart for one request.
-        unread: records stay in their files until they are delivered; what windows hold is where they are.
+        unread: records stay in their files until they are delivered; what is held is where they are.
         scratch: records are kept on a local disk until they are delivered.
-        record: the shards as they are, and the stored bytes of a record, where records can be read without
-            their blocks; else None.
     """
 
     sizes: ShardSizes
-    exact: bool
-    breaks: float = 0.0
     unread: bool = False
     scratch: bool = False
-    record: tuple[ShardSizes, float] | None = None
 
     @property
     def held_row_bytes(self) -> float:
         """Bytes that a window holds of a row, on average."""
         return UNREAD_ROW_BYTES if self.unread or self.scratch else self.sizes.row_decoded_bytes
-
-
-def reading_of(
-    lanes: Lanes,
-    parts: Array,
-    sources: Sequence[SourceReading],
-    *,
-    begun: bool,
-    mapped: bool,
-    by_block: bool,
-    may_be_alone: bool,
-) -> BatchReading:
-    """Return what is read for the records of `parts` where nothing is held yet.
-
-    Args:
-        lanes: of an epoch.
-        parts: int64 [n, 3] of (lane, start, stop): places [start, stop) of a lane.
-        sources: how each is read.
-        begun: the epoch has begun: of windows that are open, what was delivered is left out.
-        mapped: shards are mapped files.
-        by_block: blocks are read whole, though windows end inside of them.
-        may_be_alone: records may be read without their windows.
-    """
-    windows, window, row = lanes.locate(parts)
-    bytes_, requests, records, blocks, alone = 0.0, 0, 0, 0.0, 0.0
-    without = []
-    for source, (sizes, exact, breaks, *_, record) in enumerate(sources):
-        stored, block = sizes.row_stored_bytes, sizes.block_stored_bytes
-        own = np.flatnonzero(windows.source == source)
-        rows = int(np.count_nonzero(windows.source[window] == source))
-        records += rows
-        blocks += rows * max(block, stored)
-        without.append(record is not None and _needs_no_blocks(record[0], rows))
-        alone += rows * (record[1] if record is not None and without[-1] else max(block, stored))
-        for cycle in np.unique(windows.cycle[own]).tolist():
-            some = own[windows.cycle[own] == cycle]
-            chosen = windows.take(some)
-            pieces, counts = lanes.many_pieces(chosen)
-            order = lanes.row_order(chosen) if begun else None
-            if order is not None:
-                keep = remaining_rows(order, counts, some, window, row)
-                pieces, _ = select_rows(pieces, keep, exact=exact)
-            # Rows of one window that are apart in a mapped file are read by one call with those of others.
-            runs = len(chosen) if mapped else len(pieces.shards)
-            wanted = float((pieces.stops - pieces.starts).sum())
-            requests += runs if mapped else runs + round(breaks * (wanted - runs))
-            # Each end of a run is inside a block, which may be read, and compared, whole.
-            edges = runs * max(0.0, block - stored) if by_block else 0.0
-            # Rows of a selection, whose pieces are not cut, are further apart than their numbers say.
-            between = _between(pieces, stored) if by_block or exact else 0
-            bytes_ += (wanted + between) * stored + edges
-    if may_be_alone and not mapped and blocks < bytes_:
-        return BatchReading(round(alone), records, alone=True, without_blocks=tuple(without))
-    return BatchReading(round(bytes_), requests, alone=False)
-
-
-def _needs_no_blocks(sizes: ShardSizes, rows: int) -> bool:
-    """Tell whether the checksums of all records are little beside blocks of so many rows of the dataset."""
-    blocks = rows * (sizes.block_stored_bytes - sizes.row_stored_bytes)
-    shards = int(np.count_nonzero(sizes.rows))
-    return rows >= 4 * shards and blocks > 2 * _CHECKSUM_BYTES * sizes.total_rows
-
-
-def _between(pieces: Pieces, stored: float) -> int:
-    """Return the rows between pieces that are so near to one another that they are read by one call."""
-    apart = (pieces.starts[1:] - pieces.stops[:-1])[pieces.shards[1:] == pieces.shards[:-1]]
-    return int(apart[(apart > 0) & (apart * stored <= NEAR)].sum())
 
 
 def reads_alone(plans: Sequence[Plan]) -> bool:
@@ -282,7 +187,7 @@ def process_memory(
         workers: loader processes of each rank.
         read: what is held of each source; None for its decoded rows.
     """
-    read = read or [SourceReading(source.sizes, exact=False) for source in order.sources]
+    read = read or [SourceReading(source.sizes) for source in order.sources]
     columns = _rank_columns(order, global_batch, world_size)
     lanes = max(stop - start for start, stop in columns) * _classes(order, workers)
     rows, bytes_, held, kept = [], [], 0.0, 0.0

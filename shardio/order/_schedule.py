@@ -36,12 +36,6 @@ class Lanes(Protocol):
     def locate(self, parts: Array) -> RowLocations:
         """Return where the records of the parts are in the windows that hold them."""
 
-    def row_order(self, windows: Windows) -> Array | None:
-        """Return when each row of windows of one source and cycle comes in its window, 0 first.
-
-        One window after another, rows as their pieces give them; None where windows are fetched whole.
-        """
-
     def windows_at(self, source: int, cycle: int, positions: Array) -> Windows | None:
         """Return the window that holds each of some positions of a source.
 

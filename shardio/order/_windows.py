@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from shardio.order._keys import Array
 from shardio.order._sizes import ShardSizes
@@ -116,61 +115,6 @@ class Pieces(NamedTuple):
     shards: Array
     starts: Array
     stops: Array
-
-
-def remaining_rows(
-    order: Array, counts: Array, some: Array, window: Array, row: Array
-) -> npt.NDArray[np.bool_]:
-    """Return which rows of some windows are delivered with, or after, the earliest of given ones.
-
-    Args:
-        order: int64 [rows], of each row of these windows, one window after another, when it comes there.
-        counts: int64 [windows], rows of each.
-        some: int64 [windows], the numbers by which `window` names them.
-        window, row: int64 [n], number of the window and number in it of each row that is given, of all
-            windows; some of each of these.
-    """
-    number = np.full(int(window.max(initial=-1)) + 1, -1)
-    number[some] = np.arange(some.size)
-    own = np.flatnonzero(number[window] >= 0)
-    which = number[window[own]]
-    begins = np.cumsum(counts) - counts
-    first = np.full(counts.size, np.iinfo(np.int64).max)
-    np.minimum.at(first, which, order[begins[which] + row[own]])
-    return order >= np.repeat(first, counts)
-
-
-def select_rows(pieces: Pieces, keep: npt.NDArray[np.bool_], *, exact: bool) -> tuple[Pieces, Array]:
-    """Return what holds some rows of pieces, and for each row of `pieces` its number in that, else -1.
-
-    Args:
-        pieces: that hold all rows.
-        keep: bool [rows], which are wanted.
-        exact: cut pieces wherever a row is not wanted; else each is one piece still, from the first row that
-            is wanted to the last, which suits where a request costs more than some rows.
-    """
-    counts = pieces.stops - pieces.starts
-    begins = np.cumsum(counts) - counts
-    piece = np.repeat(np.arange(counts.size), counts)
-    if not exact:
-        wanted = np.flatnonzero(keep)
-        own = piece[wanted]
-        heads = np.flatnonzero(np.append(True, own[1:] != own[:-1])) if own.size else own
-        tails = np.append(heads[1:], own.size) - 1 if own.size else own
-        change = np.zeros(keep.size + 1, np.int64)
-        change[wanted[heads]] += 1
-        change[wanted[tails] + 1] -= 1
-        keep = np.cumsum(change[:-1]) > 0
-    number = np.where(keep, np.cumsum(keep) - 1, -1)
-    wanted = np.flatnonzero(keep)
-    own = piece[wanted]
-    apart = (own[1:] != own[:-1]) | (wanted[1:] != wanted[:-1] + 1)
-    first = wanted[np.append(True, apart)] if wanted.size else wanted
-    last = wanted[np.append(apart, True)] if wanted.size else wanted
-    shift = pieces.starts - begins
-    return Pieces(
-        pieces.shards[piece[first]], first + shift[piece[first]], last + shift[piece[last]] + 1
-    ), number
 
 
 def lane_edges(rows: int, lanes: int) -> Array:

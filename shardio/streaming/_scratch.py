@@ -91,7 +91,7 @@ def scratch_place(
     if not all(plan.interleaved for plan in order.plans):
         return None
     read = [
-        SourceReading(component.order.sizes, exact=False, unread=stays)
+        SourceReading(component.order.sizes, unread=stays)
         for component, stays in zip(components, unread, strict=True)
     ]
     world_size = options.rank_and_world_size[1]

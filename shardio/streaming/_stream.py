@@ -458,7 +458,6 @@ class Stream:
         return [
             SourceReading(
                 component.order.sizes,
-                exact=False,
                 unread=stays,
                 scratch=self._scratch is not None and not component.source.is_local,
             )

@@ -36,7 +36,7 @@ def order_of(record: int, total: int, budget: Budget) -> tuple[Order, ShardSizes
 def test_sorted_records_are_mixed_nearly_as_by_chance(record: int, gib: int, most: float) -> None:
     """At about a request for each MiB, in 512 MiB of memory."""
     order, sizes = order_of(record, 64_000_000_000, Budget(scratch_bytes=gib * GIB))
-    found = report(order, global_batch=256, read=[SourceReading(sizes, exact=False, scratch=True)])
+    found = report(order, global_batch=256, read=[SourceReading(sizes, scratch=True)])
     assert found.mixing.recurrence <= most
     assert found.requests / (found.epoch_bytes / 2**20) <= 1.2
     assert found.memory_bytes <= 512 << 20
@@ -49,9 +49,7 @@ def test_windows_fit_in_what_they_are_given(total: int, record: int) -> None:
     for gib in (1, 4, 16):
         order, sizes = order_of(record, total, Budget(scratch_bytes=gib * GIB))
         held = process_memory(order, global_batch=256).held_bytes
-        rows = process_memory(
-            order, global_batch=256, read=[SourceReading(sizes, exact=False, scratch=True)]
-        ).held_bytes
+        rows = process_memory(order, global_batch=256, read=[SourceReading(sizes, scratch=True)]).held_bytes
         assert held <= max(512 << 20, 1.01 * gib * GIB)
         assert rows <= 512 << 20
 
