@@ -306,5 +306,5 @@ def test_a_table_of_too_many_columns_is_refused_by_its_header(tmp_path) -> None:
     (tmp_path / "x.csv").write_text(names + "\n" + "1," * 199_999 + "1\n")
     with pytest.raises(FormatError) as caught:
         shardio.convert_dataset(tmp_path / "x.csv", tmp_path / "ds", workers=1)
-    assert caught.value.found == 200_000
+    assert "200000" in str(caught.value)
     assert not (tmp_path / "ds").exists()
