@@ -793,7 +793,7 @@ class ArrowFiles(_ArrowRows, FileSource):
                 return
             number = sum(opened.rows[: piece.start])
             missing: Counter[tuple[str, str]] = Counter()
-            for batch in opened.batches(piece.start):
+            for batch in map(_with_names, opened.batches(piece.start)):
                 for value in _rows_of(batch, missing, piece.extra or {}):
                     yield Sample(f"{piece.url} row {number}", value)
                     number += 1
@@ -962,9 +962,9 @@ class ArrowTable(_ArrowRows):
         if isinstance(place, pa.Schema):
             return place.empty_table()
         if isinstance(place, pa.RecordBatch):
-            return pa.Table.from_batches([place])
+            return _with_names(pa.Table.from_batches([place]))
         if isinstance(place, pa.Table):
-            return place
+            return _with_names(place)
         return _of_polars(place) if hasattr(place, "to_arrow") else _of_pandas(place)
 
     @cached_property
@@ -1342,6 +1342,21 @@ def _is_negative(least: Any) -> bool:
     return isinstance(least, int) and least < 0
 
 
+def _named(names: Sequence[str]) -> list[str]:
+    """Return names of columns, with one for each column that has none."""
+    taken = set(names)
+    found = [name or f"column{number}" for number, name in enumerate(names)]
+    while len({*taken, *found}) < len(taken - {""}) + names.count(""):
+        found = [each if name else f"{each}_" for name, each in zip(names, found, strict=True)]
+    return found
+
+
+def _with_names(table: Any) -> Any:
+    """Return a table or batch of which each column has a name."""
+    names = table.schema.names
+    return table.rename_columns(_named(names)) if "" in names else table
+
+
 class _Opened:
     """One file, whatever its format: schema, groups, batches of rows."""
 
@@ -1387,7 +1402,15 @@ class _Opened:
     @property
     def schema(self) -> Any:
         """The Arrow schema."""
-        return self._parquet.schema_arrow if self._parquet is not None else self._reader.schema
+        schema = self._parquet.schema_arrow if self._parquet is not None else self._reader.schema
+        if "" not in schema.names:
+            return schema
+        fields = zip(schema, _named(schema.names), strict=True)
+        return self._pa.schema([field.with_name(name) for field, name in fields], schema.metadata)
+
+    @property
+    def _stored_names(self) -> list[str]:
+        return [str(name) for name in self._parquet.schema_arrow.names]
 
     @property
     def rows(self) -> list[int]:
@@ -1438,7 +1461,8 @@ class _Opened:
         nulls = {f"{name}.path" for name, listed in files.items() if listed} | {
             name
             for name in found
-            if any(
+            if ("" in unsure and name not in self._stored_names)
+            or any(
                 path == f"{name}.bytes"
                 if files.get(name) is False
                 else path == name or path.startswith(f"{name}.")

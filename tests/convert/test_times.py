@@ -152,3 +152,19 @@ def test_a_damaged_parquet_file_is_said_to_be_so(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(FormatError, match="neither Parquet nor Arrow"):
         shardio.convert_dataset(tmp_path / "a.parquet", tmp_path / "ds")
+
+
+@pytest.mark.parametrize("entry", ["parquet", "arrow"])
+def test_columns_without_a_name_get_one(tmp_path, entry):
+    columns = [[1, None], ["a", "b"], [2.5, 3.5]]
+    table = pa.table([pa.array(values) for values in columns], names=["", "word", ""])
+    place: Any = table
+    if entry == "parquet":
+        place = tmp_path / "a.parquet"
+        pq.write_table(table, place)
+    shardio.convert_dataset(place, tmp_path / "ds")
+    found = [list(row.items()) for row in shardio.open(tmp_path / "ds")]
+    assert found == [
+        [("column0", 1), ("word", "a"), ("column2", 2.5)],
+        [("column0", None), ("word", "b"), ("column2", 3.5)],
+    ]
