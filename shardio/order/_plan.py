@@ -1,7 +1,6 @@
 """The shape of a plan, and the default shape: a function of the dataset and the first global batch alone.
 
-The constants below were chosen by measurement; the table and the command that makes it are in
-docs/design/order-measured.md.
+The constants below were chosen by measurement.
 """
 
 from __future__ import annotations

@@ -60,9 +60,8 @@ class StreamOptions:
             ("auto") this is a file of at most 4 GiB on a local disk. A number sets its bytes, a path sets its
             folder, and False uses memory alone. The file has no name. Its bytes are those of all ranks
             together. The default looks at the folder of the cache, then at that of temporary files, and needs
-            four times the room there. It uses no disk for datasets that say that they are shuffled. If a
-            cache has twice the room, uncompressed chunks stay there and are not copied, up to 16 GiB by
-            default. Windows has no scratch.
+            four times the room there. It uses no disk for datasets that say that they are shuffled. Windows
+            has no scratch.
         mixing: "best" mixes more, and "cheap" sends fewer requests, than the "default".
         transform: `f(value)` for every record.
         random_transform: `f(value, rng)`, the generator keyed by seed, epoch and the record's position: the
@@ -72,9 +71,8 @@ class StreamOptions:
             which gets shorter, and counted in `stats` as `records_dropped`; by default that is an error.
         num_threads: threads that fetch, check, decode and transform; 0 does it all in the caller's thread. A
             `StreamingDataLoader` has its own `num_threads` instead.
-        ahead_bytes: decoded bytes of the batches that are fetched ahead of the consumer. By default 16 MiB
-            for local files, 64 MiB where records stay in these files until they are delivered, and 32 MiB for
-            a bucket. Where the store takes long to answer, up to 128 MiB.
+        ahead_bytes: decoded bytes of the batches that are fetched ahead of the consumer. By default 32 MiB,
+            up to 128 MiB if the store's latency is high.
         progress: True for a display on stderr, or a function of how far the epoch has come: `done` and
             `total` steps, and `records`. Worker processes need a function that pickles.
 
