@@ -20,6 +20,7 @@ from shardio.errors import CorruptRecordError, SchemaError
 # 256 MiB as RGB.  A few kilobytes can claim to be more; nothing is decoded beyond.
 MAX_PIXELS = (256 << 20) // 3
 _PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_TEXT = (b"iCCP", b"tEXt", b"zTXt", b"iTXt")
 
 # These hand the file to another program or library; data from a dataset must not choose a program to run.
 _NEVER = frozenset({"EPS", "WMF", "FITS", "BUFR", "GRIB", "HDF5"})
@@ -165,7 +166,9 @@ def open_image(data: bytes | memoryview) -> Any:
     image_module, formats = pillow()
     for width, height in _embedded_sizes(data):
         refuse_pixels(width, height)
-    image = image_module.open(io.BytesIO(data), formats=formats)
+    # Pillow refuses a profile or text of more than a megabyte; neither changes a pixel.
+    shown = _without_text(data) if data.startswith(_PNG) else data
+    image = image_module.open(io.BytesIO(shown), formats=formats)
     try:
         refuse_pixels(*image.size)
     except CorruptRecordError:
@@ -180,6 +183,19 @@ def refuse_pixels(width: int, height: int) -> None:
         what = f"an image of {width} x {height} pixels is refused"
         advice = "decode=True gives the file's bytes"
         raise CorruptRecordError(what, expected=f"at most {MAX_PIXELS} pixels", advice=advice)
+
+
+def _without_text(data: bytes) -> bytes:
+    """Return a PNG file without its color profile and text; https://www.w3.org/TR/png-3/#5Chunk-layout."""
+    if not any(kind in data for kind in _PNG_TEXT):
+        return data
+    kept, at = [data[:8]], 8
+    while at < len(data):
+        end = at + 12 + int.from_bytes(data[at : at + 4], "big")
+        if data[at + 4 : at + 8] not in _PNG_TEXT:
+            kept.append(data[at:end])
+        at = end
+    return b"".join(kept)
 
 
 def _embedded_sizes(data: bytes) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,9 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
+import shardio
 from shardio import codecs
 from shardio.codecs import encode_image
 from shardio.errors import SchemaError
@@ -118,3 +120,19 @@ def test_more_than_8_bits_are_kept_or_refused(depth, format_):
         return
     found = np.asarray(Image.open(io.BytesIO(encode_image(Image.fromarray(pixels), format_))))
     assert found.tolist() == pixels.tolist()
+
+
+@pytest.mark.parametrize("place", ["profile", "text"])
+def test_a_png_with_a_large_profile_or_text_is_an_image(place, tmp_path):
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    out, info = io.BytesIO(), PngInfo()
+    if place == "text":
+        info.add_text("comment", "x" * (3 << 20), zip=True)
+    profile = np.random.default_rng(0).bytes(3 << 20) if place == "profile" else None
+    Image.fromarray(pixels).save(out, "PNG", icc_profile=profile, pnginfo=info)
+    file = out.getvalue()
+    assert codecs.decode_image(file).tolist() == pixels.tolist()
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    (tmp_path / "photos" / "a" / "x.png").write_bytes(file)
+    shardio.convert_dataset(tmp_path / "photos", tmp_path / "ds")
+    assert shardio.open(tmp_path / "ds")[0]["image"] == file, "the file is stored as it is"
