@@ -236,9 +236,13 @@ def test_a_jpeg_that_claims_too_much_is_refused(decoder) -> None:
 
 def test_a_limit_counts_the_pixels_of_the_file(decoder, monkeypatch) -> None:
     """Not those that remain after shrinking: the file's coefficients are all read."""
-    monkeypatch.setattr(images, "MAX_PIXELS", 300 * 401 - 1)
-    with pytest.raises(CorruptRecordError):
-        sized(FILES["4:2:0"], ImageOptions(size=8))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # Pillow's own limit
+    rows = codecs.MAX_PIXELS // 10_000
+    most, more = (jpeg(np.full((height, 10_000), 200, np.uint8), "L") for height in (rows, rows + 1))
+    with pytest.raises(CorruptRecordError) as caught:
+        sized(more, ImageOptions(size=8))
+    assert caught.value.expected == f"at most {codecs.MAX_PIXELS} pixels"
+    assert (sized(most, ImageOptions(size=8)) == 200).all()
 
 
 @pytest.mark.parametrize(("mode", "channels"), [("RGB", 3), ("RGBA", 4), ("L", 1)])
