@@ -1179,9 +1179,8 @@ def _unite(heads: Sequence[_Head]) -> _United:
                 types = {(_feature(name, each.field.type), _unit_of(each.field.type)) for each in told}
                 if len(types) > 1:
                     shown = ", ".join(each.described for each in told[:3])
-                    united.notes.append(
-                        f"column {name!r} is {shown}: it is {feature.description or feature.short}"
-                    )
+                    unit = f" ({feature.description})" if feature.description else ""
+                    united.notes.append(f"column {name!r} is {shown}: it is {feature.short}{unit}")
         if name in lacking and isinstance(feature, Feature):
             without = len(heads) - holders[name]
             united.notes.append(
