@@ -168,6 +168,8 @@ def test_messages_of_every_command_name_its_flags(name: str, text: str, shown: s
         ["nonsense"],
         ["info"],
         ["info", "x", "--system"],
+        ["get", "x"],
+        ["get", "x", "1", "--where", "label = 3"],
         ["get", "x", "one"],
         ["commit", "x"],
         ["head", "x", "--storage-option", "novalue"],

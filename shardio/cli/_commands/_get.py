@@ -21,13 +21,13 @@ _FIRST_BYTES = 512
 
 
 def _run(given: Given, console: Console) -> int:
+    if bool(given.positions) == (given.where is not None):
+        raise ValueError("name records by their positions or by --where, one of the two")
     parts = open_parts(given, decode=not given.raw)
     if len(parts) > 1:
         names = ", ".join(part.name for part in parts)
         raise ValueError(f"{given.url} has several splits, choose one with --split: {names}")
     part = parts[0]
-    if bool(given.positions) == (given.where is not None):
-        raise ValueError("name records by their positions or by --where, one of the two")
     positions = given.positions if given.where is None else part.matching(given.where)
     read = reader_of("bytes" if given.raw else given.read_as)
     shown = []
