@@ -217,13 +217,14 @@ def options_by_root(given: object) -> dict[str, dict[str, Any]]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        roots: list[Any] = [given] if isinstance(given, str | os.PathLike) else []
-        if isinstance(given, list | tuple | set | frozenset):
-            roots = list(given)
-        shown = ", ".join(f"{os.fspath(root)!r}: {{}}" for root in roots or ["s3://bucket/"])
+        roots: list[Any] = list(given) if isinstance(given, list | tuple | set | frozenset) else [given]
+        if roots and all(isinstance(root, str | os.PathLike) for root in roots):
+            found = redact(repr(given))
+        else:  # Not the value: it may hold secrets.
+            roots, found = ["s3://bucket/"], type(given).__name__
+        wanted = redact(", ".join(f"{os.fspath(root)!r}: {{}}" for root in roots))
         raise TypeError(
-            f"allow_roots must map URLs to their storage options, found {redact(repr(given)):.80}; "
-            f"write {{{redact(shown)}}}"
+            f"allow_roots must map URLs to their storage options, found {found:.80}; write {{{wanted}}}"
         )
     for root, options in given.items():
         if not isinstance(root, str | os.PathLike) or not isinstance(options, Mapping | None):

@@ -89,15 +89,17 @@ def test_an_adopted_shard_that_changed_is_stale(elsewhere):
         (["/data", "s3://b"], "{'/data': {}, 's3://b': {}}"),
         ("/data", "{'/data': {}}"),
         ([], "'s3://bucket/': {}"),
-        (3, "found 3"),
-        ({"/data": "anon"}, "found '/data': 'anon'"),
-        ({3: {}}, "found 3: {}"),
+        (3, "found int"),
+        ([("s3://b", {"secret": "hush"})], "found list; write {'s3://bucket/': {}}"),
+        ({"/data": "hush"}, "found '/data': str"),
+        ({3: {"secret": "hush"}}, "found 3: dict"),
     ],
 )
 def test_roots_that_are_no_mapping(tmp_path, given, says) -> None:
-    """A list of them ended in an AttributeError."""
+    """The error says what to write, and no value of a storage option, which may be a secret."""
     builds = partial(shardio.build_keys, feature="n"), partial(shardio.build_table, features=["n"])
     for call in (shardio.open, shardio.verify, *builds):
         with pytest.raises(TypeError, match="allow_roots must map") as caught:
             call(tmp_path, allow_roots=given)
         assert says in str(caught.value)
+        assert "hush" not in str(caught.value)
