@@ -100,7 +100,7 @@ def test_lists_are_kept_where_nothing_changes_and_stored_once_where_it_does(url)
     def build(base, lists):
         kept, table = lists.edit(catalog, base.manifest.lists, lambda old: old)
         assert kept == base.manifest.lists
-        assert table.key == catalog.table(base).key
+        assert list(table.key) == list(catalog.table(base).key)
         if base.number == 2:
             append(url, b"third")
         refs, table = lists.edit(catalog, base.manifest.lists, lambda old: old.take(range(len(old))))
