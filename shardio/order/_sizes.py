@@ -119,6 +119,13 @@ class ShardSizes:
         """Stored bytes of a block, the mean."""
         return self.total_stored_bytes / max(1, self.total_blocks)
 
+    @property
+    def largest_block_bytes(self) -> float:
+        """Decoded bytes of a block, the mean of the shard with the largest ones; a stream is one block."""
+        has_rows = self._rows > 0
+        blocks = np.asarray(self.decoded_bytes)[has_rows] / self._blocks[has_rows]
+        return float(blocks.max(initial=0.0))
+
 
 def chunk_counts(sizes: ShardSizes, chunk_bytes: int) -> Array:
     """Return how many chunks each shard is cut into, int64 [shards]; their sum is at most 2**21.

@@ -46,7 +46,7 @@ def planned_sources(
             PlannedSource(
                 mapped=is_mapped,
                 row_bytes=sizes.row_decoded_bytes,
-                block_bytes=sizes.block_stored_bytes,
+                block_bytes=sizes.largest_block_bytes,
                 chunk_rows=plan.chunk_rows if plan.interleaved else 0,
                 rows=sizes.total_rows,
                 lanes=_own_lanes(plan, global_batch, start, stop, max(1, workers)),

@@ -51,7 +51,7 @@ class PlannedSource:
     Attributes:
         mapped: its rows are gathered from mapped shards, without chunks.
         row_bytes: mean decoded bytes of a row.
-        block_bytes: mean stored bytes of a block.
+        block_bytes: decoded bytes of a block, the mean of the shard with the largest ones.
         chunk_rows: rows of a chunk of the order; 0 where windows are opened alone.
         rows: how many it has.
         lanes: bool [lanes], which lanes this process alone delivers.
@@ -329,7 +329,7 @@ class Planner:
             readers.chunk[behind], readers.window[behind] = 0, -1
 
     def _has_more(self, windows: Windows, rows: int) -> bool:
-        """Whether windows have more bytes than the blocks of so many rows."""
+        """Whether windows have more bytes, all decoded, than the blocks of so many rows."""
         size = np.array([source.row_bytes for source in self._sources])[windows.source]
         block = max(max(source.block_bytes, source.row_bytes) for source in self._sources)
         return float((windows.rows * size).sum()) > rows * block
