@@ -49,6 +49,8 @@ _ROWS = 1024
 _PIECE_BYTES = 64 << 20
 # Of a row group so much is read and decoded at a time, over all columns.
 _BATCH_BYTES = 16 << 20
+# Texts of a batch that may be larger than this, if all of them are the largest one, are read as dictionaries.
+_DICTIONARY_BYTES = 256 << 20
 _BUFFER_BYTES = 32 << 20
 _MOST_DESCRIPTION = 1000
 # Rows of such a piece that are compared when a session goes on; of a table in memory so many runs of so many.
@@ -1482,9 +1484,7 @@ class _Opened:
         """Yield the rows of a group, a thousand at a time."""
         try:
             if self._parquet is not None:
-                yield from self._parquet.iter_batches(
-                    self._batch_rows(group), row_groups=[group], use_threads=False
-                )
+                yield from self._parquet_batches(group)
             elif hasattr(self._reader, "get_batch"):
                 whole = self._reader.get_batch(group)
                 yield from (whole.slice(start, _ROWS) for start in range(0, whole.num_rows, _ROWS))
@@ -1494,6 +1494,37 @@ class _Opened:
             if isinstance(error, ShardioError):
                 raise
             raise FormatError(f"the file is damaged ({error})", url=self.url) from error
+
+    def _parquet_batches(self, group: int) -> Iterator[Any]:
+        """Yield the rows of a group; a dictionary of few bytes may stand for gigabytes of text."""
+        rows, texts = self._batch_rows(group), self._large_texts(group)
+        file = self._open_parquet(read_dictionary=texts) if texts else self._parquet
+        for batch in file.iter_batches(rows, row_groups=[group], use_threads=False):
+            for start, stop in _row_runs(batch, texts):
+                part = batch.slice(start, stop - start)
+                for name in texts:
+                    number = part.schema.get_field_index(name)
+                    kind = self._parquet.schema_arrow.field(name)
+                    part = part.set_column(number, kind, part.column(number).cast(kind.type))
+                yield part
+
+    def _large_texts(self, group: int) -> list[str]:
+        """Return the plain columns of text of a group whose values may be much larger than what is stored."""
+        found = self._parquet.metadata.row_group(group)
+        names = []
+        for number in range(found.num_columns):
+            column = found.column(number)
+            name = column.path_in_schema
+            largest = min(found.num_rows, self._batch_rows(group)) * column.total_uncompressed_size
+            if (
+                column.has_dictionary_page
+                and column.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+                and self._parquet.schema_arrow.get_field_index(name) >= 0
+                and _is_text(self._parquet.schema_arrow.field(name).type)
+                and largest > _DICTIONARY_BYTES
+            ):
+                names.append(name)
+        return names
 
     def _batch_rows(self, group: int) -> int:
         """Return how many rows of a group are decoded at a time: few where they are large."""
@@ -1532,6 +1563,34 @@ class _Opened:
                 advice="rewrite the file with times in microseconds",
             )
         return coarse if beyond else file
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return bool(
+        types.is_string(kind) or types.is_binary(kind)
+        or types.is_large_string(kind) or types.is_large_binary(kind)
+    )  # fmt: skip
+
+
+def _row_runs(batch: Any, texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Cut a batch into runs of rows whose dictionary-encoded texts take about `_BATCH_BYTES`."""
+    import pyarrow.compute as pc
+
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for name in texts:
+        column = batch.column(batch.schema.get_field_index(name))
+        lengths = pc.binary_length(column.dictionary).take(column.indices).fill_null(0)
+        sizes += lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    ends, start = np.cumsum(sizes), 0
+    while start < batch.num_rows:
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + _BATCH_BYTES, side="right")))
+        yield start, stop
+        start = stop
 
 
 def _leaves(batch: Any) -> list[Any]:
