@@ -340,10 +340,11 @@ class RemoteStore(Store):
 
     def url_of(self, key: str) -> str:
         if self._backend.kind == "other" and "::" in self.url:
-            inner, _, outer = self.url.partition("::")
-            first, _, rest = outer.partition("::")
-            head = inner if "://" in inner else f"{inner}://"
-            return f"{head.rstrip('/')}/{key}::{first}{'::' + rest if rest else ''}"
+            # Caches have names only: the key belongs to the first link that has an address.
+            links = self.url.split("::")
+            number = next((number for number, link in enumerate(links) if "/" in link), -1)
+            links[number] = f"{links[number].removesuffix('/')}/{key}"
+            return "::".join(links)
         return f"{self.url}/{key}"
 
     def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> RemoteFile:

@@ -512,9 +512,14 @@ class Other(Service):
 
     def __init__(self, options: Mapping[str, Any], url: str) -> None:
         from fsspec.core import url_to_fs
+        from fsspec.implementations.cached import CachingFileSystem
 
         fs, path = url_to_fs(url, **options)
         super().__init__(fs)
+        # A cache would look for an object in its folder's listing, which web servers do not have.
+        self._described_by = fs
+        while isinstance(self._described_by, CachingFileSystem):
+            self._described_by = self._described_by.fs
         self._root: str = path.rstrip("/")
         self._url = url
 
@@ -541,7 +546,7 @@ class Other(Service):
         return Reply(data, None, "")
 
     async def _head(self, path: str) -> ObjectInfo | None:
-        info = self.fs.info(self._path(path))
+        info = self._described_by.info(self._path(path))
         return None if info.get("type") == "directory" else _of_info(path, info)
 
     async def list(self, prefix: str) -> list[ObjectInfo]:

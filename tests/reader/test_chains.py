@@ -19,6 +19,8 @@ def places(served):
         yield served, url
 
 
+# fsspec's block cache leaves the file open that it maps.
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize(
     "chain",
     [

@@ -79,3 +79,5 @@ def test_the_inside_of_an_archive_is_a_store(tmp_path: pathlib.Path) -> None:
     assert store.get("data/a", max_bytes=1 << 20) == CONTENT
     assert read_ranges(store, "data/a", [5], [99])[0] == CONTENT[5:99]
     assert store.url_of("b") == f"zip://root/b::file://{tmp_path}/x.zip"
+    assert connect("simplecache::http://host/x").url_of("b") == "simplecache::http://host/x/b"
+    assert connect("simplecache::zip://::/x.zip").url_of("b") == "simplecache::zip://b::/x.zip"
