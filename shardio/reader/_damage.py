@@ -233,7 +233,6 @@ def iterate_skipping(
         with SuppressCorruption() as skipped:
             yield run.payloads(), range(here, at)
         if skipped.error is not None:
-            source.pool.remember_missing(run.number, skipped.error)
             yield _read_by_block(source, np.arange(here, at), damage)
 
 
@@ -246,7 +245,6 @@ def _look_up_skipping(
         with SuppressCorruption() as skipped:
             found.update(zip(begun.items, begun.wait(), strict=True))
         if skipped.error is not None:
-            source.pool.remember_missing(begun.number, skipped.error)
             _read_shard_by_block(source, begun.number, np.array(begun.items), positions, damage, found)
     kept = sorted(found)
     return [found[k] for k in kept], positions[kept]
@@ -389,7 +387,6 @@ def _read_shard_by_block(
         if isinstance(skipped.error, NotFoundError):
             here = waiting
         if skipped.error is not None:
-            source.pool.remember_missing(number, skipped.error)
             _leave_out(source, number, skipped.error, rows[here], damage)
         if here is waiting:
             return

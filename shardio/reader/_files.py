@@ -275,7 +275,9 @@ class BlockSource:
             try:
                 replies = iter(wait())
             except REFUSED as error:
-                refused, end = self.refused(error), self.file.ends_at
+                # Remembered here, where the file was asked: a refusal is not an answer.
+                refused = self.refused(error)
+                end = -1 if isinstance(error, NotFoundError) else self.file.ends_at
                 if self.known_end is not None and end is not None:
                     self.known_end.remember(end, refused)
                 raise refused from error

@@ -246,19 +246,14 @@ class ShardPool:
         return shard
 
     def remember(self, number: int, error: ShardioError) -> None:
-        """Let a shard of a bucket that is gone, or whose index is not right, be refused some times.
+        """Let a shard of a bucket whose index is gone, or not right, be refused some times.
 
         Each window that holds rows of it would ask again. Readers that raise end with the first such error.
-        Of a shard that was cut what is left may be read: where it ends is remembered by what reads it.
+        Of a shard that is gone, or was cut, that is remembered by what reads it.
         """
         if self._remembers(number):
             self._known_ends_of(number)[0].remember(-1, error)
             self._open.pop(number, None)
-
-    def remember_missing(self, number: int, error: ShardioError) -> None:
-        """Let a shard be refused some times if an error of reading it says that it is gone."""
-        if isinstance(error, NotFoundError):
-            self.remember(number, error)
 
     def _remembers(self, number: int) -> bool:
         return self._options.on_error != "raise" and not self.is_local(number)

@@ -296,7 +296,6 @@ class ShardOpener:
         return found
 
     def _note(self, error: ShardioError, rows: NDArray[np.int64]) -> None:
-        self._source.pool.remember_missing(self._key, error)
         self._damage.note(error, self._source, self._source.table.key[self._key], rows)
 
 
