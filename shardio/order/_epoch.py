@@ -199,8 +199,10 @@ class Epoch(BaseEpoch):
 
     def locate(self, parts: Array) -> RowLocations:
         """Return where the records of `parts` are in the windows that hold them."""
-        found: list[tuple[int, int]] = []
+        # Parts with gaps between them, of one loader worker's steps, may share a window.
+        found: dict[tuple[int, int], int] = {}
         sizes: list[int] = []
+        which: list[int] = []
         local: list[npt.NDArray[np.integer]] = []
         for lane, start, stop in parts.tolist():
             at = start
@@ -209,17 +211,19 @@ class Epoch(BaseEpoch):
                 low, high = self.window_range(lane, number)
                 end = min(high, stop)
                 order = self._window_at(lane, at)[2] if self._shuffle else np.arange(high - low)
-                found.append((lane, number))
-                sizes.append(high - low)
+                if (lane, number) not in found:
+                    found[lane, number] = len(sizes)
+                    sizes.append(high - low)
+                which.append(found[lane, number])
                 local.append(order[at - low : end - low])
                 at = end
-        which = np.repeat(np.arange(len(found)), [each.size for each in local])
-        lanes, numbers = np.array(found, np.int64).reshape(-1, 2).T
+        window = np.repeat(np.array(which, np.int64), [each.size for each in local])
+        lanes, numbers = np.array(list(found), np.int64).reshape(-1, 2).T
         source, cycle = np.full_like(lanes, self._source), np.full_like(lanes, self._cycle)
         rows = np.array(sizes, np.int64)
         nowhere, begin = np.full_like(lanes, -1), np.zeros_like(lanes)
         windows = Windows(source, cycle, lanes, numbers, lanes, rows, nowhere, begin)
-        return RowLocations(windows, which, np.concatenate([np.zeros(0, np.int64), *local]).astype(np.int64))
+        return RowLocations(windows, window, np.concatenate([np.zeros(0, np.int64), *local]).astype(np.int64))
 
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
         """Return the pieces of several windows one after another, and how many rows each window holds."""

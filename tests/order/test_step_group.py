@@ -83,6 +83,20 @@ def test_groups_and_locations_agree_with_batches(rnd):
             assert drawn == list(zip(batch.sources.tolist(), batch.positions.tolist(), strict=True))
 
 
+@settings(
+    max_examples=max(30, settings().max_examples // 5), deadline=None, suppress_health_check=list(HealthCheck)
+)
+@given(st.randoms(use_true_random=False))
+def test_a_group_names_each_window_once(rnd):
+    """Also one of every other step, as of one loader worker of two: each window named is opened."""
+    _, order = orders(rnd)
+    schedule = order.schedule(0, order.ranks)
+    stride = rnd.randint(1, 3)
+    group = schedule.group(range(rnd.randrange(stride), schedule.stop, stride))
+    windows = list(schedule.lanes.locate(group.parts).windows)
+    assert len(set(windows)) == len(windows)
+
+
 def test_a_group_of_no_steps_is_empty():
     _, order = orders(random.Random(1))
     schedule = order.schedule(0, order.ranks)
