@@ -1,4 +1,4 @@
-"""Compile `shardio.kernels` and one file of `shardio.storage`; find the packages.
+"""Compile `shardio.kernels` and one file of `shardio.reader`; find the packages.
 
 Everything else is in pyproject.toml, which cannot find packages and rename a folder at once.
 """
