@@ -253,6 +253,8 @@ class ShardOpener:
             )
         if self.is_local:
             self._shard.drop_pages()
+            # Payloads wait for those of other shards, of which there may be more than descriptors.
+            self._shard = self._wait = None
 
     def _together(
         self, shard: OpenShard, wanted: _Wanted, low: int, high: int, run: FetchedRun | None
@@ -268,8 +270,19 @@ class ShardOpener:
             places = np.ascontiguousarray(places[:, wanted.rows - wanted.rows[0]])
         data, edges = run.stored_blocks(low, high)
         crcs = head.block_crc32c[low:high] if self._source.options.verify else None
+        if self.is_local:  # nothing to keep in a cache; without the shard, whose files may be closed
+            again = partial(self._reopen, wanted, low, high)
+            return _Payloads(wanted.at, data, edges, crcs, places[0], places[1], again=again)
         again = partial(self._by_block, shard, wanted, low, high, run)
         return _Payloads(wanted.at, data, edges, crcs, places[0], places[1], run.keep, again)
+
+    def _reopen(self, wanted: _Wanted, low: int, high: int) -> list[_Payloads]:
+        """Read rows of a local shard again, block by block."""
+        with SuppressCorruption(skips=self._damage.skips) as skipped:
+            return self._by_block(self._source.pool.get(self._key), wanted, low, high, None)
+        assert skipped.error is not None  # noqa: S101 - for the type checker
+        self._note(skipped.error, wanted.rows)
+        return []
 
     def _by_block(
         self, shard: OpenShard, wanted: _Wanted, low: int, high: int, run: FetchedRun | None
