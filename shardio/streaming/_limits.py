@@ -87,10 +87,16 @@ def pass_limits(
     ahead_bytes = options.ahead_bytes or _ahead_bytes(components, local=local)
     # Each thread has a group, and others are ahead: few bytes ahead are small groups, too.
     group_bytes = min(TUNING.group_bytes, -(-ahead_bytes // 4))
-    if options.memory_bytes is not None:
+    memory = options.memory_bytes
+    if memory is None and local and options.ahead_bytes is None:
+        budget = budget_of(options, components)
+        memory = budget.memory_bytes if budget.decoded else None
+    if memory is not None:
         world_size = options.rank_and_world_size[1]
         held = process_memory(order, global_batch=global_batch, world_size=world_size, read=read).held_bytes
-        left = options.memory_bytes - held
+        left = memory - held
+        if options.memory_bytes is None:  # a plan that was given, or came with a state, may hold more
+            left = max(left, memory // 4)
         # A quarter for what is ahead, one for the chunks of the groups that are being built and delivered,
         # one for the batches that are gathered from them, one for blocks that are decoded.
         group_bytes = max(1, min(group_bytes, left // (4 * (threads + 2))))
