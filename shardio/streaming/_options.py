@@ -72,7 +72,8 @@ class StreamOptions:
         num_threads: threads that fetch, check, decode and transform; 0 does it all in the caller's thread. A
             `StreamingDataLoader` has its own `num_threads` instead.
         ahead_bytes: decoded bytes of the batches that are fetched ahead of the consumer. By default 32 MiB,
-            up to 128 MiB if the store's latency is high.
+            up to 128 MiB if the store's latency is high; less of compressed local shards, and where
+            `memory_bytes` leaves less.
         progress: True for a display on stderr, or a function of how far the epoch has come: `done` and
             `total` steps, and `records`. Worker processes need a function that pickles.
 
