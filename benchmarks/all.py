@@ -4,9 +4,9 @@
 
 Each peer lives in an environment of its own under `.build/bench`, made here. A package that cannot be
 installed, a contestant that fails, and a workload for which no time is left are named, in the page too. The
-tables are those that each benchmark prints; they go between the markers of docs/design/benchmarks.md, each
-with its day. With `--only` those of other workloads stay. A chart and a table of the `COMPARISONS` go to
-docs/performance.md, unless one of them was not measured, or its workload did not end by itself.
+tables are those that each benchmark prints; they go to .build/bench/results.md, each with its date. With
+`--only` those of other workloads stay. A chart and a table of the `COMPARISONS` go to docs/performance.md,
+unless one of them was not measured, or its workload did not end by itself.
 `--small` takes data so small that it shows no more than that everything runs.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "design" / "benchmarks.md"
+PAGE = ROOT / ".build" / "bench" / "results.md"
 SUMMARY = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "figures"
 # Bars where shardio is faster and where it is not, and what is written; for pages of each theme.
@@ -309,7 +309,7 @@ def figures(lines: list[str]) -> dict[tuple[str, str], float]:
 
 def kept() -> dict[str, str]:
     """Return the parts that the page has, by title."""
-    text = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     found = re.split(r"^### (.+), measured$", text, flags=re.MULTILINE)
     return {title: part.strip() for title, part in zip(found[1::2], found[2::2], strict=True)}
 
@@ -422,7 +422,8 @@ def main() -> None:
     if options.no_write:
         print(body)
         return
-    write_between(PAGE, body)
+    PAGE.write_text(f"{body}\n", encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}", file=sys.stderr)
     rows = compared(parts)
     if rows is not None and not options.small:
         plot(rows)

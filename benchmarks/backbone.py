@@ -313,7 +313,7 @@ def private_bytes(ending: str) -> int:
     return total
 
 
-# By the rows of the table in docs/design/benchmarks.md; peers behind them.
+# By rows of the table; peers behind them.
 HERE = {
     "stream, plain, every block checked (with start-up)": stream_shardio,
     "a bare loop over ready bytes": stream_bare,

@@ -313,7 +313,7 @@ def _arrow(root: Path, records: int, small: list[bytes]) -> dict[str, Contestant
     return {"Arrow lists, not verified": (records, lists)}
 
 
-# Rows of the table in docs/design/benchmarks.md: what is done, by whom of ours; the peer's name there and
+# Rows of the table in .build/bench/results.md: what is done, by whom of ours; the peer's name there and
 # here; how many times as fast it has to be.
 CLAIMS = (
     ("parse a batch in place, `kernels.parse_examples`", "parse in place", "`tf.io.parse_example`", "", 4.0),

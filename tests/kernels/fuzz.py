@@ -2,7 +2,7 @@
 
     python -m tests.kernels.fuzz -max_total_time=60 [corpus folder] [libFuzzer options]
 
-`docs/design/kernels.md` says how to build the extension so that libFuzzer sees the branches of the compiled
+`.ci/fuzz` says how to build the extension so that libFuzzer sees the branches of the compiled
 parser.
 """
 
