@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         compact as compact,
         delete as delete,
         diff as diff,
+        erase as erase,
         remove_split as remove_split,
         rename_split as rename_split,
         repair as repair,
@@ -85,8 +86,8 @@ _OFFERED = {
     "shardio.errors": "ShardioError",
     "shardio.format": "Limits",
     "shardio.lifecycle": (
-        "build_keys build_table compact delete diff remove_split rename_split repair restore set_schema tag "
-        "tags untag"
+        "build_keys build_table compact delete diff erase remove_split rename_split repair restore "
+        "set_schema tag tags untag"
     ),
     "shardio.maintenance": "fill_cache verify",
     "shardio.metadata": "Feature Schema",
@@ -112,7 +113,6 @@ _ELSEWHERE = {
     ),
     **dict.fromkeys(("DataLoader", "StreamingDataLoader", "StreamingDataset"), "it is in shardio.torch"),
     "Dataset": "shardio.open(url) returns a DatasetReader",
-    "erase": "shardio.delete(url, rows, erase=True)",
     "Writer": "shardio.DatasetWriter(url, schema=...)",
 }
 _notebook: Any = None

@@ -37,7 +37,7 @@ def test_reports_are_json_with_all_their_fields(tmp_path: Path) -> None:
         shardio.gc(url, keep=1),
         shardio.diff(url, 1, 2),
         shardio.delete(url, [3], dry_run=True),
-        shardio.delete(url, [3], erase=True, dry_run=True),
+        shardio.erase(url, [3], dry_run=True),
         shardio.compact(url, dry_run=True, workers=1),
         shardio.set_schema(url, {"note": shardio.Feature("text", default="")}, dry_run=True),
         shardio.repair(url, workers=1),

@@ -27,7 +27,7 @@ GROUPS = {
     "train": ("plan", "bench", "audit"),
     "find records": ("table", "keys"),
     "check and repair": ("verify", "repair"),
-    "change a dataset": ("schema", "delete", "split", "compact"),
+    "change a dataset": ("schema", "delete", "erase", "split", "compact"),
     "versions": ("log", "tag", "diff", "restore", "gc"),
     "take data out": ("cat", "export"),
     "this program": ("cache", "completion"),

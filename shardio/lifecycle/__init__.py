@@ -10,7 +10,7 @@ from shardio.lifecycle._change import commit_change as commit_change
 from shardio.lifecycle._compact import CompactReport as CompactReport, compact as compact
 from shardio.lifecycle._delete import delete as delete
 from shardio.lifecycle._diff import DiffReport as DiffReport, diff as diff
-from shardio.lifecycle._erase import EraseReport as EraseReport
+from shardio.lifecycle._erase import EraseReport as EraseReport, erase as erase
 from shardio.lifecycle._keys import (
     DuplicateKey as DuplicateKey,
     KeysReport as KeysReport,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,11 @@ from shardio.arguments import checked_options
 from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError, FormatError
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._erase import erase as erase_rows
 from shardio.lifecycle._report import DeleteReport, records_of
 from shardio.lifecycle._targets import Targets, find_targets, shards_of
 from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable
 from shardio.reader import deleted_rows
-from shardio.storage import CacheOptions, connect
+from shardio.storage import connect
 
 
 @checked_options
@@ -39,10 +37,6 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     split: str | None = None,
     version: int | str | None = None,
     features: Sequence[str] | None = None,
-    erase: bool = False,
-    drop_tags: bool = False,
-    cache: CacheOptions | None = None,
-    executor: Executor | None = None,
     dry_run: bool = False,
     progress: bool | Callable[[Any], None] = False,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
@@ -51,11 +45,8 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     """Delete records, in a new version; earlier versions keep them.
 
     The records are gone from lengths, lookups, streams, exports and verification of the new version and all
-    that follow it. Their bytes stay in the shards, for earlier versions.
-
-    With `erase` they go for good: their shards are rewritten without them, and every version that holds
-    them expires in the same commit. `shardio gc` then removes the bytes; the report names the objects. Other
-    copies are not known here: exports, other datasets, and caches of blocks on other machines.
+    that follow it. Their bytes stay in the shards, for earlier versions; `shardio.erase` removes them for
+    good.
 
     Args:
         url: of the dataset.
@@ -67,14 +58,9 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         split: which positions count: of one split; of the only one by default; of "all", joined.
         version: whose positions are meant, a number or a tag; None for the latest.
         features: which are read for `where`.
-        erase: remove the records for good, for takedowns.
-        drop_tags: with `erase`, drop the tags of versions that hold the records; else these are refused.
-        cache: with `erase`, a cache of blocks on local disk that is emptied.
-        executor: with `erase`, any `concurrent.futures.Executor` that rewrites the shards; None for this
-            process.
         dry_run: change nothing, only say what would be deleted.
         progress: True for a display on stderr, or a function of how far it has come: `done` and `total`,
-            records that `where` has looked at, and with `erase` then those whose shards are rewritten.
+            records that `where` has looked at.
         allow_roots: as in `shardio.open`; needed where `where` or `keys` read adopted shards.
         storage_options: as in fsspec.
 
@@ -88,8 +74,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         NotFoundError: there is no dataset, no such version, no record has one of the keys, or there is no
             index of keys.
         CommitConflictError: a record is deleted already in a later version, or its shard is no longer part of
-            the dataset: it was compacted, erased or overwritten. With `erase`, also where another writer
-            changed the shard meanwhile, or where a version that holds the records has a tag.
+            the dataset: it was compacted, erased or overwritten.
         CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
 
     Examples:
@@ -104,42 +89,19 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     """
     catalog = Catalog(connect(url, storage_options=storage_options))
 
-    def find(read: Version) -> tuple[Version, Targets]:
-        targets = find_targets(
-            catalog,
-            read,
-            positions,
-            where=where,
-            keys=keys,
-            feature=feature,
-            split=split,
-            features=features,
-            progress=progress,
-            allow_roots=allow_roots,
-            storage_options=storage_options,
-        )
-        return read, targets
-
-    read, targets = catalog.reading(find, version)
-    if erase:
-        return catalog.reading(
-            lambda latest: erase_rows(
-                catalog,
-                targets,
-                read,
-                latest,
-                drop_tags=drop_tags,
-                dry_run=dry_run,
-                cache=cache,
-                executor=executor,
-                progress=progress,
-                allow_roots=allow_roots,
-                storage_options=storage_options,
-            )
-        )
-    if drop_tags or cache is not None or executor is not None:
-        what = "drop_tags=, cache= and executor= are for erase=True: other deletions keep every version"
-        raise ValueError(what)
+    read, targets = find_targets(
+        catalog,
+        positions,
+        where=where,
+        keys=keys,
+        feature=feature,
+        split=split,
+        version=version,
+        features=features,
+        progress=progress,
+        allow_roots=allow_roots,
+        storage_options=storage_options,
+    )
     change = _Deletion(catalog, targets, read.number, strict=positions is not None)
     number = None
     if dry_run or not targets:

@@ -1,42 +1,41 @@
-"""Erase records for good: shards are rewritten without them, and versions that hold them expire."""
+"""Erase records for good: their shards are rewritten without them, and every earlier version expires."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from shardio.arguments import checked_options
 from shardio.catalog import Catalog, StoredLists, Version
-from shardio.errors import CommitConflictError, NotFoundError, StorageError
+from shardio.errors import CommitConflictError, StorageError
 from shardio.format import Framing
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import DeleteReport, change_facts, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
-from shardio.lifecycle._targets import Targets, shards_of
-from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable, live_to_physical, naming
+from shardio.lifecycle._targets import Targets, TargetShard, find_targets, shards_of
+from shardio.metadata import Manifest, naming
 from shardio.progress import displayed
 from shardio.reader import deleted_rows
-from shardio.storage import BlockCache, CacheOptions
-
-# Rows of shards, int64, ascending, by UUID; None for all that may be.
-Rows: TypeAlias = "dict[bytes, NDArray[np.int64] | None]"
-_NONE = np.zeros(0, np.int64)
+from shardio.storage import BlockCache, CacheOptions, connect
 
 
 @dataclass(frozen=True)
 class EraseReport(DeleteReport):
-    """What `delete(erase=True)` did, or would do.
+    """What `erase` did, or would do.
 
     Attributes:
-        expired_versions: versions that hold the records, and are expired (or would be).
+        expired_versions: every version before the new one that had not expired yet.
         dropped_tags: tags of these versions, with their numbers.
-        pending_gc: objects that hold bytes of the records until `shardio gc`, with their sizes in bytes.
-        external_copies: URLs of objects that others wrote and that hold bytes of the records.
+        pending_gc: objects that may hold bytes of the records until `shardio gc`, with their sizes in bytes:
+            all shards and tables that only expired versions name.
+        external_copies: URLs of third-party shards that only expired versions name, and that may hold them.
     """
 
     expired_versions: tuple[int, ...] = ()
@@ -45,90 +44,156 @@ class EraseReport(DeleteReport):
     external_copies: tuple[str, ...] = ()
 
 
-def erase(  # noqa: PLR0913 - those of `delete`
-    catalog: Catalog,
-    targets: Targets,
-    read: Version,
-    latest: Version,
+@checked_options
+def erase(  # noqa: PLR0913 - the options are the public contract
+    url: str | Path,
+    rows: ArrayLike | Iterable[int] | None = None,
     *,
-    drop_tags: bool,
-    dry_run: bool,
-    cache: CacheOptions | None,
-    executor: Executor | None,
-    progress: bool | Callable[[Any], None],
-    allow_roots: Mapping[str, Mapping[str, Any]] | None,
-    storage_options: Mapping[str, Any] | None,
+    where: str | Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None = None,
+    keys: Sequence[Any] | None = None,
+    feature: str | None = None,
+    split: str | None = None,
+    version: int | str | None = None,
+    features: Sequence[str] | None = None,
+    drop_tags: bool = False,
+    cache: CacheOptions | None = None,
+    executor: Executor | None = None,
+    dry_run: bool = False,
+    progress: bool | Callable[[Any], None] = False,
+    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> EraseReport:
-    """Erase rows of shards for good; see `delete`.
+    """Erase records for good, for takedowns: rewrite their shards, and expire every earlier version.
+
+    One commit puts shards without the records in the place of those that hold them, and expires every
+    version before it. `shardio gc` then removes the bytes; the report names the objects. Copies elsewhere
+    are not known here: exports, other datasets, and block caches on other machines.
 
     Args:
-        catalog: of the dataset.
-        targets: the rows, by shard.
-        read: the version in which they were found.
-        latest: the latest version.
-        drop_tags: tags of versions that hold them may go.
-        dry_run: change nothing.
-        cache: of blocks on local disk, to be emptied.
-        executor: where shards are rewritten; None for this process.
-        progress: shows how many records were looked at.
-        storage_options: of the dataset's filesystem, for the processes that write.
+        url: of the dataset.
+        rows: positions of the records, integers from 0 as `ds[i]` takes them, each once, in any order.
+        where: a condition, as `ds.filter` takes it: text such as `"label = 3"`, `f(columns)` that returns a
+            bool for each record, or a mask, bool [records].
+        keys: of the records, each once, as `ds.find` takes them; every record that has one is meant.
+        feature: which feature's keys these are; None for the only one with an index of keys.
+        split: which positions count: of one split; of the only one by default; of "all", joined.
+        version: whose positions are meant, a number or a tag; None for the latest.
+        features: which are read for `where`.
+        drop_tags: drop the tags of the versions that expire; else a tag refuses the erasure.
+        cache: a block cache on local disk that is emptied.
+        executor: any `concurrent.futures.Executor` that rewrites the shards; None for this process.
+        dry_run: change nothing, only report what would be erased.
+        progress: True for a display on stderr, or a function of how far it has come: `done` and `total`,
+            records that `where` has looked at, then those whose shards are rewritten.
+        allow_roots: as in `shardio.open`; needed where `where` or `keys` read adopted shards.
+        storage_options: as in fsspec.
+
+    Returns:
+        The report; `version` is None where no record was meant.
+
+    Raises:
+        IndexError, ValueError, TypeError, NotFoundError: as in `shardio.delete`.
+        CommitConflictError: a shard with such a record is no longer part of the dataset, another writer
+            changed it meanwhile, or an earlier version has a tag.
+        StorageError: the records are in third-party shards, which are never rewritten.
+        CommitOutcomeUnknownError: see `shardio.commit`.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/numbers"
+        >>> _ = shardio.from_generator(({"n": n} for n in range(10)), url)
+        >>> report = shardio.erase(url, [3, 5])
+        >>> report.deleted, report.expired_versions, len(shardio.open(url))
+        (2, (1,), 8)
+        >>> shardio.gc(url, dry_run=False).deleted
+        2
     """
-    groups, counts = _groups(catalog, latest, targets, read)
-    holders = _Holders(catalog, targets, drop_tags=drop_tags)
-    holders.look(latest)
-    number, before = None, records_of(latest.manifest)
-    by_split = Counter[str]()
-    for split, count in counts.values():
-        by_split[split] += count
-    after = {name: count - by_split[name] for name, count in before.items()}
-    if targets and not dry_run:
-        with displayed(progress, "erase") as show:
-            written = write_groups(
-                catalog,
-                latest,
-                groups,
-                storage_options=storage_options,
-                allow_roots=allow_roots,
-                executor=executor,
-                workers=None if executor else 1,
-                show=show,
-            )
-        rewriting = Rewriting(catalog, latest, groups, written)
-
-        def build(base: Version, lists: StoredLists) -> Manifest:
-            holders.look(base)
-            manifest = rewriting(base, lists)
-            expired = {*manifest.expiry.expired_versions, *holders.expired}
-            return replace(
-                manifest,
-                expiry=replace(manifest.expiry, expired_versions=tuple(sorted(expired))),
-                tags={name: v for name, v in manifest.tags.items() if name not in holders.tags},
-            )
-
-        with rewriting.removed_on_failure():
-            keys = rewriting.keys
-            committed = commit_change(catalog, build, operation="erase", seen=latest, keys=keys)
-        number = committed.number
-        before, after = records_of(rewriting.base.manifest), records_of(committed.manifest)
-    if cache is not None and not dry_run:
-        BlockCache(cache).clear()
-    return EraseReport(
-        **change_facts(catalog, "erase", latest, number, before=before, after=after, dry_run=dry_run),
-        read_version=read.number,
-        deleted=sum(count for _, count in counts.values()),
-        already_deleted=sum(map(len, targets.values())) - sum(count for _, count in counts.values()),
-        shards={key: count for key, (_, count) in counts.items()},
-        expired_versions=tuple(sorted(holders.expired)) if targets else (),
-        dropped_tags=holders.tags if targets else {},
-        pending_gc=holders.pending_gc if targets else {},
-        external_copies=tuple(sorted(holders.external_copies)) if targets else (),
+    catalog = Catalog(connect(url, storage_options=storage_options))
+    read, targets = find_targets(
+        catalog,
+        rows,
+        where=where,
+        keys=keys,
+        feature=feature,
+        split=split,
+        version=version,
+        features=features,
+        progress=progress,
+        allow_roots=allow_roots,
+        storage_options=storage_options,
     )
+
+    def attempt(latest: Version) -> EraseReport:
+        groups, erased = _groups(catalog, latest, targets, read)
+        number, before, after = None, records_of(latest.manifest), _records_after(latest, groups)
+        expiring = _find_expiring(catalog, latest, targets) if targets else _Expiring()
+        _check_tags(catalog, latest, drop_tags=drop_tags or not targets)
+        if targets and not dry_run:
+            with displayed(progress, "erase") as show:
+                written = write_groups(
+                    catalog,
+                    latest,
+                    groups,
+                    storage_options=storage_options,
+                    allow_roots=allow_roots,
+                    executor=executor,
+                    workers=None if executor else 1,
+                    show=show,
+                )
+            rewriting = Rewriting(catalog, latest, groups, written)
+
+            def build(base: Version, lists: StoredLists) -> Manifest:
+                nonlocal expiring
+                manifest = rewriting(base, lists)
+                _check_tags(catalog, base, drop_tags=drop_tags)
+                if base.number != latest.number:
+                    expiring = _find_expiring(catalog, base, targets)
+                expiry = replace(manifest.expiry, expired_versions=tuple(range(1, base.number + 1)))
+                return replace(manifest, expiry=expiry, tags={})
+
+            with rewriting.removed_on_failure():
+                keys = rewriting.keys
+                committed = commit_change(catalog, build, operation="erase", seen=latest, keys=keys)
+            number = committed.number
+            before, after = records_of(rewriting.base.manifest), records_of(committed.manifest)
+        if cache is not None and not dry_run:
+            BlockCache(cache).clear()
+        return EraseReport(
+            **change_facts(catalog, "erase", latest, number, before=before, after=after, dry_run=dry_run),
+            read_version=read.number,
+            deleted=sum(erased.values()),
+            already_deleted=sum(map(len, targets.values())) - sum(erased.values()),
+            shards=erased,
+            **expiring._asdict(),
+        )
+
+    return catalog.reading(attempt)
+
+
+def _check_tags(catalog: Catalog, latest: Version, *, drop_tags: bool) -> None:
+    """Refuse to expire versions that have tags."""
+    tags = latest.manifest.tags
+    if tags and not drop_tags:
+        name, number = min(tags.items())
+        raise CommitConflictError(
+            f"version {number} has the tag {name!r}, and erasing expires every earlier version",
+            url=catalog.store.url,
+            found=f"tags {', '.join(sorted(tags))}",
+            advice="drop_tags=True drops these tags; or remove them first (`shardio tag`)",
+        )
+
+
+def _records_after(latest: Version, groups: Sequence[Group]) -> dict[str, int]:
+    left = records_of(latest.manifest)
+    for group in groups:
+        left[group.split] -= len(group.leave_out)
+    return left
 
 
 def _groups(
     catalog: Catalog, latest: Version, targets: Targets, read: Version
-) -> tuple[list[Group], dict[str, tuple[str, int]]]:
-    """Return the shards to rewrite, and of each key its split and how many live records it loses."""
+) -> tuple[list[Group], dict[str, int]]:
+    """Return the shards to rewrite, and of each key how many live records it loses."""
     table = catalog.table(latest)
     numbers = {shard: i for i, shard in enumerate(shards_of(latest, table)) if shard in targets}
     missing = [shard for shard in targets if shard not in numbers]
@@ -141,20 +206,20 @@ def _groups(
             advice="look the records up in the latest version, and erase them there; what only "
             "earlier versions hold goes when these expire: `shardio gc URL --expire N`",
         )
-    theirs = [shard for shard, i in numbers.items() if table[i].adopted]
-    if theirs:
-        framed = all(table[numbers[shard]].framing is Framing.TFRECORD for shard in theirs)
+    adopted = [shard for shard, i in numbers.items() if table[i].adopted]
+    if adopted:
+        framed = all(table[numbers[shard]].framing is Framing.TFRECORD for shard in adopted)
         copied = (
             "`shardio compact URL --adopted` copies them into the dataset, where erasing works"
             if framed
             else "`shardio convert URL NEW` copies them into a dataset of its own, where erasing works"
         )
         raise StorageError(
-            "the records are in shards that others wrote, which are never rewritten",
+            "the records are in third-party shards, which are never rewritten",
             url=catalog.store.url,
-            shard=theirs[0].key,
-            found=f"{len(theirs)} of {len(targets)} shards",
-            advice=f"{copied}; the files of others stay, and are yours to remove. Deleting without erasing "
+            shard=adopted[0].key,
+            found=f"{len(adopted)} of {len(targets)} shards",
+            advice=f"{copied}; the original files stay, and are yours to remove. Deleting without erasing "
             "hides the records",
         )
     starts: dict[int, int] = {}
@@ -162,212 +227,83 @@ def _groups(
         members = np.array([i for i, split in enumerate(table.split) if split == name], np.int64)
         live = table.live_rows[members]
         starts |= dict(zip(members.tolist(), (np.cumsum(live) - live).tolist(), strict=True))
-    groups, counts = [], {}
+    groups, erased = [], {}
     for shard, i in sorted(numbers.items(), key=lambda item: item[1]):
         entry = table[i]
         gone = deleted_rows(catalog.store, entry, catalog.limits)
         live = np.setdiff1d(targets[shard], gone)
-        # The rank of a live row among the live ones is its position in the shard.
-        positions = starts[i] + live - np.searchsorted(gone, live)
-        counts[entry.key] = (entry.split, len(live))
+        erased[entry.key] = len(live)
         groups.append(
             Group(
                 split=entry.split,
                 numbers=(i,),
                 first=starts[i],
                 stop=starts[i] + entry.live_rows,
-                leave_out=positions,
+                # The rank of a live row among the live ones is its position in the shard.
+                leave_out=starts[i] + live - np.searchsorted(gone, live),
                 compression=entry.compression,
                 level=None,
                 block_bytes=block_bytes_of(entry),
                 shard_bytes=1 << 62,
             )
         )
-    return groups, counts
+    return groups, erased
 
 
-class _Rewritten(NamedTuple):
-    """Shards of one version that became shards of another.
+class _Expiring(NamedTuple):
+    """What expires; the attributes are those of `EraseReport`."""
 
-    Attributes:
-        source, target: UUIDs of both.
-        there, here: the versions of both.
-        back: `target` is what was there before.
-    """
-
-    source: Sequence[bytes]
-    target: Sequence[bytes]
-    there: Version
-    here: Version
-    back: bool
+    expired_versions: tuple[int, ...] = ()
+    dropped_tags: Mapping[str, int] = MappingProxyType({})
+    pending_gc: Mapping[str, int] = MappingProxyType({})
+    external_copies: tuple[str, ...] = ()
 
 
-class _Holders:
-    """Which versions hold some shards, or older and other copies of them, and which objects these are.
-
-    Args:
-        catalog: of the dataset.
-        targets: the records, as rows of shards of the latest version.
-        drop_tags: tags of these versions may go.
-    """
-
-    def __init__(self, catalog: Catalog, targets: Targets, *, drop_tags: bool) -> None:
-        self._catalog = catalog
-        self._rows: Rows = {shard.uuid: rows for shard, rows in targets.items()}
-        self._drop_tags = drop_tags
-        self._tables: dict[str, ShardTable] = {}
-
-    def look(self, latest: Version) -> None:
-        """Find out what holds them, as of a version; refuse versions that have tags."""
-        catalog = self._catalog
-        already = set(latest.manifest.expiry.expired_versions)
-        # Read again, the latest one too: what follows a version no longer says what that version rewrote.
-        versions = list(catalog.between(1, latest.number))
-        here = {uuid.tobytes() for uuid in catalog.table(latest).uuid}
-        held = self._closure(versions, here)
-        self.expired: set[int] = set()
-        self.pending_gc: dict[str, int] = {}
-        self.external_copies: set[str] = set()
-        for version in versions:
-            roots = {0: catalog.store.url, **version.manifest.roots}
-            for ref in version.manifest.lists:
-                table = self._table(ref, missing_ok=version.number in already)
-                if table is None:
-                    continue  # collected
-                for i in [i for i in range(len(table)) if table.uuid[i].tobytes() in held]:
-                    if version.number not in already:
-                        self.expired.add(version.number)
-                    entry = table[i]
-                    if entry.adopted:
-                        self.external_copies.add(f"{roots[entry.root].rstrip('/')}/{entry.key}")
-                    else:
-                        self.pending_gc[entry.key] = entry.stored_bytes
-                    if entry.table_key:
-                        self.pending_gc[entry.table_key] = entry.table_bytes
-        self._add_attempts()
-        tags = latest.manifest.tags
-        self.tags = {name: number for name, number in tags.items() if number in self.expired}
-        if self.tags and not self._drop_tags:
-            name, number = min(self.tags.items())
-            raise CommitConflictError(
-                f"version {number} holds the records, and has the tag {name!r}, so it does not expire",
-                url=catalog.store.url,
-                found=f"tags {', '.join(sorted(self.tags))}",
-                advice="drop_tags=True drops these tags; or remove them first (`shardio tag`)",
-            )
-
-    def _add_attempts(self) -> None:
-        """Leave out what gc removed already, and add what lost attempts of the same tasks have stored."""
-        store = self._catalog.store
-        if not store.can_list:
-            return
-        there = {
-            info.key: info.size for prefix in (naming.DATA, naming.TABLES) for info in store.list(prefix)
-        }
-        self.pending_gc = {key: size for key, size in self.pending_gc.items() if key in there}
-        tasks = {
-            (n.session, n.task) for key in self.pending_gc if (n := naming.DataKey.parse(key)) is not None
-        }
-        named = {key for table in self._tables.values() for key in table.key}
-        for key, size in there.items():
-            name = naming.DataKey.parse(key)
-            if (
-                name is not None
-                and not key.endswith(naming.INDEX_SUFFIX)
-                and key not in named
-                and (name.session, name.task) in tasks
-            ):
-                self.pending_gc[key] = size
-
-    def _closure(self, versions: list[Version], here: set[bytes]) -> set[bytes]:
-        """Return the shards that hold the records: those of the latest version, and those before and after
-        rewrites that led to or from them.
-        """  # noqa: D205 - one thought
-        held = dict(self._rows)
-        rewrites = [(i, version.number) for version in versions for i in version.manifest.rewrites]
-        by_number = {version.number: version for version in versions}
-        while True:
-            known = {uuid: None if rows is None else len(rows) for uuid, rows in held.items()}
-            for rewrite, number in reversed(rewrites):
-                there, after = by_number[number], by_number[number - 1]
-                self._follow(held, _Rewritten(rewrite.new, rewrite.old, there, after, back=True))
-            for rewrite, number in rewrites:
-                # What is part of the latest version is known: its rows are those that were asked for.
-                new = {} if here.intersection(rewrite.new) else held
-                there, after = by_number[number - 1], by_number[number]
-                self._follow(new, _Rewritten(rewrite.old, rewrite.new, there, after, back=False))
-            if known == {uuid: None if rows is None else len(rows) for uuid, rows in held.items()}:
-                return set(held)
-
-    def _follow(self, held: Rows, step: _Rewritten) -> None:
-        """Add to `held` what the rows of some shards are in the shards that were written of them, or before.
-
-        Where that can no longer be told, all of these shards may hold them.
-        """
-        if not any(uuid in held for uuid in step.source):
-            return
-        moved = self._moved(held, step)
-        for k, uuid in enumerate(step.target):
-            rows, before = None if moved is None else moved[k], held.get(uuid, _NONE)
-            if rows is None or before is None:
-                held[uuid] = None
-            elif len(rows):
-                held[uuid] = np.union1d(before, rows)
-
-    def _moved(self, held: Rows, step: _Rewritten) -> list[NDArray[np.int64]] | None:
-        """Return the rows in each target, by their rank among the live records, which keep their order.
-
-        None where that can no longer be told.
-        """
-        source, target, there, here, back = step
-        entries = [part for version in (there, here) if (part := self._entries(version)) is not None]
-        known = [rows for uuid in source if (rows := held.get(uuid, _NONE)) is not None]
-        if len(entries) < 2 or len(known) < len(source):
-            return None
-        given, wanted = (
-            [part[uuid] for uuid in ids] for part, ids in zip(entries, (source, target), strict=True)
-        )
-        # Of the old ones the live rows count; in new ones no row was deleted when they were written.
-        try:
-            store, limits = self._catalog.store, self._catalog.limits
-            gone = [deleted_rows(store, entry, limits) for entry in (wanted if back else given)]
-        except NotFoundError:
-            return None
-        sizes = [[entry.rows if back else entry.live_rows for entry in given]]
-        sizes.append([entry.live_rows if back else entry.rows for entry in wanted])
-        if sum(sizes[0]) != sum(sizes[1]):
-            return None  # some were erased on the way
-        ranks = []
-        for k, rows in enumerate(known):
-            if not back:
-                left = np.setdiff1d(rows, gone[k])
-                ranks.append(left - np.searchsorted(gone[k], left) + sum(sizes[0][:k]))
-            else:
-                ranks.append(rows + sum(sizes[0][:k]))
-        every = np.sort(np.concatenate(ranks))
-        out = []
-        for k in range(len(target)):
-            first = sum(sizes[1][:k])
-            rows = every[(every >= first) & (every < first + sizes[1][k])] - first
-            out.append(live_to_physical(rows, gone[k]) if back else rows)
-        return out
-
-    def _entries(self, version: Version) -> dict[bytes, ShardEntry] | None:
-        """Return the shards of a version by UUID, or None where its lists are gone."""
-        tables = []
+def _find_expiring(catalog: Catalog, latest: Version, rewritten: Targets) -> _Expiring:
+    """Return what expires with all versions up to one of which some shards are rewritten."""
+    already = set(latest.manifest.expiry.expired_versions)
+    old: dict[str, int] = {}
+    kept: set[str] = set()
+    external: dict[TargetShard, bool] = {}
+    seen: set[str] = set()
+    for version in (latest, *catalog.between(1, latest.number - 1)):
         for ref in version.manifest.lists:
-            if ref.key not in self._tables:
-                table = self._catalog.find_shards(ref)
-                if table is None:
-                    return None
-                self._tables[ref.key] = table
-            tables.append(self._tables[ref.key])
-        return {entry.uuid: entry for table in tables for entry in table}
+            if ref.key in seen:
+                continue
+            seen.add(ref.key)
+            table = catalog.find_shards(ref) if version.number in already else catalog.shards_of(ref)
+            for entry, shard in zip(table, shards_of(version, table), strict=True) if table else ():
+                stays = version is latest and shard not in rewritten
+                if entry.adopted:
+                    external[shard] = external.get(shard, False) or stays
+                for key, size in ((entry.key, entry.stored_bytes), (entry.table_key, entry.table_bytes)):
+                    if stays:
+                        kept.add(key)
+                    elif key and not (entry.adopted and key == entry.key):
+                        old[key] = size
+    return _Expiring(
+        tuple(number for number in range(1, latest.number + 1) if number not in already),
+        dict(latest.manifest.tags),
+        _stored(catalog, {key: size for key, size in old.items() if key not in kept}, kept),
+        tuple(
+            sorted(
+                f"{(shard.root or catalog.store.url).rstrip('/')}/{shard.key}"
+                for shard, stays in external.items()
+                if not stays
+            )
+        ),
+    )
 
-    def _table(self, ref: ListRef, *, missing_ok: bool) -> ShardTable | None:
-        if ref.key not in self._tables:
-            table = self._catalog.find_shards(ref) if missing_ok else self._catalog.shards_of(ref)
-            if table is None:
-                return None
-            self._tables[ref.key] = table
-        return self._tables[ref.key]
+
+def _stored(catalog: Catalog, old: Mapping[str, int], kept: Container[str]) -> dict[str, int]:
+    """Return which objects are still there, with what lost attempts of the same sessions have stored."""
+    store = catalog.store
+    if not store.can_list:
+        return dict(old)
+    sessions = {name.session for key in old if (name := naming.DataKey.parse(key)) is not None}
+    found = {}
+    for info in (*store.list(naming.DATA), *store.list(naming.TABLES)):
+        name = None if info.key.endswith(naming.INDEX_SUFFIX) else naming.DataKey.parse(info.key)
+        if info.key in old or (name is not None and name.session in sessions and info.key not in kept):
+            found[info.key] = info.size
+    return found

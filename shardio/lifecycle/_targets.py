@@ -39,7 +39,18 @@ def shards_of(version: Version, table: ShardTable) -> list[TargetShard]:
     ]
 
 
-def find_targets(  # noqa: PLR0913 - those of `delete`
+def find_targets(
+    catalog: Catalog,
+    positions: ArrayLike | Iterable[int] | None,
+    *,
+    version: int | str | None,
+    **query: Any,
+) -> tuple[Version, Targets]:
+    """Return a version, and which rows of its shards are meant; the arguments are those of `delete`."""
+    return catalog.reading(lambda read: (read, _find(catalog, read, positions, **query)), version)
+
+
+def _find(  # noqa: PLR0913 - those of `delete`
     catalog: Catalog,
     version: Version,
     positions: ArrayLike | Iterable[int] | None,
@@ -53,7 +64,6 @@ def find_targets(  # noqa: PLR0913 - those of `delete`
     allow_roots: Mapping[str, Mapping[str, Any]] | None,
     storage_options: Mapping[str, Any] | None,
 ) -> Targets:
-    """Return which rows of which shards are meant in a version; the arguments are those of `delete`."""
     ways = {"positions": positions, "where": where, "keys": keys}
     given = [name for name, value in ways.items() if value is not None]
     if len(given) != 1:

@@ -105,23 +105,23 @@ def test_split(run: Run, birds: Path) -> None:
 
 def test_erase(run: Run, birds: Path) -> None:
     run("tag", birds, "v1")
-    refused = run("delete", birds, 0, "--split", "test", "--erase")
+    refused = run("erase", birds, 0, "--split", "test")
     assert (refused.code, "has the tag 'v1'" in refused.err, "--drop-tags" in refused.err) == (3, True, True)
-    dry = run("delete", birds, 0, "--split", "test", "--erase", "--drop-tags", "--dry-run")
+    dry = run("erase", birds, 0, "--split", "test", "--drop-tags", "--dry-run")
     assert "would erase 1 record" in dry.out
     assert shardio.open(birds, "test").version == 2
     cache = birds.parent / "cache"
-    ended = run("delete", birds, 0, "--split", "test", "--erase", "--drop-tags", "--cache", cache)
+    ended = run("erase", birds, 0, "--split", "test", "--drop-tags", "--cache", cache)
     assert ended.code == 0
     for text in (
         "erased 1 record",
         "this is version 3",
-        "expired versions, which hold them: 1, 2",
+        "expired versions: 1, 2",
         "dropped tags: v1",
     ):
         assert text in ended.out
-    assert "holds the bytes until `shardio gc" in ended.out
-    assert run("delete", birds, 0, "--split", "test", "--erase", "--json").document["expired_versions"] == [3]
+    assert "may hold the bytes until `shardio gc" in ended.out
+    assert run("erase", birds, 0, "--split", "test", "--json").document["expired_versions"] == [3]
     assert run("delete", birds, 0, "--split", "test", "--drop-tags").code == 2
 
 

@@ -143,7 +143,7 @@ def test_deleting_and_erasing(framing, folder, tmp_path, capsys) -> None:
     """Files of others are not rewritten: erasing is refused, and works after what the advice says."""
     before = {path: path.read_bytes() for path in folder.glob("birds*") if path.suffix != ".shardidx"}
     with pytest.raises(StorageError) as caught:
-        shardio.delete(folder, [1], erase=True)
+        shardio.erase(folder, [1])
     (command,) = re.findall(r"`shardio (.*?)`", str(caught.value))
     shardio.delete(folder, [1])
     left = [value for row, value in enumerate(VALUES) if row != 1]
@@ -152,7 +152,7 @@ def test_deleting_and_erasing(framing, folder, tmp_path, capsys) -> None:
     assert main(command.replace("URL", str(folder)).replace("NEW", str(tmp_path / "new")).split()) == 0
     own = folder if framing == "tfrecord" else tmp_path / "new"
     assert plain(shardio.open(own)) == kept
-    assert shardio.delete(own, [0], erase=True).deleted == 1
+    assert shardio.erase(own, [0]).deleted == 1
     assert plain(shardio.open(own)) == kept[1:]
     capsys.readouterr()
     assert {path: path.read_bytes() for path in before} == before

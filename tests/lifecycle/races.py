@@ -13,6 +13,7 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,10 +63,16 @@ class Racer:
                 out.write({"n": self.number * _OWN + n})
         self.mine.update(self.number * _OWN + n for n in new)
 
-    def delete(self, **options: Any) -> None:
+    def delete(self) -> None:
+        self._remove(shardio.delete)
+
+    def erase(self) -> None:
+        self._remove(shardio.erase, drop_tags=True)
+
+    def _remove(self, function: Callable[..., Any], **options: Any) -> None:
         some = set(self.random.sample(sorted(self.mine), min(len(self.mine), 3)))
         if some:
-            shardio.delete(
+            function(
                 self.url,
                 where=lambda columns: np.isin(columns["n"], sorted(some)),
                 features=["n"],
@@ -73,9 +80,6 @@ class Racer:
                 **self.how,
             )
             self.mine -= some
-
-    def erase(self) -> None:
-        self.delete(erase=True, drop_tags=True)
 
     def compact(self) -> None:
         shardio.compact(self.url, shard_bytes=2000, workers=1, **self.how)

@@ -346,7 +346,7 @@ def test_conditions_as_text_and_keys(tmp_path):
         shardio.delete(url, keys="bird 4")
     assert shardio.delete(url, keys=[]).version is None
     shardio.build_table(url, ["n"], workers=1)
-    assert shardio.delete(url, where="n = 5", erase=True).deleted == 1
+    assert shardio.erase(url, where="n = 5").deleted == 1
     assert shardio.compact(url, compression="zstd", workers=1).version
     # What is known of shards by their identity is left out where they are others now.
     assert numbers(shardio.open(url).filter("n < 9")) == [0, 1, 2, 4, 6, 7, 8]

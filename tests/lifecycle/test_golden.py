@@ -35,7 +35,7 @@ def test_life_goes_on(tmp_path):
     ):
         out.write(b"bird 6")
     shardio.restore(url, 7)
-    report = shardio.delete(url, [0], erase=True, drop_tags=True)
+    report = shardio.erase(url, [0], drop_tags=True)
     assert report.expired_versions == tuple(range(1, 10))
     shardio.gc(url, dry_run=False)
     assert list(shardio.open(url)) == EXPECTED["7"][1:]

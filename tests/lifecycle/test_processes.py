@@ -97,13 +97,13 @@ def test_readers_and_streams_in_mid_epoch_notice_nothing(place, tmp_path, reques
 
     def erase_of_what_is_tagged() -> None:
         with pytest.raises(CommitConflictError):
-            shardio.delete(url, [0], erase=True, **how)
+            shardio.erase(url, [0], **how)
 
     deeds = [
         lambda: append(100, 10),
         lambda: shardio.delete(url, [3, 9, 30], **how),
         expire,
-        lambda: shardio.delete(url, [60], erase=True, **how),
+        lambda: shardio.erase(url, [60], **how),
         lambda: shardio.compact(url, compression="zstd", workers=1, **how),
         lambda: shardio.build_keys(url, "n", workers=1, **how),
         expire,

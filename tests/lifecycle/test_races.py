@@ -112,7 +112,7 @@ CALLS: dict[str, tuple[Callable[[str], Any], list[int]]] = {
     "append": (lambda url: append(url, 50), [*OLD, 50]),
     "delete": (lambda url: shardio.delete(url, **FIVE), [n for n in OLD if n != 5]),
     "delete, dry run": (lambda url: shardio.delete(url, **FIVE, dry_run=True), OLD),
-    "erase": (lambda url: shardio.delete(url, **FIVE, erase=True), [n for n in OLD if n != 5]),
+    "erase": (lambda url: shardio.erase(url, **FIVE), [n for n in OLD if n != 5]),
     "compact": (lambda url: shardio.compact(url, workers=1), OLD),
     "table": (lambda url: shardio.build_table(url, ["n"], workers=1), OLD),
     "keys": (lambda url: shardio.build_keys(url, "n", workers=1), OLD),

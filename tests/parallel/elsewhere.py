@@ -120,7 +120,7 @@ def _compact(folder: Path, executor: Executor) -> object:
 
 
 def _erase(folder: Path, executor: Executor) -> object:
-    shardio.delete(_dataset(folder), positions=range(0, COUNT, 7), erase=True, executor=executor)
+    shardio.erase(_dataset(folder), rows=range(0, COUNT, 7), executor=executor)
     return _numbers(folder / "ds")
 
 

@@ -159,7 +159,7 @@ DEEDS = {
     "gc": Deed(collect, BASE, BASE),
     "delete": Deed(lambda url: shardio.delete(url, [0, 4], split="a"), BASE, without("a", 0, 4)),
     "restore": Deed(lambda url: shardio.restore(url, 1), BASE, split_up(0, 20)),
-    "erase": Deed(lambda url: shardio.delete(url, [0, 4], split="a", erase=True), BASE, without("a", 0, 4)),
+    "erase": Deed(lambda url: shardio.erase(url, [0, 4], split="a"), BASE, without("a", 0, 4)),
     "compact": Deed(lambda url: shardio.compact(url, workers=1), BASE, BASE),
     "tag": Deed(lambda url: shardio.tag(url, "v1"), BASE, BASE),
     "remove": Deed(lambda url: shardio.remove_split(url, "b"), BASE, {"a": BASE["a"]}),

@@ -265,13 +265,13 @@ class Compact(OnDataset):
 
 
 class Erase(OnDataset):
-    erase = True
+    remove = staticmethod(shardio.erase)
 
     def run(self, folder):
         ds = shardio.open(folder / "ds")
         gone = [p for p, value in enumerate(ds) if value["n"] in (3, 40)]
         if gone:
-            shardio.delete(folder / "ds", gone, version=ds.version, erase=self.erase)
+            self.remove(folder / "ds", gone, version=ds.version)
 
     def check(self, folder):
         assert numbers(folder / "ds") == [n for n in EVERY if n not in (3, 40)]
@@ -279,7 +279,7 @@ class Erase(OnDataset):
 
 
 class Delete(Erase):
-    erase = False
+    remove = staticmethod(shardio.delete)
 
 
 class Keys(OnDataset):

@@ -60,7 +60,7 @@ HISTORIES: dict[str, list[Deed]] = {
         lambda url: shardio.delete(url, [0, 3, 5], split="a"),
         lambda url: shardio.build_table(url, ["n"], workers=1),
         lambda url: shardio.build_keys(url, "n", workers=1),
-        lambda url: shardio.delete(url, [1], split="b", erase=True, drop_tags=True),
+        lambda url: shardio.erase(url, [1], split="b", drop_tags=True),
         lambda url: shardio.compact(url, workers=1),
         lambda url: shardio.set_schema(url, {"m": shardio.Feature("int64", default=0)}),
         lambda url: shardio.tag(url, "second"),

@@ -58,7 +58,7 @@ def test_ctrl_c_behind_a_commit_removes_nothing(change, tmp_path, monkeypatch):
         patch.setattr(Store, "overwrite", interrupted)
         with pytest.raises(KeyboardInterrupt):
             if change == "erase":
-                shardio.delete(tmp_path / "ds", [1, 6], erase=True)
+                shardio.erase(tmp_path / "ds", [1, 6])
             else:
                 shardio.compact(tmp_path / "ds", workers=1)
     ds = shardio.open(tmp_path / "ds")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -140,15 +140,18 @@ class Client:
             self._task(task)
         shardio.commit(ROOT, session="array", tasks=2)
 
-    def delete(self, deed: Deed, **options: Any) -> None:
+    def delete(self, deed: Deed) -> None:
+        self._remove(shardio.delete, deed)
+
+    def erase(self, deed: Deed) -> None:
+        self._remove(shardio.erase, deed, drop_tags=True)
+
+    def _remove(self, function: Callable[..., Any], deed: Deed, **options: Any) -> None:
         rest = sorted(set(self.mine))
         deed.ids = tuple(rest[deed.number % 3 :: 3]) if rest else ()
         if deed.ids:
             gone = np.array(deed.ids)
-            shardio.delete(ROOT, where=lambda columns: np.isin(columns["n"], gone), features=["n"], **options)
-
-    def erase(self, deed: Deed) -> None:
-        self.delete(deed, erase=True, drop_tags=True)
+            function(ROOT, where=lambda columns: np.isin(columns["n"], gone), features=["n"], **options)
 
     def compact(self, deed: Deed) -> None:
         shardio.compact(ROOT, shard_bytes=300 + 100 * (deed.number % 5), workers=1)
