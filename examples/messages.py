@@ -1,10 +1,10 @@
 """A million messages of a class of one's own: written, evolved, read by another language, compared with JSON.
 
-    make messages                          installs what is needed and runs this
+    python examples/messages.py            runs all steps; needs grpcio-tools
     python examples/messages.py --help     what can be changed
 
-`docs/messages.md` explains the steps.  Programs of different ages cannot be one process, so each step that is
-a program of its own runs as one: this file with the class of its age on the path.
+`docs/encodings.md` explains the steps.  Programs of different ages cannot be one process, so each step runs
+as a program of its own: this file with the class of its age on the path.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
                 fsspec.filesystem("s3").pipe_file(
                     f"bucket/flowers/{split}-00000.tfrecord", shard.read_bytes()
                 )
-        case "docs/messages.md":
+        case "docs/encodings.md":
             compiler = ROOT / ".build" / "pbenv" / "bin" / "python"
             source = ROOT / "examples" / "sightings" / "new"
             arguments = [f"-I{source}", f"--python_out={folder}", source / "sighting.proto"]

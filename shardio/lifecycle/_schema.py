@@ -41,7 +41,7 @@ def set_schema(
     """Change how a dataset's records are read, in a new version; no shard is touched, adopted ones neither.
 
     Older records are read through the new schema. What it may be is what an append may bring: see
-    docs/evolution.md, "What may change".
+    docs/schema.md, "Change a schema".
 
     Args:
         url: of the dataset.
