@@ -570,7 +570,7 @@ def _explain(error: OSError, path: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def locked(file: FileIO, patience: float) -> Iterator[bool]:
+def locked(file: FileIO | int, patience: float) -> Iterator[bool]:
     """Hold a lock on an open local file against other processes and threads; yield whether it is held.
 
     A process that was stopped with the lock would stop all others, and not all filesystems have locks. So

@@ -28,22 +28,20 @@ import shardio
 from tests.promises.test_p11_full_disk import RECORDS, SIZE
 
 url, options, folder, real = sys.argv[1], eval(sys.argv[2]), Path(sys.argv[3]), sys.argv[4] == "real"
-write = os.write
 refused = 0
 
-def full(number, data):
+def full(number, parts):
     # A disk takes what it has room for, and then nothing.
     global refused
+    data = b"".join(parts)
     room = SIZE - sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if len(data) > room > 0:
-        return write(number, data[:room])
+    refused += len(data) > room
     if not room:
-        refused += 1
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return write(number, data)
+    return os.write(number, data[:room])
 
 if not real:
-    os.write = full
+    os.writev = full
 lines = []
 logging.getLogger("shardio").addFilter(lambda record: lines.append(record.getMessage()))
 ds = shardio.open(url, storage_options=options, cache=shardio.CacheOptions(folder, max_bytes=1 << 30))
