@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardio.errors import SchemaError
-from shardio.metadata import Feature, Schema, by_stored_name
+from shardio.metadata import ANNOTATIONS, Feature, Schema, by_stored_name
 
 
 def merge_onto(newest: Schema, began: Schema | None, ours: Schema) -> Schema:
@@ -93,19 +93,13 @@ def _merged_feature(stored: str, one: _Named, old: _Named, other: _Named) -> _Na
         merged[what] = given
     name = merged["name"]
     try:
-        return name, merged["values"].replace(
-            classes=merged["classes"], description=merged["description"],
-            stored_name=None if name == stored else stored,
-        )  # fmt: skip
+        annotations = {each: merged[each] for each in ANNOTATIONS}
+        annotations["stored_name"] = None if name == stored else stored
+        return name, merged["values"].replace(**annotations)
     except ValueError as error:
         raise _changed_twice(f"feature {name!r}: {error}") from error
 
 
 def _said(name: str, feature: Feature) -> dict[str, Any]:
     """Return what a schema says of a feature, each of which may change by itself."""
-    return {
-        "name": name,
-        "classes": feature.classes,
-        "description": feature.description,
-        "values": feature.replace(classes=None, description="", stored_name=None),
-    }
+    return {"name": name, "values": feature.replace(**ANNOTATIONS), **feature.annotations}

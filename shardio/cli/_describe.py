@@ -148,8 +148,7 @@ def feature_notes(facts: Mapping[str, Any], *, every_class: bool = False) -> str
         words.append(f"{plural(len(facts['classes']), 'class', 'classes')}: {shown}")
     if facts["stored_name"] != facts["name"]:
         words.append(f"stored as {facts['stored_name']}")
-    if facts["description"]:
-        words.append(facts["description"])
+    words += filter(None, (facts["unit"], facts["description"]))
     return "; ".join(words)
 
 

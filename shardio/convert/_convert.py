@@ -618,8 +618,8 @@ def _free_metadata(source: ForeignSource, mode: str, schema: Schema | None = Non
         found.pop("shuffled", None)
         kept = found.get(HF_METADATA)
         if schema is not None and isinstance(kept, dict):
-            units = {name: getattr(each, "description", "") for name, each in source.known().items()}
-            other = {n for n, unit in units.items() if unit and n in schema and schema[n].description != unit}
+            units = {name: getattr(each, "unit", "") for name, each in source.known().items()}
+            other = {n for n, unit in units.items() if unit and n in schema and schema[n].unit != unit}
             found[HF_METADATA] = {n: each for n, each in kept.items() if n not in other}
     return found
 

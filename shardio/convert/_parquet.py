@@ -134,7 +134,7 @@ def _feature_of(name: str, field: Any, *, optional: bool, node: Any = None) -> F
     sizes = said.get("shape") if str(said.get("_type")).startswith("Array") else None
     if isinstance(sizes, list | tuple) and found.shape == (None,) * len(sizes):
         found = Feature(found.type, shape=tuple(sizes))
-    return Feature(found.type, shape=found.shape, optional=optional, description=_unit_of(field.type))
+    return Feature(found.type, shape=found.shape, optional=optional, unit=_unit_of(field.type))
 
 
 def _unit_of(kind: Any) -> str:
@@ -651,9 +651,7 @@ class _ArrowRows(ForeignSource):
     def _units(self) -> dict[str, str]:
         """Units of the times of columns, by name."""
         known = self.known().items()
-        return {
-            name: each.description for name, each in known if isinstance(each, Feature) and each.description
-        }
+        return {name: each.unit for name, each in known if isinstance(each, Feature) and each.unit}
 
     @property
     def _readable(self) -> list[_Head]:
@@ -698,8 +696,8 @@ class _ArrowRows(ForeignSource):
         fitted = dict(value)
         for name, unit in self._units.items():
             item = fitted.get(name)
-            if item is not None and name in schema and schema[name].description != unit:
-                fitted[name] = _in_unit(name, item, unit, schema[name].description)
+            if item is not None and name in schema and schema[name].unit != unit:
+                fitted[name] = _in_unit(name, item, unit, schema[name].unit)
         for name, item in value.items():
             if name in schema and schema[name].kind == "json":
                 if isinstance(item, _JsonText):
@@ -1181,7 +1179,7 @@ def _unite(heads: Sequence[_Head]) -> _United:
                 types = {(_feature(name, each.field.type), _unit_of(each.field.type)) for each in told}
                 if len(types) > 1:
                     shown = ", ".join(each.described for each in told[:3])
-                    unit = f" ({feature.description})" if feature.description else ""
+                    unit = f" ({feature.unit})" if feature.unit else ""
                     united.notes.append(f"column {name!r} is {shown}: it is {feature.short}{unit}")
         if name in lacking and isinstance(feature, Feature):
             without = len(heads) - holders[name]

@@ -33,7 +33,7 @@ from shardio.convert._tfrecord import ShardioDataset
 from shardio.convert._units import TimeUnit
 from shardio.convert._webdataset import INTEGER_ENDINGS, WebDataset
 from shardio.errors import SchemaError, ShardioError, StorageError
-from shardio.metadata import Feature, Schema, check_name, image_type
+from shardio.metadata import ANNOTATIONS, Feature, Schema, check_name, image_type
 
 SKIP = 'on_error="skip" leaves such records out'
 # Types that take more values than others do, the most telling first.
@@ -130,21 +130,17 @@ def _check_units(source: ForeignSource, found: Schema, dataset: Schema, given: A
     """Refuse columns of times that the dataset has as times of another kind, or as numbers without a unit."""
     said = given or {}
     for name, known in source.known().items():
-        unit = known.description if isinstance(known, Feature) else ""
+        unit = known.unit if isinstance(known, Feature) else ""
         if not unit or name not in found or name not in dataset:
             continue
-        ours, theirs = TimeUnit.parse(unit), TimeUnit.parse(dataset[name].description)
-        same = dataset[name].description == unit or (ours and theirs and ours.kind == theirs.kind)
+        ours, theirs = TimeUnit.parse(unit), TimeUnit.parse(dataset[name].unit)
+        same = dataset[name].unit == unit or (ours and theirs and ours.kind == theirs.kind)
         told = theirs is None and dataset[name].kind == "number" and name in said
         if not (same or told or dataset[name].kind not in ("number", "json")):
             raise SchemaError(
                 f"column {name!r} is of the type {unit}, and the dataset has "
-                + (
-                    f"{dataset[name].description}"
-                    if theirs
-                    else "numbers of which it does not say what they count"
-                ),
-                expected=dataset[name].description or dataset[name].short,
+                + (dataset[name].unit if theirs else "numbers of which it does not say what they count"),
+                expected=dataset[name].unit or dataset[name].short,
                 found=unit,
                 advice="cast the column to what the dataset has"
                 + (
@@ -243,13 +239,16 @@ def _same_default(known: Feature, feature: Feature) -> bool:
     return stored is not None and known.replace(default=known.restore(stored)) == known
 
 
-_NO_ANNOTATIONS: dict[str, Any] = {"classes": None, "description": "", "stored_name": None}
-
-
 def _said_by_caller(source: ForeignSource, schema: Any) -> frozenset[str]:
     """Return the features whose classes the caller has given, in the order that is meant."""
     names = frozenset(schema or ())
     return names | {"label"} if source.options.classes is not None and source.names_classes else names
+
+
+def _in_known_unit(feature: Feature, known: Feature | None, given: object) -> Feature:
+    """Return a feature whose times are converted to the dataset's unit, unless the caller names another."""
+    own = isinstance(given, Feature) and given.unit
+    return feature if known is None or own or not known.unit else feature.replace(unit=known.unit)
 
 
 def _as_in_dataset(source: ForeignSource, found: Schema, dataset: Schema, given: Any) -> Schema:
@@ -263,7 +262,7 @@ def _as_in_dataset(source: ForeignSource, found: Schema, dataset: Schema, given:
     groups = zip(found.groups, dataset.groups, _groups_said(found, given), strict=True)
     return found.with_groups(
         {
-            name: feature
+            name: _in_known_unit(feature, theirs.get(name), said.get(name))
             if name in told or name not in theirs
             else _as_known(source, name, feature, theirs[name])
             for name, feature in ours.items()
@@ -318,8 +317,8 @@ def _as_known(source: ForeignSource, name: str, feature: Feature, known: Feature
 
 def _reads(new: Feature, old: Feature) -> bool:
     """Tell whether what is stored of one feature is read as it is by another."""
-    wanted = Schema({"x": new.replace(optional=True, **_NO_ANNOTATIONS)})
-    return wanted.incompatibility(Schema({"x": old.replace(**_NO_ANNOTATIONS)})) is None
+    wanted = Schema({"x": new.replace(optional=True, **ANNOTATIONS)})
+    return wanted.incompatibility(Schema({"x": old.replace(**ANNOTATIONS)})) is None
 
 
 def _numbers(source: ForeignSource, schema: Schema) -> dict[str, tuple[int, ...]]:
@@ -615,11 +614,11 @@ def infer_from_values(
                         raise
                     widened.append(f"left out of the schema: {error.what}")
                     continue
-            unit = getattr(declared.get(name), "description", "")
+            unit = getattr(declared.get(name), "unit", "")
             if unit and name in overrides:
                 chosen = chosen if isinstance(chosen, Feature) else Feature(chosen)
-                if chosen.kind == "number" and not chosen.description:
-                    chosen = chosen.replace(description=unit)
+                if chosen.kind == "number" and not chosen.unit:
+                    chosen = chosen.replace(unit=unit)
             features[name] = chosen
     return Schema.parse(features, encoding=encoding)
 

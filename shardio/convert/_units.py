@@ -1,7 +1,7 @@
 """Units of times: what an integer of a column counts, and the same moment in another unit.
 
-Columns of times are integers in a schema, and the feature's description says what they count, as Arrow writes
-it: `timestamp[us]`, `timestamp[us, tz=UTC]`, `date32[day]`, `time32[ms]`, `duration[s]`.
+Columns of times are integers in a schema, and the feature's `unit` says what they count, as Arrow writes it:
+`timestamp[us]`, `timestamp[us, tz=UTC]`, `date32[day]`, `time32[ms]`, `duration[s]`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TimeUnit(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TimeUnit | None:
-        """Return what a description says; None where it is none of a unit."""
+        """Return what a unit says; None where it is none of times."""
         match = _UNIT.fullmatch(text)
         if match is None:
             return None

@@ -47,8 +47,8 @@ def set_schema(
         url: of the dataset.
         features: those that change or are new, as in a schema. A new feature may be missing, with a default
             or without. Defaults, descriptions and names of classes may change. What a feature does not say
-            stays as it is: classes, description, stored name. None in place of a feature takes it away from
-            readers. Of sequence examples `{"context": {...}, "feature_lists": {...}}`.
+            stays as it is: classes, description, unit, stored name. None in place of a feature takes it
+            away from readers. Of sequence examples `{"context": {...}, "feature_lists": {...}}`.
         rename: new names of features, by the old ones, done before the changes; records keep theirs. Where a
             feature of the context and a feature list of sequence examples have one name, the old name is
             `context/NAME` or `feature_lists/NAME`.

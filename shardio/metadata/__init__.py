@@ -7,7 +7,7 @@ whole before it is parsed.  What objects, splits and sessions may be called is t
 from __future__ import annotations
 
 from shardio.metadata import naming as naming
-from shardio.metadata._feature import Feature as Feature
+from shardio.metadata._feature import ANNOTATIONS as ANNOTATIONS, Feature as Feature
 from shardio.metadata._images import (
     MAX_PIXELS as MAX_PIXELS,
     encode_image as encode_image,

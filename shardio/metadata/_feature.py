@@ -49,6 +49,8 @@ _MAX_CLASS_BYTES = 1024
 _MAX_CLASSES_BYTES = 4 << 20  # of all names together: they are kept in every manifest
 _MAX_DESCRIPTION_BYTES = 4096
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# What is said of a feature and changes none of its bytes: by name, what stands for nothing.
+ANNOTATIONS: dict[str, Any] = {"classes": None, "description": "", "unit": "", "stored_name": None}
 
 
 class Feature:
@@ -64,6 +66,7 @@ class Feature:
             written as a number or as a name, and one that names no class is refused.  A default may also be
             negative, which stands for no class.
         description: what the feature is, for people.
+        unit: what its numbers count, as Arrow writes a type: `"timestamp[us]"`. An append may not change it.
         stored_name: the name under which records hold it, where that is another one: what readers call the
             feature may change, what was written does not.
 
@@ -80,9 +83,7 @@ class Feature:
         ('cat', 'dog')
     """
 
-    __slots__ = (
-        "_default", "_numbers", "classes", "description", "kind", "optional", "shape", "stored_name", "type",
-    )  # fmt: skip
+    __slots__ = ("_default", "_numbers", "kind", "optional", "shape", "type", *ANNOTATIONS)
 
     type: str
     shape: Shape
@@ -90,6 +91,7 @@ class Feature:
     kind: FeatureKind
     classes: tuple[str, ...] | None
     description: str
+    unit: str
     stored_name: str | None
     _default: Stored | None
     _numbers: Mapping[str, int]
@@ -104,6 +106,7 @@ class Feature:
         optional: bool = False,
         classes: Sequence[str] | None = None,
         description: str = "",
+        unit: str = "",
         stored_name: str | None = None,
     ) -> None:
         name, bracketed = parse_short(type)
@@ -121,7 +124,8 @@ class Feature:
         set_slot(self, "classes", None if classes is None else _checked_classes(name, classes))
         numbers = {label: number for number, label in enumerate(self.classes or ())}
         set_slot(self, "_numbers", MappingProxyType(numbers))
-        set_slot(self, "description", _checked_description(description))
+        set_slot(self, "description", _checked_text("description", description))
+        set_slot(self, "unit", _checked_text("unit", unit))
         set_slot(self, "stored_name", stored_name)
         set_slot(self, "_default", None)
         if default is not None:
@@ -144,6 +148,11 @@ class Feature:
     def dtype(self) -> np.dtype[Any] | None:
         """The NumPy dtype of the values, None where they are not numbers; bfloat16 comes as uint16."""
         return dtype_of(self.type) if self.kind == "number" else None
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """What is said of the feature beside its values, by the names of `ANNOTATIONS`."""
+        return {name: getattr(self, name) for name in ANNOTATIONS}
 
     @property
     def unknown_dimensions(self) -> int:
@@ -332,21 +341,16 @@ class Feature:
 
     def replace(self, **changes: Any) -> Feature:
         """Return a feature that differs in the arguments given, as `Feature` takes them."""
-        arguments = {
-            "type": self.type, "shape": self.shape, "default": self.default, "optional": self.optional,
-            "classes": self.classes, "description": self.description, "stored_name": self.stored_name,
-        }  # fmt: skip
-        return Feature(**{**arguments, **changes})
+        values = {name: getattr(self, name) for name in ("type", "shape", "default", "optional")}
+        return Feature(**{**values, **self.annotations, **changes})
 
     def _key(self) -> tuple[object, ...]:
-        default = self._default
-        stored: tuple[object, ...]
+        default: Any = self._default
         if isinstance(default, np.ndarray):
-            stored = (default.shape, default.tobytes())
-        else:
-            stored = (None if default is None else tuple(default),)
-        words = (self.classes, self.description, self.stored_name)
-        return (self.type, self.shape, self.optional, *words, *stored)
+            default = (default.shape, default.tobytes())
+        elif default is not None:
+            default = tuple(default)
+        return (self.type, self.shape, self.optional, default, *self.annotations.values())
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Feature) else NotImplemented
@@ -355,44 +359,30 @@ class Feature:
         return hash(self._key())
 
     def __repr__(self) -> str:
-        parts = [repr(self.short)]
+        shown: dict[str, Any] = {"optional": True} if self.optional else {}
         if self.has_default:
             # NumPy writes its scalars as np.int64(-1), which is not what was typed.
-            default = self.default.item() if isinstance(self.default, np.generic) else self.default
-            parts.append(f"default={short_form(repr(default))}")
-        elif self.optional:
-            parts.append("optional=True")
-        if self.classes is not None:
-            parts.append(f"classes={short_form(repr(list(self.classes)))}")
-        if self.description:
-            parts.append(f"description={short_form(repr(self.description))}")
-        if self.stored_name is not None:
-            parts.append(f"stored_name={short_form(repr(self.stored_name))}")
-        return f"Feature({', '.join(parts)})"
+            default = self.default
+            shown = {"default": default.item() if isinstance(default, np.generic) else default}
+        for name, value in self.annotations.items():
+            if value != ANNOTATIONS[name]:
+                shown[name] = list(value) if isinstance(value, tuple) else value
+        options = "".join(f", {name}={short_form(repr(value))}" for name, value in shown.items())
+        return f"Feature({self.short!r}{options})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        words = (self.classes, self.description, self.stored_name)
-        return restored, (self.type, self.shape, self._default, self.optional, *words)
+        return restored, (self.type, self.shape, self._default, self.optional, self.annotations)
 
 
 def restored(
-    type_name: str,
-    shape: Shape,
-    stored: Stored | None,
-    optional: object,
-    classes: Sequence[str] | None = None,
-    description: str = "",
-    stored_name: str | None = None,
+    type_name: str, shape: Shape, stored: Stored | None, optional: object, annotations: Mapping[str, Any]
 ) -> Feature:
     """Make a feature whose default is in stored form already, as pickles and manifests hold it.
 
     Raises:
         ValueError: the default is the number of no class.
     """
-    feature = Feature(
-        type_name, shape=shape, optional=bool(optional), classes=classes, description=description,
-        stored_name=stored_name,
-    )  # fmt: skip
+    feature = Feature(type_name, shape=shape, optional=bool(optional), **annotations)
     if stored is not None:
         if isinstance(stored, np.ndarray):
             try:
@@ -453,12 +443,12 @@ def _checked_classes(type_name: str, classes: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _checked_description(text: object) -> str:
+def _checked_text(what: str, text: object) -> str:
     if not isinstance(text, str):
-        raise TypeError(f"a description is a str, not {describe(text)}")
-    size = _utf8_bytes("the description", text)
+        raise TypeError(f"a {what} is a str, not {describe(text)}")
+    size = _utf8_bytes(f"the {what}", text)
     if size > _MAX_DESCRIPTION_BYTES:
-        raise ValueError(f"a description of {size} bytes; it may have {_MAX_DESCRIPTION_BYTES}")
+        raise ValueError(f"a {what} of {size} bytes; it may have {_MAX_DESCRIPTION_BYTES}")
     return text
 
 

@@ -22,11 +22,11 @@ import numpy as np
 from shardio.display import html_table, plural
 from shardio.errors import FormatError, SchemaError, UnsupportedVersionError
 from shardio.format import parse_json
-from shardio.metadata._feature import Feature, Stored, restored
+from shardio.metadata._feature import ANNOTATIONS, Feature, Stored, restored
 from shardio.metadata._types import (
-    IMAGE_TYPES,
     describe,
     kind_of,
+    rules_of,
     shape_fits,
     short_form,
     tensor_parts,
@@ -40,15 +40,6 @@ _CLASSES_SHOWN = 10
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Columns that streams add to a batch.
 _RESERVED = frozenset({"_position", "_valid"})
-# What a caffe2 TensorProto has a data type for; bytes, text, images and json are its strings.
-_TENSOR_TYPES = frozenset({
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "float16", "bfloat16", "float32", "float64",
-})  # fmt: skip
-# Types whose stored bytes another type reads as they are.
-_WIDER = frozenset(
-    {(image, wide) for image in IMAGE_TYPES for wide in ("image", "bytes")}
-    | {("text", "bytes"), ("json", "text"), ("json", "bytes")}
-)
 _GROUPS = frozenset({"context", "feature_lists"})
 _BASE64 = "$base64"
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -220,8 +211,8 @@ class Schema(Mapping[str, Feature]):
     def completed(self, newest: Schema) -> Schema:
         """Return this schema as an append to a dataset means it.
 
-        Classes, descriptions and stored names that it does not give are those of the dataset's newest schema;
-        of two lists of classes, one of which begins with the other, the longer one counts.
+        Classes, descriptions, units and stored names that it does not give are those of the dataset's newest
+        schema; of two lists of classes, one of which begins with the other, the longer one counts.
 
         Raises:
             SchemaError: a feature of the same name is stored under another one, or numbers other classes.
@@ -308,11 +299,11 @@ class Schema(Mapping[str, Feature]):
                 if feature.classes != old.classes:
                     new = (feature.classes or ())[len(old.classes or ()) :]
                     lines.append(f"{name}: classes added: {', '.join(new)}")
-                annotations = {"classes": None, "description": "", "stored_name": None}
-                if feature.replace(**annotations) != old.replace(**annotations):
-                    lines.append(
-                        f"{name}: {old.replace(**annotations)!r} -> {feature.replace(**annotations)!r}"
-                    )
+                plain, was = feature.replace(**ANNOTATIONS), old.replace(**ANNOTATIONS)
+                if plain != was:
+                    lines.append(f"{name}: {was!r} -> {plain!r}")
+                if feature.unit != old.unit:
+                    lines.append(f"{name}: counts {feature.unit}")
                 if feature.description != old.description:
                     lines.append(f"{name}: described as {feature.description!r}")
             lines += [f"{name}: no longer read" for name, _ in stored.values()]
@@ -336,7 +327,7 @@ class Schema(Mapping[str, Feature]):
         return (*(schemas[:-1] if self.differs_in_annotations(schemas[-1]) else schemas), self)
 
     def differs_in_annotations(self, older: Schema) -> bool:
-        """Tell whether it differs from an older schema in new classes and descriptions alone."""
+        """Tell whether it differs from an older schema in new classes, descriptions and units alone."""
         return (
             _without_annotations(self) == _without_annotations(older) and self.incompatibility(older) is None
         )
@@ -428,8 +419,7 @@ def _more(feature: Feature) -> str:
         shown = ", ".join(feature.classes[:_CLASSES_SHOWN])
         words.append(f"{plural(len(feature.classes), 'class', 'classes')}: {shown}")
         words[-1] += ", ..." if len(feature.classes) > _CLASSES_SHOWN else ""
-    if feature.description:
-        words.append(feature.description)
+    words += filter(None, (feature.unit, feature.description))
     return "; ".join(words)
 
 
@@ -521,10 +511,10 @@ def by_stored_name(features: Mapping[str, Feature]) -> dict[str, tuple[str, Feat
 
 
 def _without_annotations(schema: Schema) -> Schema:
-    """Return a schema without what changes no record: names of classes and descriptions."""
+    """Return a schema without what changes no record: names of classes, descriptions and units."""
+    nothing = {name: value for name, value in ANNOTATIONS.items() if name != "stored_name"}
     return schema.with_groups(
-        {name: feature.replace(classes=None, description="") for name, feature in group.items()}
-        for group in schema.groups
+        {name: feature.replace(**nothing) for name, feature in group.items()} for group in schema.groups
     )
 
 
@@ -552,6 +542,7 @@ def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> F
         )
     annotations: dict[str, Any] = {
         "description": feature.description or known.description,
+        "unit": feature.unit or known.unit,
         "stored_name": None if stored == name else stored,
         "classes": feature.classes,
     }
@@ -606,7 +597,7 @@ def _check_schema(schema: Schema) -> None:
 def _check_encoding(schema: Schema) -> None:
     if schema.encoding == "tensors":
         for name, feature in schema.items():
-            if feature.kind == "number" and feature.type not in _TENSOR_TYPES:
+            if feature.kind == "number" and not rules_of(feature.type).in_tensors:
                 raise ValueError(
                     f"feature {name!r}: TensorProto has no type for {feature.type}; use another encoding"
                 )
@@ -648,8 +639,10 @@ def _reason_against(new: Feature, old: Feature | None) -> str | None:
         return None if new.optional else "it is new and required; give it a default, or optional=True"
     if old.optional and not new.optional:
         return "older records may lack it, and now it is required"
-    if new.type != old.type and (old.type, new.type) not in _WIDER and not _reads_tensor(new, old):
+    if new.type not in (old.type, *rules_of(old.type).read_as) and not _reads_tensor(new, old):
         return f"its type changes from {old.short} to {new.short}"
+    if old.unit and new.unit != old.unit:
+        return f"its unit changes from {short_form(old.unit)} to {short_form(new.unit) or 'none'}"
     if (reason := _reason_against_classes(new.classes, old.classes)) is not None:
         return reason
     if new.shape == old.shape:
@@ -663,7 +656,7 @@ def _reason_against(new: Feature, old: Feature | None) -> str | None:
 
 def _reads_tensor(new: Feature, old: Feature) -> bool:
     if old.kind != "tensor" or new.kind != "tensor":
-        return old.kind == "tensor" and new.type == "bytes"
+        return False
     (name, shape), (before, sizes) = tensor_parts(new.type), tensor_parts(old.type)
     return name in (None, before) and (shape is None or (sizes is not None and shape_fits(shape, sizes)))
 
@@ -697,6 +690,7 @@ def _fill_spec(spec: pb.FeatureSpec, name: str, feature: Feature) -> None:
     spec.optional = feature.optional
     spec.classes.extend(feature.classes or ())
     spec.description = feature.description
+    spec.unit = feature.unit
     spec.stored_name = feature.stored_name or ""
     default = feature.stored_default
     if default is not None:
@@ -727,10 +721,8 @@ def _features_from(specs: Iterable[pb.FeatureSpec]) -> dict[str, Feature]:
         shape = tuple(None if size == -1 else size for size in spec.shape)
         try:
             stored = _stored_default(spec, Feature(spec.type, shape=shape)) if spec.has_default else None
-            feature = restored(
-                spec.type, shape, stored, spec.optional, list(spec.classes) or None, spec.description,
-                spec.stored_name or None,
-            )  # fmt: skip
+            said = {name: getattr(spec, name) or nothing for name, nothing in ANNOTATIONS.items()}
+            feature = restored(spec.type, shape, stored, spec.optional, said)
         except ValueError as error:
             raise ValueError(f"feature {spec.name!r}: {error}") from error
         features[spec.name] = feature
@@ -850,12 +842,9 @@ def _to_json(feature: Feature) -> Any:
         out["default"] = _value_to_json(feature, feature.default if stored is None else stored[0])
     elif feature.optional:
         out["optional"] = True
-    if feature.classes is not None:
-        out["classes"] = list(feature.classes)
-    if feature.description:
-        out["description"] = feature.description
-    if feature.stored_name is not None:
-        out["stored_name"] = feature.stored_name
+    for name, value in feature.annotations.items():
+        if value != ANNOTATIONS[name]:
+            out[name] = list(value) if isinstance(value, tuple) else value
     return out if len(out) > 1 else feature.short
 
 

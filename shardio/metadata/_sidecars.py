@@ -23,6 +23,7 @@ from shardio.metadata._feature import Feature
 from shardio.metadata._manifest import KeyIndex, TableColumn
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import reading, seal_message, unseal_message
+from shardio.metadata._types import TYPES
 from shardio.metadata._wire import FORMAT_VERSION
 from shardio.metadata.naming import check_key, key_part_key
 from shardio.v1 import manifest_pb2 as pb
@@ -37,7 +38,11 @@ _MAX_PARTS = 1 << 16
 _MAGIC = b"SHRDKEY1"
 _PART = struct.Struct("<8sIIQ")
 _ALIGN = 64
-_INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_INTEGERS = tuple(
+    name
+    for name, rules in TYPES.items()
+    if rules.dtype is not None and rules.dtype.kind in "iu" and not rules.digits
+)
 KEY_TYPES = ("text", "bytes", *_INTEGERS)
 
 

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -23,27 +23,47 @@ Shape = tuple[int | None, ...]
 
 BFLOAT16 = "bfloat16"
 
-# Little-endian is the byte order of the format, and of nearly every machine.
-_DTYPES: dict[str, np.dtype[Any]] = {
-    "bool": np.dtype("?"),
-    **{
-        f"{sign}int{bits}": np.dtype(f"<{sign or 'i'}{bits // 8}")
-        for sign in ("", "u")
-        for bits in (8, 16, 32, 64)
-    },
-    **{f"float{bits}": np.dtype(f"<f{bits // 8}") for bits in (16, 32, 64)},
-    **{f"complex{bits}": np.dtype(f"<c{bits // 8}") for bits in (64, 128)},
+
+class TypeRules(NamedTuple):
+    """What is known of a type.
+
+    Attributes:
+        kind: the family that it belongs to.
+        dtype: of numbers, in the byte order of the format: little-endian.
+        digits: of floats, the binary digits of integers that they hold whatever these are.
+        in_tensors: a TensorProto of caffe2 can hold it.
+        read_as: other types that read its stored bytes as they are.
+    """
+
+    kind: FeatureKind
+    dtype: np.dtype[Any] | None = None
+    digits: int = 0
+    in_tensors: bool = True
+    read_as: tuple[str, ...] = ()
+
+
+def _number(code: str, digits: int = 0, *, in_tensors: bool = True) -> TypeRules:
+    return TypeRules("number", np.dtype(code), digits, in_tensors)
+
+
+_IMAGE_FILE = TypeRules("image", read_as=("image", "bytes"))
+# The one table of types; a new type is a row here.
+TYPES: dict[str, TypeRules] = {
+    "bool": _number("?"),
+    **{f"int{bits}": _number(f"<i{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": _number(f"<u{bits // 8}", in_tensors=bits < 32) for bits in (8, 16, 32, 64)},
+    "float16": _number("<f2", 11),
+    "float32": _number("<f4", 24),
+    "float64": _number("<f8", 53),
+    "complex64": _number("<c8", 24, in_tensors=False),
+    "complex128": _number("<c16", 53, in_tensors=False),
     # NumPy knows no bfloat16; its 16 bits travel as uint16 and an adapter views them as what it likes.
-    BFLOAT16: np.dtype("<u2"),
-}
-IMAGE_TYPES = ("image", "jpeg", "png", "webp", "tiff")
-_KINDS: dict[str, FeatureKind] = {
-    **dict.fromkeys(_DTYPES, "number"),
-    **dict.fromkeys(IMAGE_TYPES, "image"),
-    "bytes": "bytes",
-    "text": "text",
-    "json": "json",
-    "tensor": "tensor",
+    BFLOAT16: _number("<u2", 8),
+    **dict.fromkeys(("image", "jpeg", "png", "webp", "tiff"), _IMAGE_FILE),
+    "bytes": TypeRules("bytes"),
+    "text": TypeRules("text", read_as=("bytes",)),
+    "json": TypeRules("json", read_as=("text", "bytes")),
+    "tensor": TypeRules("tensor", read_as=("bytes",)),
 }
 _TENSOR_OF = "tensor:"  # then the type of its elements, and its shape
 _SHORT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\[\]]*)\])?", re.ASCII)
@@ -54,10 +74,6 @@ _LONGEST_PRINTED = 2000
 # bfloat16 is the upper half of a float32: where its quiet bit and its infinity are.
 _QUIET = 0x40
 _INFINITY = 0x7F80
-# Binary digits of an integer that floats hold whatever they are; of other integers they hold some.
-_EXACT_DIGITS = {
-    BFLOAT16: 8, "float16": 11, "float32": 24, "float64": 53, "complex64": 24, "complex128": 53
-}  # fmt: skip
 # What Python, NumPy, SQL and other formats call these types; a float is Python's and NumPy's, of 64 bits.
 _ALIASES = {
     "float": "float64", "double": "float64", "int": "int64",
@@ -86,24 +102,31 @@ def kind_of(type_name: str, *, advise: bool = False) -> FeatureKind:
 
     With `advise` it says which type may be meant: for what a caller wrote, not for what a file holds.
     """
-    kind = _KINDS.get(type_name)
-    if kind is None and type_name.startswith(_TENSOR_OF):
+    rules = TYPES.get(type_name)
+    if rules is not None:
+        return rules.kind
+    if type_name.startswith(_TENSOR_OF):
         name, shape = parse_short(type_name.removeprefix(_TENSOR_OF))
         number = kind_of(name, advise=advise) == "number"
         if number and type_name == _TENSOR_OF + print_short(name, shape):
             return "tensor"
         message = f'{type_name!r}: a tensor of a given type holds numbers; "tensor" alone takes strings too'
         raise ValueError(message)
-    if kind is None:
-        near = closest(type_name, _KINDS) if advise else None
-        hint = f"; did you mean {near}?" if near else ""
-        raise ValueError(f"unknown type {type_name!r}{hint}; the types are {', '.join(_KINDS)}")
-    return kind
+    near = closest(type_name, TYPES) if advise else None
+    hint = f"; did you mean {near}?" if near else ""
+    raise ValueError(f"unknown type {type_name!r}{hint}; the types are {', '.join(TYPES)}")
+
+
+def rules_of(type_name: str) -> TypeRules:
+    """Return the row of a type that there is; that of "tensor" for one such as `"tensor:float32[3]"`."""
+    return TYPES[type_name.partition(":")[0]]
 
 
 def dtype_of(type_name: str) -> np.dtype[Any]:
     """Return the NumPy dtype of a number type's values; bfloat16 comes as the uint16 of its bits."""
-    return _DTYPES[type_name]
+    dtype = TYPES[type_name].dtype
+    assert dtype is not None  # noqa: S101 - it is a number
+    return dtype
 
 
 def parse_short(text: object) -> tuple[str, Shape]:
@@ -232,7 +255,7 @@ def to_number_array(value: object, type_name: str | None, expected: str) -> npt.
             raise ValueMismatchError(
                 expected, "integers below 0 and from 2**63 on, for which there is no type"
             )
-        if (type_name or "float32") in _EXACT_DIGITS:
+        if TYPES[type_name or "float32"].digits:
             _check_integers(value, array, expected, type_name or "float32")
     return array
 
@@ -258,7 +281,7 @@ def holds_mask(value: object) -> bool:
 
 def _check_integers(value: Sequence[Any], array: npt.NDArray[Any], expected: str, type_name: str) -> None:
     """Refuse integers that NumPy rounded because floats are beside them, and masked items, now NaN."""
-    digits = _EXACT_DIGITS[type_name]
+    digits = TYPES[type_name].digits
     with np.errstate(all="ignore"):
         if not bool((np.isnan(array) | (np.abs(array) >= 1 << digits)).any()):
             return
@@ -295,7 +318,7 @@ def _exact_integers(value: object, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _fit_dtype(array: npt.NDArray[Any], type_name: str, expected: str) -> npt.NDArray[Any]:
-    target = _DTYPES[type_name]
+    target = dtype_of(type_name)
     if array.dtype == target:
         return array
     if array.dtype.name == BFLOAT16:
@@ -353,7 +376,7 @@ def _fit_bfloat16(array: npt.NDArray[Any], expected: str) -> npt.NDArray[Any]:
     """Take uint16 (and ml_dtypes.bfloat16) as bits, round floats to nearest even, refuse everything else."""
     if array.dtype.name == BFLOAT16:
         return array.view(np.uint16) if array.dtype.isnative else array.byteswap().view(np.uint16)
-    if array.dtype.newbyteorder("<") == _DTYPES["uint16"]:
+    if array.dtype.newbyteorder("<") == np.dtype("<u2"):
         return array.astype("<u2", copy=False)
     if array.size == 0:
         return np.empty(array.shape, "<u2")

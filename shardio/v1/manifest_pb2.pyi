@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FeatureSpec(_message.Message):
-    __slots__ = ("name", "type", "shape", "optional", "default", "has_default", "default_shape", "classes", "description", "stored_name")
+    __slots__ = ("name", "type", "shape", "optional", "default", "has_default", "default_shape", "classes", "description", "stored_name", "unit")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class FeatureSpec(_message.Message):
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     STORED_NAME_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: str
     shape: _containers.RepeatedScalarFieldContainer[int]
@@ -27,7 +28,8 @@ class FeatureSpec(_message.Message):
     classes: _containers.RepeatedScalarFieldContainer[str]
     description: str
     stored_name: str
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., optional: bool = ..., default: _Optional[_Iterable[bytes]] = ..., has_default: bool = ..., default_shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ..., stored_name: _Optional[str] = ...) -> None: ...
+    unit: str
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., optional: bool = ..., default: _Optional[_Iterable[bytes]] = ..., has_default: bool = ..., default_shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ..., stored_name: _Optional[str] = ..., unit: _Optional[str] = ...) -> None: ...
 
 class Schema(_message.Message):
     __slots__ = ("encoding", "features", "sequence_features")

@@ -82,6 +82,7 @@ def feature_facts(schema: Schema) -> list[dict[str, Any]]:
             "optional": feature.optional,
             "classes": None if feature.classes is None else list(feature.classes),
             "description": feature.description,
+            "unit": feature.unit,
             "stored_name": f"{prefix}{feature.stored_name or name}",
         }
         for prefix, group in zip(("", "[] "), schema.groups, strict=True)

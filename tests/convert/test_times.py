@@ -52,7 +52,20 @@ def test_the_same_moment_in_another_unit_is_the_same_number(tmp_path, pair, entr
     found = [None if row[name] is None else np.asarray(row[name]).tolist() for row in ds]
     assert found[:2] == found[2:]
     unit = one.field(0).type if pa.types.is_struct(one) else one.value_type if pa.types.is_list(one) else one
-    assert ds.schema[name].description == str(unit)
+    assert ds.schema[name].unit == str(unit)
+
+
+def test_a_new_description_keeps_the_unit(tmp_path):
+    shardio.from_arrow(column(WHEN, pa.timestamp("us")), tmp_path / "ds")
+    said = shardio.Feature("int64", optional=True, description="when it was seen")
+    shardio.set_schema(str(tmp_path / "ds"), {"t": said})
+    finer = column(WHEN, pa.timestamp("ns"))
+    found = shardio.from_arrow(finer, tmp_path / "ds", mode="append", schema={"t": said})
+    assert found.schema["t"].unit == "timestamp[us]"
+    assert found.schema["t"].description == "when it was seen"
+    assert len({int(row["t"]) for row in found if row["t"] is not None}) == 1
+    with pytest.raises(SchemaError):
+        shardio.set_schema(str(tmp_path / "ds"), {"t": said.replace(unit="timestamp[s]")})
 
 
 def test_frames_of_pandas_and_polars(tmp_path):
@@ -102,7 +115,7 @@ def test_int96_beyond_nanoseconds_is_read_in_microseconds(tmp_path):
         return str(tmp_path / "a.parquet")
 
     report = shardio.convert_dataset(written([WHEN, NEVER], "us"), tmp_path / "far")
-    assert report.schema["t"].description == "timestamp[us]"
+    assert report.schema["t"].unit == "timestamp[us]"
     far = [int(row["t"]) for row in shardio.open(tmp_path / "far")]
     assert far == [1577836800000000, 253402214400000000]
     fine = written([pd.Timestamp("2020-01-01 00:00:00.000000001")], "ns")

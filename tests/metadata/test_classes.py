@@ -16,6 +16,7 @@ from shardio.v1 import manifest_pb2 as pb
 NAMED = {
     "label": Feature("int64", classes=["cat", "dög", "the third"], default=-1, description="by hand"),
     "target": Feature("uint8[?]", classes=["a", "b"], stored_name="old target"),
+    "seen": Feature("int64[?]", unit="timestamp[us]"),
     "note": Feature("text", optional=True, description="ünïcode\nof two lines"),
 }
 
@@ -33,10 +34,11 @@ def test_words_survive_whatever_stores_them() -> None:
         assert other["label"].classes == ("cat", "dög", "the third")
         assert other["label"].description == "by hand"
         assert other["target"].stored_name == "old target"
+        assert other["seen"].unit == "timestamp[us]"
         assert other["target"].fit(["b", 0], "target").tolist() == [1, 0]
-    for word in ("classes", "description", "stored_name", "default"):
-        changed = {"classes": ["a"], "description": "x", "stored_name": "x", "default": 0}
-        assert NAMED["label"].replace(**{word: changed[word]}) != NAMED["label"]
+    changed = {"classes": ["a"], "description": "x", "unit": "x", "stored_name": "x", "default": 0}
+    for word, value in changed.items():
+        assert NAMED["label"].replace(**{word: value}) != NAMED["label"]
     assert "classes=['cat', 'dög', 'the third']" in repr(NAMED["label"])
 
 
@@ -142,9 +144,22 @@ def test_a_class_stays(classes, why) -> None:
     assert why in str(renamed.incompatibility(old))
 
 
+def test_a_unit_stays() -> None:
+    """A later schema MUST NOT change or drop a unit. It MAY add one."""
+    none, seconds, days = (Schema.parse({"t": Feature("int64", unit=unit)}) for unit in ("", "s", "days"))
+    assert seconds.append_to((none,)) == (seconds,)
+    for later in (days, none):
+        with pytest.raises(SchemaError):
+            later.append_to((seconds,))
+    # What an append does not say stays: so a description may change alone.
+    described = Schema.parse({"t": Feature("int64", description="of the ring")}).completed(seconds)
+    assert described["t"] == Feature("int64", description="of the ring", unit="s")
+
+
 def test_words_alone_make_no_new_schema() -> None:
     """A manifest MAY put a schema in the place of the newest one where only names of classes at the end and
-    descriptions differ.
+    descriptions and added
+    units differ.
     """
     plain = Schema.parse({"label": "int64"})
     named = Schema.parse({"label": CAT})

@@ -664,7 +664,7 @@ function schemaTable(schema) {
   return folded(schema, "feature", (some) => table(["feature", "type", "about"], some.map((row) => [el("b", {}, row.name), el("code", {}, row.type), el("span", {},
     row.optional ? el("span", { class: "tag" }, "optional") : null,
     row.classes ? el("span", { class: "quiet" }, `${plural(row.classes.length, "class").replace(/classs$/, "classes")}: ${row.classes.slice(0, 12).join(", ")}${row.classes.length > 12 ? ", ..." : ""} `) : null,
-    row.stored_name !== row.name ? el("span", { class: "quiet" }, `stored as ${row.stored_name} `) : null, row.description)])));
+    row.stored_name !== row.name ? el("span", { class: "quiet" }, `stored as ${row.stored_name} `) : null, [row.unit, row.description].filter(Boolean).join("; "))])));
 }
 
 function seenTable(seen) {
