@@ -1,4 +1,4 @@
-"""What datasets of up to 10^10 records and jobs of up to 16,384 ranks cost: the tables of docs/scale.md.
+"""What datasets of up to 10^10 records and jobs of up to 16,384 ranks cost, and the figure of docs/sizes.md.
 
     python benchmarks/scale.py [--shards 100 10000 1000000] [--ranks 1 8 64 512 4096 16384]
                                [--commits 100 1000 10000] [--plot FILE.svg]

@@ -57,8 +57,7 @@ ELSEWHERE = {
 STREAMS = {
     f"docs/{name}.md"
     for name in (
-        "streaming", "shuffling", "resuming", "ranks", "selecting", "mixing", "transforms", "damage",
-        "monitoring", "memory",
+        "streaming", "shuffling", "resuming", "selecting", "damage", "sizes",
     )
 }  # fmt: skip
 # Quick ones; the others start clusters and servers, or train.
@@ -165,17 +164,6 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
     s3_endpoint = request.getfixturevalue("s3_bucket")
     monkeypatch = request.getfixturevalue("monkeypatch")
     match page:
-        case "docs/joining.md":
-            sides = {
-                "images": {"id": "int64", "label": "int64"},
-                "vectors": {"vector": "float32[2]"},
-                "captions": {"id": "int64", "caption": "text", "label": "int64"},
-            }
-            for name, schema in sides.items():
-                with shardio.DatasetWriter(f"s3://bucket/{name}", schema=schema) as out:
-                    for n in range(300):
-                        all_of_it = {"id": n, "label": n % 3, "vector": [n, -n], "caption": "a wren"}
-                        out.write({feature: all_of_it[feature] for feature in schema}, split="train")
         case _ if page in STREAMS:
             for name in ("birds", "books", "web"):
                 write_birds(f"s3://bucket/{name}")
@@ -186,7 +174,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             write_birds("s3://bucket/birds", 3)
             fsspec.filesystem("s3").get("bucket/birds", str(folder / "backup"), recursive=True)
             return {"/backup/birds": str(folder / "backup")}
-        case "docs/object-stores.md" | "docs/credentials.md" | "docs/cache.md":
+        case "docs/object-stores.md":
             write_birds("s3://bucket/birds", 3)
             s3.make_bucket(s3_endpoint, "public")
             write_birds("s3://public/birds", 3)
@@ -218,14 +206,13 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
                     tar.add(folder / "photos" / "cat" / "1.jpg", "1.jpg")
                 fsspec.filesystem("s3").pipe_file(f"bucket/birds/{split}.tar", member.getvalue())
         case "docs/parallel.md":
-            return {"tcp://scheduler:8786": request.getfixturevalue("dask_address")}
-        case "docs/job-arrays.md":
             frame = Frame()
             session = mock.Mock()
             session.builder.getOrCreate().read.parquet.return_value = frame
             spark = stand_in("pyspark", TaskContext=mock.Mock(get=lambda: frame))
             monkeypatch.setitem(sys.modules, "pyspark", spark)
             monkeypatch.setitem(sys.modules, "pyspark.sql", stand_in("pyspark.sql", SparkSession=session))
+            return {"tcp://scheduler:8786": request.getfixturevalue("dask_address")}
         case "docs/training/images.md":
             image = (folder / "photos" / "cat" / "1.jpg").read_bytes()
             with shardio.DatasetWriter(

@@ -18,7 +18,7 @@ import shardio
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "array_job.py"
-PAGE = (ROOT / "docs" / "job-arrays.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "parallel.md").read_text(encoding="utf-8")
 SBATCH, *_ = re.findall(r"^```bash\n(#!.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 

@@ -157,9 +157,9 @@ print(json.dumps([scalars, gauges, logged]))
 
 @pytest.mark.slow
 def test_the_examples_of_the_page(ds, tmp_path):
-    """TensorBoard, W&B and Prometheus as docs/monitoring.md shows them: what they kept is read back."""
-    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
-    code = re.search(r"```python\n(.*?)```", text[text.index("## TensorBoard") :], re.DOTALL)
+    """TensorBoard, W&B and Prometheus as docs/streaming.md shows them: what they kept is read back."""
+    text = (ROOT / "docs" / "streaming.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(.*?)```", text[text.index("import wandb") - 20 :], re.DOTALL)
     assert code is not None
     places = {name: str(tmp_path / "home") for name in ("HOME", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR")}
     environment = {**os.environ, **places, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
