@@ -1,6 +1,6 @@
 """What a user of TorchRecord writes, line by line with shardio.
 
-The page `docs/walkthroughs/torchrecord.md` sets the two side by side.
+The page `docs/coming-from.md` sets the two side by side.
 
     python examples/torchrecord.py data_list.txt records
 """
