@@ -84,7 +84,7 @@ def test_newer_features_fail_with_a_clear_message(place, tmp_path):
 
 
 def test_the_page_shows_the_golden_bytes():
-    """docs/format.md ends with a hex dump of the golden three-record dataset."""
+    """docs/format.md ends with a hex dump of the shard and index of the golden three-record dataset."""
     spec = spec_from_file_location("golden_dump", GOLDEN / "dump.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""The three-record dataset as the hex dump that ends docs/format.md.
+"""The shard and the index of the three-record dataset, as the hex dump that ends docs/format.md.
 
     python tests/golden/v1/dump.py       writes it into the page
 
@@ -16,10 +16,6 @@ BEGIN, END = "<!-- dump: begin -->\n", "<!-- dump: end -->\n"
 TITLES = {
     ".tfrecord": "The shard: three frames, each length, CRC of the length, payload, CRC of the payload",
     ".shardidx": "Its index: prefix, directory, columns at multiples of 8",
-    ".list": "The list of shards",
-    ".manifest": "The manifest of version 1, sealed",
-    ".receipt": "A receipt of the session `birds`",
-    "latest": "The hint",
 }
 
 
@@ -40,20 +36,13 @@ def hex_lines(data: bytes) -> str:
 
 
 def markdown() -> str:
-    """Return the dump of all objects of the dataset, data first."""
+    """Return the dump of the shard and its index."""
     root = HERE / "three"
-    paths = [path for path in sorted(root.rglob("*")) if path.is_file()]
-    order = list(TITLES)
-
-    def kind(path: Path) -> str:
-        return path.suffix or path.name
-
     out = []
-    for path in sorted(paths, key=lambda path: (order.index(kind(path)), path.as_posix())):
-        title = TITLES[kind(path)]
-        out.append(
-            f"{title}:\n\n```\n{path.relative_to(root).as_posix()}\n{hex_lines(path.read_bytes())}\n```\n"
-        )
+    for suffix, title in TITLES.items():
+        (path,) = root.rglob(f"*{suffix}")
+        name = path.relative_to(root).as_posix()
+        out.append(f"{title}:\n\n```\n{name}\n{hex_lines(path.read_bytes())}\n```\n")
     return "\n".join(out)
 
 
