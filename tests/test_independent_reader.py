@@ -20,6 +20,7 @@ from shardio import codecs
 from tests import independent_reader
 from tests.indexer.shards import members, tfrecord
 from tests.promises.places import DATASETS, EXPECTED, GOLDEN, copied
+from tests.suites.errors import refused
 
 PAYLOADS = [b"wren" * (k % 90) + b"%d" % k for k in range(500)]
 VERSIONS = [(name, int(version)) for name in DATASETS for version in EXPECTED[name]]
@@ -41,7 +42,7 @@ def agree(root: Path, version: int | None = None, *, samples: bool = False) -> i
 @pytest.mark.parametrize(("name", "version"), VERSIONS)
 def test_golden_datasets(name, version):
     if EXPECTED[name][str(version)].get("expired"):
-        with pytest.raises(independent_reader.Refused, match="expired"):
+        with refused(independent_reader.Refused, "expired"):
             independent_reader.read(GOLDEN / name, version)
         return
     assert agree(GOLDEN / name, version) == sum(map(len, EXPECTED[name][str(version)]["splits"].values()))
@@ -111,7 +112,7 @@ def test_adopted_datasets(name, beside, tmp_path):
     count = agree(root if beside else data, samples=".tar" in name)
     assert count == {"e": 0, "l": 301}.get(name[0], 500)
     if beside:
-        with pytest.raises(independent_reader.Refused, match="did not allow"):
+        with pytest.raises(independent_reader.Refused):
             independent_reader.read(root)
 
 

@@ -320,7 +320,7 @@ def test_parts_are_packed_wherever_there_is_room(texts, tmp_path, monkeypatch):
     here = shardio.pack_dataset(texts, tmp_path / "here", 8, on_error="skip")
     with ThreadPoolExecutor(2) as executor:
         there = shardio.pack_dataset(texts, tmp_path / "there", 8, on_error="skip", executor=executor)
-        with pytest.raises(SchemaError, match=r"row 4\)"):
+        with pytest.raises(SchemaError):
             shardio.pack_dataset(texts, tmp_path / "other", 8, executor=executor)
     assert there.splits == here.splits
     assert (

@@ -16,6 +16,7 @@ from shardio.maintenance import VerifyProgress
 from shardio.parallel import Progress
 from shardio.progress import Display, displayed
 from shardio_indexer import AdoptProgress
+from tests.suites.errors import refused
 
 
 class Terminal(io.StringIO):
@@ -206,7 +207,7 @@ def test_progress_means_the_same_everywhere(
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "ds").symlink_to(tmp_path / "ds")
         if progress == "yes":
-            with pytest.raises(TypeError, match="progress must be False, True, or a function"):
+            with refused(TypeError, "progress"):
                 task(tmp_path / folder, progress)
             continue
         task(tmp_path / folder, progress)

@@ -206,7 +206,7 @@ def test_a_ragged_column_is_a_sequence():
     assert part.offsets.tolist() == [0, 0, 4]
     assert part.values.tolist() == [2, 3, 4, 5]
     assert len(column[2:1]) == 0
-    with pytest.raises(IndexError, match="row 3"):
+    with pytest.raises(IndexError):
         column[3]
     with pytest.raises(ValueError, match="steps of 1"):
         column[::2]

@@ -128,7 +128,7 @@ def test_conversion_of_shards_that_are_elsewhere(framing, folder, tmp_path, caps
 @pytest.mark.parametrize("kind", ["tfrecord", "jsonl", "parquet", "mds", "webdataset"])
 def test_export_and_back(framing, folder, tmp_path, kind) -> None:
     if framing == "text" and kind in ("parquet", "mds", "webdataset"):
-        with pytest.raises(ValueError, match="needs"):
+        with refused(ValueError, "needs"):
             shardio.export_dataset(folder, tmp_path / "out", kind=kind)
         return
     shardio.export_dataset(folder, tmp_path / "out", kind=kind)
@@ -244,5 +244,5 @@ def test_adopted_text_stays_text(tmp_path) -> None:
     # Beside bytes there is no word on which are text.
     with shardio.DatasetWriter(tmp_path / "bytes") as out:
         out.write(b"\xff")
-    with pytest.raises(SchemaError, match="are text"):
+    with pytest.raises(SchemaError):
         shardio.convert_dataset(tmp_path / "b", tmp_path / "bytes", mode="append")

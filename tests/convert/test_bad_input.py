@@ -486,7 +486,7 @@ def test_exports_that_cannot_be(tmp_path) -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError, match=error):
             shardio.export_dataset(url, tmp_path / "out", kind=kind)
-    with pytest.raises(ValueError, match="compression"):
+    with refused(ValueError, "compression"):
         shardio.export_dataset(url, tmp_path / "out", kind="webdataset", compression="gzip")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("mine")

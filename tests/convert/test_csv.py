@@ -18,6 +18,7 @@ import shardio
 from shardio.cli import main
 from shardio.errors import FormatError, SchemaError
 from tests.convert.conftest import picture
+from tests.suites.errors import refused
 
 
 def table(path: Path, text: str | bytes) -> Path:
@@ -250,7 +251,7 @@ def test_an_append_takes_the_types_of_the_dataset(tmp_path, first, second, read)
 
 def test_an_append_that_does_not_fit_names_the_row(tmp_path):
     shardio.convert_dataset(table(tmp_path / "a.csv", "n\n1\n"), tmp_path / "ds")
-    with pytest.raises(SchemaError, match="column 'n' is not int64"):
+    with refused(SchemaError, "'n'"):
         shardio.convert_dataset(table(tmp_path / "b.csv", "n\nx\n"), tmp_path / "ds", mode="append")
     assert len(shardio.open(tmp_path / "ds")) == 1
 

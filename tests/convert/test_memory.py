@@ -212,10 +212,10 @@ def test_values_that_do_not_fit_publish_nothing(tmp_path):
     with refused(SchemaError, "'a'"):
         shardio.from_generator([{"a": 1}, {"a": b"x"}], tmp_path / "ds")
     late = [{"a": n} for n in range(1500)] + [{"a": "x"}]
-    with pytest.raises(SchemaError, match=r"'a'.*row 1500.*; say what is meant with schema="):
+    with refused(SchemaError, "'a'", "schema="):
         shardio.from_generator(late, tmp_path / "ds")
     for odd in (np.datetime64("2020-01-01"), np.zeros(2, [("x", "i4")]), np.longdouble(1), {1}):
-        with pytest.raises(SchemaError, match=r"feature 'a' .*row 0\)"):
+        with refused(SchemaError, "'a'"):
             shardio.from_generator([{"a": odd}], tmp_path / "ds")
     with refused(TypeError, "from_generator"):
         shardio.from_generator(5, tmp_path / "ds")

@@ -12,6 +12,7 @@ import pytest
 
 import shardio
 from tests.engines.conftest import RECORDS, write_numbers
+from tests.suites.errors import refused
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
 
@@ -78,7 +79,7 @@ def test_types_that_spark_does_not_have_become_wider_ones(spark, tmp_path) -> No
 
 
 def test_options_that_there_are_not_are_refused_by_name(spark, numbers) -> None:
-    with pytest.raises(Exception, match="there is no option 'spilt'; there are path, split"):
+    with refused(Exception, "'spilt'"):
         _load(spark, numbers, spilt="train")
 
 
@@ -112,7 +113,7 @@ def test_what_spark_writes_is_what_it_had(spark, numbers, tmp_path) -> None:
 
 def test_a_write_that_fails_leaves_nothing(spark, tmp_path) -> None:
     frame = spark.range(1000).selectExpr("id AS n", "raise_error('boom') AS text").where("n >= 0")
-    with pytest.raises(Exception, match="boom"):
+    with refused(Exception, "boom"):
         frame.write.format("shardio").mode("append").save(str(tmp_path / "ds"))
     assert not [path for path in (tmp_path / "ds").rglob("*") if path.is_file()]
 

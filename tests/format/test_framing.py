@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shardio.format import Compression, Framing, Limits, RecordCrc, payload_bounds
+from tests.suites.errors import refused
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_names_of_compressions(name, kind, suffix):
 
 @pytest.mark.parametrize("name", ["ZSTD", "", "lz4", 1])
 def test_an_unknown_compression_is_refused(name):
-    with pytest.raises(ValueError, match="compression must be"):
+    with refused(ValueError, "compression"):
         Compression.parse(name)
 
 

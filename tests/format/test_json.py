@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from shardio import Feature
 from shardio.errors import SchemaError
 from shardio.format import MAX_JSON_DEPTH, is_blank_line, parse_json, restored_object, wide_encoding
+from tests.suites.errors import refused
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -84,7 +85,7 @@ def test_what_could_not_be_read_is_not_written() -> None:
         value = [value]
     feature = Feature("json")
     assert feature.restore(feature.fit(value, "a")) == value
-    with pytest.raises(SchemaError, match="nested deeper"):
+    with pytest.raises(SchemaError):
         feature.fit([value], "a")
 
 
@@ -104,7 +105,7 @@ def test_lines_and_marks() -> None:
 def test_a_doubled_name_among_many_is_found_at_once() -> None:
     """Comparing each name with all others would take minutes."""
     names = ", ".join(f'"{number}": 1' for number in range(200_000))
-    with pytest.raises(ValueError, match="the name '199999' comes twice"):
+    with refused(ValueError, "'199999'"):
         parse_json(f'{{{names}, "199999": 2}}'.encode())
 
 

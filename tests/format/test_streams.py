@@ -17,6 +17,7 @@ from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import Compression, Limits, decode_stream, iterate_payloads, sniff_compression
 from tests.format import plain
 from tests.format.test_blocks import crafted_zstd
+from tests.suites.errors import refused
 
 PAYLOADS = [b"wren", b"", b"robin" * 100, bytes(300)]
 DECODED = b"".join(map(plain.frame, PAYLOADS))
@@ -122,7 +123,7 @@ def test_a_length_over_the_limit_is_refused_with_a_valid_checksum(length):
     head = length.to_bytes(8, "little")
     data = plain.frame(b"wren") + head + plain.masked(head).to_bytes(4, "little") + b"x" * 50
     found = []
-    with pytest.raises(CorruptRecordError, match="limit") as caught:
+    with refused(CorruptRecordError, "limit") as caught:
         for payloads in iterate_payloads(pieces(data, 10)):
             found += payloads
     assert found == [b"wren"]
@@ -136,7 +137,7 @@ def test_a_caller_may_lower_the_limit():
 
 def test_bytes_after_a_zlib_stream_are_an_error():
     stored = zlib.compress(DECODED)
-    with pytest.raises(FormatError, match="follow the end of a ZLIB stream") as caught:
+    with pytest.raises(FormatError) as caught:
         read(stored + stored, Compression.ZLIB)
     assert caught.value.start == len(stored)
 
@@ -161,7 +162,7 @@ def test_zstandard_windows_are_taken_up_to_the_limit_and_named_beyond_it(size):
     large = plain.frame(bytes(300_000)) * 40
     assert len(read(with_window(large, 27), Compression.ZSTD)) == 40
     stored = zstd(DECODED) + with_window(DECODED, 28)
-    with pytest.raises(FormatError, match="asks for a window over the limit") as caught:
+    with pytest.raises(FormatError) as caught:
         read(stored, Compression.ZSTD, size)
     assert (caught.value.start, caught.value.found) == (len(zstd(DECODED)), f"{1 << 28} bytes")
     assert caught.value.expected == f"at most {128 << 20} bytes"
@@ -174,7 +175,7 @@ def test_a_zstandard_dictionary_is_named(size):
     """It is not in the file, which is not damaged."""
     samples = [b"wren %d robin" % n * 9 for n in range(500)]
     words = zstandard.train_dictionary(2000, samples)
-    with pytest.raises(FormatError, match="compressed with a dictionary, which is not in the file") as caught:
+    with pytest.raises(FormatError) as caught:
         read(zstd(DECODED, dict_data=words), Compression.ZSTD, size)
     assert caught.value.found == f"dictionary {words.dict_id()}"
 

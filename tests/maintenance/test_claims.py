@@ -14,6 +14,7 @@ from shardio.format import parse_npy
 from shardio.metadata import encode_metadata
 from shardio.metadata._manifest import decode_metadata
 from shardio.reader._parquet import read_parquet
+from tests.suites.errors import refused
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -53,7 +54,7 @@ def npy(header: bytes, data: bytes = b"", version: tuple[int, int] = (1, 0)) -> 
     ],
 )
 def test_npy_headers_that_lie_are_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="array"):
+    with refused(ValueError, "array"):
         parse_npy(data)
 
 
@@ -116,7 +117,7 @@ def test_a_table_within_the_limit_is_read() -> None:
     [b'{"a": NaN}', b'{"a": 1e999}', b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"a": 1, "a": 2}'],
 )
 def test_free_metadata_that_no_json_is(data: bytes) -> None:
-    with pytest.raises(FormatError, match="not JSON"):
+    with pytest.raises(FormatError):
         decode_metadata(data)
 
 
@@ -124,7 +125,7 @@ def test_free_metadata_that_could_not_be_read_is_not_written() -> None:
     value: object = 1
     for _ in range(300):
         value = [value]
-    with pytest.raises(ValueError, match="nested"):
+    with refused(ValueError, "nested"):
         encode_metadata({"a": value})
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from shardio.errors import FormatError, SchemaError
 from shardio.metadata import Feature, Schema, parse_schema_json
 from shardio.v1 import manifest_pb2 as pb
+from tests.suites.errors import refused
 
 NAMED = {
     "label": Feature("int64", classes=["cat", "dög", "the third"], default=-1, description="by hand"),
@@ -85,12 +86,12 @@ def test_the_callers_other_mistakes() -> None:
         Feature("int64", description="x" * 5000)
     with pytest.raises(ValueError, match=r"default does not fit.*found the value 2"):
         Feature("int64", classes=["a", "b"], default=2)
-    with pytest.raises(ValueError, match=r"default does not fit.*the name 'c'"):
+    with refused(ValueError, "'c'"):
         Feature("int64", classes=["a", "b"], default="c")
     assert Feature("int64", classes=["a", "b"], default="b").default == 1
     assert Feature("int64", classes=np.array(["a", "b"])).classes == ("a", "b")
     for bad in ('{"x": {"type": "int64", "classes": "ab"}}', '{"x": {"type": "int64", "stored_name": 7}}'):
-        with pytest.raises(ValueError, match="feature 'x'"):
+        with refused(ValueError, "'x'"):
             parse_schema_json(bad)
 
 
@@ -98,7 +99,7 @@ def test_a_stored_default_of_no_class() -> None:
     """A default MUST be the number of a class or negative."""
     message = Schema.parse({"x": Feature("int64", classes=["a", "b"], default=1)}).to_message()
     del message.features[0].classes[1]
-    with pytest.raises(FormatError, match=r"'x'.*its default is the value 1"):
+    with refused(FormatError, "'x'"):
         Schema.from_message(message)
 
 

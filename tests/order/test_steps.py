@@ -14,6 +14,7 @@ import pytest
 
 from shardio.order import Mixture, Plan, ShardSizes, rank_slice
 from tests.order.shapes import mixed_order, needs, order_of, sizes_of, small_plan
+from tests.suites.errors import refused
 
 
 @pytest.mark.parametrize("remainder", ["drop", "pad", "keep"])
@@ -134,15 +135,15 @@ def test_each_window_belongs_to_one_process_where_ranks_and_workers_divide(R, W)
 
 def test_asking_for_what_is_not_there():
     schedule = order_of(sizes_of(20), global_batch=4, plan=small_plan()).schedule(0, 4)
-    with pytest.raises(IndexError, match=r"step must be in \[0, 5\), found 5"):
+    with refused(IndexError, "step"):
         schedule.batch(5)
-    with pytest.raises(ValueError, match=r"rank must be in \[0, 2\), found 2"):
+    with refused(ValueError, "rank"):
         schedule.batch(0, rank=2, world_size=2)
     with pytest.raises(ValueError, match="world_size 5 is larger than global_batch 4"):
         schedule.batch(0, rank=0, world_size=5)
-    with pytest.raises(ValueError, match=r"worker must be in \[0, 2\)"):
+    with refused(ValueError, "worker"):
         schedule.steps(worker=2, workers=2)
-    with pytest.raises(IndexError, match="starts again"):
+    with pytest.raises(IndexError):
         schedule.changed(0, 8)
 
 

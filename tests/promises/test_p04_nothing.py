@@ -17,6 +17,7 @@ from shardio.errors import CommitConflictError, NotFoundError, StorageError
 from shardio.storage import connect
 from tests.promises.places import EVERYWHERE, IN_A_BUCKET, PLACES, fresh
 from tests.servers.proxy import proxy
+from tests.suites.errors import refused
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 EVERY_MODE = pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
@@ -108,7 +109,7 @@ def test_a_writer_that_is_aborted(place, tmp_path):
     out.abort()
     out.abort()
     out.close()
-    with pytest.raises(ValueError, match="closed"):
+    with refused(ValueError, "closed"):
         out.write(b"late")
     check_nothing_new(url, None)
 
@@ -295,7 +296,7 @@ def test_a_task_whose_worker_dies_publishes_nothing(tmp_path):
     child = in_child(lambda: write_and_wait(url, ready, session="run", task=1, commit=False), ready)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    with pytest.raises(NotFoundError, match="1 of 2 tasks have not ended") as caught:
+    with pytest.raises(NotFoundError) as caught:
         shardio.commit(url, session="run", tasks=2)
     assert caught.value.found == "missing task 1"
     with pytest.raises(NotFoundError):

@@ -16,6 +16,7 @@ from shardio.metadata import parse_head
 from shardio.reader._blocks import DecodedBlocks
 from tests.promises.places import PLACES, fresh
 from tests.reader.test_frames_alone import changed, key_of
+from tests.suites.errors import refused
 
 # Such bytes are stored as they are, so that a flipped bit is one of a record and decodes.
 RECORDS = [random.Random(k).randbytes(k % 97) for k in range(400)]
@@ -59,7 +60,7 @@ def test_a_block_is_decoded_once_for_its_neighbours(place, tmp_path):
         opened[bound] = ds.stats["blocks_opened"]
     blocks = parse_head(shardio.storage.connect(url).get(key_of(url, ".shardidx"), max_bytes=1 << 20)).blocks
     assert opened == {0: 400, 1 << 20: blocks}
-    with pytest.raises(ValueError, match="decoded_bytes=-1"):
+    with refused(ValueError, "decoded_bytes="):
         shardio.open(url, decoded_bytes=-1)
 
 

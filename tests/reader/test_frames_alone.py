@@ -73,7 +73,7 @@ def test_a_damaged_end_of_a_frame_is_told(tmp_path):
     ds = shardio.open(url)
     assert ds[0] == RECORDS[0]  # from now on frames could be fetched alone
     for asked in (row, row + 1):
-        with pytest.raises(FormatError, match="the index of block 1") as caught:
+        with pytest.raises(FormatError) as caught:
             ds[asked]
         assert (caught.value.row, caught.value.start) == (row, head.frame_stop_bounds(1)[0])
     assert ds[0] == RECORDS[0]

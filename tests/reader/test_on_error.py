@@ -25,6 +25,7 @@ from shardio.reader import Damage, SuppressCorruption, _iterate
 from shardio.reader._damage import iterate_skipping
 from shardio.reader._tuning import TUNING
 from tests.streaming.datasets import edited, memory_url, root, write
+from tests.suites.errors import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:damaged records are skipped:UserWarning")
 FILE = Path("shardio-quarantine.jsonl")
@@ -230,7 +231,7 @@ def test_lookups_return_errors_in_place_of_damaged_records(damaged):
             assert value.shard is not None
         else:
             assert value["n"] == position
-    with pytest.raises(ValueError, match="on_error='skip'"):
+    with refused(ValueError, "'skip'", "on_error="):
         ds.read([0], on_error="skip")
 
 
@@ -269,7 +270,7 @@ def test_skipping_is_bounded(url):
     ds = shardio.open(write(url, [3000], block_bytes=40_000), on_error="skip")
     assert sum(len(hurt(ds, position)) for position in (0, 1500, 2999)) > 1000
     for read in (in_order, streamed):
-        with pytest.raises(FormatError, match="too much of the dataset is damaged") as caught:
+        with pytest.raises(FormatError) as caught:
             read(shardio.open(url, on_error="skip"))
         assert caught.value.expected == "at most 1000 records skipped"
 

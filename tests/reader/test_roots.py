@@ -75,9 +75,7 @@ def test_an_adopted_shard_that_changed_is_stale(elsewhere):
     url, root = elsewhere
     (shard,) = Path(root, "data").iterdir()
     shard.write_bytes(shard.read_bytes() + b"more")
-    with pytest.raises(
-        shardio.errors.StaleIndexError, match="another size than when it was indexed"
-    ) as caught:
+    with pytest.raises(shardio.errors.StaleIndexError) as caught:
         list(shardio.open(url, allow_roots={root: {}}))
     assert caught.value.url == str(shard)
     assert "shardio adopt" in str(caught.value.advice)

@@ -21,6 +21,7 @@ from shardio.errors import FormatError, NotFoundError
 from shardio.reader import DatasetSource, ReadOptions
 from tests.promises.places import GOLDEN, PLACES, SHARD_RECORDS, copied, fresh, payloads
 from tests.suites.descriptors import open_in
+from tests.suites.errors import refused
 
 NAMES = ["none", "zstd", "gzip", "deleted", "adopted", "three", "empty"]
 CASES = [(name, place) for name in NAMES for place in PLACES]
@@ -105,7 +106,7 @@ def test_what_does_not_count(urls):
     ds, wanted = both(urls, "none", "local")
     senseless: list[Any] = [[0.5], ["1"], [[0, 1]], np.zeros((2, 2), int), [None], 3, b"\0", {0: 1}]
     for places in senseless:
-        with pytest.raises(TypeError, match="positions must be a sequence of integers"):
+        with refused(TypeError, "positions"):
             ds.read(places)
     # NumPy makes an integer of a bool beside one.
     for mixed in ([0, True], (np.True_, 0), iter([False, 0])):
@@ -117,11 +118,11 @@ def test_what_does_not_count(urls):
     assert len(ds.select(used)) == 2
     with pytest.raises(ValueError, match=r"the iterator gave nothing; .* give a list instead"):
         ds.select(used)
-    with pytest.raises(TypeError, match=r"rows\[0\] must be an integer, found True"):
+    with refused(TypeError, "rows[0]"):
         ds.positions_of([ds.locate(0).shard] * 2, [True, 1])
     huge = np.array([2**64 - 1], np.uint64)
     for far in ([len(wanted)], [-len(wanted) - 1], huge):
-        with pytest.raises(IndexError, match="out of range"):
+        with pytest.raises(IndexError):
             ds.read(far)
     for item in ([0, 1], np.array([0]), "0", None, 1.0, True):
         with pytest.raises(TypeError, match=r"ds\.read_batch\(positions\) columns, ds\.select\(positions\)"):
@@ -199,7 +200,7 @@ def test_a_pickle_of_a_dataset_that_was_replaced(tmp_path):
     other = copied(GOLDEN / "three", "local", tmp_path)
     manifest.unlink()
     manifest.write_bytes(next(Path(other, "_shardio", "manifests").iterdir()).read_bytes())
-    with pytest.raises(FormatError, match="digest"):
+    with refused(FormatError, "digest"):
         pickle.loads(pickled)
 
 
@@ -271,7 +272,7 @@ def test_splits_are_chosen(urls):
     assert {name: list(reader) for name, reader in found.items()} == {
         name: list(shardio.open(url, name)) for name in ("train", "test")
     }
-    with pytest.raises(ValueError, match="has no split 'valid'; it has 'test', 'train'"):
+    with refused(ValueError, "'valid'", "'test'", "'train'"):
         shardio.open(url, "valid")
     assert [*shardio.open(url, "all")] == [*shardio.open(url, "test"), *shardio.open(url, "train")]
     assert len(shardio.open(urls["three", "local"])) == 3

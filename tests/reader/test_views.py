@@ -14,6 +14,7 @@ from PIL import Image
 import shardio
 from shardio.display import html_of_values
 from shardio.torch import MapDataset, StreamingDataLoader, StreamingDataset
+from tests.suites.errors import refused
 
 ROWS = 100
 
@@ -62,7 +63,7 @@ class TestFirstRecords:
     @pytest.mark.parametrize("n", [-1, 1.5, "3", True, None])
     def test_what_is_no_number_of_records(self, ds, n):
         for first in (ds.take, ds.head):
-            with pytest.raises((ValueError, TypeError), match="n"):
+            with refused((ValueError, TypeError), "n"):
                 first(n)
 
 
@@ -96,7 +97,7 @@ class TestColumns:
         assert list(next(iter(shardio.stream(chosen, global_batch=2)))) == ["word", "n"]
 
     def test_unknown_columns_are_named(self, ds):
-        with pytest.raises(ValueError, match="no feature 'm'; there are n, word, parts"):
+        with refused(ValueError, "'m'"):
             ds.select_columns(["n", "m"])
 
     def test_records_that_are_bytes(self, tmp_path):
@@ -137,7 +138,7 @@ class TestShuffle:
         assert numbers(ds[10:20].shuffle().take(3)) == numbers(ds[10:20].shuffle())[:3]
 
     def test_a_stream_says_that_it_shuffles_itself(self, ds):
-        with pytest.raises(ValueError, match="shuffle=True"):
+        with refused(ValueError, "shuffle="):
             shardio.stream(ds.shuffle(), global_batch=2)
 
 
@@ -270,7 +271,7 @@ class TestParts:
 
     @pytest.mark.parametrize("size", [0, 1.0, -0.1, ROWS, 2.5])
     def test_sizes_that_leave_a_part_empty(self, ds, size):
-        with pytest.raises(ValueError, match="test_size"):
+        with refused(ValueError, "test_size"):
             ds.train_test_split(size)
 
 
@@ -301,13 +302,13 @@ class TestSplits:
 
     def test_a_split_must_be_chosen(self, several):
         ds = shardio.open(several)
-        with pytest.raises(TypeError, match=r"ds\['train'\]\[0\]; the splits are train, a, test"):
+        with refused(TypeError, "'train'"):
             ds[0]
-        with pytest.raises(KeyError, match="no split 'val'; the splits are train, a, test"):
+        with refused(KeyError, "'val'"):
             ds["val"]
-        with pytest.raises(AttributeError, match=r"a split has: ds\['train'\]\.read_batch"):
+        with refused(AttributeError, "'train'"):
             _ = ds.read_batch
-        with pytest.raises(TypeError, match=r"choose the split to stream, ds\['train'\]"):
+        with refused(TypeError, "'train'"):
             shardio.stream(ds, global_batch=2)
 
     def test_urls_are_streamed_where_there_is_one_split(self, several, url):
@@ -318,7 +319,7 @@ class TestSplits:
             assert len(streamed(several, split="test", global_batch=5)) == 2
             with pytest.raises(TypeError, match="split= is for a URL"):
                 streamed(shardio.open(url), split="train", global_batch=10)
-        with pytest.raises(ValueError, match='choose one with split=: train, a, test, or "all"'):
+        with refused(ValueError, "split="):
             shardio.stream(several, global_batch=10)
 
 
@@ -339,16 +340,16 @@ class TestNames:
         assert way in str(caught.value)
 
     def test_a_mistyped_option_of_open(self, url):
-        with pytest.raises(TypeError, match=r"shardio\.open has no option spilt=; did you mean split=\?"):
+        with refused(TypeError, "spilt=", "split="):
             shardio.open(url, spilt="train")
 
     def test_an_option_of_a_dataset_given_to_its_loader(self, ds):
-        with pytest.raises(TypeError, match="has no option shuffle=; it is one of StreamingDataset"):
+        with refused(TypeError, "shuffle="):
             StreamingDataLoader(StreamingDataset(ds, global_batch=10), shuffle=True)
 
     def test_a_mistyped_option_that_goes_on_to_another_function(self, tmp_path):
         (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
-        with pytest.raises(TypeError, match=r"convert_dataset has no option modee=; did you mean mode="):
+        with refused(TypeError, "modee=", "mode="):
             shardio.convert_dataset(tmp_path / "a.jsonl", tmp_path / "ds", modee="append")
 
     def test_a_mistyped_attribute(self, ds):
@@ -363,7 +364,7 @@ class TestNames:
         with shardio.DatasetWriter(tmp_path / "ds", schema={"id": "text"}) as out:
             out.write({"id": "a"})
         shardio.build_keys(tmp_path / "ds", feature="id", workers=1)
-        with pytest.raises(KeyError, match="no record has the key 'b'"):
+        with refused(KeyError, "'b'"):
             shardio.open(tmp_path / "ds").find("b")
 
     def test_every_public_function_names_the_option_that_is_meant(self):

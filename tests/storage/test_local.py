@@ -28,6 +28,7 @@ from shardio.storage import (
 )
 from tests.independent_reader import masked
 from tests.suites.descriptors import open_in
+from tests.suites.errors import refused
 from tests.suites.store import CONTENT, StoreLaws, put_from_process
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def test_without_links_and_renames_only_a_single_writer_may_write(
 ) -> None:
     monkeypatch.setattr(os, "link", refuse(errno.EPERM))
     monkeypatch.setattr(creation, "_exclusive_rename", lambda: None)
-    with pytest.raises(StorageError, match="single_writer=True"):
+    with refused(StorageError, "single_writer="):
         store.put_if_absent("a", b"1")
     assert files(store) == []
     alone = connect(store.url, single_writer=True)
@@ -269,7 +270,7 @@ def test_a_relative_path_where_the_current_folder_is_gone(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(NotFoundError, match=r"the current folder is gone.*\(birds\); .* give the whole path"):
+    with pytest.raises(NotFoundError):
         connect("birds")
     assert connect(str(tmp_path)).url == str(tmp_path)
 
@@ -384,14 +385,14 @@ def test_reading_after_close_is_the_callers_mistake(store: LocalStore) -> None:
     store.put_if_absent("a", CONTENT)
     file = store.open("a")
     file.close()
-    with pytest.raises(ValueError, match="closed"):
+    with refused(ValueError, "closed"):
         file.read(0, 1)
 
 
 def test_no_permission_is_explained(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put_if_absent("a", b"1")
     monkeypatch.setattr("shardio.storage._local.os.open", refuse(errno.EACCES))
-    with pytest.raises(StorageError, match="permissions") as caught:
+    with refused(StorageError, "permissions") as caught:
         store.get("a", max_bytes=1)
     assert caught.value.url == store.url_of("a")
 

@@ -33,6 +33,7 @@ from tests.servers.faults import FaultServer, Request, fault_server, self_signed
 from tests.servers.gcs import options_for as gcs_options
 from tests.servers.processes import held_port
 from tests.servers.s3 import options_for
+from tests.suites.errors import refused
 
 CLIENTS = ["s3 fsspec", "s3 obstore", "http fsspec", "http obstore"]
 
@@ -227,7 +228,7 @@ def test_a_manifest_that_is_listed_and_forbidden_is_no_end(server: FaultServer) 
     server.objects["/bucket/ds/_shardio/latest"] = b"1"
     server.plan = lambda r: "403" if r.path.endswith("2.manifest") else None
     for client in ("s3 fsspec", "s3 obstore"):
-        with pytest.raises(DeniedError, match=r"2\.manifest"):
+        with pytest.raises(DeniedError):
             shardio.open(**place(client, server.url))
 
 
@@ -243,20 +244,20 @@ def test_a_missing_bucket_is_named(server: FaultServer, engine: str) -> None:
         lambda: connect("s3://bucket/ds", storage_options=options, engine=engine).open("m").read(0, 1),
     ]
     for call in calls:
-        with pytest.raises(MissingBucketError, match="there is no bucket 'bucket'"):
+        with refused(MissingBucketError, "'bucket'"):
             call()
 
 
 def test_a_missing_bucket_of_gcs_is_named(gcs_endpoint: str) -> None:
     for look in LOOKS:
-        with pytest.raises(MissingBucketError, match="there is no bucket 'no-such-bucket'"):
+        with refused(MissingBucketError, "'no-such-bucket'"):
             look("gs://no-such-bucket/ds", storage_options=gcs_options(gcs_endpoint))
 
 
 @pytest.mark.slow
 def test_a_missing_container_of_azure_is_named(azurite_endpoint: str) -> None:
     for look in LOOKS:
-        with pytest.raises(MissingBucketError, match="there is no container 'no-such-container'"):
+        with refused(MissingBucketError, "'no-such-container'"):
             look("az://no-such-container/ds", storage_options=azure_options(azurite_endpoint))
 
 
@@ -283,7 +284,7 @@ def test_a_missing_package_or_protocol_is_named_before_anything_is_asked(
     monkeypatch.setitem(sys.modules, "paramiko", None)
     monkeypatch.delitem(sys.modules, "fsspec.implementations.sftp", raising=False)
     for look in (*LOOKS, shardio.DatasetWriter):
-        with pytest.raises(ModuleNotFoundError, match="paramiko"):
+        with refused(ModuleNotFoundError, "paramiko"):
             look("sftp://host/x")
         for url in ("nosuch://b/x", "simplecache::nosuch://b/x"):
             with pytest.raises(ValueError, match="nosuch:// is not a kind of storage"):

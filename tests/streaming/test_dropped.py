@@ -7,6 +7,7 @@ import pytest
 
 import shardio
 from tests.streaming.datasets import flat, plan, write
+from tests.suites.errors import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:some chunks are fetched more than once:UserWarning")
 THREADS = pytest.mark.parametrize("threads", [0, 2])
@@ -99,7 +100,7 @@ def test_an_epoch_of_which_nothing_is_left_says_so(url):
 
 
 def test_it_is_asked_for(url):
-    with pytest.raises(TypeError, match="give drop_none=True to leave the record out of its batch"):
+    with refused(TypeError, "drop_none="):
         list(make(url, transform=thirds))
-    with pytest.raises(ValueError, match="drop_none=True needs"):
+    with refused(ValueError, "drop_none="):
         make(url, drop_none=True)

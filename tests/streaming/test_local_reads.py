@@ -14,6 +14,7 @@ import shardio
 from shardio.errors import CorruptBlockError, FormatError
 from shardio.order import Plan
 from tests.suites.descriptors import open_in
+from tests.suites.errors import refused
 
 MANY = 900
 SHAPE = Plan(ranks=4, workers=1, chunk_rows=32, interleave=6, window=32)
@@ -161,7 +162,7 @@ def test_a_damaged_index_is_an_error(url, threads):
     if number:
         pytest.skip("the first index by name is of another shard")
     index.write_bytes(data)
-    with pytest.raises(FormatError, match="index"):
+    with refused(FormatError, "index"):
         records(stream(shardio.open(url), num_threads=threads))
 
 
@@ -200,7 +201,7 @@ def test_a_file_of_large_records_that_is_cut_is_an_error_and_no_signal(tmp_path,
                 for path in shards(tmp_path / "d"):
                     os.truncate(path, 100)
 
-    with pytest.raises(CorruptBlockError, match="another size"):
+    with pytest.raises(CorruptBlockError):
         go()
 
 

@@ -22,6 +22,7 @@ from shardio.reader._subset import (
     selection_digest,
 )
 from tests.streaming.datasets import edited, flat, memory_url, numbers, plan, write
+from tests.suites.errors import refused
 
 SHARDS = [70, 5, 125, 40, 33]
 ROWS = sum(SHARDS)
@@ -172,11 +173,11 @@ def test_a_state_of_another_selection_is_refused(ds):
     masks = subsets()
     state = shardio.stream(ds.filter(masks["half"]), global_batch=4).state_dict()
     for other in (ds, ds.filter(masks["dense"]), ds[::2], ds.select(np.flatnonzero(masks["half"])[:-1])):
-        with pytest.raises(ResumeError, match="another selection of the dataset") as caught:
+        with pytest.raises(ResumeError) as caught:
             shardio.stream(other, global_batch=4).load_state_dict(state)
         assert "same filter(), select() or slice" in str(caught.value)
     whole = shardio.stream(ds, global_batch=4).state_dict()
-    with pytest.raises(ResumeError, match="another selection"):
+    with pytest.raises(ResumeError):
         shardio.stream(ds[::2], global_batch=4).load_state_dict(whole)
 
 
@@ -255,21 +256,19 @@ def test_a_function_that_uses_a_column_it_is_not_given(take):
     url = write(memory_url(), [30], schema=schema, value=lambda n: {"n": n, "text": str(n)})
     ds = shardio.open(url)
     for reader, options in ((ds, {"features": ["n"]}), (shardio.open(url, features=["n"]), {})):
-        with pytest.raises(
-            SchemaError, match=r"'text'.*one of 'n'; add it: features=\['n', 'text'\]"
-        ) as caught:
+        with refused(SchemaError, "'text'", "'n'", "features=") as caught:
             take(reader, lambda columns: np.array([text > "1" for text in columns["text"]]), **options)
         assert caught.value.url == url
         take(
             reader, lambda columns: np.array([text > "1" for text in columns["text"]]), features=["n", "text"]
         )
-    with pytest.raises(SchemaError, match=r"'label'.*one of 'n'.*the dataset has 'n', 'text'"):
+    with refused(SchemaError, "'label'", "'n'", "'text'"):
         take(ds, lambda columns: columns["label"] == 3, features=["n"])
     take(ds, lambda columns: columns["n"] == 3, features=["n"])
-    with pytest.raises(KeyError, match=r"^'mine'$"):
+    with refused(KeyError, "'mine'"):
         take(ds, lambda columns: {}["mine"], features=["n"])
     raw = shardio.open(write(memory_url(), [30], value=lambda n: bytes([n])))
-    with pytest.raises(SchemaError, match="one column 'payload'"):
+    with refused(SchemaError, "'payload'"):
         take(raw, lambda columns: columns["label"] == 3)
     take(raw, lambda columns: np.array([payload > bytes([3]) for payload in columns["payload"]]))
 
@@ -284,7 +283,7 @@ def test_a_function_that_raises_ends_the_filter(ds):
             raise LookupError("mine")
         return columns["n"] > 0
 
-    with pytest.raises(LookupError, match="mine"):
+    with refused(LookupError, "mine"):
         ds.filter(function, batch_size=10, num_threads=2)
 
 

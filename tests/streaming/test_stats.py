@@ -16,6 +16,7 @@ import shardio
 from shardio.streaming import LoaderStats
 from shardio.torch import StreamingDataLoader, StreamingDataset
 from tests.streaming.datasets import memory_url, write
+from tests.suites.errors import refused
 
 ROOT = Path(__file__).parents[2]
 SLEEP = 0.001
@@ -117,7 +118,7 @@ def test_progress_is_told(ds, how, capsys):
 
 
 def test_every_needs_a_number(ds):
-    with pytest.raises(ValueError, match="steps=0"):
+    with refused(ValueError, "steps="):
         shardio.stream(ds, global_batch=10).stats.every(0, print)
 
 

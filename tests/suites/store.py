@@ -19,6 +19,7 @@ import pytest
 
 from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
 from shardio.storage import ObjectInfo, ShortReadError, Store, connect
+from tests.suites.errors import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +166,7 @@ class StoreLaws:
     def test_get_refuses_what_is_larger_than_allowed(self, store: Store) -> None:
         store.put_if_absent("a", CONTENT)
         assert store.get("a", max_bytes=len(CONTENT)) == CONTENT
-        with pytest.raises(FormatError, match="larger"):
+        with refused(FormatError, "larger"):
             store.get("a", max_bytes=len(CONTENT) - 1)
 
     def test_ranges_come_back_exactly_and_in_the_order_asked(self, store: Store) -> None:
@@ -187,7 +188,7 @@ class StoreLaws:
     def test_a_senseless_range_is_the_callers_mistake(self, store: Store) -> None:
         store.put_if_absent("a", CONTENT)
         for start, stop in [(-1, 3), (5, 4)]:
-            with pytest.raises(ValueError, match="start"):
+            with refused(ValueError, "start"):
                 read_ranges(store, "a", [start], [stop])[0]
 
     def test_an_open_file_reads_like_the_store(self, store: Store) -> None:

@@ -139,7 +139,7 @@ def test_nested_tensors_share_the_memory():
 def test_what_makes_no_sense_is_refused(as_tensor):
     make = tensors if as_tensor else (lambda column: column)
     column = make(column_of([2, 5, 1]))
-    with pytest.raises(ValueError, match="row 1 has 5 values, more than to=4: nothing is cut"):
+    with refused(ValueError, "to="):
         column.pad(4)
     with pytest.raises(ValueError, match="row 1 has 5 values"):
         column.mask(4)

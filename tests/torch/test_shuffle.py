@@ -83,7 +83,7 @@ def test_states_that_do_not_belong():
             sampler.load_state_dict(damaged)
     with refused(ValueError, "rank="):
         FullShuffle(100, rank=3, world_size=3)
-    with pytest.raises(ValueError, match="seed"):
+    with refused(ValueError, "seed"):
         FullShuffle(100, seed=-1)
 
 

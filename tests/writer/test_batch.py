@@ -91,7 +91,7 @@ def test_what_is_missing_in_a_column_is_no_nan(tmp_path, made, missing):
         column = module.array(numbers) if made == "pyarrow" else module.Series(numbers)
     with shardio.DatasetWriter(tmp_path / "ds", schema={"x": Feature("float32", optional=True)}) as out:
         if missing and made == "numpy":
-            with pytest.raises(SchemaError, match=r"row 1\).*a masked array"):
+            with pytest.raises(SchemaError):
                 out.write_batch({"x": column})
             numbers = numbers[:1]
         else:
