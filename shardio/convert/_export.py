@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -200,9 +200,11 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
             kind, output.staging, schema, settings, encoded=encoded, skip=skip or on_error == "skip"
         )
         found: dict[_SplitPart, _PartFiles] = {}
-        for part, written in _results(job, parts, executor, show, len(whole), output):
-            output.take(written.names)
-            found[part] = written
+        # Jobs end before the output is left, which removes what they made, whatever ends this loop.
+        with contextlib.closing(_results(job, parts, executor, show, len(whole), output)) as results:
+            for part, written in results:
+                output.take(written.names)
+                found[part] = written
         for part in parts:
             made[part.split].append(found[part])
         for name, written_parts in made.items():
@@ -326,10 +328,10 @@ def _results(
     show: Callable[[CountProgress], None] | None,
     total: int,
     output: AtomicOutput,
-) -> Iterator[tuple[_SplitPart, _PartFiles]]:
-    """Yield each part with what became of it, in the order in which they end.
+) -> Generator[tuple[_SplitPart, _PartFiles]]:
+    """Yield each part with what became of it, in the order in which they end; to be closed.
 
-    Where one fails, `output` is told of what others had made by then, which goes.
+    Where one fails, the others are cancelled or waited for, and what they made by then is removed.
 
     Raises:
         StorageError: a worker was lost again and again.
@@ -362,15 +364,13 @@ def _results(
 
 
 def _discard_left(runner: JobRunner[_SplitPart, _PartFiles], output: AtomicOutput) -> None:
-    """Remove what jobs had uploaded when another one failed; say where some are still at work."""
-    if output.staging.folder is not None:  # it goes as a whole
-        return
+    """Wait for jobs under way when another one failed, and remove what they made; warn if some still run."""
     results, running = runner.left()
     output.discard(name for each in results for name in each.names)
     if running:
         warn(
-            f"the export failed, and {running} of its jobs still run on the executor: what they upload to "
-            f"{output.staging.url} stays; remove it when they have ended, or export to another place"
+            f"the export failed, and {running} of its jobs still run on the executor: what they write to "
+            f"{output.place} stays; remove it when they have ended, or export to another place"
         )
 
 

@@ -153,6 +153,11 @@ class AtomicOutput:
                 )
             self.names[name] = None
 
+    @property
+    def place(self) -> str:
+        """Where jobs write: the folder in which files are gathered, or the URL of the target."""
+        return self.staging.url if self.staging.folder is None else str(self.staging.folder)
+
     def discard(self, names: Iterable[str]) -> None:
         """Remove what was uploaded for an export that failed."""
         if self._held is None:

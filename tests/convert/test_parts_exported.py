@@ -262,6 +262,18 @@ def test_jobs_that_want_the_same_name_leave_nothing(tmp_path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["ds"]
 
 
+def test_jobs_end_before_what_they_write_is_removed(tmp_path) -> None:
+    with shardio.DatasetWriter(tmp_path / "ds", schema={"image": "jpeg", "path": "text"}) as out:
+        for n in range(1600):
+            out.write({"image": picture(0), "path": f"{max(n, 1)}.jpg"})
+    size = shardio.open(tmp_path / "ds").num_bytes
+    with ThreadPoolExecutor(2) as executor, pytest.raises(CommitConflictError):
+        shardio.export_dataset(
+            tmp_path / "ds", tmp_path / "out", kind="images", shard_bytes=size // 2, executor=executor
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["ds"]
+
+
 class Slow(Executor):
     """Does the first job, fails in the second, and never ends the others."""
 
@@ -287,6 +299,7 @@ def test_jobs_that_outlive_a_failed_export_are_told(url, tmp_path, monkeypatch, 
         with pytest.raises(FormatError):
             shardio.export_dataset(url, target, kind="jsonl", shard_bytes=2000, executor=executor)
     assert list(connect(bucket).list()) == []
-    (told,) = recwarn
-    assert f"{executor.jobs - 2} of its jobs still run on the executor" in str(told.message)
-    assert bucket in str(told.message)
+    local, remote = (str(told.message) for told in recwarn)
+    assert f"{executor.jobs - 2} of its jobs still run on the executor" in remote
+    assert str(tmp_path) in local
+    assert bucket in remote
