@@ -494,6 +494,7 @@ class _Adoption:
             options=self._options,
             data_options=self._data_options,
             tfds=self._search.tfds,
+            mds=self._search.mds_columns,
             partitions=self._partitions,
             split_is_key=self._split_is_key,
         )

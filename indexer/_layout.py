@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shardio.catalog import Catalog, check_place
-from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
+from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
 from shardio.metadata import ShardEntry, naming
 from shardio.sources import (
     Division,
     FoundFile,
     Listing,
+    MdsShard,
     SplitRules,
     SplitUrl,
     TfdsFolder,
@@ -28,13 +29,18 @@ from shardio.sources import (
     check_sets,
     common_folder,
     find_files,
+    find_mds,
     find_other,
     find_tfds,
     folder_of,
     format_of_name,
     is_data,
+    is_mds_name,
     is_nameless,
     left_notes,
+    missing_mds,
+    refuse_compressed,
+    same_columns,
 )
 from shardio.storage import RemoteStore, Store, connect
 from shardio_indexer._commit import known_as
@@ -58,6 +64,7 @@ class ShardSearch:
         listings: what was searched, to tell which files are gone.
         tfds: what a folder of TensorFlow Datasets says of its files, where one was searched.
         told: of the shards, what that says of each.
+        mds: of the shards, what an `index.json` of MDS says of each.
         notes: on files that are not taken although a caller may think that they are.
     """
 
@@ -69,7 +76,13 @@ class ShardSearch:
     listings: list[Listing] = field(default_factory=list)
     tfds: TfdsFolder | None = None
     told: dict[SplitUrl, TfdsSplitFile] = field(default_factory=dict)
+    mds: dict[SplitUrl, MdsShard] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def mds_columns(self) -> list[tuple[str, str, int | None]] | None:
+        """Name, encoding and size of the columns of samples; None where there is no MDS."""
+        return same_columns(list(self.mds.values())) if self.mds else None
 
     def listings_without(self, place: SplitUrl) -> list[Listing]:
         """Return what would have found a file if it were there."""
@@ -112,6 +125,7 @@ def find_shards(
         tfds = find_tfds(listing, storage_options)
         if tfds is not None:
             _take_tfds(search, listing, tfds)
+        _take_mds(search, listing, find_mds(listing, storage_options))
         counting = set(listing.data)
         taken = [file for file in listing.files if _is_taken(search, listing, file, counts=file in counting)]
         for file in taken:
@@ -142,10 +156,37 @@ def _take_tfds(search: ShardSearch, listing: Listing, tfds: TfdsFolder) -> None:
             search.unmatched.append((listing, error))
 
 
+def _take_mds(search: ShardSearch, listing: Listing, shards: list[MdsShard]) -> None:
+    """Note what indexes of MDS say of their shards, and which are not there or are not what they say.
+
+    Raises:
+        FormatError: they are compressed, or have different columns, and so are to be converted.
+    """
+    refuse_compressed(shards)
+    search.unmatched += [(listing, error) for error in missing_mds(shards)]
+    sizes = {file.key: file.size for file in listing.files}
+    for shard in shards:
+        found = sizes.get(shard.key, shard.size)
+        if found != shard.size:
+            error = FormatError(
+                "the shard has another size than its index.json says",
+                url=shard.url,
+                expected=shard.size,
+                found=found,
+                advice="fetch it again, and run the command again",
+            )
+            search.unmatched.append((listing, error))
+        elif shard.is_there:
+            search.mds[listing.root.join(shard.key)] = shard
+    same_columns(list(search.mds.values()))
+
+
 def _is_taken(search: ShardSearch, listing: Listing, file: FoundFile, *, counts: bool) -> bool:
-    if listing.kind == "file" or file.place in search.told:
+    if listing.kind == "file" or file.place in search.told or file.place in search.mds:
         return True
     if search.tfds is not None and search.tfds.describes(file.key):
+        return False
+    if search.mds and is_mds_name(file.key):
         return False
     if file.is_shardio:
         return False
@@ -334,9 +375,18 @@ def assign_shards(
                 size=found.size,
                 etag=found.etag,
                 doubtful=place in search.doubtful,
+                **_told_by_mds(search.mds.get(place)),
             )
         )
     return shards, left, [*division.notes, *notes, *search.notes]
+
+
+def _told_by_mds(shard: MdsShard | None) -> dict[str, Any]:
+    if shard is None:
+        return {}
+    hashes = shard.stored.get("hashes") or {}
+    known = [(name, digest) for name, digest in hashes.items() if name in hashlib.algorithms_guaranteed]
+    return {"format": "mds", "rows": shard.facts["samples"], "hashes": tuple(known)}
 
 
 def _target(place: SplitUrl, options: Mapping[str, Any] | None, note: str) -> AdoptTarget:

@@ -7,10 +7,11 @@ to a temporary file once it is long.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import IO
 
 from shardio import kernels
 from shardio.catalog import writer_name
-from shardio.errors import ShardioError
+from shardio.errors import FormatError, ShardioError
 from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
 from shardio.metadata import IndexBuilder, IndexHead
 from shardio.storage import DataFile, Store, temporary_files
@@ -26,6 +27,7 @@ from shardio_indexer._blocks import BlockCutter, Check, Framer, GapFound, Salvag
 from shardio_indexer._compressed import DualScan, GzipMember, MemberBlocks, decode_members
 from shardio_indexer._external_index import ExternalIndexFramer, find_external_index
 from shardio_indexer._lines import LineContent, LineFramer
+from shardio_indexer._mds import MdsFramer
 from shardio_indexer._sniff import HEAD_BYTES, ShardKind, sniff
 from shardio_indexer._tar import TarFramer
 from shardio_indexer._tfrecord import TFRecordFramer
@@ -134,6 +136,7 @@ def scan_shard(
     *,
     size: int | None = None,
     etag: str = "",
+    hashes: Sequence[tuple[str, str]] = (),
     show: Callable[[int], None] | None = None,
 ) -> ScanResult:
     """Read a shard once and return its index.
@@ -143,6 +146,7 @@ def scan_shard(
         uuid: 16 bytes, of the shard.
         options: see `ScanOptions`.
         size, etag: of the object, which must not change meanwhile.
+        hashes: names of `hashlib` and hexadecimal digests that the stored bytes must have.
         show: called with the number of stored bytes of each piece.
 
     Raises:
@@ -162,7 +166,7 @@ def scan_shard(
             else:
                 kind = sniff(head, key, options.format, strict=strict)
             framer = _framer(store, key, kind, options)
-            pieces = _StoredPieces(file, _LOCAL_PIECE if store.is_local else _REMOTE_PIECE, show)
+            pieces = _StoredPieces(file, _LOCAL_PIECE if store.is_local else _REMOTE_PIECE, hashes, show)
             pieces.summed = kind.compression is not Compression.NONE
             build = partial(
                 IndexBuilder,
@@ -195,8 +199,15 @@ class _StoredPieces:
 
     summed = True
 
-    def __init__(self, file: DataFile, step: int, show: Callable[[int], None] | None) -> None:
+    def __init__(
+        self,
+        file: DataFile,
+        step: int,
+        hashes: Sequence[tuple[str, str]],
+        show: Callable[[int], None] | None,
+    ) -> None:
         self.crc32c = 0
+        self._hashes = [(hashlib.new(name, usedforsecurity=False), wanted) for name, wanted in hashes]
         self.size = file.size
         self._file = file
         self._step = step
@@ -206,9 +217,19 @@ class _StoredPieces:
         for piece in self._file.pieces(self._step):
             if self.summed:
                 self.crc32c = kernels.crc32c(piece, self.crc32c)
+            for digest, _ in self._hashes:
+                digest.update(piece)
             yield piece
             if self._show is not None:
                 self._show(len(piece))
+        for digest, wanted in self._hashes:
+            if digest.hexdigest() != wanted:
+                raise FormatError(
+                    f"the shard does not match its {digest.name}",
+                    expected=wanted,
+                    found=digest.hexdigest(),
+                    advice="fetch the shard again",
+                )
 
 
 def _scan_plain(
@@ -266,6 +287,8 @@ def _framer(store: Store, key: str, kind: ShardKind, options: ScanOptions) -> Fr
     salvage = SalvageOptions(enabled=options.salvage, limits=options.limits)
     check = _CHECKS[options.record_crc]
     framing = kind.framing
+    if kind.format == "mds":
+        return MdsFramer(salvage=salvage)
     if framing is Framing.RAW or (options.use_index and framing is not Framing.LINES):
         tfrecord = framing is Framing.TFRECORD
         kinds = {"crc32c": RecordCrc.CRC32C, "crc32": RecordCrc.CRC32, "none": RecordCrc.UNCHECKED}

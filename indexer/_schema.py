@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio.catalog import Version
-from shardio.codecs import InferenceReport, infer_schema
-from shardio.convert import infer_from_payloads
+from shardio.codecs import InferenceReport, decode_mds_sample, infer_schema, mds_columns
+from shardio.convert import infer_from_payloads, infer_from_samples
 from shardio.errors import (
     CorruptRecordError,
     FormatError,
@@ -22,7 +22,7 @@ from shardio.errors import (
     StorageError,
 )
 from shardio.format import Compression, Framing, parse_json
-from shardio.metadata import Feature, Schema, ShardEntry, ShardTable
+from shardio.metadata import Feature, Schema, ShardEntry, ShardTable, mds_encoding
 from shardio.reader import ReadOptions, RecordSequence, ShardSource, value_codec
 from shardio.sources import TfdsFolder, format_of_name
 from shardio.storage import Store, connect
@@ -80,6 +80,21 @@ def _infer_dicts(kind: str, payloads: list[bytes]) -> Inferred:
     if schema is not None:
         notes = [*notes, *_misfits(schema, framing, payloads)]
     return Inferred(schema, len(payloads), notes)
+
+
+def _infer_mds(layout: MdsColumns, payloads: list[bytes]) -> Inferred:
+    """Return the types that the columns declare, and of the others those of their values."""
+    columns = mds_columns(*map(list, zip(*layout, strict=True)))
+    values = [decode_mds_sample(payload, columns) for payload in payloads]
+    stay_bytes = [column.name for column in columns if column.trouble or not (payloads or column.feature)]
+    known = {column.name: column.feature for column in columns}
+    known |= dict.fromkeys(stay_bytes, Feature("bytes"))
+    schema, notes = infer_from_samples(values, {name: each for name, each in known.items() if each})
+    troubles = [f"{column.trouble}, so it is bytes" for column in columns if column.trouble]
+    if schema is None:
+        return Inferred(records=len(payloads), notes=[*notes, *troubles])
+    schema = Schema({column.name: schema[column.name] for column in columns}, encoding=mds_encoding(layout))
+    return Inferred(schema, len(payloads), [*notes, *troubles], declared=all(known.values()))
 
 
 def check_reads(schema: Schema, table: ShardTable, stores: Mapping[int, Store]) -> list[str]:
@@ -277,6 +292,7 @@ def resolve_schema(  # noqa: PLR0913 - what a schema depends on
     options: ScanOptions,
     data_options: Mapping[str, Any] | None,
     tfds: TfdsFolder | None,
+    mds: MdsColumns | None,
     partitions: bool,
     split_is_key: bool,
 ) -> ResolvedSchema:
@@ -293,6 +309,7 @@ def resolve_schema(  # noqa: PLR0913 - what a schema depends on
         options: of the scan.
         data_options: storage options of the shards.
         tfds: what a folder of TensorFlow Datasets says of its records.
+        mds: name, encoding and size of the columns of MDS samples.
         partitions: whether folders `key=value` tell features of records.
         split_is_key: whether `split` is such a key.
 
@@ -309,7 +326,7 @@ def resolve_schema(  # noqa: PLR0913 - what a schema depends on
     wanted = told.divided(wanted)
     found = _resolve(
         good, known, wanted=wanted, encoding=encoding, base=base, old=told.held, target=target,
-        options=options, data_options=data_options, tfds=tfds,
+        options=options, data_options=data_options, tfds=tfds, mds=mds,
     )  # fmt: skip
     schema, names, notes = told.added(found.schema)
     replaces = base is not None and schema != old and (found.replaces or bool(told.said))
@@ -330,10 +347,11 @@ def _resolve(  # noqa: PLR0913 - as `resolve_schema`
     options: ScanOptions,
     data_options: Mapping[str, Any] | None,
     tfds: TfdsFolder | None,
+    mds: MdsColumns | None,
 ) -> ResolvedSchema:
     """Find the schema of what records hold; `old` is that of the dataset."""
     new = [RootedEntry(outcome.shard.root, outcome.entry) for outcome in good if outcome.entry is not None]
-    shards = _Shards(target, data_options, tfds)
+    shards = _Shards(target, data_options, tfds, mds)
     table, stores = shards.open(new)
     metadata, notes = _codewithgpu(stores, table)
     if tfds is not None:
@@ -355,6 +373,14 @@ def _resolve(  # noqa: PLR0913 - as `resolve_schema`
             notes += schema.changes_since(old) if schema is not None and old is not None else []
         return ResolvedSchema(schema, metadata, notes, replaces=replaces, report=report)
     if old is not None:
+        if mds and new and old.encoding != mds_encoding(mds):
+            raise SchemaError(
+                "these MDS shards have other columns than those of the dataset",
+                url=target.place.url,
+                expected=old.encoding,
+                found=mds_encoding(mds),
+                advice="adopt them as a dataset of their own, with into=",
+            )
         notes += _unnamed(check_reads(old, table, stores))
         return ResolvedSchema(old, metadata, notes)
     before = [shard for shard in known if shard.entry.rows]
@@ -432,6 +458,8 @@ def _as_said(
     if wanted is False:
         return None, None
     if isinstance(wanted, Schema):
+        if shards.mds and encoding is None:
+            return Schema(wanted, encoding=mds_encoding(shards.mds)), None
         return Schema.parse(wanted, encoding=encoding), None
     nested = not _is_flat(wanted)
     kinds = {_kind(shard.entry, options) for shard in rooted}
@@ -510,6 +538,9 @@ class _ShardsByKind:
 
 
 _EXAMPLES, _TAR, _JSON, _TEXT = "TFRECORD records", "tar samples", "JSON lines", "lines of text"
+_RAW = "MDS samples, or codewithgpu records"
+# Name, encoding, and size in bytes where it is fixed, of each column of MDS samples.
+MdsColumns = Sequence[tuple[str, str, int | None]]
 
 
 def _kind(entry: ShardEntry, options: ScanOptions) -> str:
@@ -518,7 +549,7 @@ def _kind(entry: ShardEntry, options: ScanOptions) -> str:
         json_lines = named == "jsonl" and options.lines in (None, "json")
         return _JSON if json_lines else _TEXT
     names = {Framing.TFRECORD: _EXAMPLES, Framing.TAR_SAMPLE: _TAR}
-    return names.get(entry.framing, "codewithgpu records")
+    return names.get(entry.framing, _RAW)
 
 
 def _infer_kind(kind: str, kinds: _ShardsByKind, shards: _Shards) -> Inferred:
@@ -527,6 +558,8 @@ def _infer_kind(kind: str, kinds: _ShardsByKind, shards: _Shards) -> Inferred:
         return _infer_dicts(
             "jsonl" if kind == _JSON else "webdataset", _sample(*shards.open(kinds.shards[kind]))
         )
+    if kind == _RAW and shards.mds:
+        return _infer_mds(shards.mds, _sample(*shards.open(kinds.shards[kind])))
     if kind != _EXAMPLES:
         return Inferred()
     whole = _infer_examples(_sample(*shards.open(kinds.shards[kind])))
@@ -572,10 +605,15 @@ class _Shards:
     """Opens shards by the URL of their roots."""
 
     def __init__(
-        self, target: AdoptTarget, data_options: Mapping[str, Any] | None, tfds: TfdsFolder | None
+        self,
+        target: AdoptTarget,
+        data_options: Mapping[str, Any] | None,
+        tfds: TfdsFolder | None,
+        mds: MdsColumns | None,
     ) -> None:
         self.target = target
         self.tfds = tfds
+        self.mds = mds
         self._options = data_options
         self._stores: dict[str, Store] = {"": target.store}
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from shardio import kernels
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
+from shardio.format import Compression
 from shardio.metadata import (
     IndexHead,
     ShardEntry,
@@ -49,6 +50,9 @@ class FoundShard:
         size, etag: of the object when it was listed.
         unusable_keys: keys that garbage collection has doomed or that are taken: no index of it gets them.
         doubtful: its name does not say that it is a shard.
+        format: what a description beside it says that it is; None where that is to be found out.
+        rows: how many records that has for it; None where it does not say.
+        hashes: names of `hashlib` and hexadecimal digests of its bytes, as far as they are known.
     """
 
     split: str
@@ -59,6 +63,9 @@ class FoundShard:
     etag: str
     unusable_keys: frozenset[str] = frozenset()
     doubtful: bool = False
+    format: str | None = None
+    rows: int | None = None
+    hashes: tuple[tuple[str, str], ...] = ()
 
     def uuid(self, options: ScanOptions) -> bytes:
         """Return the 16 bytes that stand for this object read this way."""
@@ -66,7 +73,7 @@ class FoundShard:
             self.url,
             str(self.size),
             self.etag,
-            options.format or "",
+            self.format or options.format or "",
             options.record_crc,
             options.lines or "",
         )
@@ -186,9 +193,21 @@ def _index_shard(
             url=target.url_of(keys[-1]),
             advice="run it again",
         )
-    scanned = scan_shard(data, shard.key, uuid, options, size=shard.size, etag=_known(shard.etag), show=show)
+    if shard.format is not None:
+        options = replace(options, format=shard.format, compression=Compression.NONE)
+    scanned = scan_shard(
+        data, shard.key, uuid, options,
+        size=shard.size, etag=_known(shard.etag), hashes=shard.hashes, show=show,
+    )  # fmt: skip
     try:
         _check_unchanged(shard, data)
+        if shard.format == "mds" and scanned.index.head.rows != shard.rows and not options.salvage:
+            raise FormatError(
+                "the shard does not hold the samples that its index.json says",
+                expected=shard.rows,
+                found=scanned.index.head.rows,
+                advice="fetch both again",
+            )
         stored = _put_index(target, free, keys[-1], scanned.index, uuid, options)
     finally:
         scanned.index.discard()

@@ -21,6 +21,7 @@ FORMATS = {
     "jsonl": Framing.LINES,
     "text": Framing.LINES,
     "codewithgpu": Framing.RAW,
+    "mds": Framing.RAW,
 }
 
 

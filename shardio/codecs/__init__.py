@@ -35,6 +35,14 @@ from shardio.codecs._images import (
 from shardio.codecs._infer import FeatureReport, InferenceReport, infer_schema
 from shardio.codecs._make import record_codec
 from shardio.codecs._mapped import MappedCodec
+from shardio.codecs._mds import (
+    DAMAGE as MDS_DAMAGE,
+    MdsColumn,
+    decode_mds_sample,
+    mds_column,
+    mds_columns,
+    split_mds_sample,
+)
 from shardio.codecs._message import Message
 from shardio.codecs._parse import (
     FixedLen,
@@ -50,6 +58,7 @@ from shardio.metadata import MAX_PIXELS, encode_image, parse_tensor, serialize_t
 
 __all__ = [
     "MAX_PIXELS",
+    "MDS_DAMAGE",
     "CenterCrop",
     "ColumnValues",
     "FeatureReport",
@@ -59,6 +68,7 @@ __all__ = [
     "ImageOptions",
     "InferenceReport",
     "MappedCodec",
+    "MdsColumn",
     "Message",
     "Payloads",
     "Ragged",
@@ -78,6 +88,7 @@ __all__ = [
     "common_names",
     "decode_example",
     "decode_image",
+    "decode_mds_sample",
     "decode_sequence_example",
     "decode_tensors",
     "encode_example",
@@ -86,6 +97,8 @@ __all__ = [
     "encode_tensors",
     "image_decoder",
     "infer_schema",
+    "mds_column",
+    "mds_columns",
     "need_pyarrow",
     "parse_examples",
     "parse_sequence_examples",
@@ -93,6 +106,7 @@ __all__ = [
     "read_tensors",
     "record_codec",
     "serialize_tensor",
+    "split_mds_sample",
     "stack",
     "value_lengths",
     "with_images",

@@ -11,7 +11,7 @@ from shardio.codecs._codec_images import with_images
 from shardio.codecs._codec_plain import ArrayCodec, BytesCodec
 from shardio.codecs._images import ImageOptions
 from shardio.codecs._tensors import TensorsCodec
-from shardio.metadata import Schema
+from shardio.metadata import Schema, mds_layout
 
 
 def record_codec(
@@ -53,6 +53,11 @@ def _codec(schema: Any, encoding: str | None) -> RecordCodec:
             raise ValueError(f"the encoding {encoding!r} needs a schema")
         return BytesCodec(None)
     parsed = Schema.parse(schema, encoding=encoding)
+    if mds_layout(parsed.encoding) is not None:
+        raise ValueError(
+            "samples of MDS are read where they are and never written: convert them into a dataset of their "
+            "own to add records"
+        )
     if parsed.encoding == "array":
         return ArrayCodec(parsed)
     makers: dict[str, Any] = {

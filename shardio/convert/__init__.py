@@ -27,7 +27,10 @@ from shardio.convert._memory import (
     from_polars as from_polars,
 )
 from shardio.convert._pack import PackDatasetReport as PackDatasetReport, pack_dataset as pack_dataset
-from shardio.convert._schema import infer_from_payloads as infer_from_payloads
+from shardio.convert._schema import (
+    infer_from_payloads as infer_from_payloads,
+    infer_from_samples as infer_from_samples,
+)
 from shardio.convert._source import Piece as Piece, Sample as Sample
 from shardio.convert._stream import write_stream as write_stream
 from shardio.convert._targets import TargetWriter as TargetWriter

@@ -413,6 +413,19 @@ def infer_from_payloads(kind: str, payloads: Sequence[bytes]) -> tuple[Schema | 
     return found, [*notes, *widened, *_notes_on(source, found, {})]
 
 
+def infer_from_samples(
+    values: Sequence[Mapping[str, Any]], known: Mapping[str, Feature]
+) -> tuple[Schema | None, list[str]]:
+    """Return the schema of records whose types are known in part, and notes on it; nothing is refused."""
+    samples = [Sample(f"record {number}", value) for number, value in enumerate(values)]
+    widened: list[str] = []
+    try:
+        found = infer_from_values(JsonLines("", SourceOptions()), samples, known, widened=widened)
+    except ValueError as error:
+        return None, [f"the records have no schema: {error}"]
+    return found, widened
+
+
 _PAYLOADS: Mapping[str, type[WebDataset | JsonLines]] = {"webdataset": WebDataset, "jsonl": JsonLines}
 
 

@@ -43,6 +43,7 @@ from shardio.metadata._manifest import (
     seal_manifest as seal_manifest,
     seal_sessions as seal_sessions,
 )
+from shardio.metadata._mds import mds_encoding as mds_encoding, mds_layout as mds_layout
 from shardio.metadata._receipt import (
     Receipt as Receipt,
     SplitReceipt as SplitReceipt,

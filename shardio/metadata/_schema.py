@@ -23,6 +23,7 @@ from shardio.display import html_table, plural
 from shardio.errors import FormatError, SchemaError, UnsupportedVersionError
 from shardio.format import parse_json
 from shardio.metadata._feature import ANNOTATIONS, Feature, Stored, restored
+from shardio.metadata._mds import mds_layout
 from shardio.metadata._types import (
     describe,
     kind_of,
@@ -363,7 +364,7 @@ class Schema(Mapping[str, Feature]):
             UnsupportedVersionError: an encoding or a type that this version does not know.
             FormatError: anything else that is not a schema.
         """
-        if message.encoding not in ENCODINGS:
+        if message.encoding.partition(" ")[0] not in (*ENCODINGS, "mds"):
             what = f"the schema has the encoding {message.encoding!r}"
             advice = "a newer shardio wrote it: upgrade"
             raise UnsupportedVersionError(what, expected=" | ".join(ENCODINGS), advice=advice)
@@ -562,7 +563,8 @@ def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> F
 
 def _check_schema(schema: Schema) -> None:
     """Raise ValueError for a name or a combination of features that the encoding cannot hold."""
-    if schema.encoding not in ENCODINGS:
+    layout = mds_layout(schema.encoding)
+    if layout is None and schema.encoding not in ENCODINGS:
         raise ValueError(f"unknown encoding {schema.encoding!r}; the encodings are {', '.join(ENCODINGS)}")
     if len(schema) + len(schema.sequence_features) > _MAX_FEATURES:
         raise ValueError(
@@ -591,6 +593,11 @@ def _check_schema(schema: Schema) -> None:
             if feature.unknown_dimensions > 1 and shape in stored:
                 message = f"feature {stored[shape]!r}: the name is taken, {name!r} keeps its shape there"
                 raise ValueError(message)
+    if layout is not None:
+        columns = {name for name, _, _ in layout}
+        for column, (name, _) in by_stored_name(schema).items():
+            if column not in columns:
+                raise ValueError(f"feature {name!r}: the samples have no column {column!r}")
     _check_encoding(schema)
 
 

@@ -1,4 +1,4 @@
-"""Values of adopted records that are not payloads of a schema's encoding: samples of tar files, and lines.
+"""Values of adopted records that no writer encodes: samples of tar files and of MDS, and lines.
 
 A sample of a tar file is a dict: `"__key__"` and, by extension, the contents of its members, as WebDataset
 gives them.  A schema decodes some of them: text, JSON, images, decimal numbers, `.npy` arrays of NumPy.  A
@@ -15,13 +15,24 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from shardio.codecs import ImageOptions, RecordCodec, as_list, collate, record_codec, with_images
+from shardio.codecs import (
+    MDS_DAMAGE,
+    ImageOptions,
+    RecordCodec,
+    as_list,
+    collate,
+    mds_column,
+    record_codec,
+    split_mds_sample,
+    with_images,
+)
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.format import Framing, parse_json, parse_npy, read_sample, restored_object
-from shardio.metadata import Feature, Schema
+from shardio.metadata import Feature, Schema, mds_layout
 
 # Free metadata of a dataset without a schema whose records are text, as those of adopted lines are.
 TEXT_METADATA = {"shardio.records": "text"}
+_LIST_DAMAGE = "`shardio verify --decode` lists all such records"
 _FOREIGN = {int(Framing.LINES), int(Framing.TAR_SAMPLE)}
 
 
@@ -38,7 +49,7 @@ def foreign_codec(
         SchemaError: records of several kinds in one sequence.
     """
     kinds = set(framings)
-    if not kinds & _FOREIGN:
+    if not (kinds & _FOREIGN or _is_mds(schema)):
         return None
     if len(kinds) > 1:
         names = ", ".join(sorted(Framing(kind).name for kind in kinds))
@@ -46,7 +57,11 @@ def foreign_codec(
             f"these shards hold records of several kinds ({names})",
             advice="open one split, or with decode=False for payloads",
         )
-    codec: RecordCodec = line_codec(schema) if kinds == {int(Framing.LINES)} else TarSampleCodec(schema)
+    codec: RecordCodec
+    if schema is not None and _is_mds(schema):
+        codec = MdsCodec(schema)
+    else:
+        codec = line_codec(schema) if kinds == {int(Framing.LINES)} else TarSampleCodec(schema)
     if features is not None:
         codec.features = tuple(features)
     return with_images(codec, images)
@@ -55,11 +70,15 @@ def foreign_codec(
 def holds_objects(framings: Iterable[int], schema: Schema | None) -> bool:
     """Return whether some records are not payloads of an encoding, and mean nothing without their framing.
 
-    Those are samples of tar files, and lines that are read by the keys of their JSON objects.
+    Those are samples of tar files and MDS, and lines that are read by the keys of their JSON objects.
     """
     kinds = set(framings)
     lines = int(Framing.LINES) in kinds and isinstance(line_codec(schema), ObjectLineCodec)
-    return lines or int(Framing.TAR_SAMPLE) in kinds
+    return lines or int(Framing.TAR_SAMPLE) in kinds or _is_mds(schema)
+
+
+def _is_mds(schema: Schema | None) -> bool:
+    return schema is not None and mds_layout(schema.encoding) is not None
 
 
 def value_codec(framings: Iterable[int], schema: Schema | None) -> RecordCodec:
@@ -191,6 +210,38 @@ class TarSampleCodec(_DictCodec):
         return item if isinstance(item, str) else _decode(name, feature, item)
 
 
+class MdsCodec(_DictCodec):
+    """Samples of MDS: `{column: value}` by the features of the schema; other columns are not read."""
+
+    whole, part = "sample", "column"
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__(schema)
+        self._columns = [mds_column(*column) for column in mds_layout(schema.encoding) or ()]
+        self._by_name = {column.name: column for column in self._columns}
+
+    def _items(self, payload: bytes) -> dict[str, bytes]:
+        try:
+            parts = split_mds_sample(payload, self._columns)
+        except MDS_DAMAGE as error:
+            raise CorruptRecordError(f"the sample is damaged: {error}", advice=_LIST_DAMAGE) from error
+        return {name: part for name, part in zip(self._by_name, parts, strict=True) if name in self._called}
+
+    def _item(self, name: str, feature: Feature, item: bytes) -> Any:
+        column = self._by_name[feature.stored_name or name]
+        if column.is_stored or (feature.kind in ("bytes", "image") and not feature.shape):
+            return _decode(name, feature, item)
+        try:
+            value = column.decode(item)
+        except MDS_DAMAGE as error:
+            raise CorruptRecordError(
+                f"{name!r} is damaged ({type(error).__name__}: {error})", advice=_LIST_DAMAGE
+            ) from error
+        if feature.kind == "json" and isinstance(value, np.ndarray | np.generic):
+            value = value.tolist()
+        return feature.restore(feature.fit(value, name))
+
+
 class ObjectLineCodec(_DictCodec):
     """Lines of JSON whose keys are features; a line that is not an object is `{"value": ...}` of it.
 
@@ -270,7 +321,7 @@ def _parsed(line: bytes) -> Any:
         return parse_json(line)
     except (ValueError, RecursionError) as error:
         what = f"the line is not JSON ({error})"
-        raise CorruptRecordError(what, advice="`shardio verify --decode` lists all such records") from error
+        raise CorruptRecordError(what, advice=_LIST_DAMAGE) from error
 
 
 def _restored(value: Any) -> Any:
@@ -294,7 +345,7 @@ def _decode(name: str, feature: Feature, content: bytes) -> Any:
         raise
     except (ValueError, RecursionError) as error:
         what = f"{name!r} is damaged ({type(error).__name__}: {error})"
-        raise CorruptRecordError(what, advice="`shardio verify --decode` lists all such records") from error
+        raise CorruptRecordError(what, advice=_LIST_DAMAGE) from error
 
 
 def _number(name: str, feature: Feature, content: bytes) -> Any:

@@ -25,6 +25,18 @@ from shardio.sources._hive import (
     type_of_key as type_of_key,
 )
 from shardio.sources._lists import SPLITS_FILE as SPLITS_FILE
+from shardio.sources._mds import (
+    MDS_INDEX as MDS_INDEX,
+    MdsShard as MdsShard,
+    find_mds as find_mds,
+    is_mds_index as is_mds_index,
+    is_mds_name as is_mds_name,
+    mds_shards as mds_shards,
+    missing_mds as missing_mds,
+    read_mds_indexes as read_mds_indexes,
+    refuse_compressed as refuse_compressed,
+    same_columns as same_columns,
+)
 from shardio.sources._names import (
     format_of_name as format_of_name,
     is_data as is_data,

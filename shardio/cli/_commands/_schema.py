@@ -73,7 +73,7 @@ def _show(console: Console, schema: Schema) -> None:
 
     facts = feature_facts(schema)
     rows = [(each["name"], each["type"], feature_notes(each, every_class=True)) for each in facts]
-    console.table(rows, head=("feature", "type", f"({schema.encoding})"))
+    console.table(rows, head=("feature", "type", f"({schema.encoding.partition(' ')[0]})"))
 
 
 COMMAND = Command(
