@@ -19,9 +19,7 @@ from unittest import mock
 import pytest
 
 import shardio
-from shardio.catalog import Catalog
-from shardio.catalog._commit import publish
-from shardio.catalog._gc import _fence, _Removals
+from shardio.catalog import Catalog, publish
 from shardio.errors import CommitConflictError, FormatError, NotFoundError, StorageError
 from shardio.metadata import Expiry, naming, seal_manifest
 from shardio.storage import connect
@@ -114,9 +112,9 @@ def test_a_fence_that_names_a_few_keys_is_not_complete(place, tmp_path):
     write(url, "overwrite", 100, 20)
     only_old = named(url, 1) - named(url, 2)
     catalog = Catalog(connect(url))
-    removals = _Removals(catalog, catalog.load(), expire=[1], keep=None, abandon=[])
-    few = _fence(removals, most=1).manifest.expiry  # as on a full disk
-    assert (few.complete, len(few.doomed_keys)) == (False, 1)
+    one = min(only_old)
+    few = Expiry(expired_versions=(1,), doomed_keys=(one,))  # as on a full disk
+    publish(catalog, lambda base: replace(base.manifest.carried, operation="gc", expiry=few))
     report = shardio.gc(url, dry_run=False)
     assert {info.key for info in report.doomed} == only_old
     whole = catalog.load().manifest.expiry
