@@ -21,8 +21,8 @@ from shardio.storage._errors import BadResponseError
 from shardio.storage._services import Reply, Service
 
 # Paths that obstore does not take: with control characters or empty components.
-UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f]|(?<!:)//")
-_RETRIES = {"max_retries": 10, "retry_timeout": datetime.timedelta(seconds=180)}
+_UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f]|(?<!:)//")
+_RETRIES = {"max_retries": 0}  # the store repeats
 _NETWORK = {
     "timeout": datetime.timedelta(seconds=180),  # of one request with its body, of 8 MiB at most
     "connect_timeout": datetime.timedelta(seconds=20),
@@ -54,12 +54,21 @@ class UntranslatableError(Exception):
 
 
 class ObstoreReader:
-    """Reads ranges of objects of one bucket; thread-safe, and every call blocks."""
+    """Reads ranges of objects of one bucket; thread-safe, and every call blocks.
+
+    Attributes:
+        answered: a request has succeeded, so that options and credentials are right.
+    """
 
     def __init__(self, store: Any, prefix: str, etag_of: Callable[[Any], str]) -> None:
         self._store = store
         self._prefix = prefix
         self._etag_of = etag_of
+        self.answered = False
+
+    def takes(self, path: str) -> bool:
+        """Return whether obstore takes such a name."""
+        return not _UNNAMEABLE.search(path)
 
     def fetch(self, path: str, start: int, stop: int) -> Reply:
         """Return bytes `[start, stop)`, not empty; never more, however much the server sends.
@@ -86,6 +95,7 @@ class ObstoreReader:
         if len(data) != end - start:
             found = f"more than {end - start}" if len(data) > end - start else str(len(data))
             raise BadResponseError(f"the response holds {found} bytes where {end - start} were asked for")
+        self.answered = True
         return Reply(data, total, self._etag_of(result.meta))
 
 
@@ -145,9 +155,6 @@ async def _s3(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
         "ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled", "StorageClass", "ACL", "ContentType",
     }  # fmt: skip
     _refuse_unknown(fs.s3_additional_kwargs, write_only, "s3_additional_kwargs")
-    attempts = (fs.config_kwargs.get("retries") or {}).get("total_max_attempts")
-    if attempts is not None:
-        common["retry_config"]["max_retries"] = attempts - 1
     await fs.set_session()
     meta = fs._s3.meta  # noqa: SLF001 - what botocore made of options, environment and profile
     endpoint = str(meta.endpoint_url)

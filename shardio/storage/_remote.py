@@ -25,8 +25,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.ranges import Coalesced, coalesce, scatter
@@ -48,13 +49,18 @@ from shardio.storage._store import (
     Buffer,
     CannotListError,
     DataFile,
+    MissingBucketError,
     ObjectInfo,
     Offsets,
+    ShortReadError,
     Store,
     StoreNetwork,
     UnknownOutcomeError,
     holds,
 )
+
+if TYPE_CHECKING:
+    from shardio.storage._obstore import ObstoreReader
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -66,8 +72,12 @@ _FIRST = 1 << 20  # bytes of the first request of `get`; most metadata is smalle
 _THREADS = 64  # requests for data in flight in this process
 _IN_FLIGHT = 128 << 20  # bytes of all of them
 _AT_ONCE = 16  # calls of `concurrently`
+# How often a request is sent in all, by what it fails with: for 40 seconds on average where a service is
+# overloaded, six where connections fail; half as often where the address has never answered, as it may be
+# mistyped. Nothing is sent again after a minute, except once.
+_ATTEMPTS = {ErrorKind.UNAVAILABLE: 10, ErrorKind.CONNECTION: 6, ErrorKind.BAD_RESPONSE: 2 + REFETCHES}
+_BACKOFF, _LONGEST_BACKOFF, _PATIENCE = 0.2, 20.0, 60.0  # seconds: the n-th wait is random, up to 0.2 * 2**n
 _PUTS = 4  # how often a create is sent whose outcome is not known
-_BACKOFF, _LONGEST_BACKOFF = 0.2, 20.0  # seconds: the n-th wait is random, up to 0.2 * 2**n
 _RENEWAL = 60.0  # seconds between two rebuilds of a filesystem whose credentials have expired
 _LONGEST_CONFIRMATION = 2.0  # seconds before an object is read back
 # A probe whose writer was killed stays here, and is listed among the temporaries.
@@ -113,23 +123,43 @@ class _Budget:
 
     def __init__(self) -> None:
         self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "shardio-io")
-        self._free = _IN_FLIGHT
-        self._changed = threading.Condition()
+        self._free_bytes, self._free_threads = _IN_FLIGHT, _THREADS
+        self._lock = threading.Lock()
+        self._queue: collections.deque[tuple[Future[Any], Callable[[], Any], int]] = collections.deque()
 
-    def submit(self, call: Callable[[], T], size: int) -> concurrent.futures.Future[T]:
+    def submit(self, call: Callable[[], T], size: int) -> Future[T]:
         """Run a call that holds so many bytes as soon as there is a thread and room for them."""
-        return self._threads.submit(self._run, call, min(size, _IN_FLIGHT))
+        future: Future[T] = Future()
+        with self._lock:
+            self._queue.append((future, call, min(size, _IN_FLIGHT)))
+        self._start()
+        return future
 
-    def _run(self, call: Callable[[], T], size: int) -> T:
-        with self._changed:
-            self._changed.wait_for(lambda: self._free >= size)
-            self._free -= size
-        try:
-            return call()
-        finally:
-            with self._changed:
-                self._free += size
-                self._changed.notify_all()
+    def _start(self) -> None:
+        with self._lock:
+            while self._queue and self._free_threads and self._free_bytes >= self._queue[0][2]:
+                request = self._queue.popleft()
+                try:
+                    # Only now: the interpreter waits at exit for all that its pools of threads were given.
+                    self._threads.submit(functools.partial(self._run, *request))
+                except RuntimeError:
+                    request[0].cancel()
+                    continue
+                self._free_bytes -= request[2]
+                self._free_threads -= 1
+
+    def _run(self, future: Future[T], call: Callable[[], T], size: int) -> None:
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+                future.set_exception(error)
+        # The error holds this frame.
+        del future, call
+        with self._lock:
+            self._free_bytes += size
+            self._free_threads += 1
+        self._start()
 
 
 @functools.cache
@@ -140,7 +170,7 @@ def _budget_of(_process: int) -> _Budget:
 class _Wait:
     """Waits for requests, once; dropped before that, it cancels those that were not sent yet."""
 
-    def __init__(self, futures: Iterable[concurrent.futures.Future[Buffer]]) -> None:
+    def __init__(self, futures: Iterable[Future[Buffer]]) -> None:
         self._futures = collections.deque(futures)
 
     def __call__(self) -> list[Buffer]:
@@ -232,19 +262,24 @@ class ObjectIdentity:
         copy.end = self.end
         return copy
 
-    def check(self, reply: Reply, start: int, stop: int, *, compared: bool = False) -> None:
+    def check(
+        self, reply: Reply, start: int, stop: int, *, compared: bool = False, open_ended: bool = False
+    ) -> None:
         """Refuse a reply to a request for `[start, stop)` that is of another object, or not all of it.
 
         Args:
             reply: to check.
             start, stop: of the range.
             compared: the caller has checksums, so what is there of another version may be taken.
+            open_ended: the object may end before `stop`.
 
         Raises:
             ChangedError, BadResponseError: as said.
             PastEndError: the object ends before `stop`.
         """
         total, length = reply.total, len(reply.data)
+        if open_ended:
+            stop = min(stop, length if total is None else total)
         changed = self._changed(reply)
         if changed is not None and not compared:
             raise changed
@@ -302,7 +337,7 @@ class RemoteFile(DataFile):
     def begin_read(
         self, starts: Offsets, stops: Offsets, *, checksummed: bool = False, gap: int | None = None
     ) -> Callable[[], list[memoryview]]:
-        fetch = functools.partial(self._store.fetch_data, self._key, self._identity, compared=checksummed)
+        fetch = functools.partial(self._store.fetch, self._key, self._identity, compared=checksummed)
         return self._store.begin_ranges(self._key, self._identity, (starts, stops), fetch, gap=gap)
 
     def close(self) -> None:
@@ -357,51 +392,55 @@ class RemoteStore(Store):
 
     # Requests
 
-    def _request(self, send: Callable[[Service], T]) -> T:
-        """Send a request until it succeeds or cannot; the libraries below have repeated it already.
+    def _request(
+        self,
+        key: str,
+        send: Callable[[Service], T],
+        explained: Callable[[Exception, str], ShardioError] = explain,
+    ) -> T:
+        """Send a request until it succeeds or cannot.
+
+        Args:
+            key: of the object that it is about.
+            send: sends it once.
+            explained: makes the error of what the last attempt raised, and the URL.
 
         Raises:
-            Exception: what the last attempt raised; `explain` makes an error of ours of it.
+            ShardioError: it failed for good.
         """
+        begun = time.monotonic()
         for number in itertools.count(1):
             service: Service | None = None
             try:
                 # To build a filesystem may fail like a request: it reads files, and asks for credentials.
                 service = _connections.get(self._backend)
-                begun = time.monotonic()
+                sent = time.monotonic()
                 self._sent += 1
                 with self._in_turn or contextlib.nullcontext():
                     found = send(service)
                 self._answered = True
-                self._fastest = min(self._fastest, time.monotonic() - begun)
-            except (PastEndError, ShardioError):
+                self._fastest = min(self._fastest, time.monotonic() - sent)
+            except ShardioError:
                 raise
             except Exception as error:
-                pause = self._pause(error, number, service)
+                pause = self._pause(error, number, service, time.monotonic() - begun)
                 if pause is None:
-                    raise
+                    raise explained(error, self.url_of(key)) from error
                 self._again += 1
                 time.sleep(pause)
             else:
                 return found
         raise AssertionError  # for the type checker
 
-    def _pause(self, error: Exception, number: int, service: Service | None) -> float | None:
+    def _pause(self, error: Exception, number: int, service: Service | None, waited: float) -> float | None:
         """Return the seconds until a request that failed for the n-th time is sent again; None for never."""
         kind = classify(error).kind
         if kind is ErrorKind.EXPIRED and service is not None and self._renew(service):
             return 0.0
-        most = 1 if service is None else service.attempts
-        # An address that has never answered may be mistyped.
-        first = most if self._answered else most // 2
-        if type(error).__module__.startswith("obstore"):
-            most = first = 2  # it has repeated the request for minutes
-        attempts = {
-            ErrorKind.BAD_RESPONSE: 2 + REFETCHES,
-            ErrorKind.UNAVAILABLE: most,
-            ErrorKind.CONNECTION: first,
-        }.get(kind, 1)
-        if number >= attempts:
+        attempts = _ATTEMPTS.get(kind, 1) if service is not None else 1
+        if not self._answered and kind is not ErrorKind.BAD_RESPONSE:
+            attempts //= 2
+        if number >= attempts or (number > 1 and waited > _PATIENCE):
             return None
         return _jitter.uniform(0.0, min(_LONGEST_BACKOFF, _BACKOFF * 2.0**number))
 
@@ -417,14 +456,9 @@ class RemoteStore(Store):
         """Send one small request about an object.
 
         Raises:
-            StorageError: it failed for good.
+            ShardioError: it failed for good.
         """
-        try:
-            return self._request(lambda service: service.call(name, *arguments, **options))
-        except ShardioError:
-            raise
-        except Exception as error:
-            raise explain(error, self.url_of(key)) from error
+        return self._request(key, lambda service: service.call(name, self._path(key), *arguments, **options))
 
     # Reading
 
@@ -468,69 +502,64 @@ class RemoteStore(Store):
 
         return finish
 
-    def fetch_data(
-        self, key: str, identity: ObjectIdentity, start: int, stop: int, *, compared: bool = False
+    def fetch(
+        self,
+        key: str,
+        identity: ObjectIdentity,
+        start: int,
+        stop: int,
+        *,
+        compared: bool = False,
+        open_ended: bool = False,
+        plain: bool = False,
     ) -> Buffer:
         """Return bytes `[start, stop)` of an object, read by obstore where that can be.
+
+        Args:
+            key: of the object.
+            identity: what is known of it.
+            start, stop: of the range.
+            compared, open_ended: as in `ObjectIdentity.check`.
+            plain: the filesystem reads: a process that may fork has used no other.
 
         Raises:
             NotFoundError, ShortReadError, ChangedObjectError, StorageError: as `DataFile.read`.
         """
-        path = self._path(key)
 
         def send(service: Service) -> Reply:
-            reply = self._read(service, path, start, stop)
-            identity.check(reply, start, stop, compared=compared)
+            read = service.fetch_now if plain else functools.partial(self._read, service)
+            reply = read(self._path(key), start, stop)
+            identity.check(reply, start, stop, compared=compared, open_ended=open_ended)
             return reply
 
-        try:
-            return self._request(send).data
-        except ShardioError:
-            raise
-        except Exception as error:
-            raise self._explain_range(error, key, identity, start, stop) from error
+        def explained(error: Exception, _url: str) -> ShardioError:
+            return self._explain_range(error, key, identity, start, start + 1 if open_ended else stop)
+
+        return self._request(key, send, explained).data
 
     def _read(self, service: Service, path: str, start: int, stop: int) -> Reply:
-        from shardio.storage import _obstore
+        """Read by obstore, unless it turns out that its options were translated wrongly."""
+        backend = self._backend
+        known = backend.path if backend.kind == "http" else path.partition("/")[0], backend.engine
+        with service.choosing:
+            if known not in service.readers:
+                service.readers[known] = self._open_obstore(service)
+        reader = service.readers[known]
+        if reader is None or not reader.takes(path):
+            return service.fetch_now(path, start, stop)
+        try:
+            return reader.fetch(path, start, stop)
+        except Exception as error:
+            failure = classify(error)
+            if reader.answered or backend.engine == "obstore" or failure.kind not in _MAYBE_TRANSLATION:
+                raise
+            reply = service.fetch_now(path, start, stop)
+            service.readers[known] = None
+            self._warn(failure.text)
+            return reply
 
-        place = self._backend.path if self._backend.kind == "http" else path.partition("/")[0]
-        readers, known = service.readers, (place, self._backend.engine)
-        nameable = not _obstore.UNNAMEABLE.search(path)
-        if known not in readers and nameable:
-            with service.choosing:
-                if known not in readers:
-                    return self._read_first(service, known, path, start, stop)
-        reader = readers[known] if nameable else None
-        found: Reply
-        if reader is None:
-            found = service.call("fetch", path, start, stop)
-        else:
-            found = reader.fetch(path, start, stop)
-        return found
-
-    def _read_first(
-        self, service: Service, known: tuple[str, str | None], path: str, start: int, stop: int
-    ) -> Reply:
-        """Choose what reads data by the first read: options that were translated wrongly show themselves."""
-        reader = self._open_obstore(service)
-        found: Reply
-        if reader is not None:
-            try:
-                found = reader.fetch(path, start, stop)
-            except Exception as error:
-                failure = classify(error)
-                if self._backend.engine == "obstore" or failure.kind not in _MAYBE_TRANSLATION:
-                    raise
-                found = service.call("fetch", path, start, stop)
-                self._warn(failure.text)
-                reader = None
-        else:
-            found = service.call("fetch", path, start, stop)
-        service.readers[known] = reader
-        return found
-
-    def _open_obstore(self, service: Service) -> Any:
-        """Return obstore's reader, or None where the filesystem reads; says why where that is not plain."""
+    def _open_obstore(self, service: Service) -> ObstoreReader | None:
+        """Return obstore's reader, or None where the filesystem reads; warn where that is not expected."""
         backend = self._backend
         if backend.engine == "fsspec" or backend.kind not in _OBSTORE:
             return None
@@ -553,9 +582,9 @@ class RemoteStore(Store):
         _log.warning("%s is read with fsspec instead of obstore: %s", self.url, reason)
 
     def _explain_range(
-        self, error: Exception, key: str, identity: ObjectIdentity, start: int = 0, stop: int = 0
+        self, error: Exception, key: str, identity: ObjectIdentity, start: int, stop: int
     ) -> ShardioError:
-        """Return the error for a range, or for the whole; the size of an object may have to be asked for."""
+        """Return the error for a range; the size of the object may have to be asked for."""
         failure = classify(error)
         if failure.kind in {ErrorKind.PAST_END, ErrorKind.BAD_RESPONSE} and type(error) is not ChangedError:
             if isinstance(error, PastEndError):
@@ -571,7 +600,7 @@ class RemoteStore(Store):
                 # Not damage: the object is as long as it should be, and its server contradicts itself.
                 what = "the server says that the object ends before bytes that it has"
                 wrong = failed(failure, self.url_of(key), what)
-                wrong.start, wrong.stop = (start, stop) if stop else (None, None)
+                wrong.start, wrong.stop = start, stop
                 wrong.expected = f"bytes of an object of {info.size} bytes, as the server itself says"
                 return wrong
         return explain(error, self.url_of(key))
@@ -588,50 +617,20 @@ class RemoteStore(Store):
     def _get(self, key: str, max_bytes: int) -> bytes:
         # The reply to a range request tells the size of the whole, so nothing larger than allowed is fetched,
         # and a body that was cut short on the way is noticed.
-        identity, path = ObjectIdentity(), self._path(key)
+        identity = ObjectIdentity()
         most = max(1, max_bytes if max_bytes <= LONGEST else _FIRST)
-
-        def send(service: Service) -> Reply:
-            reply: Reply = service.call("fetch", path, 0, most)
-            whole = len(reply.data) if reply.total is None else reply.total
-            identity.check(reply, 0, min(most, whole))
-            return reply
-
         try:
-            start = self._request(send).data
-        except ShardioError:
-            raise
-        except Exception as error:
+            start = self.fetch(key, identity, 0, most, open_ended=True, plain=True)
+        except ShortReadError:
             # An empty object has no first byte: services refuse the range, or answer without one.
-            kind = classify(error).kind
-            if kind in {ErrorKind.PAST_END, ErrorKind.BAD_RESPONSE} and self._is_empty(key):
-                return b""
-            raise self._explain_range(error, key, identity) from error
+            return b""
         size = self.size_of(key, identity)
         if size > max_bytes:
             raise self._too_large(key, size, max_bytes)
         if size == len(start):
             return bytes(start)
-
-        def fetch(begin: int, end: int) -> Buffer:
-            return self._fetch_plain(key, identity, begin, end)
-
+        fetch = functools.partial(self.fetch, key, identity, plain=True)
         return bytes(start) + self.begin_ranges(key, identity, ([len(start)], [size]), fetch)()[0]
-
-    def _fetch_plain(self, key: str, identity: ObjectIdentity, start: int, stop: int) -> Buffer:
-        """Return bytes `[start, stop)`, read by the filesystem: a process that may fork has used no other."""
-
-        def send(service: Service) -> Reply:
-            reply: Reply = service.call("fetch", self._path(key), start, stop)
-            identity.check(reply, start, stop)
-            return reply
-
-        try:
-            return self._request(send).data
-        except ShardioError:
-            raise
-        except Exception as error:
-            raise self._explain_range(error, key, identity, start, stop) from error
 
     def size_of(self, key: str, identity: ObjectIdentity) -> int:
         """Return the size of an object, and ask for it where no reply has told."""
@@ -643,15 +642,18 @@ class RemoteStore(Store):
             identity.etag = identity.etag or info.etag
         return identity.size
 
-    def _is_empty(self, key: str) -> bool:
-        with contextlib.suppress(ShardioError):
-            info = self._head(key)
-            return info is not None and info.size == 0
-        return False
-
     def _head(self, key: str) -> ObjectInfo | None:
-        found: ObjectInfo | None = self._ask(key, "head", self._path(key))
-        return None if found is None else found._replace(key=key)
+        return self._describe(key)[0]
+
+    def _describe(self, key: str) -> tuple[ObjectInfo | None, str | None]:
+        """Return what is known of an object, if there is one, and its token, if it has one."""
+        try:
+            info, token = self._ask(key, "describe")
+        except MissingBucketError:
+            raise
+        except NotFoundError:
+            return None, None
+        return info._replace(key=key), token
 
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         if not self.can_list:
@@ -666,7 +668,7 @@ class RemoteStore(Store):
 
     def _gather(self, prefix: str) -> list[ObjectInfo]:
         base = self._path("")
-        found: list[ObjectInfo] = self._ask(prefix, "list", base + prefix)
+        found: list[ObjectInfo] = self._ask(prefix, "list")
         named = (info._replace(key=info.key[len(base) :]) for info in found)
         return sorted(info for info in named if info.key and not info.key.endswith("/"))
 
@@ -691,14 +693,16 @@ class RemoteStore(Store):
             StorageError: it was not created.
         """
         content = data if isinstance(data, pathlib.Path) else bytes(data)
-        size = os.stat(content).st_size if isinstance(content, pathlib.Path) else len(content)
         token = secrets.token_hex(16)
         in_doubt = False
         last: Exception | None = None
         for number in range(_PUTS):
             if number:
                 time.sleep(_jitter.uniform(0.0, _BACKOFF * 2.0**number))
-            service = self._service(key)
+            try:
+                service = _connections.get(self._backend)
+            except Exception as error:
+                raise explain(error, self.url_of(key)) from error
             self._sent += 1
             try:
                 if service.call("put", self._path(key), content, exclusive=exclusive, token=token):
@@ -711,17 +715,11 @@ class RemoteStore(Store):
                 last, in_doubt = error.with_traceback(None), in_doubt or failure.applied
                 if failure.kind is ErrorKind.EXPIRED and self._renew(service):
                     continue
-                again = {
-                    ErrorKind.EXISTS,
-                    ErrorKind.UNAVAILABLE,
-                    ErrorKind.CONNECTION,
-                    ErrorKind.BAD_RESPONSE,
-                }
-                if failure.kind not in again:
+                if failure.kind is not ErrorKind.EXISTS and failure.kind not in _ATTEMPTS:
                     break
-            ours = self._is_ours(key, content, size, token, in_doubt=in_doubt or service.resends)
-            if ours is not None:
-                return ours
+            created = self._is_ours(key, content, token, in_doubt=in_doubt)
+            if created is not None:
+                return created
         assert last is not None  # noqa: S101 - for the type checker
         raise self._not_created(key, last, in_doubt=in_doubt) from last
 
@@ -737,33 +735,23 @@ class RemoteStore(Store):
             return StorageError(what, url=url, found=f"{_PUTS} such answers", advice=advice)
         return explain(last, url)
 
-    def _service(self, key: str) -> Service:
-        try:
-            return _connections.get(self._backend)
-        except Exception as error:
-            raise explain(error, self.url_of(key)) from error
-
-    def _is_ours(
-        self, key: str, content: bytes | pathlib.Path, size: int, token: str, *, in_doubt: bool
-    ) -> bool | None:
+    def _is_ours(self, key: str, content: bytes | pathlib.Path, token: str, *, in_doubt: bool) -> bool | None:
         """Tell whether an object is the one that this call sent; None where there is none.
 
         Args:
             key: of the object.
-            content, size, token: that were sent.
-            in_doubt: an earlier sending may be what exists. Else what is there is another's.
+            content, token: that were sent.
+            in_doubt: an earlier sending may be what exists. Else what has no token is another writer's.
 
         Raises:
             UnknownOutcomeError: it could not be looked at.
         """
+        size = os.stat(content).st_size if isinstance(content, pathlib.Path) else len(content)
         try:
-            info = self._head(key)
-            if info is None or not in_doubt:
-                return None if info is None else False
-            found = self._ask(key, "token", self._path(key))
-            if found is not None:
-                return bool(found == token) and info.size == size
-            return info.size == size and self._holds(key, content, size)
+            info, found = self._describe(key)
+            if info is None or info.size != size or found is not None or not in_doubt:
+                return None if info is None else found == token and info.size == size
+            return self._holds(key, content, size)
         except NotFoundError:
             return None
         except StorageError as error:
@@ -777,7 +765,7 @@ class RemoteStore(Store):
         with content.open("rb") as file:
             return all(
                 file.read(min(LONGEST, size - start))
-                == self._fetch_plain(key, ObjectIdentity(), start, min(start + LONGEST, size))
+                == self.fetch(key, ObjectIdentity(), start, min(start + LONGEST, size), plain=True)
                 for start in range(0, size, LONGEST)
             )
 
@@ -844,13 +832,13 @@ class RemoteStore(Store):
             return False
 
     def _overwrite(self, key: str, data: Buffer) -> None:
-        self._ask(key, "put", self._path(key), bytes(data), exclusive=False, token="")
+        self._ask(key, "put", bytes(data), exclusive=False, token="")
 
     def _delete(self, key: str) -> bool:
         if self._head(key) is None:
             return False
         try:
-            self._ask(key, "delete", self._path(key))
+            self._ask(key, "delete")
         except NotFoundError:
             # Another writer was faster, or a first attempt of ours had its reply lost.
             return False

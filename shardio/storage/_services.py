@@ -21,11 +21,14 @@ import secrets
 import threading
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardio.storage._errors import BadResponseError, ErrorKind, StatusError, chain, classify
+from shardio.storage._errors import BadResponseError, StatusError, chain
 from shardio.storage._keys import TEMPORARY
 from shardio.storage._store import Buffer, ObjectInfo
+
+if TYPE_CHECKING:
+    from shardio.storage._obstore import ObstoreReader
 
 PART_BYTES = 16 << 20  # files of twice this are uploaded in parts of this size
 _CONNECT_SECONDS, _SILENT_SECONDS = 20, 20
@@ -64,18 +67,14 @@ class Service:
     """Requests of one service, as coroutines; `call` runs one from any thread but the I/O thread.
 
     Attributes:
-        attempts: how often a request is sent that fails because the service is busy or the network is broken;
-            few where the library below has repeated it already.
-        resends: the library may have sent a write twice, so a refusal may be caused by its own first sending.
+        fs: the fsspec filesystem; where possible it repeats nothing, for the store does.
+        readers: what reads data by obstore, by bucket or URL and the engine asked for; None for `fetch`.
+        choosing: held while one is built.
     """
-
-    attempts = 4
-    resends = True
 
     def __init__(self, fs: Any) -> None:
         self.fs = fs
-        # What reads data of a root, by its bucket or URL and the engine asked for; None for `fetch`.
-        self.readers: dict[tuple[str, str | None], Any] = {}
+        self.readers: dict[tuple[str, str | None], ObstoreReader | None] = {}
         self.choosing = threading.Lock()
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
@@ -98,6 +97,11 @@ class Service:
             future.cancel()  # where the wait was interrupted
             del future  # for the same reason
 
+    def fetch_now(self, path: str, start: int, stop: int) -> Reply:
+        """Wait for `fetch`."""
+        reply: Reply = self.call("fetch", path, start, stop)
+        return reply
+
     async def fetch(self, path: str, start: int, stop: int) -> Reply:
         """Return bytes `[start, stop)`, not empty; never more, however much the server sends."""
         async with self._open(path, start, stop) as opened:
@@ -108,16 +112,8 @@ class Service:
     def _open(self, path: str, start: int, stop: int) -> contextlib.AbstractAsyncContextManager[_Opened]:
         raise NotImplementedError
 
-    async def head(self, path: str) -> ObjectInfo | None:
-        """Return size and ETag, with `path` as the key; None where there is no such object."""
-        try:
-            return await self._head(path)
-        except Exception as error:
-            if classify(error).kind is ErrorKind.NOT_FOUND:
-                return None
-            raise
-
-    async def _head(self, path: str) -> ObjectInfo | None:
+    async def describe(self, path: str) -> tuple[ObjectInfo, str | None]:
+        """Return size and ETag of an object, with `path` as the key, and its token, if it has one."""
         raise NotImplementedError
 
     async def list(self, prefix: str) -> list[ObjectInfo]:
@@ -132,11 +128,6 @@ class Service:
             gateway or a login page may have answered in its place, and the caller has to look at the object.
         """
         raise StatusError(501, f"this service takes no objects ({path}, {len(token)}, {exclusive}, {data!r})")
-
-    async def token(self, path: str) -> str | None:
-        """Return the token an object was put with, or None where none was kept."""
-        del path
-        return None
 
     async def delete(self, path: str) -> None:
         """Remove one object."""
@@ -187,16 +178,17 @@ async def _read(read: Callable[[int], Awaitable[bytes]], size: int) -> bytes:
 
 
 class S3(Service):
-    """S3 and S3-compatible stores, by s3fs; botocore repeats what fails, five times in all by default."""
+    """S3 and S3-compatible stores, by s3fs."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         import s3fs
 
-        config = {"max_pool_connections": 64, **(options.get("config_kwargs") or {})}
+        once = {"total_max_attempts": 1}
+        config = {"max_pool_connections": 64, "retries": once, **(options.get("config_kwargs") or {})}
         super().__init__(
             s3fs.S3FileSystem(**{**options, "config_kwargs": config, "skip_instance_cache": True})
         )
-        # It would repeat five times what botocore has repeated five times; there is no option for it.
+        # It would repeat five times what botocore repeats; there is no option for it.
         self.fs.retries = 1
 
     async def _call(self, method: str, path: str, **arguments: Any) -> Any:
@@ -210,9 +202,10 @@ class S3(Service):
             status = response["ResponseMetadata"]["HTTPStatusCode"]
             yield _Opened(status, response.get("ContentRange", ""), response.get("ETag", ""), body.read)
 
-    async def _head(self, path: str) -> ObjectInfo | None:
+    async def describe(self, path: str) -> tuple[ObjectInfo, str | None]:
         response = await self._call("head_object", path)
-        return ObjectInfo(path, response["ContentLength"], response.get("ETag", ""))
+        info = ObjectInfo(path, response["ContentLength"], response.get("ETag", ""))
+        return info, response.get("Metadata", {}).get(_TOKEN)
 
     async def list(self, prefix: str) -> list[ObjectInfo]:
         bucket, _, start = prefix.partition("/")
@@ -249,11 +242,6 @@ class S3(Service):
         length = response["ResponseMetadata"]["HTTPHeaders"].get("content-length", "0")
         return bool(response.get("ETag")) and length == "0"
 
-    async def token(self, path: str) -> str | None:
-        response = await self._call("head_object", path)
-        found: str | None = response.get("Metadata", {}).get(_TOKEN)
-        return found
-
     async def delete(self, path: str) -> None:
         await self._call("delete_object", path)
 
@@ -263,9 +251,6 @@ class GCS(Service):
 
     Its own requests hand out no headers and log a traceback for each refusal, so requests are sent here.
     """
-
-    attempts = 10
-    resends = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         # The plain class: the one for zonal and hierarchical buckets asks a second service about each bucket.
@@ -309,9 +294,9 @@ class GCS(Service):
             etag = headers.get("x-goog-generation") or headers.get("ETag") or ""
             yield _Opened(response.status, headers.get("Content-Range", ""), etag, response.content.read)
 
-    async def _head(self, path: str) -> ObjectInfo | None:
+    async def describe(self, path: str) -> tuple[ObjectInfo, str | None]:
         async with self._send("GET", self._url(path)) as response:
-            return _described(path, json.loads(await response.read()))
+            return _described(path, json.loads(await response.read())), None
 
     async def list(self, prefix: str) -> list[ObjectInfo]:
         bucket, _, start = prefix.partition("/")
@@ -372,8 +357,6 @@ _ONCE: dict[str, Any] = {"retry_total": 0, "retry_connect": 0, "retry_read": 0, 
 class Azure(Service):
     """Azure Blob Storage, by the service client of adlfs."""
 
-    attempts = 10
-
     def __init__(self, options: Mapping[str, Any]) -> None:
         import adlfs
 
@@ -409,10 +392,11 @@ class Azure(Service):
                 # A body that was not read to its end costs the connection.
                 response.internal_response.close()
 
-    async def _head(self, path: str) -> ObjectInfo | None:
+    async def describe(self, path: str) -> tuple[ObjectInfo, str | None]:
         async with self._blob(path) as blob:
             found = await blob.get_blob_properties(**_ONCE)
-        return ObjectInfo(path, found.size, _bare(found.etag))
+        token = (found.metadata or {}).get(_TOKEN.replace("-", "_"))
+        return ObjectInfo(path, found.size, _bare(found.etag)), token
 
     async def list(self, prefix: str) -> list[ObjectInfo]:
         container, _, start = prefix.partition("/")
@@ -432,12 +416,6 @@ class Azure(Service):
                 found = await blob.upload_blob(file, max_concurrency=2, **options)
         return bool(found.get("etag") and found.get("request_id"))
 
-    async def token(self, path: str) -> str | None:
-        async with self._blob(path) as blob:
-            found = await blob.get_blob_properties(**_ONCE)
-        token: str | None = (found.metadata or {}).get(_TOKEN.replace("-", "_"))
-        return token
-
     async def delete(self, path: str) -> None:
         async with self._blob(path) as blob:
             await blob.delete_blob(**_ONCE)
@@ -450,8 +428,6 @@ def _bare(etag: str | None) -> str:
 
 class HTTP(Service):
     """Web servers, read-only, by the session of fsspec's HTTP filesystem; paths are whole URLs."""
-
-    attempts = 10
 
     def __init__(self, options: Mapping[str, Any], root: str) -> None:
         from fsspec.implementations.http import HTTPFileSystem
@@ -483,17 +459,17 @@ class HTTP(Service):
         async with self._send("GET", path, {"Range": f"bytes={start}-{stop - 1}"}) as response:
             headers = response.headers
             claimed = headers.get("Content-Range", "")
-            yield _Opened(response.status, claimed, http_etag(headers), response.content.read)
+            yield _Opened(response.status, claimed, _http_etag(headers), response.content.read)
 
-    async def _head(self, path: str) -> ObjectInfo | None:
+    async def describe(self, path: str) -> tuple[ObjectInfo, str | None]:
         async with self._send("HEAD", path, {}) as response:
             length = response.headers.get("Content-Length", "")
             if not length.isdigit():
                 raise StatusError(501, f"the server does not tell the size of objects ({path})")
-            return ObjectInfo(path, int(length), http_etag(response.headers))
+            return ObjectInfo(path, int(length), _http_etag(response.headers)), None
 
 
-def http_etag(headers: Mapping[str, str]) -> str:
+def _http_etag(headers: Mapping[str, str]) -> str:
     """Return the strong ETag of a response, or else its time of modification."""
     etag: str = headers.get("ETag", "")
     # A weak ETag may differ among the machines behind one name.
@@ -506,9 +482,6 @@ class Other(Service):
 
     Its methods block, and its replies make no claims but their length.
     """
-
-    attempts = 6
-    resends = False
 
     def __init__(self, options: Mapping[str, Any], url: str) -> None:
         from fsspec.core import url_to_fs
@@ -545,9 +518,11 @@ class Other(Service):
             )
         return Reply(data, None, "")
 
-    async def _head(self, path: str) -> ObjectInfo | None:
+    async def describe(self, path: str) -> tuple[ObjectInfo, str | None]:
         info = self._described_by.info(self._path(path))
-        return None if info.get("type") == "directory" else _of_info(path, info)
+        if info.get("type") == "directory":
+            raise FileNotFoundError(path)
+        return _of_info(path, info), None
 
     async def list(self, prefix: str) -> list[ObjectInfo]:
         wanted = self._path(prefix)
@@ -567,10 +542,10 @@ class Other(Service):
                 yield _of_info(self._url + path[len(self._root) :], info)
 
     async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str) -> bool:
-        taken = await self.head(path) is not None
+        target = self._path(path)
+        taken = self._described_by.isfile(target)
         if exclusive and taken:
             raise FileExistsError(path)
-        target = self._path(path)
         folder = target.rpartition("/")[0]
         temporary = f"{folder}/{TEMPORARY}{token or secrets.token_hex(12)}"
         self.fs.makedirs(folder, exist_ok=True)
