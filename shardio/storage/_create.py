@@ -7,9 +7,8 @@ tells the truth.  Where links do not exist, `renameat2(RENAME_NOREPLACE)` (Linux
 The folder is opened before anything is written, so one that cannot be flushed refuses while nothing has
 happened.  Once the file has its name, a disk that fails to make it permanent is `NotDurableError`.
 
-What a flush costs is a turn of the disk and not the bytes, so files that are created together are all on
-their way to the disk before the first of them is flushed, they are flushed side by side, which the journal of
-a filesystem makes one turn of, and their folder is flushed once.
+A flush costs a turn of the disk, whatever its size. So the system has begun to write all files that are
+created together before the first of them is flushed, and their folder is flushed once.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ import pathlib
 import secrets
 import shutil
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 from shardio.errors import StorageError
@@ -51,7 +49,6 @@ def create(
     *,
     move: bool,
     single_writer: bool,
-    begun: Mapping[str, Flush] | None = None,
 ) -> list[bool]:
     """Give each of some files its name, in order, unless that is taken; their folders must exist.
 
@@ -59,8 +56,6 @@ def create(
         objects: path and content of each; the path of a file that holds it in place of the content.
         move: files that hold a content are gone afterwards where this call created theirs.
         single_writer: the caller vouches for being the only one.
-        begun: flushes that are under way already, by the paths of files that hold a content; nothing was
-            written to those since.
 
     Returns:
         For each, True if this call created the file, False if there was one.
@@ -80,7 +75,9 @@ def create(
             None if os.path.lexists(target) else stack.enter_context(_on_its_way(target, data, move=move))
             for target, data in objects
         ]
-        _flush([file for file in on_way if file is not None], begun or {})
+        for file in on_way:
+            if file is not None:
+                _sync_file(file)
         for (target, data), file in zip(objects, on_way, strict=True):
             created.append(file is not None and _publish(file, target, single_writer=single_writer))
             if created[-1] and move and isinstance(data, os.PathLike):
@@ -304,55 +301,6 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except OSError:
         pass
-
-
-class Flush:
-    """A flush of a file, under way in a thread of its own.
-
-    Args:
-        path: of the file.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(path,), name="shardio-flush")
-        try:
-            self._thread.start()
-        except RuntimeError:
-            # No more threads, or the interpreter ends: then it is done here and now.
-            self._run(path)
-
-    def _run(self, path: str) -> None:
-        try:
-            _sync_file(path)
-        except BaseException as error:  # noqa: BLE001 - raised by `wait`
-            self._error = error
-
-    def wait(self) -> None:
-        """Return once all bytes are on the disk.
-
-        Raises:
-            OSError: they are not.
-        """
-        if self._thread.ident is not None:
-            self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-
-def _flush(paths: Sequence[str], begun: Mapping[str, Flush]) -> None:
-    """Flush files side by side, all of them also where one fails."""
-    if len(paths) == 1 and paths[0] not in begun:
-        _sync_file(paths[0])
-        return
-    error: OSError | None = None
-    for flush in [begun.get(path) or Flush(path) for path in paths]:
-        try:
-            flush.wait()
-        except OSError as failure:
-            error = error or failure
-    if error is not None:
-        raise error
 
 
 def _sync_file(path: str) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.ranges import coalesce, scatter
-from shardio.storage._create import Flush, create, make_folders, replace, written
+from shardio.storage._create import create, make_folders, replace
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._store import (
     Buffer,
@@ -272,8 +272,6 @@ class LocalStore(Store):
         self.url = path
         self._base = path if path.endswith(os.sep) else path + os.sep
         self._single_writer = single_writer
-        # Of files that `stage` has written, by their paths.
-        self._flushes: dict[str, Flush] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return functools.partial(LocalStore, single_writer=self._single_writer), (self.url,)
@@ -306,31 +304,13 @@ class LocalStore(Store):
         try:
             for folder in {os.path.dirname(path) for path, _ in named}:
                 make_folders(folder, root=self.url)
-            return create(named, move=move, single_writer=self._single_writer, begun=self._flushes)
+            return create(named, move=move, single_writer=self._single_writer)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and any(
                 isinstance(data, os.PathLike) and not os.path.exists(data) for _, data in objects
             ):
                 raise  # it is not the way to the object that is absent: `put_if_absent` says so
             _explain_write(error, named[0][0])
-
-    @contextlib.contextmanager
-    def stage(self, key: str, data: bytes) -> Iterator[bytes | pathlib.Path]:
-        path = self._path(key)
-        folder = os.path.dirname(path)
-        with contextlib.ExitStack() as stack:
-            try:
-                make_folders(folder, root=self.url)
-                temporary = stack.enter_context(written(folder, data))
-            except OSError as error:
-                _explain_write(error, path)
-            # Flushed beside whatever the caller waits for before it gives the file its name.
-            self._flushes[temporary] = Flush(temporary)
-            try:
-                yield pathlib.Path(temporary)
-            finally:
-                with contextlib.suppress(OSError):
-                    self._flushes.pop(temporary).wait()
 
     def _overwrite(self, key: str, data: Buffer) -> None:
         path = self._path(key)
@@ -422,14 +402,16 @@ class LocalStore(Store):
 
     def _delete(self, key: str) -> bool:
         """Remove a file below the root; links on the way are not followed, so nothing outside is removed."""
-        *folders, name = key.split("/")
-        path = self._path(key)
+        path = above = self._path(key)
         try:
-            with _folder_below(self.url, folders) as number:
-                there = path if number is None else name
-                if stat.S_ISDIR(os.stat(there, dir_fd=number, follow_symlinks=False).st_mode):
-                    return False
-                os.unlink(there, dir_fd=number)
+            while len(above := os.path.dirname(above)) > len(self.url):
+                if os.path.islink(above):
+                    what = "a file to remove is behind a link, and nothing outside of the dataset is removed"
+                    advice = "remove the link, or what it leads to, by hand"
+                    raise StorageError(what, url=path, advice=advice)
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                return False
+            os.unlink(path)
         except _ABSENT:
             return False
         except OSError as error:
@@ -467,42 +449,6 @@ def linked_folders(store: Store, prefix: str) -> tuple[str, ...]:
 
 def _describe(key: str, info: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, info.st_size, str(info.st_mtime_ns))
-
-
-@contextlib.contextmanager
-def _folder_below(root: str, folders: list[str]) -> Iterator[int | None]:
-    """Open a folder below a root without following a link below it; None where paths have to do."""
-    if not {os.unlink, os.stat, os.open} <= os.supports_dir_fd:
-        path = root
-        for name in folders:
-            path = os.path.join(path, name)
-            if os.path.islink(path):
-                _refuse_link(path)
-        yield None
-        return
-    # A descriptor that can only be walked through needs no right to read.
-    way = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-    number = os.open(root, way)
-    try:
-        path = root
-        for name in folders:
-            path = os.path.join(path, name)
-            try:
-                below = os.open(name, way | os.O_NOFOLLOW, dir_fd=number)
-            except OSError:
-                if os.path.islink(path):
-                    _refuse_link(path)
-                raise
-            done, number = number, below
-            os.closerange(done, done + 1)
-        yield number
-    finally:
-        os.closerange(number, number + 1)
-
-
-def _refuse_link(path: str) -> NoReturn:
-    what = "a file to remove is behind a link, and nothing outside of the dataset is removed"
-    raise StorageError(what, url=path, advice="remove the link, or what it leads to, by hand")
 
 
 @contextlib.contextmanager

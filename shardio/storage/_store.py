@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
+from shardio.redact import redact
 from shardio.storage._keys import check_key, check_prefix
 
-_MAX_PUTS = 5
+_MAX_PUTS = 2
 # So many times what does not match its checksum is fetched again: it may have been hurt on its way only.
 REFETCHES = 2
 
@@ -273,8 +274,7 @@ class Store(abc.ABC):
         """Create objects under names that no other content has; where no answer comes back, ask again.
 
         For names that are random, or follow from the content: what is there is what was to be created,
-        by this call or another. On a local disk several go there side by side, and what is flushed for one is
-        flushed for all.
+        by this call or another. On a local disk, flushing several together costs less than one by one.
 
         Args:
             objects: in order, their names, relative to the root, and their bytes or the paths of local files
@@ -286,7 +286,7 @@ class Store(abc.ABC):
         Raises:
             NotDurableError: this call created one, and the disk failed to make its name permanent.
             StorageError: not all were created, those behind the one that failed above all; or no answer that
-                is true came back in five tries.
+                is true came back.
         """
         for key, _ in objects:
             check_key(key)
@@ -318,21 +318,6 @@ class Store(abc.ABC):
                     break
         what = "an object could not be stored: no answer came back, or it was said to be there and is not"
         raise StorageError(what, url=self.url_of(key))
-
-    @contextlib.contextmanager
-    def stage(self, key: str, data: bytes) -> Iterator[bytes | pathlib.Path]:  # noqa: ARG002
-        """Yield what `put_idempotent` creates an object of later, for less waiting.
-
-        On a local disk the bytes are on their way there already; nothing of it is left afterwards.
-
-        Args:
-            key: name of the object, relative to the root.
-            data: its bytes.
-
-        Raises:
-            StorageError: the environment failed.
-        """
-        yield data
 
     def put_and_confirm(self, key: str, data: Buffer) -> bool:
         """Create an object as `put_if_absent` does, and make sure that it is this one that is.
@@ -457,7 +442,7 @@ class Store(abc.ABC):
         return False
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
+        return f"{type(self).__name__}({redact(self.url)!r})"
 
     def _list_linked(self, prefix: str) -> Iterator[ObjectInfo]:
         return self._list(prefix)

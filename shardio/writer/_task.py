@@ -181,13 +181,9 @@ class Task:
         # Of all that were begun: by the time that this gets its name, they are safe.
         table = ShardTable.concatenate([self._taken_over, ShardTable.from_entries(self._begun)])
         receipt = replace(self._template, complete=True, table=table, splits=dict(self._splits))
+        self._uploads.finish()
         if self._named:
-            key, data = self._sealed(receipt)
-            with self._store.stage(key, data) as ready:
-                self._uploads.finish()
-                self._put((key, ready))
-        else:
-            self._uploads.finish()
+            self._put(self._sealed(receipt))
         self._safe_splits = self._splits
         return receipt
 

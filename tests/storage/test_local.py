@@ -9,12 +9,10 @@ import os
 import pathlib
 import pickle
 import stat
-import struct
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from crc32c import crc32c
 
 from shardio.errors import NotFoundError, StorageError
 from shardio.storage import (
@@ -26,7 +24,6 @@ from shardio.storage import (
     connect,
     linked_folders,
 )
-from tests.independent_reader import masked
 from tests.suites.descriptors import open_in
 from tests.suites.errors import refused
 from tests.suites.store import CONTENT, StoreLaws, put_from_process
@@ -35,9 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Read = Callable[..., tuple[int, int]]
-
-BYTES = bytes(range(256)) * 7
-# What reads past maps, where it was compiled.
 
 
 class TestLocal(StoreLaws):
@@ -173,64 +167,22 @@ def test_a_failed_write_leaves_nothing(
     assert files(store) == ["spool"]
 
 
-class Flushes:
-    """Counts flushes of files, and fails that of any whose content begins as is said."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.contents: list[bytes] = []
-        self.refused = b"nothing"
-        self._flush = creation._sync_file
-        monkeypatch.setattr(creation, "_sync_file", self)
-
-    def __call__(self, path: str) -> None:
-        content = pathlib.Path(path).read_bytes()
-        self.contents.append(content)
-        if content.startswith(self.refused):
-            raise OSError(errno.EIO, "made to fail")
-        self._flush(path)
-
-
 @pytest.mark.parametrize("refused", [b"first", b"second", b"third"])
 def test_no_file_has_its_name_before_all_are_flushed(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, refused: bytes
 ) -> None:
-    """Flushed side by side, each of them; one that fails leaves none behind."""
-    flushes = Flushes(monkeypatch)
-    flushes.refused = refused
-    objects = [("a", b"first"), ("b", b"second"), ("c", b"third")]
+    fsync = os.fsync
+
+    def refuse_content(number: int) -> None:
+        # A folder cannot be read.
+        if stat.S_ISREG(os.fstat(number).st_mode) and os.pread(number, 9, 0) == refused:
+            raise OSError(errno.EIO, "made to fail")
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", refuse_content)
     with pytest.raises(StorageError, match="made to fail"):
-        store.put_idempotent(*objects)
+        store.put_idempotent(("a", b"first"), ("b", b"second"), ("c", b"third"))
     assert files(store) == []
-    assert sorted(flushes.contents) == [b"first", b"second", b"third"]
-
-
-def test_what_is_written_ahead_is_flushed_once_and_before_it_has_its_name(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flushes = Flushes(monkeypatch)
-    with store.stage("a", b"ahead") as ready:
-        assert store.put_idempotent(("a", ready))
-    assert flushes.contents == [b"ahead"]
-    flushes.refused = b"lost"
-    with store.stage("b", b"lost") as ready, pytest.raises(StorageError, match="made to fail"):
-        store.put_idempotent(("b", ready))
-    with store.stage("c", b"lost"):
-        pass  # never wanted, so nothing is raised
-    assert files(store) == ["a"]
-
-
-def test_files_are_flushed_where_no_thread_can_be_started(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse_to_start(_thread: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    flushes = Flushes(monkeypatch)
-    monkeypatch.setattr("threading.Thread.start", refuse_to_start)
-    with store.stage("c", b"third") as ready:
-        assert store.put_idempotent(("a", b"first"), ("b", b"second"), ("c", ready))
-    assert sorted(flushes.contents) == [b"first", b"second", b"third"]
-    assert files(store) == ["a", "b", "c"]
 
 
 def test_a_move_across_devices_copies(
@@ -355,11 +307,6 @@ def test_a_map_outlives_its_file(store: LocalStore) -> None:
         view[0] = 1
     with store.open("empty", stable=True) as file:
         assert file.map() == b""
-
-
-def frame(payload: bytes) -> bytes:
-    length = struct.pack("<Q", len(payload))
-    return length + masked(crc32c(length)) + payload + masked(crc32c(payload))
 
 
 def test_ctrl_c_while_a_file_is_destroyed_leaves_no_descriptor(
