@@ -7,9 +7,11 @@ What stands for an account or machine of the reader's is listed here, and what t
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import io
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,6 +29,7 @@ import pytest
 from PIL import Image
 
 import shardio
+from shardio import cli
 from tests.servers import azure, gcs, s3
 from tests.servers.web import folder_server
 from tests.suites.commands import command_names
@@ -164,6 +167,19 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
     s3_endpoint = request.getfixturevalue("s3_bucket")
     monkeypatch = request.getfixturevalue("monkeypatch")
     match page:
+        case "README.md":
+            image = (folder / "photos" / "cat" / "1.jpg").read_bytes()
+            schema = {"image": "jpeg", "label": "int64", "caption": "text"}
+            with shardio.DatasetWriter(folder / "shards", schema=schema, shards=4) as out:
+                for n in range(10_000):
+                    out.write({"image": image, "label": n % 10, "caption": f"bird {n}"}, split="train")
+            for number, shard in enumerate(sorted((folder / "shards" / "data").glob("*.tfrecord"))):
+                key = f"bucket/birds/train-{number:05d}-of-00004.tfrecord"
+                fsspec.filesystem("s3").put_file(str(shard), key)
+            for command, output in commands(page):
+                with contextlib.redirect_stdout(io.StringIO()) as printed:
+                    assert cli.main(shlex.split(command)) == 0
+                assert printed.getvalue() == output
         case _ if page in STREAMS:
             for name in ("birds", "books", "web"):
                 write_birds(f"s3://bucket/{name}")
@@ -267,6 +283,12 @@ def site(folder) -> Iterator[str]:
     (folder / "site").mkdir(exist_ok=True)
     with folder_server(folder / "site") as url:
         yield url
+
+
+def commands(page: str) -> list[tuple[str, str]]:
+    """Return the commands of `shardio` that a page shows, each with its output."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```console\n\$ shardio (.*?)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def with_claims(code: str, page: str) -> ast.Module:
