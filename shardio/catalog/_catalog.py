@@ -153,26 +153,23 @@ class Catalog:
             DeniedError: there is no hint that may be read, and nothing may be listed.
             StorageError: the environment failed.
         """
-        left = REFETCHES
-        while True:
+        hinted = found = 0
+        for _ in range(1 + REFETCHES):  # a damaged hint may be another number
             hinted = self.hinted()
             version = self._highest(hinted)
             found = version.number if version else 0
-            if found >= hinted or not left:
-                break
-            left -= 1  # the hint may have been hurt on its way, and be another number
-        if found < hinted:
-            # The hint is written after a commit, and manifests are never deleted.
-            raise FormatError(
-                f"the manifest of version {hinted} is gone, which was committed, so the latest is unknown",
-                url=self.store.url_of(naming.manifest_key(hinted)),
-                expected=f"version {hinted}, as {naming.HINT_KEY} says",
-                found=f"version {found} as the highest" if found else "no manifest at all",
-                advice="`shardio repair` restores them from a copy (--mirror), or makes one of what is left; "
-                + (f"version={found} reads what is left, and " if found else "")
-                + f"removing {naming.HINT_KEY} gives up what is lost",
-            )
-        return version
+            if found >= hinted:
+                return version
+        # The hint is written after a commit, and manifests are never deleted.
+        raise FormatError(
+            f"the manifest of version {hinted} is gone, which was committed, so the latest is unknown",
+            url=self.store.url_of(naming.manifest_key(hinted)),
+            expected=f"version {hinted}, as {naming.HINT_KEY} says",
+            found=f"version {found} as the highest" if found else "no manifest at all",
+            advice="`shardio repair` restores them from a copy (--mirror), or makes one of what is left; "
+            + (f"version={found} reads what is left, and " if found else "")
+            + f"removing {naming.HINT_KEY} gives up what is lost",
+        )
 
     def _highest(self, hinted: int) -> Version | None:
         """Return the version found from the hint, else from the highest name listed, then upward."""

@@ -469,7 +469,7 @@ class DatasetWriter(AtomicWriter):
         naming.check_split(split)
         if split not in self._base_splits or self._declared is not None:
             check_new_split(split, self._declared, self._base_splits.union(self._splits))
-        part = OpenSplit(self._task.rows(split), self._new_spool(split))
+        part = OpenSplit(self._task.split(split).rows, self._new_spool(split))
         self._splits[split] = part
         return part
 
@@ -480,7 +480,7 @@ class DatasetWriter(AtomicWriter):
             payloads = gathered.payloads()
             for k in range(shards):
                 self._task.check()
-                spool = ShardSpool(self._options, frames_crc32c=self._task.frames_crc32c(split))
+                spool = ShardSpool(self._options, frames_crc32c=self._task.split(split).frames_crc32c)
                 try:
                     for payload in itertools.islice(payloads, rows * (k + 1) // shards - rows * k // shards):
                         spool.add(payload)
@@ -494,7 +494,7 @@ class DatasetWriter(AtomicWriter):
     def _new_spool(self, split: str) -> ShardSpool:
         if self._shards is not None:
             return ShardSpool(self._gather)
-        return ShardSpool(self._options, frames_crc32c=self._task.frames_crc32c(split))
+        return ShardSpool(self._options, frames_crc32c=self._task.split(split).frames_crc32c)
 
     def _abandon(self, failure: BaseException | None, *, keep_shards: bool) -> None:
         self._closed = True

@@ -12,13 +12,20 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardio.catalog import Base, Catalog, SafeWork
 from shardio.errors import CommitConflictError, FormatError, StorageError
 from shardio.metadata import Receipt, Schema, ShardEntry, ShardTable, SplitReceipt, encode_metadata, naming
 from shardio.storage import Uploads
 from shardio.writer._spool import FinishedShard, ShardSpool
+
+
+class _Shard(NamedTuple):
+    """A shard that was handed over, and what its split holds up to its end."""
+
+    entry: ShardEntry
+    total: SplitReceipt
 
 
 class Task:
@@ -58,14 +65,13 @@ class Task:
             base_sha256=base.sha256,
         )
         self._uploads = Uploads()
-        # Begun are all shards handed over; safe are those that are stored, and all before them too.
-        self._begun: list[ShardEntry] = []
-        self._safe: list[ShardEntry] = []
-        self._splits: dict[str, SplitReceipt] = {}
+        # In order. Those before `_safe_until` are stored, with receipts where a rerun could find them;
+        # `_safe_splits` counts these.
+        self._shards: list[_Shard] = []
+        self._safe_until = 0
         self._safe_splits: dict[str, SplitReceipt] = {}
-        self._taken_over = ShardTable.from_entries([])
-        self._previous = ""
-        self._named = not naming.is_random_session(session)
+        # A complete attempt that was taken over leaves no chain of receipts to continue.
+        self._chained = not naming.is_random_session(session)
 
     @property
     def number(self) -> int:
@@ -85,31 +91,30 @@ class Task:
     @property
     def stored_bytes(self) -> int:
         """Bytes of all shards that are safely stored."""
-        return int(self._taken_over.stored_bytes.sum()) + sum(entry.stored_bytes for entry in self._safe)
+        return sum(shard.entry.stored_bytes for shard in self._shards[: self._safe_until])
 
     def note_items(self, sha256: bytes) -> None:
         """Let its receipts say from which items the task is made."""
         self._template = replace(self._template, items_sha256=sha256)
 
-    def rows(self, split: str) -> int:
-        """Records of a split in the shards so far, those on their way too."""
-        part = self._splits.get(split)
-        return part.rows if part else 0
+    def split(self, name: str) -> SplitReceipt:
+        """Return rows and CRC-32C of a split in the shards so far, those on their way too."""
+        unsafe = reversed(self._shards[self._safe_until :])
+        totals = (shard.total for shard in unsafe if shard.entry.split == name)
+        return next(totals, self._safe_splits.get(name, SplitReceipt(0, 0)))
 
-    def frames_crc32c(self, split: str) -> int:
-        """CRC-32C over the decoded bytes of a split's shards so far, those on their way too."""
-        part = self._splits.get(split)
-        return part.frames_crc32c if part else 0
+    def _note_safe(self, stop: int) -> None:
+        """Count the shards before a number as safe."""
+        for entry, total in self._shards[self._safe_until : stop]:
+            self._safe_splits[entry.split] = total
+        self._safe_until = stop
 
     def take_over(self, work: SafeWork | None) -> None:
-        """Go on from what earlier attempts have stored."""
-        if work is None:
-            return
-        self._taken_over = work.table
-        self._splits = dict(work.receipt.splits)
-        self._safe_splits = self._splits.copy()
-        # A complete attempt leaves no chain of its own behind its last shard.
-        self._previous = "" if work.receipt.complete else work.attempt
+        """Continue from what earlier attempts have stored."""
+        if work is not None and len(work.table):
+            self._shards = [_Shard(entry, work.receipt.splits[entry.split]) for entry in work.table]
+            self._note_safe(len(self._shards))
+            self._chained &= not work.receipt.complete
 
     def store(self, split: str, spool: ShardSpool, *, last: bool = False) -> None:
         """Finish a shard and begin to store it, its index, and a receipt where a rerun could find it.
@@ -135,13 +140,11 @@ class Task:
         spool.discard()
 
     def _begin(self, split: str, shard: FinishedShard, spool: ShardSpool, *, last: bool) -> None:
-        sequence = len(self._taken_over) + len(self._begun)
+        number, head = len(self._shards), shard.index.head
         template = self._template
-        name = naming.DataKey(split, template.session, template.task, template.attempt, sequence)
-        head = shard.index.head
+        name = naming.DataKey(split, template.session, template.task, template.attempt, number)
         entry = ShardEntry.of_index(head, split=split, key=name.key(head.compression.suffix))
-        rows = self.rows(split) + head.rows
-        splits = {**self._splits, split: SplitReceipt(rows, spool.frames_crc32c)}
+        total = SplitReceipt(self.split(split).rows + head.rows, spool.frames_crc32c)
 
         def put() -> None:
             try:
@@ -149,42 +152,38 @@ class Task:
             finally:
                 spool.discard()
 
-        self._begun.append(entry)
-        self._uploads.begin(put, lambda: self._acknowledge(entry, sequence, splits, last=last))
-        self._splits = splits
+        self._shards.append(_Shard(entry, total))
+        self._uploads.begin(put, lambda: None if last else self._acknowledge(number))
 
     def check(self) -> None:
         """Raise what storing a shard has failed with, if it has."""
         self._uploads.check()
 
-    def _acknowledge(
-        self, entry: ShardEntry, sequence: int, splits: dict[str, SplitReceipt], *, last: bool
-    ) -> None:
-        self._safe.append(entry)
-        if last:
-            return
-        template = self._template
-        if self._named and (sequence == len(self._safe) - 1 or self._previous):
+    def _acknowledge(self, number: int) -> None:
+        """Count a shard as safe, for all before it are; where a rerun could find it, by a receipt."""
+        entry, total = self._shards[number]
+        if self._chained:
+            before = naming.DataKey.parse(self._shards[number - 1].entry.key) if number else None
             receipt = replace(
-                template,
+                self._template,
                 table=ShardTable.from_entries([entry]),
-                splits=splits,
-                sequence=sequence,
-                previous=self._previous,
+                splits={**self._safe_splits, entry.split: total},
+                sequence=number,
+                previous=before.attempt if before is not None else "",
             )
-            self._put(self._sealed(receipt, sequence))
-            self._previous = template.attempt
-        self._safe_splits = splits
+            self._put(self._sealed(receipt, number))
+        self._note_safe(number + 1)
 
     def complete(self) -> Receipt:
         """Return the receipt of the whole task; stored too, where another process may commit or rerun it."""
         # Of all that were begun: by the time that this gets its name, they are safe.
-        table = ShardTable.concatenate([self._taken_over, ShardTable.from_entries(self._begun)])
-        receipt = replace(self._template, complete=True, table=table, splits=dict(self._splits))
+        table = ShardTable.from_entries(shard.entry for shard in self._shards)
+        splits = self._safe_splits | {entry.split: total for entry, total in self._shards[self._safe_until :]}
+        receipt = replace(self._template, complete=True, table=table, splits=splits)
         self._uploads.finish()
-        if self._named:
+        if not naming.is_random_session(receipt.session):
             self._put(self._sealed(receipt))
-        self._safe_splits = self._splits
+        self._note_safe(len(self._shards))
         return receipt
 
     def _sealed(self, receipt: Receipt, sequence: int | None = None) -> tuple[str, bytes]:
@@ -201,11 +200,11 @@ class Task:
 
     def remove_shards(self) -> None:
         """Remove the shards of an attempt that cannot be continued; what stays is left to `shardio gc`."""
-        for entry in self._begun:
+        for entry, _ in self._shards:
             for key in (entry.key, entry.usual_index_key):
                 with contextlib.suppress(StorageError):
                     self._store.delete(key)
-        self._safe, self._safe_splits = [], {}
+        self._shards, self._safe_until, self._safe_splits = [], 0, {}
 
     def _put(self, *objects: tuple[str, bytes | Path]) -> None:
         """Create objects under names of this attempt's own."""
