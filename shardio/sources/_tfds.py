@@ -370,10 +370,10 @@ class _FeatureTree:
 
 # Kinds of features by the names of their classes, and as fields of `feature.proto`.
 _FIELDS = {
-    "FeaturesDict": "featuresDict", "Sequence": "sequence", "Image": "image", "LabeledImage": "image",
-    "ClassLabel": "classLabel", "Tensor": "tensor", "Scalar": "tensor", "Text": "text", "Audio": "audio",
-    "Video": "video", "BBoxFeature": "boundingBox", "Translation": "translation",
-    "TranslationVariableLanguages": "translation",
+    "FeaturesDict": "featuresDict", "Sequence": "sequence", "Dataset": "sequence", "Image": "image",
+    "LabeledImage": "image", "ClassLabel": "classLabel", "Tensor": "tensor", "Scalar": "tensor",
+    "Text": "text", "Audio": "audio", "Video": "video", "BBoxFeature": "boundingBox",
+    "Translation": "translation", "TranslationVariableLanguages": "translation",
 }  # fmt: skip
 
 
@@ -393,7 +393,7 @@ def _as_message(node: Mapping[str, Any]) -> Mapping[str, Any]:
     given = {_camel_case(name): item for name, item in content.items()}
     if isinstance(given.get("shape"), list):
         given["shape"] = {"dimensions": [-1 if size is None else size for size in given["shape"]]}
-    if kind == "Sequence" and given.get("length") is None:
+    if _FIELDS[kind] == "sequence" and given.get("length") is None:
         given["length"] = -1
     if kind == "TranslationVariableLanguages":
         given["variableLanguagesPerExample"] = True
