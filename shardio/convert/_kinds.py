@@ -10,6 +10,7 @@ from typing import Any
 
 from shardio.convert._codewithgpu import CodeWithGpu
 from shardio.convert._csv import CsvTables, TsvTables, first_rows
+from shardio.convert._datasets import load_by_datasets
 from shardio.convert._files import File, FileSource, found_at, read_whole
 from shardio.convert._images import ImageFolder
 from shardio.convert._listing import ListSource, names_images
@@ -42,6 +43,7 @@ _SOURCES: dict[str, type[ForeignSource]] = {
     "codewithgpu": CodeWithGpu,
     "tfrecord": TfRecords,
     "tfds": TfdsDataset,
+    "datasets": HuggingFaceDataset,
     "shardio": ShardioDataset,
 }
 REGISTRY = Registry("shardio.sources", _SOURCES, FileSource)
@@ -89,6 +91,8 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
     told = kind is not None
     if kind is None:
         kind = _detect_kind(place, options)
+    if kind == HuggingFaceDataset.kind:
+        return HuggingFaceDataset(load_by_datasets(place, options.storage_options), options)
     source: ForeignSource = REGISTRY.get(kind)(place, options)
     if isinstance(source, ShardioDataset) and source.holds_objects:
         return AdoptedObjects(place, options)
@@ -168,7 +172,7 @@ def _of_names(place: Any, options: SourceOptions) -> str:
     raise ValueError(
         f"{place}: what kind of source this is cannot be told by its names"
         + (f" (there are {', '.join(main)})" if main else "")
-        + f"; give kind=, one of {', '.join(REGISTRY.kinds())}"
+        + f'; give kind=, one of {", ".join(REGISTRY.kinds())}: "datasets" reads HDF5, XML, audio and video'
     )
 
 

@@ -334,7 +334,7 @@ def _energon(folder: _Folder) -> FolderList:
 
 
 def _yaml(folder: _Folder, text: str, name: str) -> Any:
-    need(f"reading {name}", "pyyaml", "yaml")
+    need(f"reading {name}", "shardio[convert]", "yaml")
     import yaml
 
     try:

@@ -53,7 +53,7 @@ _KINDS = (
     (b"TNTIDX\0\0", OtherKind("the index of a fairseq dataset", _WRITE.format("fairseq's IndexedDataset"))),
     (b"PAR1", OtherKind("Parquet", _CONVERT, "parquet")),
     (b"ARROW1", OtherKind("Arrow", _CONVERT, "arrow")),
-    (b"\x89HDF\r\n\x1a\n", OtherKind("HDF5", _WRITE.format("h5py"))),
+    (b"\x89HDF\r\n\x1a\n", OtherKind("HDF5", f"{_CONVERT} --kind datasets", "datasets")),
     (b"\x93NUMPY", OtherKind("an array of NumPy", _WRITE.format("numpy.load"))),
     (_RIEGELI, OtherKind("ArrayRecord", _WRITE.format("array_record's ArrayRecordDataSource"))),
     (b"SQLite format 3\0", OtherKind("an SQLite database", _WRITE.format("Python's sqlite3"))),

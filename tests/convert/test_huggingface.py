@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import io
+import sys
+import types
 import wave
 from typing import Any
 
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import shardio
-from shardio.errors import CommitConflictError, FormatError, SchemaError, UnsafeNameError
+from shardio.errors import CommitConflictError, FormatError, NotFoundError, SchemaError, UnsafeNameError
 from tests.convert.conftest import picture
 from tests.suites.errors import refused
 
@@ -333,3 +335,85 @@ def test_tables_tell_items_apart(make, tmp_path) -> None:
         shardio.convert_dataset(make({"x": [1.0, 2.0, None]}), tmp_path / "d", session="run", workers=1)
     with pytest.raises(CommitConflictError):
         shardio.convert_dataset(make({"x": [1.0, 2.5, None]}), tmp_path / "d", session="run", workers=1)
+
+
+@pytest.fixture(name="loaded")
+def loaded_fixture(tmp_path, monkeypatch) -> Any:
+    """Convert what the loaders of `datasets` read, with a cache of its own."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def loaded(source: Any, kind: str | None = "datasets") -> list[Any]:
+        options = {"cache_dir": str(tmp_path / "cache")}
+        report = shardio.convert_dataset(source, tmp_path / "out", kind=kind, source_options=options)
+        assert report.kind == "datasets"
+        return list(shardio.open(tmp_path / "out", "all"))
+
+    return loaded
+
+
+def test_hdf5_is_read_by_their_loader(loaded, tmp_path) -> None:
+    import h5py
+
+    with h5py.File(tmp_path / "birds.h5", "w") as file:
+        file["x"] = np.arange(12, dtype="f4").reshape(4, 3)
+        file["label"] = np.arange(4)
+    values = loaded(tmp_path / "birds.h5", kind=None)
+    assert [(value["label"], value["x"].tolist()) for value in values] == [
+        (n, [3.0 * n, 3.0 * n + 1, 3.0 * n + 2]) for n in range(4)
+    ]
+
+
+def test_folders_of_audio_are_read_by_their_loader(loaded, tmp_path, monkeypatch) -> None:
+    # The loader asks for the package, and uses it only for arrays.
+    codec = types.ModuleType("torchcodec.encoders")
+    monkeypatch.setattr(codec, "AudioEncoder", None, raising=False)
+    monkeypatch.setitem(sys.modules, "torchcodec", types.ModuleType("torchcodec"))
+    monkeypatch.setitem(sys.modules, "torchcodec.encoders", codec)
+    for split, name, seed in (("train", "wren", 1), ("train", "robin", 2), ("test", "wren", 3)):
+        path = tmp_path / "songs" / split / name / f"{seed}.wav"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(sound(seed))
+    values = loaded(str(tmp_path / "songs"))
+    assert sorted((value["audio"], value["label"]) for value in values) == sorted(
+        [(sound(1), 1), (sound(2), 0), (sound(3), 1)]
+    )
+    assert shardio.open(tmp_path / "out", "train").schema["label"].classes == ("robin", "wren")
+
+
+def test_xml_is_read_by_their_loader(loaded, tmp_path) -> None:
+    paths = [tmp_path / f"{n}.xml" for n in range(3)]
+    for n, path in enumerate(paths):
+        path.write_text(f"<bird>{n}</bird>")
+    assert [value["xml"] for value in loaded(paths)] == [f"<bird>{n}</bird>" for n in range(3)]
+
+
+def test_addresses_of_the_hub(monkeypatch, tmp_path) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def load(**arguments: Any) -> Any:
+        asked.append(arguments)
+        return datasets.Dataset.from_dict({"n": [1]})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    for number, (url, options) in enumerate(
+        {
+            "hf://datasets/o/n": {"path": "o/n"},
+            "hf://datasets/o/n@v2/data": {"path": "o/n", "revision": "v2", "data_dir": "data"},
+            "hf://datasets/o/n/a/*.xml": {"path": "o/n", "data_files": "a/*.xml"},
+            "o/n": {"path": "o/n"},
+        }.items()
+    ):
+        source = {"token": "x"}
+        shardio.convert_dataset(url, tmp_path / f"{number}", kind="datasets", source_options=source)
+        assert asked.pop() == {**options, **source}
+
+
+def test_what_their_loaders_do_not_read(loaded, tmp_path) -> None:
+    with pytest.raises((NotFoundError, FormatError)):
+        loaded(str(tmp_path / "nothing-here"))
+    with pytest.raises(ValueError, match="s3://"):
+        loaded("s3://bucket/songs")
+    (tmp_path / "bad.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(90))
+    with pytest.raises(FormatError) as caught:
+        loaded(tmp_path / "bad.h5", kind=None)
+    assert caught.value.url == str(tmp_path / "bad.h5")

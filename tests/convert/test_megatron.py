@@ -142,7 +142,6 @@ def others(folder: Path) -> dict[str, tuple[Path, str]]:
         found[name] = (path, said)
         return path
 
-    file("a.h5", b"\x89HDF\r\n\x1a\n" + bytes(90), "HDF5.*h5py")
     np.savez(file("b.npz", b"", "npz file of NumPy.*numpy.load"), x=np.arange(3))
     np.save(file("c.npy", b"", "array of NumPy.*numpy.load"), np.arange(3))
     with zipfile.ZipFile(file("d.zip", b"", "zip file.*unpack it"), "w") as archive:
