@@ -10,7 +10,6 @@ from hypothesis.extra import numpy as hnp
 
 from shardio.codecs import RaggedColumn
 from shardio.metadata import Feature
-from shardio.metadata._types import dtype_of, tensor_parts
 
 NUMBERS = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -85,14 +84,15 @@ def values(feature: Feature) -> st.SearchStrategy[Any]:
 
 
 def _tensors(feature: Feature) -> st.SearchStrategy[Any]:
-    name, shape = tensor_parts(feature.type)
+    kind = feature.type.partition(":")[2]
+    name, shape = kind.partition("[")[0] or None, Feature(kind).shape if "[" in kind else None
     numbers = st.sampled_from([each for each in NUMBERS if each != "bfloat16"] if name is None else [name])
     sizes = (
         hnp.array_shapes(min_dims=0, min_side=0, max_side=3)
         if shape is None
         else st.tuples(*[st.integers(0, 3) if size is None else st.just(size) for size in shape])
     )
-    found = st.tuples(numbers, sizes).flatmap(lambda drawn: arrays(dtype_of(drawn[0]), drawn[1]))
+    found = st.tuples(numbers, sizes).flatmap(lambda drawn: arrays(Feature(drawn[0]).dtype, drawn[1]))
     texts = st.lists(st.binary(max_size=4), min_size=1, max_size=3).map(lambda items: np.array(items, object))
     return found if name is not None else found | texts
 

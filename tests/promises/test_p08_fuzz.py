@@ -21,9 +21,8 @@ from google.protobuf.message import Message
 import shardio
 from shardio.errors import ShardioError
 from shardio.metadata import Receipt, pack_list, parse_head, parse_list, parse_manifest
-from shardio.metadata._sealed import seal
 from shardio.v1 import manifest_pb2
-from tests.metadata.crafted import columns_in, container
+from tests.metadata.crafted import columns_in, container, sealed
 from tests.promises.places import DATASETS, GOLDEN, copied
 
 TEXTS = [
@@ -118,7 +117,7 @@ def mutant(dice: Dice, data: bytes, kind: type[Message] | None) -> bytes:
     message = (kind or manifest_pb2.SessionList).FromString(data[16:-44])
     for _ in range(1 + dice.below(3)):
         mutate(dice, message)
-    return seal(message.SerializeToString())[0]
+    return sealed(message)
 
 
 def mutant_columns(dice: Dice, data: bytes) -> bytes:
@@ -213,8 +212,8 @@ def refer(root: Path) -> None:
                 data = (root / ref.key).read_bytes()
                 ref.bytes, ref.sha256 = len(data), hashlib.sha256(data).digest()
         version.parent_sha256 = parent if version.parent_version else b""
-        data, parent = seal(version.SerializeToString())
-        path.write_bytes(data)
+        path.write_bytes(data := sealed(version))
+        parent = data[-40:-8]
 
 
 def deeds(root: Path) -> dict[str, Callable[[], object]]:

@@ -24,7 +24,7 @@ from tests.suites.errors import refused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardio.storage._store import Offsets
+    from numpy.typing import ArrayLike
 
 CONTENT = np.random.default_rng(7).integers(0, 256, 20_000, np.uint8).tobytes()
 
@@ -48,7 +48,7 @@ NAMES = [
 ]
 
 
-def read_ranges(store: Store, key: str, starts: Offsets, stops: Offsets) -> list[memoryview]:
+def read_ranges(store: Store, key: str, starts: ArrayLike, stops: ArrayLike) -> list[memoryview]:
     """Return the bytes of many ranges of an object, in the order asked."""
     with store.open(key) as file:
         return file.read_many(starts, stops)

@@ -9,15 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shardio.kernels._arguments import (
-    as_bytes,
-    as_index,
-    as_offsets,
-    no_block,
-    no_row,
-)
-from shardio.kernels._checksums import crc32c
 from tests.kernels.reference._frames import check_frames
+from tests.kernels.reference._shared import as_bytes, as_index, as_offsets, crc32c, no_block, no_row
 
 
 class ShardIndex:

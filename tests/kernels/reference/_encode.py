@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.kernels._values import MAX_MESSAGE, is_packed, too_large, wrong_name, wrong_value
+from tests.kernels.reference._shared import MAX_MESSAGE, is_packed, too_large, wrong_name, wrong_value
 
 # Values from these on take one byte more; negative ones, as unsigned numbers, take ten.
 _STEPS = np.array([1 << shift for shift in range(7, 64, 7)], np.uint64)

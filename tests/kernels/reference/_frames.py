@@ -16,7 +16,7 @@ import crc32c as _library
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shardio.kernels._arguments import (
+from tests.kernels.reference._shared import (
     MAX_BLOCK,
     MAX_RECORD,
     Check,
@@ -26,9 +26,10 @@ from shardio.kernels._arguments import (
     as_bytes,
     as_pairs,
     check_kind,
+    crc32c,
+    mask_crc,
     too_long,
 )
-from shardio.kernels._checksums import crc32c, mask_crc
 
 HEAD, TAIL = 12, 4  # bytes before and after the payload
 _ROUND = 8192  # frames taken per round of a scan, so that garbage is not followed for long

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.kernels._arguments import as_box, as_images
+from tests.kernels.reference._shared import as_box, as_images
 
 
 def resize_image(

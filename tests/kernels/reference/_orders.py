@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shardio.kernels._arguments import as_ranges
-from shardio.kernels._interleaving import Interleaved, Interleaving, InterleavingState, Network, as_parts
+from tests.kernels.reference._shared import (
+    Interleaved,
+    Interleaving,
+    InterleavingState,
+    Network,
+    as_parts,
+    as_ranges,
+)
 
 _BLOCK = 8192  # numbers that go through the network at once: their arrays stay in the second-level cache
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd

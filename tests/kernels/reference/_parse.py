@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardio.errors import FormatError
-from shardio.kernels._features import (
+from tests.kernels.reference._shared import (
     KINDS,
     Column,
     FeatureRequest,

@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shardio.kernels._arguments import (
-    as_bounds,
-    as_bytes,
-    as_rows,
-    as_sources,
-)
+from tests.kernels.reference._shared import as_bounds, as_bytes, as_rows, as_sources
 
 
 def slice_records(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> list[bytes]:
