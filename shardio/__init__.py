@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from shardio.metadata import Feature as Feature, Schema as Schema
     from shardio.order import Plan as Plan
     from shardio.packing import pack as pack, pack_columns as pack_columns, unpack as unpack
-    from shardio.parallel import write_dataset as write_dataset
+    from shardio.parallel import WriteSession as WriteSession, write_dataset as write_dataset
     from shardio.reader import (
         DatasetDict as DatasetDict,
         DatasetReader as DatasetReader,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         open as open,  # noqa: A004 - the public name
         open_shard as open_shard,
     )
-    from shardio.storage import CacheOptions as CacheOptions
+    from shardio.storage import Address as Address, CacheOptions as CacheOptions
     from shardio.streaming import (
         Stream as Stream,
         StreamOptions as StreamOptions,
@@ -93,9 +93,9 @@ _OFFERED = {
     "shardio.metadata": "Feature Schema",
     "shardio.order": "Plan",
     "shardio.packing": "pack pack_columns unpack",
-    "shardio.parallel": "write_dataset",
+    "shardio.parallel": "WriteSession write_dataset",
     "shardio.reader": "DatasetDict DatasetReader Location ShardReader Span join open open_shard",
-    "shardio.storage": "CacheOptions",
+    "shardio.storage": "Address CacheOptions",
     "shardio.streaming": "Stream StreamOptions audit bench mix plan_report stream",
     "shardio.writer": "DatasetWriter ShardWriter",
     "shardio_indexer": "adopt",

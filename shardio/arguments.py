@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Options that are given once, with the URL.
+_OF_ADDRESSES = {"storage_options", "allow_roots", "engine"}
 # Packages whose modules have other names.
 _MODULES = {"DuckDB": "duckdb", "LMDB": "lmdb", "Pillow": "PIL", "Ray": "ray"}
 
@@ -196,9 +198,13 @@ def _checked(function: Callable[P, R], elsewhere: Mapping[str, str]) -> Callable
             if unknown is None or any(each.kind is each.VAR_KEYWORD for each in known.values()):
                 raise
             kind, method, _ = function.__qualname__.partition(".__init__")
-            raise no_option(
-                kind if method else f"shardio.{function.__name__}", unknown, known, elsewhere.get(unknown)
-            ) from None
+            name = kind if method else f"shardio.{function.__name__}"
+            if unknown in _OF_ADDRESSES and "url" in known:
+                raise TypeError(
+                    f"{name} has no option {unknown}=; give shardio.Address(url, {unknown}=...), or a "
+                    "reader, in place of the URL"
+                ) from None
+            raise no_option(name, unknown, known, elsewhere.get(unknown)) from None
 
     return call
 

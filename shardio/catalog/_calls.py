@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
-from typing import Any, Literal, overload
+from collections.abc import Callable, Collection
+from typing import Literal, overload
 
 from shardio.arguments import checked_options, integer
 from shardio.catalog._catalog import Catalog, Version
@@ -12,55 +11,51 @@ from shardio.catalog._gc import GcReport, collect_garbage
 from shardio.catalog._sessions import commit_session, session_shards
 from shardio.errors import NotFoundError
 from shardio.progress import CountProgress
-from shardio.storage import connect
+from shardio.storage import Address, Place
 
 
 @overload
 def commit(
-    url: str | Path,
+    url: Place,
     *,
     session: str,
     tasks: int,
     mode: str | None = None,
     dry_run: Literal[False] = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> Version: ...
 
 
 @overload
 def commit(
-    url: str | Path,
+    url: Place,
     *,
     session: str,
     tasks: int,
     mode: str | None = None,
     dry_run: Literal[True],
-    storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, int]: ...
 
 
 @checked_options
 def commit(
-    url: str | Path,
+    url: Place,
     *,
     session: str,
     tasks: int,
     mode: str | None = None,
     dry_run: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> Version | dict[str, int]:
     """Make the tasks `0 .. tasks - 1` of a session one new version: the last step of a job array.
 
     Calling it again is harmless: a session that was merged with the same content is a success.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         session: the id that the tasks were written under. Each by `DatasetWriter(session=, task=,
             commit=False)`.
         tasks: how many tasks there are.
         mode: "create", "append" or "overwrite"; None for what the writers were given.
         dry_run: commit nothing, only find out whether all tasks have ended.
-        storage_options: as in fsspec.
 
     Returns:
         The new version. In a dry run the records of each split that the tasks have written.
@@ -70,7 +65,7 @@ def commit(
         CommitConflictError: merged before with other content, or another commit is in the way.
         CommitOutcomeUnknownError: no answer came back; nothing was deleted, call it again.
     """
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    catalog = Catalog(Address.of(url).connect())
     if dry_run:
         written = session_shards(catalog, session, tasks).totals()
         return {name: total.rows for name, total in written.items()}
@@ -78,18 +73,15 @@ def commit(
 
 
 @checked_options
-def log(
-    url: str | Path, n: int | None = None, *, storage_options: Mapping[str, Any] | None = None
-) -> list[Version]:
+def log(url: Place, n: int | None = None) -> list[Version]:
     """Return the versions of a dataset, the latest first, expired ones too.
 
     The manifest of the first one returned says which have expired (`.manifest.expiry`) and which have tags
     (`.manifest.tags`).
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         n: the latest N versions only, which is one request each; None for all.
-        storage_options: as in fsspec.
 
     Raises:
         NotFoundError: there is no dataset.
@@ -97,7 +89,7 @@ def log(
     """
     if n is not None and integer("n", n) < 1:
         raise ValueError(f"n={n} must be at least 1")
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    catalog = Catalog(Address.of(url).connect())
     versions = list(catalog.versions(n))
     if not versions:
         raise NotFoundError("there is no shardio dataset here", url=catalog.store.url)
@@ -106,32 +98,30 @@ def log(
 
 @checked_options
 def gc(
-    url: str | Path,
+    url: Place,
     *,
     expire: Collection[int] = (),
     keep: int | None = None,
     abandon: Collection[str] = (),
     dry_run: bool = True,
     progress: bool | Callable[[CountProgress], None] = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> GcReport:
     """Remove what only expired versions and abandoned sessions hold; says what it would do unless told.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         expire: versions that are no longer needed; never the latest.
         keep: how many versions stay, the latest ones; all others expire.
         abandon: sessions whose writers will not come back. `GcReport.unclaimed` names those that may be.
         dry_run: change nothing.
         progress: True for a bar on a terminal and lines in a log, or a function of how far it has come:
             `done` and `total`, objects that are deleted.
-        storage_options: as in fsspec.
 
     Raises:
         ValueError: a version or session that cannot be given up.
         StorageError: the environment failed; call it again, and it deletes the rest.
     """
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    catalog = Catalog(Address.of(url).connect())
     return collect_garbage(
         catalog, expire=expire, keep=keep, abandon=abandon, dry_run=dry_run, progress=progress
     )

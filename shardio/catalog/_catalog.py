@@ -166,7 +166,7 @@ class Catalog:
             url=self.store.url_of(naming.manifest_key(hinted)),
             expected=f"version {hinted}, as {naming.HINT_KEY} says",
             found=f"version {found} as the highest" if found else "no manifest at all",
-            advice="`shardio repair` restores them from a copy (--mirror), or makes one of what is left; "
+            advice="`shardio repair --mirror` restores it from a copy; "
             + (f"version={found} reads what is left, and " if found else "")
             + f"removing {naming.HINT_KEY} gives up what is lost",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardio.cli._command import Argument, Option, PlaceParam, Value
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._signature import Takes, imported, typed_parameters
+from shardio.cli._signature import Takes, address_options, imported, typed_parameters
 from shardio.cli._values import NOTHING, record_range
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Given:
             value = self._argument(name, default)
             if (value is not None and value is not False) or (value is False and default is True):
                 found[name] = None if value is NOTHING else value
+        for name in _places_of(function) & found.keys():
+            found[name] = _address(name, found)
         return found
 
     def _argument(self, name: str, default: Any) -> Any:
@@ -192,6 +195,24 @@ class Given:
             return json.loads(data)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{name} is not JSON ({error}): expected {what}") from None
+
+
+def _places_of(function: Callable[..., Any]) -> set[str]:
+    """Return the arguments of a function that take an address."""
+    parameters = inspect.signature(function).parameters.values()
+    return {each.name for each in parameters if str(each.annotation).startswith("Place")}
+
+
+def _address(place: str, found: dict[str, Any]) -> Any:
+    """Return the address of a place; what belongs to it is taken from the arguments."""
+    from shardio.storage import Address
+
+    own = {
+        name.replace(f"{place}_options", "storage_options"): found.pop(name)
+        for name in address_options(place)
+        if name in found
+    }
+    return Address(found[place], **own)
 
 
 def _protocol(url: str) -> str:

@@ -302,8 +302,23 @@ def typed_parameters(function: Callable[..., Any]) -> dict[str, tuple[str, Any]]
             known = typed_parameters(DatasetWriter)
             found |= {name: known[name] for name in LayoutOptions.__annotations__}
         elif parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            found[parameter.name] = (str(parameter.annotation), parameter.default)
+            kind = str(parameter.annotation)
+            found[parameter.name] = (kind.replace("Place", "str | Path"), parameter.default)
+            if kind.startswith("Place"):
+                found |= {name: (kind, None) for name, kind in address_options(parameter.name).items()}
     return found
+
+
+def address_options(place: str) -> dict[str, str]:
+    """Return the options that belong to a place, with their types: those of its `Address`."""
+    mapping = "Mapping[str, Any] | None"
+    if place != "url":
+        return {f"{place}_options": mapping}
+    return {
+        "storage_options": mapping,
+        "engine": "str | None",
+        "allow_roots": f"Mapping[str, {mapping}] | None",
+    }
 
 
 def _said(function: Callable[..., Any]) -> dict[str, str]:

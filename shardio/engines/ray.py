@@ -88,7 +88,7 @@ def write(
         CommitConflictError, SchemaError, StorageError: nothing was published.
     """
     sink = ShardioDatasink(url, split=split, schema=schema, mode=mode, session=session, **options)
-    before = sink.sink.before
+    before = sink.sink.session.committed
     if before is not None:
         return before
     dataset.write_datasink(sink, concurrency=concurrency)
@@ -201,4 +201,4 @@ class ShardioDatasink(Datasink[Written]):
     def on_write_failed(self, error: Exception) -> None:
         """Remove what was stored."""
         del error
-        self.sink.abort()
+        self.sink.session.abort()

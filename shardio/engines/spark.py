@@ -198,7 +198,7 @@ class _SessionWriter(datasource.DataSourceArrowWriter):
     def abort(self, messages: Sequence[datasource.WriterCommitMessage | None]) -> None:
         """Remove what was stored."""
         del messages
-        self._sink.abort()
+        self._sink.session.abort()
 
 
 if (_active := SparkSession.getActiveSession()) is not None:

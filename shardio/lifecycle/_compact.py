@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +18,8 @@ from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_g
 from shardio.metadata import ShardEntry, ShardTable
 from shardio.parallel import check_workers
 from shardio.progress import CountProgress, displayed
-from shardio.reader import choose_split
-from shardio.storage import connect
+from shardio.reader import ReadOptions, choose_split
+from shardio.storage import Address, Place
 from shardio.writer import DEFAULT_SHARD_BYTES
 
 # A reader opens a shard with one request, the head of its index, and fetches so much by each further one.
@@ -56,7 +55,7 @@ class CompactReport(ChangeReport):
 
 @checked_options
 def compact(  # noqa: PLR0913 - the options are the public contract
-    url: str | Path,
+    url: Place,
     split: str | None = None,
     *,
     shard_bytes: int = DEFAULT_SHARD_BYTES,
@@ -69,8 +68,6 @@ def compact(  # noqa: PLR0913 - the options are the public contract
     dry_run: bool = False,
     progress: bool | Callable[[CountProgress], None] = False,
     spool_dir: str | Path | None = None,
-    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> CompactReport:
     """Write small shards and those with deleted rows again, as fewer and larger ones, in a new version.
 
@@ -81,7 +78,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
     behind.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         split: the only one to look at; None for all.
         shard_bytes: stored bytes of a shard; those of less than half of it are merged.
         compression: of all shards, by which those that have another are rewritten; "same" is what each has.
@@ -96,8 +93,6 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         progress: True for a display on stderr, or a function of how far it has come: `done` and `total`,
             in records.
         spool_dir: folder for shards under construction; None for that of temporary files.
-        allow_roots: as in `shardio.open`; with `adopted`.
-        storage_options: as in fsspec.
 
     Returns:
         The report; `version` is None where there was nothing to gain.
@@ -126,7 +121,8 @@ def compact(  # noqa: PLR0913 - the options are the public contract
     BlockBuilder(
         compression=kind or Compression.NONE, level=level, block_bytes=block_bytes or DEFAULT_BLOCK_BYTES
     )
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    address = Address.of(url)
+    catalog = Catalog(address.connect())
 
     def attempt(latest: Version) -> CompactReport:
         names = [total.name for total in latest.manifest.splits]
@@ -143,8 +139,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
                     catalog,
                     latest,
                     plan.groups,
-                    storage_options=storage_options,
-                    allow_roots=allow_roots,
+                    ReadOptions.at(address, decode=False),
                     executor=executor,
                     workers=workers,
                     spool_dir=None if spool_dir is None else str(spool_dir),

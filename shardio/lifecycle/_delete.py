@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,12 @@ from shardio.lifecycle._report import DeleteReport, records_of
 from shardio.lifecycle._targets import Targets, find_targets, shards_of
 from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable
 from shardio.reader import deleted_rows
-from shardio.storage import connect
+from shardio.storage import Address, Place
 
 
 @checked_options
 def delete(  # noqa: PLR0913 - the options are the public contract
-    url: str | Path,
+    url: Place,
     positions: ArrayLike | Iterable[int] | None = None,
     *,
     where: str | Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None = None,
@@ -39,8 +38,6 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     features: Sequence[str] | None = None,
     dry_run: bool = False,
     progress: bool | Callable[[Any], None] = False,
-    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> DeleteReport:
     """Delete records, in a new version; earlier versions keep them.
 
@@ -49,7 +46,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     good.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         positions: of the records, integers from 0 as `ds[i]` takes them, each once, in any order.
         where: a condition, as `ds.filter` takes it: text such as `"label = 3"`, `f(columns)` that returns a
             bool for each record, or a mask, bool [records].
@@ -61,8 +58,6 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         dry_run: change nothing, only say what would be deleted.
         progress: True for a display on stderr, or a function of how far it has come: `done` and `total`,
             records that `where` has looked at.
-        allow_roots: as in `shardio.open`; needed where `where` or `keys` read adopted shards.
-        storage_options: as in fsspec.
 
     Returns:
         The report; `version` is None where there was nothing to delete.
@@ -87,10 +82,11 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         >>> report.version, [int(row["n"]) for row in shardio.open(url)]
         (3, [0, 1, 2, 4, 6])
     """
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    catalog = Catalog(Address.of(url).connect())
 
     read, targets = find_targets(
         catalog,
+        url,
         positions,
         where=where,
         keys=keys,
@@ -99,8 +95,6 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         version=version,
         features=features,
         progress=progress,
-        allow_roots=allow_roots,
-        storage_options=storage_options,
     )
     change = _Deletion(catalog, targets, read.number, strict=positions is not None)
     number = None

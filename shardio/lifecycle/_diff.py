@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from shardio.lifecycle._targets import TargetShard, shards_of
 from shardio.metadata import Schema, ShardEntry
 from shardio.reader import deleted_rows
 from shardio.reports import Report
-from shardio.storage import connect
+from shardio.storage import Address, Place
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,8 @@ class DiffReport(Report):
         operations: of the versions after the earlier one, up to the later one, by number.
         splits: those that differ, by name. A renamed split is removed under its old name and added under the
             new one.
-        rewritten: shards were compacted or erased in between, so that records stand in other shards.
+        rewritten: shards were compacted, erased or repaired in between, or a restore went back over that, so
+            the same records may be in other shards.
         schema: of each feature that differs, its type before and after; None where it is not there.
         metadata: of each key that differs, its value before and after; None where it is not there.
         tags: of each version's own tags, those of the first and those of the second.
@@ -69,19 +69,16 @@ class DiffReport(Report):
 
 @checked_options
 def diff(
-    url: str | Path,
+    url: Place,
     first: int | str,
     second: int | str | None = None,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> DiffReport:
     """Say what differs between two versions; reads manifests and lists of shards, and no record.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         first: a version, by number or tag.
         second: another one; None for the latest.
-        storage_options: as in fsspec.
 
     Raises:
         NotFoundError: there is no dataset, or no such version.
@@ -97,12 +94,15 @@ def diff(
         >>> part.added, part.removed
         (1, 0)
     """
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    catalog = Catalog(Address.of(url).connect())
 
     def attempt(latest: Version) -> DiffReport:
         one, two = catalog.load(first), catalog.load(second)
         low, high = sorted((one.number, two.number))
         between = list(catalog.between(low + 1, high))
+        # A restore leads over the versions from the one that it restored.
+        restored = [v.manifest.restored_version for v in between if v.manifest.restored_version]
+        crossed = [*catalog.between(min(restored, default=low) + 1, low), *between]
         tags = latest.manifest.tags
         metadata = [dict(version.manifest.metadata) for version in (one, two)]
         return DiffReport(
@@ -111,7 +111,7 @@ def diff(
             second=two.number,
             operations={version.number: version.operation for version in between},
             splits=_splits(catalog, one, two),
-            rewritten=any(version.manifest.rewrites for version in between),
+            rewritten=any(version.manifest.rewrites for version in crossed),
             schema=_differences(_features(one.manifest.schema), _features(two.manifest.schema)),
             metadata=_differences(*metadata),
             tags=(

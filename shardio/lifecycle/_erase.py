@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,8 +21,8 @@ from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_g
 from shardio.lifecycle._targets import Targets, TargetShard, find_targets, shards_of
 from shardio.metadata import Manifest, naming
 from shardio.progress import displayed
-from shardio.reader import deleted_rows
-from shardio.storage import BlockCache, CacheOptions, connect
+from shardio.reader import ReadOptions, deleted_rows
+from shardio.storage import Address, BlockCache, CacheOptions, Place
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class EraseReport(DeleteReport):
 
 @checked_options
 def erase(  # noqa: PLR0913 - the options are the public contract
-    url: str | Path,
+    url: Place,
     rows: ArrayLike | Iterable[int] | None = None,
     *,
     where: str | Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None = None,
@@ -60,8 +59,6 @@ def erase(  # noqa: PLR0913 - the options are the public contract
     executor: Executor | None = None,
     dry_run: bool = False,
     progress: bool | Callable[[Any], None] = False,
-    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> EraseReport:
     """Erase records for good, for takedowns: rewrite their shards, and expire every earlier version.
 
@@ -70,7 +67,7 @@ def erase(  # noqa: PLR0913 - the options are the public contract
     are not known here: exports, other datasets, and block caches on other machines.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         rows: positions of the records, integers from 0 as `ds[i]` takes them, each once, in any order.
         where: a condition, as `ds.filter` takes it: text such as `"label = 3"`, `f(columns)` that returns a
             bool for each record, or a mask, bool [records].
@@ -85,8 +82,6 @@ def erase(  # noqa: PLR0913 - the options are the public contract
         dry_run: change nothing, only report what would be erased.
         progress: True for a display on stderr, or a function of how far it has come: `done` and `total`,
             records that `where` has looked at, then those whose shards are rewritten.
-        allow_roots: as in `shardio.open`; needed where `where` or `keys` read adopted shards.
-        storage_options: as in fsspec.
 
     Returns:
         The report; `version` is None where no record was meant.
@@ -108,9 +103,10 @@ def erase(  # noqa: PLR0913 - the options are the public contract
         >>> shardio.gc(url, dry_run=False).deleted
         2
     """
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    catalog = Catalog(Address.of(url).connect())
     read, targets = find_targets(
         catalog,
+        url,
         rows,
         where=where,
         keys=keys,
@@ -119,8 +115,6 @@ def erase(  # noqa: PLR0913 - the options are the public contract
         version=version,
         features=features,
         progress=progress,
-        allow_roots=allow_roots,
-        storage_options=storage_options,
     )
 
     def attempt(latest: Version) -> EraseReport:
@@ -134,8 +128,7 @@ def erase(  # noqa: PLR0913 - the options are the public contract
                     catalog,
                     latest,
                     groups,
-                    storage_options=storage_options,
-                    allow_roots=allow_roots,
+                    ReadOptions.at(Address.of(url), decode=False),
                     executor=executor,
                     workers=None if executor else 1,
                     show=show,

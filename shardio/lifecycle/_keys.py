@@ -15,7 +15,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +29,7 @@ from shardio import kernels
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError
-from shardio.lifecycle._build import ReadShards, ShardJob, SidecarBuild, open_for_build, run_build
+from shardio.lifecycle._build import ReadShards, SidecarBuild, run_build
 from shardio.lifecycle._change import commit_change
 from shardio.metadata import (
     ENTRY,
@@ -48,18 +48,17 @@ from shardio.reader import (
     ChosenColumn,
     ReadOptions,
     RecordSequence,
-    ShardSource,
+    Slice,
     check_key_feature,
     choose_columns,
     deleted_rows,
     extract_keys,
     read_key_run,
     read_part,
-    root_stores,
     shards_of_run,
 )
 from shardio.reports import Report
-from shardio.storage import Store, temporary_files
+from shardio.storage import Place, Store, temporary_files
 
 PART_ENTRIES = 1 << 21  # about so many entries are sorted at a time, 32 MiB
 _MOST_SAME = 1 << 20  # records that may share a key
@@ -118,17 +117,14 @@ class KeysReport(Report):
 
 
 @checked_options
-def build_keys(  # noqa: PLR0913 - the options are the public contract
-    url: str | Path,
+def build_keys(
+    url: Place,
     feature: str,
     *,
     rebuild: bool = False,
     dry_run: bool = False,
     executor: Executor | None = None,
     workers: int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    engine: str | None = None,
-    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     progress: bool | Callable[[CountProgress], None] = False,
 ) -> KeysReport:
     """Make an index by which `ds.find(key)` finds records, with two or three range reads each.
@@ -137,15 +133,12 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
     this machine (`TMPDIR`) holds 16 bytes for each key meanwhile.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         feature: text, bytes or integers; of all splits.
         rebuild: make all of it again, as after damage.
         dry_run: only say what would be done.
         executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.
         workers: processes of that pool; None for one per processor.
-        storage_options: as in fsspec.
-        engine: None for the best at hand, "fsspec" or "obstore".
-        allow_roots: roots of adopted shards that may be read, each with its storage options.
         progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
 
     Returns:
@@ -169,15 +162,14 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
         >>> shardio.open(url).find_all(7)
         array([0, 2])
     """
-    catalog, options = open_for_build(url, storage_options, engine, allow_roots)
-    begin = partial(_KeysBuild, catalog, options, feature=feature, rebuild=rebuild)
-    return run_build(begin, catalog, "keys", executor, workers, progress=progress, dry_run=dry_run)
+    begin = partial(_KeysBuild, feature=feature, rebuild=rebuild)
+    return run_build(begin, url, "keys", executor, workers, progress=progress, dry_run=dry_run)
 
 
-def _extract(job: ShardJob) -> tuple[bytes, bytes]:
+def _extract(part: Slice, *, feature: str) -> tuple[bytes, bytes]:
     """Return hashes and rows of the keys of one shard, in a worker; u64 and u32, as bytes."""
-    column = choose_columns(job.schema, job.features, what="an index of keys")[0]
-    hashes, rows = extract_keys(RecordSequence, job.open(), 0, column)
+    column = choose_columns(part.schema, [feature], what="an index of keys")[0]
+    hashes, rows = extract_keys(RecordSequence, part.open(), 0, column)
     return hashes.tobytes(), rows.tobytes()
 
 
@@ -241,21 +233,20 @@ class _KeysBuild(SidecarBuild[KeysReport]):
         """Read, sort and store what is missing."""
         if not self._changes or not self._most_entries:
             return
-        jobs = [self.job(self._table[number], (self._column.name,)) for number in self.read.tolist()]
-        numbers = {self._table.index_head_sha256[number].tobytes(): number for number in self.read.tolist()}
+        parts = self.slices(self.read.tolist())
 
         def entries() -> Iterator[NDArray[Any]]:
             for _, run, shards in self._merged:
-                for part in run.parts:
-                    for page in read_part(self._store, part) if part.entries else ():
+                for key_part in run.parts:
+                    for page in read_part(self._store, key_part) if key_part.entries else ():
                         known = page[page["shard"] < len(shards)].copy()
                         place = shards[known["shard"]]
                         known["shard"] = np.maximum(place, 0)
                         yield known[place >= 0]
-            for job, (hashes, rows) in read(_extract, jobs):
+            for part, (hashes, rows) in read(partial(_extract, feature=self._column.name), parts):
                 made = np.empty(len(rows) // 4, ENTRY)
                 made["hash"], made["row"] = np.frombuffer(hashes, "<u8"), np.frombuffer(rows, "<u4")
-                made["shard"] = numbers[job.entry.index_head_sha256]
+                made["shard"] = part.number
                 yield made
 
         shards = sorted({*self.read.tolist(), *(int(i) for _, _, own in self._merged for i in own if i >= 0)})
@@ -362,21 +353,13 @@ class _KeysBuild(SidecarBuild[KeysReport]):
 
     def _read_duplicates(self) -> Iterator[DuplicateKey]:
         """Yield the duplicates that were noted with their keys; hashes that only collide are none."""
-        options = replace(self._options, features=(self._column.name,))
-        stores = root_stores(self._store, self._seen.manifest.roots, self._table, self._options)
         for _, places, count in self._duplicates:
             keys = []
             for number, row in places:
-                entry = self._table[number].without_deletions()
-                source = ShardSource(
-                    self._store.url,
-                    ShardTable.from_entries([entry]),
-                    stores,
-                    options,
-                    self._seen.manifest.schema,
-                    partitions=self._seen.manifest.partitions,
-                    roots=self._seen.manifest.roots,
-                )
+                (part,) = self.slices([number])
+                shards = ShardTable.from_entries([part.entry.without_deletions()])
+                options = replace(part.options, features=(self._column.name,))
+                source = replace(part, shards=shards, options=options).open()
                 keys.append(RecordSequence(source)[row][self._column.name])
             if keys[0] == keys[1]:
                 key = int(keys[0]) if isinstance(keys[0], np.integer) else keys[0]

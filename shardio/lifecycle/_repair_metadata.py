@@ -1,4 +1,4 @@
-"""Manifests and lists: taken from a mirror by digest, or made again from what is left and proven by digest.
+"""Manifests and lists: taken from a mirror by digest, a list also made again where its digest proves it.
 
 Promises: what is stored under a name that a digest names are the very bytes of that digest; nothing is made
 up.  Manifests and lists are the one kind of object that repair writes over: they are sealed, so that what is
@@ -8,18 +8,11 @@ version can be committed.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from shardio.catalog import Catalog, Version
-from shardio.errors import (
-    FormatError,
-    NotFoundError,
-    ShardioError,
-    UnsupportedVersionError,
-)
+from shardio.errors import FormatError, NotFoundError, ShardioError, UnsupportedVersionError
 from shardio.format import DEFAULT_LIMITS
 from shardio.lifecycle._repair_report import Repaired, Repairs
 from shardio.lifecycle._repair_shard import get_right, put_object
@@ -39,11 +32,10 @@ from shardio.storage import CannotListError, Store
 
 _SEAL = b"SHRDEND1"
 _MIRROR = "name a copy of the dataset with mirror="
-_TAKE_AWAY = "without a copy, remove the object, and repair makes a manifest from what is left"
 
 
 @dataclass
-class Metadata(Repairs):
+class RepairedMetadata(Repairs):
     """What became of manifests and lists.
 
     Attributes:
@@ -55,7 +47,9 @@ class Metadata(Repairs):
     versions: dict[int, Version] = field(default_factory=dict)
 
 
-def mend_metadata(catalog: Catalog, mirror: Catalog | None, *, digest: str | None, dry_run: bool) -> Metadata:
+def repair_metadata(
+    catalog: Catalog, mirror: Catalog | None, *, digest: str | None, dry_run: bool
+) -> RepairedMetadata:
     """Repair manifests, lists of shards and lists of sessions of all versions that did not expire.
 
     Args:
@@ -66,55 +60,56 @@ def mend_metadata(catalog: Catalog, mirror: Catalog | None, *, digest: str | Non
 
     Raises:
         FormatError: the mirror is another dataset.
+        NotFoundError: neither the dataset nor the mirror has a manifest.
         UnsupportedVersionError: a newer shardio wrote a manifest.
         StorageError: the environment failed.
     """
-    work = _Work(catalog, mirror, digest, dry_run)
-    work.mend_manifests()
-    work.mend_lists()
+    work = _MetadataRepair(catalog, mirror, digest, dry_run)
+    work.repair_manifests()
+    work.repair_lists()
     return work.out
 
 
 @dataclass(eq=False, repr=False)
-class _Work:
+class _MetadataRepair:
     catalog: Catalog
     mirror: Catalog | None
     digest: str | None
     dry_run: bool
-    out: Metadata = field(default_factory=Metadata)
+    out: RepairedMetadata = field(default_factory=RepairedMetadata)
 
     def __post_init__(self) -> None:
         self.store = self.catalog.store
 
     # Manifests.
 
-    def mend_manifests(self) -> None:
+    def repair_manifests(self) -> None:
         """Read all manifests from the latest to the first; each names the one before by SHA-256."""
         out = self.out
-        hinted = self.catalog.hinted()
-        listed = _listed(self.store)
-        there = _listed(self.mirror.store) if self.mirror is not None else set()
-        out.top = max({hinted, *listed}) or max(there, default=0)
+        theirs = {} if self.mirror is None else _readable(self.mirror)
+        if self.mirror is not None and not theirs:
+            raise NotFoundError(
+                "the mirror has no manifest that can be read",
+                url=self.mirror.store.url,
+                advice="name a copy of the whole dataset as mirror",
+            )
+        out.top = max({self.catalog.hinted(), *_numbers(self.store)}) or max(theirs, default=0)
         numbers = list(range(out.top, 0, -1))
-        found = dict(zip(numbers, self.store.concurrently(self._read, numbers), strict=True))
-        self._check_uuids(found)
-        self._check_mirror(found.values())
+        states = dict(zip(numbers, self.store.concurrently(self._read, numbers), strict=True))
+        self._check_mirror(states, theirs)
         for number in numbers:
-            state = found[number]
-            if isinstance(state, Version):
-                child = out.versions.get(number + 1)
-                if child is None or child.manifest.parent_sha256 == state.sha256:
-                    out.versions[number] = state
-                    continue
-                url = self.store.url_of(naming.manifest_key(number))
-                wanted = child.manifest.parent_sha256
+            state, child = states[number], out.versions.get(number + 1)
+            if isinstance(state, Version) and child and child.manifest.parent_sha256 != state.sha256:
                 state = FormatError(
                     f"a manifest is not the one that version {number + 1} was built on",
-                    url=url,
-                    expected=f"SHA-256 {wanted.hex()}",
+                    url=self.store.url_of(naming.manifest_key(number)),
+                    expected=f"SHA-256 {child.manifest.parent_sha256.hex()}",
                     found=f"SHA-256 {state.sha256.hex()}",
                 )
-            self._mend_manifest(number, state, out.versions.get(number - 1) or found.get(number - 1))
+            if isinstance(state, Version):
+                out.versions[number] = state
+            else:
+                self._repair_manifest(number, state, states.get(number - 1))
 
     def _read(self, number: int) -> Version | ShardioError:
         try:
@@ -124,79 +119,43 @@ class _Work:
         except (FormatError, NotFoundError) as error:
             return error
 
-    def _check_uuids(self, found: dict[int, Version | ShardioError]) -> None:
-        """Take a manifest of another dataset for what it is: a damaged one."""
-        read = [each for each in found.values() if isinstance(each, Version)]
-        uuids = Counter(each.manifest.dataset_uuid for each in read).most_common(2)
-        if len(uuids) < 2 or uuids[0][1] == uuids[1][1]:
-            return
-        for each in read:
-            if each.manifest.dataset_uuid != uuids[0][0]:
-                found[each.number] = FormatError(
-                    "a manifest of another dataset is here",
-                    url=self.store.url_of(naming.manifest_key(each.number)),
-                    expected=f"dataset UUID {uuids[0][0].hex()}",
-                    found=each.manifest.dataset_uuid.hex(),
-                )
-
-    def _check_mirror(self, found: Iterable[Version | ShardioError]) -> None:
+    def _check_mirror(self, states: dict[int, Version | ShardioError], theirs: dict[int, Version]) -> None:
         """Refuse a mirror that is another dataset."""
-        if self.mirror is None:
-            return
-        own = next((each.manifest for each in found if isinstance(each, Version)), None)
-        theirs = None
-        for number in sorted(_listed(self.mirror.store), reverse=True):
-            try:
-                theirs = self.mirror.load(number, known_live=True).manifest
-            except UnsupportedVersionError:
-                raise
-            except ShardioError:
-                continue
-            break
-        if theirs is None:
-            raise NotFoundError(
-                "the mirror has no manifest that can be read",
-                url=self.mirror.store.url,
-                advice="name a copy of the whole dataset as mirror",
-            )
-        if own is not None and own.dataset_uuid != theirs.dataset_uuid:
+        own = {each.manifest.dataset_uuid for each in states.values() if isinstance(each, Version)}
+        other = {each.manifest.dataset_uuid for each in theirs.values()}
+        if self.mirror is not None and own and not own & other:
             raise FormatError(
                 "the mirror is another dataset",
                 url=self.mirror.store.url,
-                expected=f"dataset UUID {own.dataset_uuid.hex()}",
-                found=theirs.dataset_uuid.hex(),
+                expected=f"dataset UUID {min(own).hex()}",
+                found=min(other).hex(),
                 advice="name a copy of this dataset as mirror",
             )
 
-    def _mend_manifest(self, number: int, error: ShardioError, before: Version | ShardioError | None) -> None:
+    def _repair_manifest(
+        self, number: int, error: ShardioError, before: Version | ShardioError | None
+    ) -> None:
         key = naming.manifest_key(number)
-        url = self.store.url_of(key)
         missing = isinstance(error, NotFoundError)
-        kind = "missing" if missing else "manifest"
         child = self.out.versions.get(number + 1)
-        copy = self._mirrored(number)
-        if copy is None:
-            advice = _MIRROR if child is not None else f"{_MIRROR}; {_TAKE_AWAY}"
-            if missing and child is None:
-                return  # the latest is gone: it is made again from what is left
-            self.out.leave(kind, error, advice, url=url)
-            return
-        data, version = copy
-        if child is not None:
-            proven = version.sha256 == child.manifest.parent_sha256
-        else:
-            proven = self._is_latest(version, missing=missing, before=before)
-        if not proven:
+        copy, advice = self._mirrored(number), _MIRROR
+        if copy is not None:
+            data, version = copy
+            if child is not None:
+                proven = version.sha256 == child.manifest.parent_sha256
+            else:
+                proven = self._is_latest(version, missing=missing, before=before)
+            if proven:
+                self._restore(key, data, "manifest", missing=missing)
+                self.out.versions[number] = version
+                return
             advice = (
                 "the mirror's manifest of this version is another one"
                 if child is not None or self.digest is not None
                 else f"nothing left here proves that the mirror's manifest of version {number} is the one "
                 f"that was here: if it is, give digest={version.digest!r}"
             )
-            self.out.leave(kind, error, advice, url=url)
-            return
-        self._restore(key, data, "manifest", missing=missing)
-        self.out.versions[number] = version
+        self.out.leave("missing" if missing else "manifest", error, advice, url=self.store.url_of(key))
 
     def _is_latest(self, version: Version, *, missing: bool, before: Version | ShardioError | None) -> bool:
         """Tell whether a manifest of the mirror is the latest one that stood here."""
@@ -224,45 +183,43 @@ class _Work:
 
     # Lists.
 
-    def mend_lists(self) -> None:
+    def repair_lists(self) -> None:
         """Read the lists of all versions that did not expire."""
-        if not self.out.versions:
-            return
-        latest = self.out.versions[max(self.out.versions)]
-        expired = set(latest.manifest.expiry.expired_versions)
-        live = [version for number, version in sorted(self.out.versions.items()) if number not in expired]
-        for sessions in (False, True):
-            refs = {
-                ref.key: (ref, version)
-                for version in reversed(live)
-                for ref in (version.manifest.session_lists if sessions else version.manifest.lists)
-            }
-            wanted = list(refs.values())
-            states = self.store.concurrently(
-                partial(self._state, sessions=sessions), [ref for ref, _ in wanted]
-            )
-            for (ref, version), error in zip(wanted, states, strict=True):
-                if error is not None:
-                    self._mend_list(ref, version, error, sessions=sessions)
+        versions = self.out.versions
+        expired = set(versions[max(versions)].manifest.expiry.expired_versions) if versions else set()
+        live = [
+            version for number, version in sorted(versions.items(), reverse=True) if number not in expired
+        ]
+        wanted: dict[str, tuple[ListRef, Version, bool]] = {}
+        for version in live:
+            wanted |= {ref.key: (ref, version, False) for ref in version.manifest.lists}
+            wanted |= {ref.key: (ref, version, True) for ref in version.manifest.session_lists}
+        every = list(wanted.values())
+        errors = self.store.concurrently(self._list_error, every)
+        for (ref, version, sessions), error in zip(every, errors, strict=True):
+            if error is not None:
+                self._repair_list(ref, version, error, sessions=sessions)
 
-    def _state(self, ref: ListRef, *, sessions: bool) -> ShardioError | None:
+    def _list_error(self, wanted: tuple[ListRef, Version, bool]) -> ShardioError | None:
+        ref, _, sessions = wanted
+        read: Callable[[ListRef], object] = self.catalog.sessions_of if sessions else self.catalog.shards_of
         try:
-            if sessions:
-                self.catalog.sessions_of(ref)
-            else:
-                self.catalog.shards_of(ref)
+            read(ref)
         except UnsupportedVersionError:
             raise
         except FormatError as error:
             return error
         return None
 
-    def _mend_list(self, ref: ListRef, version: Version, error: ShardioError, *, sessions: bool) -> None:
+    def _repair_list(self, ref: ListRef, version: Version, error: ShardioError, *, sessions: bool) -> None:
         source, data = "mirror", None
         if self.mirror is not None:
             data = self._list_data(self.mirror.store, ref, sessions=sessions)
         if data is None:
-            source, data = "left over", self._rebuilt(ref, version, sessions=sessions)
+            source, data = (
+                "left over",
+                self._made_sessions(ref) if sessions else self._made_list(ref, version),
+            )
         if data is None:
             advice = (
                 "the mirror does not have these bytes; name another copy of the dataset"
@@ -284,40 +241,39 @@ class _Work:
         found = get_right(store, ref.key, self.catalog.limits.manifest, check)
         return None if found is None else found[0]
 
-    def _rebuilt(self, ref: ListRef, version: Version, *, sessions: bool) -> bytes | None:
-        """Return a list made again from what is left, where its digest proves it."""
-        if sessions:
-            return self._made_sessions(ref)
+    def _made_list(self, ref: ListRef, version: Version) -> bytes | None:
+        """Return a list made of the shards before and its session's indexes; None if it is another."""
         refs = list(version.manifest.lists)
         begin = sum(each.shards for each in refs[: refs.index(ref)])
         parent = self.out.versions.get(version.number - 1)
         try:
-            before = ShardTable.from_entries([]) if parent is None else self.catalog.table(parent)
+            before = [] if parent is None else list(self.catalog.table(parent))
         except ShardioError:
-            before = ShardTable.from_entries([])
+            before = []
         merged = {each.session for each in version.manifest.sessions if each.version == version.number}
-        own = entries_of(
-            self.store,
-            [
-                info.key
-                for info in (self.store.list(naming.DATA) if merged else ())
-                if not info.key.endswith(naming.INDEX_SUFFIX)
-                and (name := naming.DataKey.parse(info.key)) is not None
-                and name.session in merged
-            ],
-            len(version.manifest.schemas),
-        )
-        for whole in (
-            ShardTable.concatenate([before, ShardTable.from_entries(own)]),
-            ShardTable.from_entries(own),
-        ):
-            if begin + ref.shards > len(whole):
-                continue
-            table = whole.take(range(begin, begin + ref.shards))
-            data, sha256 = pack_list(table)
+        own = self._entries_of(merged, len(version.manifest.schemas)) if merged else []
+        for entries in ([*before, *own], own):
+            part = entries[begin : begin + ref.shards]
+            data, sha256 = pack_list(ShardTable.from_entries(part))
             if sha256 == ref.sha256:
                 return data
         return None
+
+    def _entries_of(self, sessions: set[str], schema: int) -> list[ShardEntry]:
+        """Return shards of sessions as their indexes describe them, by session, task and sequence."""
+        found = []
+        for info in self.store.list(naming.DATA):
+            name = None if info.key.endswith(naming.INDEX_SUFFIX) else naming.DataKey.parse(info.key)
+            if name is None or name.session not in sessions:
+                continue
+            try:
+                with self.store.open(naming.usual_index_key(info.key)) as index:
+                    head = read_head(index, DEFAULT_LIMITS)
+            except (FormatError, NotFoundError):
+                continue
+            entry = replace(ShardEntry.of_index(head, split=name.split, key=info.key), schema=schema)
+            found.append(((name.session, name.task, name.sequence, name.attempt), entry))
+        return [entry for _, entry in sorted(found, key=lambda item: item[0])]
 
     def _made_sessions(self, ref: ListRef) -> bytes | None:
         """Return a list of sessions from the manifests: each session stood in that of its own version."""
@@ -335,41 +291,33 @@ class _Work:
 
     def _restore(self, key: str, data: bytes, what: str, *, missing: bool, source: str = "mirror") -> None:
         """Store the very bytes that a digest names, under the name that they had."""
-        if not self.dry_run:
-            if not missing:
-                self.store.overwrite(key, data)
-            else:
-                put_object(self.store, key, data)
+        if not self.dry_run and missing:
+            put_object(self.store, key, data)
+        elif not self.dry_run:
+            self.store.overwrite(key, data)
         by = None if self.dry_run else key
         self.out.repaired.append(
             Repaired(how="restored", what=what, url=self.store.url_of(key), by=by, source=source)
         )
 
 
-def entries_of(store: Store, keys: Iterable[str], schema: int) -> list[ShardEntry]:
-    """Return shards as their indexes describe them, by session, task and sequence.
-
-    Those whose index is not there, or damaged, are left out.
-    """
-    found = []
-    for key in keys:
-        name = naming.DataKey.parse(key)
-        if name is None:
-            continue
-        try:
-            with store.open(naming.usual_index_key(key)) as index:
-                head = read_head(index, DEFAULT_LIMITS)
-        except (FormatError, NotFoundError):
-            continue
-        entry = ShardEntry.of_index(head, split=name.split, key=key)
-        found.append(((name.session, name.task, name.sequence, name.attempt), entry))
-    return [replace(entry, schema=schema) for _, entry in sorted(found, key=lambda item: item[0])]
-
-
-def _listed(store: Store) -> set[int]:
+def _numbers(store: Store) -> set[int]:
+    """Return the numbers of the manifests that are there."""
     try:
         found = {naming.manifest_version(info.key) for info in store.list(naming.MANIFESTS)}
     except CannotListError:
         # A web server: what the hint names, and all before it.
         return set(range(1, Catalog(store).hinted() + 1))
     return {number for number in found if number is not None}
+
+
+def _readable(mirror: Catalog) -> dict[int, Version]:
+    """Return the latest version of a mirror whose manifest can be read, by its number."""
+    for number in sorted(_numbers(mirror.store), reverse=True):
+        try:
+            return {number: mirror.load(number, known_live=True)}
+        except UnsupportedVersionError:
+            raise
+        except ShardioError:
+            continue
+    return {}

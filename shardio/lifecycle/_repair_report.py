@@ -19,8 +19,8 @@ class Repaired(ReportItem):
     Attributes:
         how: "restored": the very bytes are under their own name again; "replaced": the very bytes are
             under a new name; "rebuilt": an index was made again from its shard; "salvaged": the good records
-            of a shard stand in a new one; "dropped": nothing of a shard was left; "recovered": a manifest was
-            made from what is left.
+            of a shard are in a new one; "dropped": nothing of a shard was left; "recovered": the mirror has a
+            shard of which an earlier repair lost records.
         what: "manifest", "list", "shard", "index" or "deletions".
         url: of the object that was damaged or missing.
         by: key of the object that takes its place; None in a dry run, and where nothing does.
@@ -52,7 +52,6 @@ class Repairs:
     repaired: list[Repaired] = field(default_factory=list)
     lost: list[BadRecord] = field(default_factory=list)
     unrepaired: list[Finding] = field(default_factory=list)
-    uncertain: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def add(self, other: Repairs) -> None:
@@ -60,7 +59,6 @@ class Repairs:
         self.repaired += other.repaired
         self.lost += other.lost
         self.unrepaired += other.unrepaired
-        self.uncertain |= other.uncertain
         self.notes += other.notes
 
     def leave(self, kind: str, error: ShardioError, advice: str, **places: Any) -> None:
@@ -70,7 +68,7 @@ class Repairs:
     def report(self, **facts: Any) -> RepairReport:
         """Return all of it, with what else there is to say."""
         own = {name: tuple(getattr(self, name)) for name in ("repaired", "lost", "unrepaired", "notes")}
-        return RepairReport(**{**own, **facts, "uncertain": self.uncertain})
+        return RepairReport(**{**own, **facts})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +83,6 @@ class RepairReport(Report):
         repaired: what is (or would be) repaired, in the order of the dataset.
         lost: what is lost, by address.
         unrepaired: what stays damaged, as `shardio.verify` finds it, each with advice.
-        uncertain: records whose part in the dataset cannot be proven, by where they are; taken or left as
-            `uncertain` says, and with None not touched.
         before, after: live records by split.
         notes: what deserves attention.
     """
@@ -100,7 +96,6 @@ class RepairReport(Report):
     repaired: tuple[Repaired, ...] = ()
     lost: tuple[BadRecord, ...] = ()
     unrepaired: tuple[Finding, ...] = ()
-    uncertain: Mapping[str, int] = field(default_factory=dict)
     before: Mapping[str, int] = field(default_factory=dict)
     after: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

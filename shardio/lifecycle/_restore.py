@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog, StoredLists, Version
@@ -13,16 +10,15 @@ from shardio.errors import NotFoundError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, change_facts, records_of
 from shardio.metadata import Manifest, naming
-from shardio.storage import connect
+from shardio.storage import Address, Place
 
 
 @checked_options
 def restore(
-    url: str | Path,
+    url: Place,
     version: int | str,
     *,
     dry_run: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> ChangeReport:
     """Make an earlier version the newest one again: its records, splits, schemas and metadata.
 
@@ -32,10 +28,9 @@ def restore(
     to go back. Write them under a new session, or restore a version that holds them.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         version: a number or a tag.
         dry_run: change nothing, only say what it would be.
-        storage_options: as in fsspec.
 
     Returns:
         The report; `version` is None where the latest version holds the same already.
@@ -53,7 +48,7 @@ def restore(
         >>> shardio.restore(url, 1).version, list(shardio.open(url))
         (3, [b'wren'])
     """
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    catalog = Catalog(Address.of(url).connect())
 
     def attempt(latest: Version) -> ChangeReport:
         wanted = catalog.load(version)

@@ -12,21 +12,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.arguments import options_by_root
 from shardio.catalog import Base, Catalog, StoredLists, Version, forget_session, writer_name
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
 from shardio.lifecycle._targets import TargetShard, shards_of
-from shardio.metadata import Manifest, Rewrite, Schema, ShardEntry, ShardTable, naming
-from shardio.parallel import JobRunner, LostJob
+from shardio.metadata import Manifest, Rewrite, ShardEntry, ShardTable, naming
+from shardio.parallel import run
 from shardio.progress import CountProgress
-from shardio.reader import ReadOptions, RecordSequence, ShardSource, root_stores
-from shardio.storage import connect
+from shardio.reader import ReadOptions, RecordSequence, Slice
 from shardio.writer import ShardOptions, ShardSpool, Task, spool_folder
 
 _AT_ONCE = 1024  # records
@@ -61,29 +60,12 @@ def block_bytes_of(entry: ShardEntry) -> int:
     return max(256, min(1 << 24, entry.decoded_bytes // blocks)) if blocks > 1 else DEFAULT_BLOCK_BYTES
 
 
-class _RewriteJob(NamedTuple):
-    """What travels to a worker: the shards themselves, since their version may expire meanwhile."""
-
-    url: str
-    version: int
-    number: int
-    group: Group
-    shards: ShardTable
-    roots: Mapping[int, str]
-    session: str
-    spool_dir: str | None
-    options: ReadOptions
-    schema: Schema | None
-    partitions: tuple[str, ...]
-
-
-def write_groups(  # noqa: PLR0913 - where and how it is done
+def write_groups(
     catalog: Catalog,
     version: Version,
     groups: Sequence[Group],
+    options: ReadOptions,
     *,
-    storage_options: Mapping[str, Any] | None,
-    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     executor: Executor | None = None,
     workers: int | None = None,
     spool_dir: str | None = None,
@@ -95,7 +77,7 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
         catalog: of the dataset.
         version: whose shards they are.
         groups: what is written.
-        storage_options, allow_roots: as in `shardio.open`.
+        options: how payloads are read.
         executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.
         workers: processes of that pool; None for one per processor, 1 for this process.
         spool_dir: folder for shards under construction.
@@ -105,35 +87,26 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
         ShardioError: a record cannot be read or a shard not be stored; what was stored is removed.
     """
     session = naming.random_session(rewriting=True)
-    options = ReadOptions(
-        storage_options=dict(storage_options) if storage_options else None,
-        decode=False,
-        allow_roots=options_by_root(allow_roots),
-    )
-    table, manifest = catalog.table(version), version.manifest
-    jobs = [
-        _RewriteJob(
-            catalog.store.url, version.number, k, group, table.take(np.array(group.numbers)), manifest.roots,
-            session, spool_dir, options, manifest.schema, manifest.partitions,
+    table = catalog.table(version)
+    parts = [
+        Slice.of_version(
+            catalog.store.url, version, table.take(np.array(group.numbers)), options, number=k, extra=group
         )
         for k, group in enumerate(groups)
-    ]  # fmt: skip
+    ]
     written: dict[int, ShardTable] = {}
-    done, total = 0, sum(group.stop - group.first for group in groups)
-    runner: JobRunner[_RewriteJob, ShardTable] = JobRunner(
-        _write_group, executor=executor, workers=workers if executor or workers else min(4, len(groups) or 1)
+    results = run(
+        partial(_write_group, version=version.number, session=session, spool_dir=spool_dir),
+        parts,
+        executor=executor,
+        workers=workers if executor or workers else min(4, len(groups) or 1),
+        progress=show,
+        advice="nothing was changed; run it again, with fewer workers if memory was short",
     )
     try:
-        with contextlib.closing(runner.run(jobs)) as results:
-            for job, result in results:
-                if isinstance(result, LostJob):
-                    advice = "nothing was changed; run it again, with fewer workers if memory was short"
-                    lost = result.as_error("rewrote shards", advice=advice, url=catalog.store.url)
-                    raise lost from result.error  # noqa: TRY301 - what was stored is removed, as for others
-                written[job.number] = result
-                done += job.group.stop - job.group.first
-                if show is not None:
-                    show(CountProgress(done, total))
+        with contextlib.closing(results):
+            for part, shards in results:
+                written[part.number] = shards
     except BaseException:
         # By its name: attempts of workers that were lost have stored shards that are not known here.
         with contextlib.suppress(StorageError):
@@ -171,13 +144,10 @@ def rewriting_task(catalog: Catalog, session: str, number: int, base_version: in
         raise
 
 
-def _write_group(job: _RewriteJob) -> ShardTable:
-    group = job.group
-    catalog = Catalog(connect(job.url, storage_options=job.options.storage_options))
-    stores = root_stores(catalog.store, job.roots, job.shards, job.options)
-    source = ShardSource(
-        job.url, job.shards, stores, job.options, job.schema, partitions=job.partitions, roots=job.roots
-    )
+def _write_group(part: Slice, *, version: int, session: str, spool_dir: str | None) -> ShardTable:
+    group: Group = part.extra
+    source = part.open()
+    catalog = Catalog(source.pool.stores[0])
     records = RecordSequence(source)
     # What folders tell of adopted shards would be lost with their keys.
     ends = source.payload_ends()
@@ -186,10 +156,10 @@ def _write_group(job: _RewriteJob) -> ShardTable:
         level=group.level,
         block_bytes=group.block_bytes,
         shard_bytes=group.shard_bytes,
-        spool=spool_folder(catalog.store, job.spool_dir),
+        spool=spool_folder(catalog.store, spool_dir),
         writer=writer_name(),
     )
-    with rewriting_task(catalog, job.session, job.number, job.version) as task:
+    with rewriting_task(catalog, session, part.number, version) as task:
         spool = ShardSpool(options)
         try:
             done = group.first

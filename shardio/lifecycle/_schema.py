@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from shardio.arguments import checked_options
@@ -13,7 +12,7 @@ from shardio.errors import SchemaError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, records_of
 from shardio.metadata import Manifest, Schema, usable_keys
-from shardio.storage import connect
+from shardio.storage import Address, Place
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,11 @@ class SchemaReport(ChangeReport):
 
 @checked_options
 def set_schema(
-    url: str | Path,
+    url: Place,
     features: Mapping[str, Any] | None = None,
     *,
     rename: Mapping[str, str] | None = None,
     dry_run: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> SchemaReport:
     """Change how a dataset's records are read, in a new version; no shard is touched, adopted ones neither.
 
@@ -44,7 +42,7 @@ def set_schema(
     docs/schema.md, "Change a schema".
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         features: those that change or are new, as in a schema. A new feature may be missing, with a default
             or without. Defaults, descriptions and names of classes may change. What a feature does not say
             stays as it is: classes, description, unit, stored name. None in place of a feature takes it
@@ -53,7 +51,6 @@ def set_schema(
             feature of the context and a feature list of sequence examples have one name, the old name is
             `context/NAME` or `feature_lists/NAME`.
         dry_run: change nothing, only say what would change.
-        storage_options: as in fsspec.
 
     Returns:
         What has changed. Without a change there is no new version.
@@ -77,7 +74,7 @@ def set_schema(
     """
     if not features and not rename:
         raise ValueError("give features= or rename=: there is nothing to change")
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    catalog = Catalog(Address.of(url).connect())
     seen = catalog.load()
 
     def changed(base: Version) -> Manifest | None:

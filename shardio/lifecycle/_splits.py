@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,24 +14,22 @@ from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, change_facts, records_of
 from shardio.metadata import Manifest, ShardTable, naming
 from shardio.reader import choose_split
-from shardio.storage import connect
+from shardio.storage import Address, Place
 
 
 @checked_options
 def remove_split(
-    url: str | Path,
+    url: Place,
     split: str,
     *,
     dry_run: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> ChangeReport:
     """Take a whole split out of a dataset, in a new version; earlier versions keep it.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         split: its name.
         dry_run: change nothing, only say what would be left.
-        storage_options: as in fsspec.
 
     Raises:
         ValueError: there is no such split.
@@ -47,28 +43,26 @@ def remove_split(
         stays = np.array([name != split for name in table.split], bool)
         return table if stays.all() else table.take(np.flatnonzero(stays))
 
-    return _change_splits(url, "remove split", split, change, None, dry_run, storage_options)
+    return _change_splits(url, "remove split", split, change, None, dry_run)
 
 
 @checked_options
 def rename_split(
-    url: str | Path,
+    url: Place,
     split: str,
     name: str,
     *,
     dry_run: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> ChangeReport:
     """Give a split another name, in a new version; earlier versions keep the old one.
 
     Shards keep the names of their objects, in which the old name stays to be seen.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         split: its name.
         name: the new one.
         dry_run: change nothing, only say what would be there.
-        storage_options: as in fsspec.
 
     Raises:
         ValueError: there is no such split, or one of the new name already.
@@ -85,19 +79,18 @@ def rename_split(
             return table
         return table.with_columns(split=[name if each == split else each for each in table.split])
 
-    return _change_splits(url, "rename split", split, change, name, dry_run, storage_options)
+    return _change_splits(url, "rename split", split, change, name, dry_run)
 
 
 def _change_splits(
-    url: str | Path,
+    url: Place,
     operation: str,
     split: str,
     change: Callable[[ShardTable], ShardTable],
     new: str | None,
     dry_run: bool,  # noqa: FBT001 - passed on
-    storage_options: Mapping[str, Any] | None,
 ) -> ChangeReport:
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    catalog = Catalog(Address.of(url).connect())
     latest = catalog.load()
     before = records_of(latest.manifest)
     choose_split(list(before), split, catalog.store.url)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from shardio.catalog import Catalog, StoredLists, Version
 from shardio.codecs import need_pyarrow
 from shardio.errors import CommitConflictError, ShardioError
 from shardio.format import DEFAULT_LIMITS
-from shardio.lifecycle._build import ReadShards, ShardJob, SidecarBuild, open_for_build, run_build
+from shardio.lifecycle._build import ReadShards, SidecarBuild, run_build
 from shardio.lifecycle._change import commit_change
 from shardio.metadata import Manifest, Schema, ShardEntry, ShardTable, TableColumn, naming, table_address
 from shardio.progress import CountProgress
@@ -31,6 +31,7 @@ from shardio.reader import (
     ChosenColumn,
     ReadOptions,
     RecordSequence,
+    Slice,
     choose_columns,
     columns_now,
     has_table,
@@ -39,7 +40,7 @@ from shardio.reader import (
     table_refusal,
 )
 from shardio.reports import Report
-from shardio.storage import temporary_files
+from shardio.storage import Place, temporary_files
 
 _GROUP = 1 << 16  # rows of a row group
 _GROUP_BYTES = 64 << 20
@@ -75,17 +76,14 @@ class TableReport(Report):
 
 
 @checked_options
-def build_table(  # noqa: PLR0913 - the options are the public contract
-    url: str | Path,
+def build_table(
+    url: Place,
     features: Sequence[str] | None = None,
     *,
     rebuild: bool = False,
     dry_run: bool = False,
     executor: Executor | None = None,
     workers: int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    engine: str | None = None,
-    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     progress: bool | Callable[[CountProgress], None] = False,
 ) -> TableReport:
     """Keep small features of every record beside the shards, as Parquet that other programs read as it is.
@@ -94,7 +92,7 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
     one table. Calling it again makes what new shards need; with other features, the table has those instead.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         features: names of single values, and `NAME_length` of text, bytes, images and ragged features; None
             for those that the table has. Values are numbers, bools, text, bytes and JSON; lengths are
             characters, bytes and items.
@@ -102,9 +100,6 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
         dry_run: only say what would be done.
         executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.
         workers: processes of that pool; None for one per processor.
-        storage_options: as in fsspec.
-        engine: None for the best at hand, "fsspec" or "obstore".
-        allow_roots: roots of adopted shards that may be read, each with its storage options.
         progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
 
     Raises:
@@ -126,9 +121,8 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
         1
     """
     need_pyarrow("a table of small features")
-    catalog, options = open_for_build(url, storage_options, engine, allow_roots)
-    begin = partial(_TableBuild, catalog, options, features=features, rebuild=rebuild)
-    return run_build(begin, catalog, "table", executor, workers, progress=progress, dry_run=dry_run)
+    begin = partial(_TableBuild, features=features, rebuild=rebuild)
+    return run_build(begin, url, "table", executor, workers, progress=progress, dry_run=dry_run)
 
 
 class _StoredTable(NamedTuple):
@@ -194,18 +188,18 @@ class _TableBuild(SidecarBuild[TableReport]):
         if not todo:
             return
         stored = {} if self._rebuild else self._stored()
-        jobs = []
-        for number in todo:
-            entry = self._table[number]
-            known = tuple(stored.get(table_address(entry.index_head_sha256, self.described), ()))
-            jobs.append(self.job(entry, self._features, described=self.described, known=known))
-        for job, made in read(_make_table, jobs):
-            self._made[job.entry.index_head_sha256] = made
-            if made.key in job.known:
+        parts = []
+        for part in self.slices(todo):
+            known = stored.get(table_address(part.entry.index_head_sha256, self.described), [])
+            parts.append(replace(part, extra=known))
+        make = partial(_make_table, features=self._features, described=self.described)
+        for part, made in read(make, parts):
+            self._made[part.entry.index_head_sha256] = made
+            if made.key in part.extra:
                 self._reused += 1
             else:
                 self._built += 1
-                self._records += job.entry.rows
+                self._records += part.rows
 
     def _stored(self) -> dict[str, list[str]]:
         """Return the keys of tables that are there, by address, but for those ever given up."""
@@ -291,17 +285,20 @@ class _TableBuild(SidecarBuild[TableReport]):
 
 
 @temporary_files()
-def _make_table(job: ShardJob) -> _StoredTable:
+def _make_table(
+    part: Slice, *, features: tuple[str, ...], described: tuple[TableColumn, ...]
+) -> _StoredTable:
     """Make and store the table of one shard, in a worker; or find it stored."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    source = job.open()
+    source = part.open()
     store = source.pool.stores[0]
-    columns = choose_columns(job.schema, job.features, what="a table of small features")
-    limits = job.options.limits or DEFAULT_LIMITS
-    for key in job.known:
-        found = _stored_table(store, key, job, limits.index)
+    columns = choose_columns(part.schema, features, what="a table of small features")
+    limits = part.options.limits or DEFAULT_LIMITS
+    names = ["shard", "row", *(column.name for column in columns)]
+    for key in part.extra:
+        found = _stored_table(store, key, names, part.rows, limits.index)
         if found is not None:
             return found
     schema = pa.schema(
@@ -320,7 +317,7 @@ def _make_table(job: ShardJob) -> _StoredTable:
             for batch in iterate_rows(RecordSequence, source, 0, columns):
                 count = len(batch[sources_of(columns)[0]])
                 data = [
-                    pa.array([job.entry.key] * count, pa.string()),
+                    pa.array([part.entry.key] * count, pa.string()),
                     pa.array(np.arange(row, row + count, dtype=np.uint32)),
                     *(column.array(batch[column.source]) for column in columns),
                 ]
@@ -336,16 +333,16 @@ def _make_table(job: ShardJob) -> _StoredTable:
         size = Path(path).stat().st_size
         if size > limits.index:
             raise ValueError(
-                f"the table of shard {job.entry.key} has {size} bytes, more than {limits.index}: these "
+                f"the table of shard {part.entry.key} has {size} bytes, more than {limits.index}: these "
                 "features are not small"
             )
         digest = hashlib.sha256(Path(path).read_bytes()).digest()
-        key = naming.table_key(table_address(job.entry.index_head_sha256, job.described))
+        key = naming.table_key(table_address(part.entry.index_head_sha256, described))
         store.put_idempotent((key, Path(path)))
         return _StoredTable(key, size, digest)
 
 
-def _stored_table(store: Any, key: str, job: ShardJob, most: int) -> _StoredTable | None:
+def _stored_table(store: Any, key: str, names: list[str], rows: int, most: int) -> _StoredTable | None:
     """Return a table that an earlier build has stored, or None where it is not whole or not this one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -353,8 +350,7 @@ def _stored_table(store: Any, key: str, job: ShardJob, most: int) -> _StoredTabl
     try:
         data = store.get(key, max_bytes=most)
         file = pq.ParquetFile(pa.BufferReader(data))
-        names = ["shard", "row", *(column.name for column in job.described)]
-        if file.metadata.num_rows != job.entry.rows or file.schema_arrow.names != names:
+        if file.metadata.num_rows != rows or file.schema_arrow.names != names:
             return None
     except (ShardioError, pa.ArrowException, OSError):
         return None

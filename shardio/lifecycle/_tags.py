@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.lifecycle._change import commit_change
 from shardio.metadata import Manifest, naming
-from shardio.storage import connect
+from shardio.storage import Address, Place
 
 
 @checked_options
 def tag(
-    url: str | Path,
+    url: Place,
     name: str,
     version: int | str | None = None,
     *,
     move: bool = False,
     dry_run: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> Version:
     """Give a version a name, by which it is opened, and which keeps it from expiring.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         name: of the tag: letters, digits and `._+-`, no number, and not "latest".
         version: a number, or another tag; None for the latest.
         move: where the tag names another version already, take it from there.
         dry_run: change nothing, only find out whether it could be done.
-        storage_options: as in fsspec.
 
     Returns:
         The version that has the tag now, or would have it. The commit that says so is a version of its own,
@@ -57,7 +52,7 @@ def tag(
         ([b'wren'], {'v1': 1})
     """
     naming.check_tag(name)
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    catalog = Catalog(Address.of(url).connect())
 
     def attempt(tagged: Version) -> Version:
         def build(base: Version, _lists: StoredLists) -> Manifest | None:
@@ -85,19 +80,17 @@ def tag(
 
 @checked_options
 def untag(
-    url: str | Path,
+    url: Place,
     name: str,
     *,
     dry_run: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> int:
     """Remove a tag; the version stays, and may expire again.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         name: of the tag.
         dry_run: change nothing, only find out which version has it.
-        storage_options: as in fsspec.
 
     Returns:
         The version that had it, or has it in a dry run.
@@ -107,7 +100,7 @@ def untag(
         CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
     """
     naming.check_tag(name)
-    catalog = Catalog(connect(url, storage_options=storage_options))
+    catalog = Catalog(Address.of(url).connect())
     tagged = catalog.load(name)
 
     def build(base: Version, _lists: StoredLists) -> Manifest | None:
@@ -129,11 +122,11 @@ def untag(
 
 
 @checked_options
-def tags(url: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> dict[str, int]:
+def tags(url: Place) -> dict[str, int]:
     """Return the tags of a dataset, by name, each with the number of its version.
 
     Raises:
         NotFoundError: there is no dataset.
     """
-    latest = Catalog(connect(url, storage_options=storage_options)).load()
+    latest = Catalog(Address.of(url).connect()).load()
     return dict(sorted(latest.manifest.tags.items()))

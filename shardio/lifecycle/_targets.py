@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,7 +12,15 @@ from shardio.arguments import integers
 from shardio.catalog import Catalog, Version
 from shardio.errors import NotFoundError
 from shardio.metadata import ShardTable, live_to_physical
-from shardio.reader import DatasetReader, choose_split, deleted_rows, find_each, open as open_dataset
+from shardio.reader import (
+    DatasetReader,
+    choose_split,
+    deleted_rows,
+    find_each,
+    open as open_dataset,
+    positions_at,
+)
+from shardio.storage import Address, Place
 
 # Records that are meant: int64 rows, ascending, of each shard.
 Targets: TypeAlias = "dict[TargetShard, NDArray[np.int64]]"
@@ -39,59 +47,67 @@ def shards_of(version: Version, table: ShardTable) -> list[TargetShard]:
     ]
 
 
-def find_targets(
+def find_targets(  # noqa: PLR0913 - those of `delete`
     catalog: Catalog,
-    positions: ArrayLike | Iterable[int] | None,
-    *,
-    version: int | str | None,
-    **query: Any,
-) -> tuple[Version, Targets]:
-    """Return a version, and which rows of its shards are meant; the arguments are those of `delete`."""
-    return catalog.reading(lambda read: (read, _find(catalog, read, positions, **query)), version)
-
-
-def _find(  # noqa: PLR0913 - those of `delete`
-    catalog: Catalog,
-    version: Version,
+    place: Place,
     positions: ArrayLike | Iterable[int] | None,
     *,
     where: str | Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None,
     keys: Sequence[Any] | None,
     feature: str | None,
     split: str | None,
+    version: int | str | None,
     features: Sequence[str] | None,
     progress: bool | Callable[[Any], None],
-    allow_roots: Mapping[str, Mapping[str, Any]] | None,
-    storage_options: Mapping[str, Any] | None,
-) -> Targets:
+) -> tuple[Version, Targets]:
+    """Return a version, and which rows of its shards are meant; the arguments are those of `delete`.
+
+    Where the place is a reader and neither `split` nor `version` is given, its own records are meant.
+    """
     ways = {"positions": positions, "where": where, "keys": keys}
     given = [name for name, value in ways.items() if value is not None]
     if len(given) != 1:
         raise ValueError(f"give one of positions=, where= and keys=, found {' and '.join(given) or 'none'}")
     if feature is not None and keys is None:
         raise ValueError("feature= goes with keys= and names their feature; where= takes features=")
+    own = isinstance(place, DatasetReader) and split is None and version is None
+
+    def find(read: Version) -> tuple[Version, Targets]:
+        if isinstance(place, DatasetReader) and own:
+            ds = place
+        elif positions is None:
+            address = Address.of(place)
+            ds = open_dataset(
+                address.url,
+                choose_split([total.name for total in read.manifest.splits], split, catalog.store.url),
+                version=read.number,
+                digest=read.digest,
+                storage_options=address.storage_options,
+                allow_roots=address.allow_roots,
+                engine=address.engine,
+            )
+        else:
+            # Positions need no record to be read, and no data root to be allowed.
+            table = _table_of_split(catalog, read, split)
+            return read, _rows_of(
+                catalog, read, table, _checked(positions, int(table.live_rows.sum()), read.number)
+            )
+        if positions is not None:
+            found = positions_at(ds.selection, _checked(positions, len(ds), read.number))
+        elif where is not None:
+            found = np.asarray(ds.filter(where, features=features, progress=progress).selection, np.int64)
+        else:
+            found = positions_at(ds.selection, _with_keys(ds, keys, feature))
+        return read, _rows_of(catalog, read, ds.source.table, np.sort(found))
+
+    return catalog.reading(find, place.version if isinstance(place, DatasetReader) and own else version)
+
+
+def _table_of_split(catalog: Catalog, version: Version, split: str | None) -> ShardTable:
     names = [total.name for total in version.manifest.splits]
     chosen = choose_split(names, split, catalog.store.url)
     table = catalog.table(version)
-    if positions is not None:
-        parts = [table.of_split(name) for name in (names if chosen == "all" else [chosen])]
-        table = ShardTable.concatenate(parts)
-        found = _checked(positions, int(table.live_rows.sum()), version.number)
-    else:
-        ds = open_dataset(
-            catalog.store.url,
-            chosen,
-            version=version.number,
-            digest=version.digest,
-            storage_options=storage_options,
-            allow_roots=allow_roots,
-        )
-        if where is not None:
-            found = np.asarray(ds.filter(where, features=features, progress=progress).selection, np.int64)
-        else:
-            found = _with_keys(ds, keys, feature)
-        table = ds.source.table
-    return _rows_of(catalog, version, table, found)
+    return ShardTable.concatenate([table.of_split(name) for name in (names if chosen == "all" else [chosen])])
 
 
 def _with_keys(ds: DatasetReader, keys: Sequence[Any] | None, feature: str | None) -> NDArray[np.int64]:

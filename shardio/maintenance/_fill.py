@@ -7,19 +7,17 @@ machine that fill the same cache at once fetch each block once between them, and
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from shardio.arguments import checked_options, options_by_root
-from shardio.metadata import ShardEntry, ShardTable
-from shardio.parallel import JobRunner, LostJob
+from shardio.arguments import checked_options
+from shardio.metadata import ShardTable
+from shardio.parallel import run
 from shardio.progress import CountProgress, displayed
-from shardio.reader import ReadOptions, RecordSequence, ShardSource, open_split, root_stores
+from shardio.reader import RecordSequence, Slice, open_split, slices
 from shardio.reports import Report
-from shardio.storage import BlockCache, CacheOptions, connect
+from shardio.storage import Address, BlockCache, CacheOptions, Place
 
 _ROWS = 4096
 
@@ -50,8 +48,8 @@ class FillReport(Report):
 
 
 @checked_options
-def fill_cache(  # noqa: PLR0913 - the options are the public contract
-    url: str | Path,
+def fill_cache(
+    url: Place,
     cache: CacheOptions,
     *,
     split: str | None = None,
@@ -60,14 +58,11 @@ def fill_cache(  # noqa: PLR0913 - the options are the public contract
     executor: Executor | None = None,
     dry_run: bool = False,
     progress: bool | Callable[[CountProgress], None] = False,
-    storage_options: Mapping[str, Any] | None = None,
-    engine: str | None = None,
-    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> FillReport:
     """Bring the shards of a split into a cache on local disk, so that a run begins with a warm one.
 
     Args:
-        url: of the dataset.
+        url: of the dataset; or a `shardio.Address`, or a reader.
         cache: as `shardio.open` takes it. Of a split that is larger than 7/8 of `max_bytes`, the first shards
             that fit are read: the cache keeps the rest free for what comes next.
         split: its name; None for the only one, "all" for all of them.
@@ -76,63 +71,48 @@ def fill_cache(  # noqa: PLR0913 - the options are the public contract
         executor: any `concurrent.futures.Executor` on this machine; None for this process.
         dry_run: read nothing, only say what there is room for.
         progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
-        storage_options, engine, allow_roots: as in `shardio.open`.
 
     Raises:
         ValueError: no such split, or the dataset is on a local disk already.
         FormatError, NotFoundError, StorageError: a shard is damaged or cannot be read; what was read before
             is kept.
     """
+    address = Address.of(url)
     ds = open_split(
-        url, split, version=version, digest=digest, cache=cache, decode=False,
-        storage_options=storage_options, engine=engine, allow_roots=allow_roots,
+        address.url, split, version=version, digest=digest, cache=cache, decode=False,
+        storage_options=address.storage_options, engine=address.engine, allow_roots=address.allow_roots,
     )  # fmt: skip
     source = ds.source
     if source.is_local:
         raise ValueError(f"{source.url} is on a local disk: it is read without a cache")
     fits = source.table.stored_bytes.cumsum() <= cache.max_bytes * 7 // 8
-    chosen = [source.table[number] for number in fits.nonzero()[0].tolist()]
-    options = replace(source.options, allow_roots=options_by_root(allow_roots))
-    fill = _ShardFill(source.url, options, source.version.manifest.roots)
-    total = sum(entry.stored_bytes for entry in chosen)
-    fetched = done = 0
-    workers = None if executor else 1
-    runner: JobRunner[ShardEntry, int] = JobRunner(fill, executor=executor, workers=workers)
-    with (
-        displayed(progress, "fill") as show,
-        contextlib.closing(runner.run([] if dry_run else chosen)) as jobs,
-    ):
-        for entry, result in jobs:
-            if isinstance(result, LostJob):
-                place = {"url": source.url, "shard": entry.key}
-                again = "run it again: what was read is kept"
-                raise result.as_error("read a shard", advice=again, **place) from result.error
-            fetched += result
-            done += entry.stored_bytes
-            if show is not None:
-                show(CountProgress(done, total, "bytes"))
-    whole = int(source.table.stored_bytes.sum())
-    facts = (len(chosen), total, fetched, len(source.table) - len(chosen), whole - total)
+    chosen = source.table.take(fits.nonzero()[0])
+    # Of a slice every block is read, deleted records too.
+    whole = ShardTable.from_entries([entry.without_deletions() for entry in chosen])
+    parts = [] if dry_run else [*slices(source.url, source.version, whole, source.options)]
+    again = "run it again: what was read is kept"
+    with displayed(progress, "fill") as show:
+        filled = run(
+            _fill_shard,
+            parts,
+            executor=executor,
+            workers=None if executor else 1,
+            progress=show,
+            unit="bytes",
+            advice=again,
+        )
+        with contextlib.closing(filled):
+            fetched = sum(count for _, count in filled)
+    kept, every = int(chosen.stored_bytes.sum()), int(source.table.stored_bytes.sum())
+    facts = (len(chosen), kept, fetched, len(source.table) - len(chosen), every - kept)
     return FillReport(source.url, ds.version, ds.digest, ds.split, *facts, dry_run=dry_run)
 
 
-@dataclass(frozen=True)
-class _ShardFill:
-    """Reads a shard through the cache; travels to workers."""
-
-    url: str
-    options: ReadOptions
-    roots: Mapping[int, str]
-
-    def __call__(self, entry: ShardEntry) -> int:
-        """Return how many bytes of a shard were fetched."""
-        table = ShardTable.from_entries([entry.without_deletions()])
-        store = connect(self.url, storage_options=self.options.storage_options, engine=self.options.engine)
-        source = ShardSource(
-            self.url, table, root_stores(store, self.roots, table, self.options), self.options, None
-        )
-        assert self.options.cache is not None  # noqa: S101 - `fill_cache` was given one
-        with BlockCache(self.options.cache).alone_with(entry.key):
-            for _ in RecordSequence(source).iter_batches(_ROWS):
-                pass
-        return source.stats.bytes_read
+def _fill_shard(part: Slice) -> int:
+    """Read a shard through the cache; return how many of its bytes were fetched."""
+    assert part.options.cache is not None  # noqa: S101 - `fill_cache` was given one
+    source = replace(part, schema=None).open()
+    with BlockCache(part.options.cache).alone_with(part.entry.key):
+        for _ in RecordSequence(source).iter_batches(_ROWS):
+            pass
+    return source.stats.bytes_read

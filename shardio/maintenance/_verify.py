@@ -8,16 +8,16 @@ written.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from shardio.arguments import checked_options, options_by_root
+from shardio.arguments import checked_options
 from shardio.catalog import Catalog, Version
 from shardio.errors import (
     FormatError,
@@ -32,38 +32,36 @@ from shardio.maintenance._findings import UNREADABLE, Survey, VerifyProgress, Ve
 from shardio.maintenance._indexed import check_indexed
 from shardio.maintenance._stored_bytes import check_listed_bytes, check_records
 from shardio.maintenance._values import ValueCheck, value_check
-from shardio.metadata import COPY_ADVICE, Schema, ShardEntry, ShardTable, naming
-from shardio.parallel import JobRunner, LostJob
+from shardio.metadata import COPY_ADVICE, ShardEntry, ShardTable, naming
+from shardio.parallel import run
 from shardio.progress import displayed
 from shardio.reader import (
     MISSING_ADVICE,
     TABLE_ADVICE,
     ReadOptions,
     ShardSource,
+    Slice,
     check_key_index,
     deleted_rows,
     is_shard,
     read_head,
     read_table_bytes,
-    root_stores,
+    slices,
 )
-from shardio.storage import DataFile, ShortReadError, Store, connect, connect_folder, url_text
+from shardio.storage import Address, DataFile, Place, ShortReadError, Store, connect, connect_folder
 
 # What is wrong with the data, as against what could not be read: a name that leads away is damage, too.
 _WRONG = (FormatError, StaleIndexError, UnsafeNameError)
 
 
 @checked_options
-def verify(  # noqa: PLR0913 - the options are the public contract
-    url: str | Path,
+def verify(
+    url: Place,
     *,
     split: str | None = None,
     version: int | str | None = None,
     digest: str | None = None,
     decode: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    engine: str | None = None,
-    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     progress: bool | Callable[[VerifyProgress], None] = False,
     limits: Limits | None = None,
     executor: Executor | None = None,
@@ -81,9 +79,6 @@ def verify(  # noqa: PLR0913 - the options are the public contract
         digest: `"sha256:..."` that the version must have.
         decode: whether each record is also decoded by the schema, and its images to pixels; what does not
             decode is a finding of the kind "value".
-        storage_options: as in fsspec.
-        engine: None for the best at hand, "fsspec" or "obstore".
-        allow_roots: roots of adopted shards that may be read, each with its storage options.
         progress: True for a bar on a terminal and lines in a log, or a function, called with a
             `VerifyProgress` every few megabytes.
         limits: upper bounds for sizes that files claim, a `Limits`; None for those of the format.
@@ -111,14 +106,10 @@ def verify(  # noqa: PLR0913 - the options are the public contract
         >>> report.ok, report.good_records, report.findings
         (True, 1, ())
     """
-    options = ReadOptions(
-        storage_options=dict(storage_options) if storage_options else None,
-        engine=engine,
-        allow_roots=options_by_root(allow_roots),
-        limits=limits,
-        mmap=False,  # a bad sector would end a process that has the file mapped, and is a finding
-    )
-    name = url_text(url)
+    address = Address.of(url)
+    # A bad sector would end a process that has the file mapped, and is a finding.
+    options = ReadOptions.at(address, limits=limits, mmap=False)
+    name = address.url
     with displayed(progress, "verify") as show:
         return _Verification(Survey(show), options, (version, digest), split, decode, executor).run(name)
 
@@ -184,16 +175,14 @@ class _Verification:
         table = _read_table(survey, catalog, version)
         if split is not None:
             table = table.of_split(split)
-        stores = root_stores(store, version.manifest.roots, table, options)
-        survey.total_bytes = int(table.stored_bytes.sum())
-        manifest = version.manifest
-        check = _ShardCheck(
-            store.url, options, manifest.roots, manifest.schema, manifest.partitions, self.decode
-        )
+        whole = Slice.of_version(store.url, version, table, options)
+        source = whole.open()
+        survey.total_bytes = whole.stored_bytes
         if self.executor is None:
-            check.look(survey, ShardSource(store.url, table, stores, options, version.manifest.schema), store)
+            _check_shards(survey, source, store, decode=self.decode)
         else:
-            _check_elsewhere(survey, check, table, self.executor)
+            parts = [*slices(store.url, version, table, options)]
+            _check_elsewhere(survey, parts, self.executor, decode=self.decode)
         return survey.report(
             store.url,
             version=version.number,
@@ -204,54 +193,42 @@ class _Verification:
         )
 
 
-@dataclass(frozen=True)
-class _ShardCheck:
-    """Looks at shards; travels to workers."""
-
-    url: str
-    options: ReadOptions
-    roots: Mapping[int, str]
-    schema: Schema | None
-    partitions: tuple[str, ...]
-    decode: bool
-
-    def look(self, survey: Survey, source: ShardSource, store: Store) -> None:
-        """Check the shards of a source one after another."""
-        done = 0
-        values_of = value_check(survey, self.schema, self.partitions) if self.decode else nullcontext()
-        with values_of as values:
-            for number, entry in enumerate(source.table):
-                check_listed(survey, source, store, number, entry, values)
-                done += entry.stored_bytes
-                survey.set_done(done)
-
-    def __call__(self, job: tuple[int, ShardEntry]) -> Survey:
-        """Return what is found in one shard."""
-        table, survey = ShardTable.from_entries([job[1]]), Survey()
-        store = connect(self.url, storage_options=self.options.storage_options, engine=self.options.engine)
-        stores = root_stores(store, self.roots, table, self.options)
-        survey.total_bytes = job[1].stored_bytes
-        self.look(survey, ShardSource(self.url, table, stores, self.options, self.schema), store)
-        return survey
+def _check_shards(survey: Survey, source: ShardSource, store: Store, *, decode: bool) -> None:
+    """Check the shards of a source one after another."""
+    done = 0
+    values_of = value_check(survey, source.schema, source.partitions) if decode else nullcontext()
+    with values_of as values:
+        for number, entry in enumerate(source.table):
+            check_listed(survey, source, store, number, entry, values)
+            done += entry.stored_bytes
+            survey.set_done(done)
 
 
-def _check_elsewhere(survey: Survey, check: _ShardCheck, table: ShardTable, executor: Executor) -> None:
-    """Check shards where an executor runs them; a shard whose worker was lost too often was not looked at."""
+def _check_slice(part: Slice, *, decode: bool) -> Survey:
+    """Return what is found in a slice, in a worker."""
+    survey, source = Survey(), part.open()
+    survey.total_bytes = part.stored_bytes
+    _check_shards(survey, source, source.pool.stores[0], decode=decode)
+    return survey
+
+
+def _lost_slice(part: Slice, error: StorageError) -> Survey:
+    """Return the survey of a shard whose worker was lost too often, so it was not looked at."""
+    survey = Survey()
+    survey.note(UNREADABLE, error, url=part.url, shard=part.entry.key)
+    return survey
+
+
+def _check_elsewhere(survey: Survey, parts: list[Slice], executor: Executor, *, decode: bool) -> None:
+    """Check shards in the workers of an executor."""
     found: dict[int, Survey] = {}
     done = 0
-    runner: JobRunner[tuple[int, ShardEntry], Survey] = JobRunner(check, executor=executor)
-    with contextlib.closing(runner.run(enumerate(table))) as jobs:
-        for (number, entry), result in jobs:
-            if isinstance(result, LostJob):
-                part = Survey()
-                lost = result.as_error("looked at this shard", advice="run it again, with fewer workers")
-                part.note(UNREADABLE, lost, url=check.url, shard=entry.key)
-            else:
-                part = result
-            if part.findings or part.skipped:
-                found[number] = part
-            survey.add_counts(part)
-            done += entry.stored_bytes
+    check = partial(_check_slice, decode=decode)
+    with contextlib.closing(run(check, parts, executor=executor, on_lost=_lost_slice)) as results:
+        for part, its in results:
+            found[part.number] = its
+            survey.add_counts(its)
+            done += part.stored_bytes
             survey.set_done(done)
     for number in sorted(found):
         survey.findings += found[number].findings

@@ -16,10 +16,9 @@ from shardio.parallel._jobs import (
 )
 from shardio.parallel._parent_watch import end_with_parent as end_with_parent, worker_folder as worker_folder
 from shardio.parallel._ray import RayExecutor as RayExecutor
+from shardio.parallel._run import run as run
 from shardio.parallel._session import (
     RunOptions as RunOptions,
-    WriteReport as WriteReport,
-    merged_before as merged_before,
     write_session as write_session,
 )
 from shardio.parallel._task import (
@@ -29,3 +28,4 @@ from shardio.parallel._task import (
     items_digest as items_digest,
 )
 from shardio.parallel._write import check_shuffle as check_shuffle, write_dataset as write_dataset
+from shardio.parallel._write_session import WriteReport as WriteReport, WriteSession as WriteSession

@@ -175,8 +175,8 @@ class Driver:
 
     def _other_items(self, part: TaskItems) -> CommitConflictError:
         return CommitConflictError(
-            f"session {self._spec.session!r} has written task {part.task} from other items",
-            url=self._spec.url,
+            f"session {self._spec.write.id!r} has written task {part.task} from other items",
+            url=self._spec.write.url,
             expected="the items and tasks= of the run before",
             found=f"others in items {part.first} to {part.first + len(part.items) - 1} of these",
             advice="give the same items, in the same order, and the same tasks= to continue; or another "
@@ -201,4 +201,4 @@ class Driver:
             else f"task {part.task} was lost {lost.tries} times (items {part.first} to {last})"
         )
         found = str(lost.error) or type(lost.error).__name__
-        return StorageError(what, url=self._spec.url, found=found, advice=_ADVICE)
+        return StorageError(what, url=self._spec.write.url, found=found, advice=_ADVICE)

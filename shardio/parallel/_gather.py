@@ -7,15 +7,14 @@ that size, by the same workers; only those are committed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardio.reader import ReadOptions, RecordSequence, ShardSource
-from shardio.storage import connect
+from shardio.reader import ReadOptions, RecordSequence, Slice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from shardio.metadata import ShardTable
 
@@ -23,18 +22,13 @@ if TYPE_CHECKING:
 _SMALL = 4
 
 
-class ShardRun(NamedTuple):
-    """Shards of one split that become one: of a split, in their order."""
-
-    split: str
-    shards: ShardTable
-
-
-def gathered(table: ShardTable, shard_bytes: int) -> list[ShardRun] | None:
-    """Return the runs of shards that are to become one each, or None where they stay as they are.
+def gathered(url: str, table: ShardTable, options: ReadOptions, shard_bytes: int) -> list[Slice] | None:
+    """Return the shards that are to become one each, or None where they stay as they are.
 
     Args:
+        url: of the dataset.
         table: of all tasks, in their order.
+        options: how they are read.
         shard_bytes: of a shard that is large enough.
     """
     if len(table) < 2 or int(table.stored_bytes.sum()) * _SMALL >= shard_bytes * len(table):
@@ -46,21 +40,12 @@ def gathered(table: ShardTable, shard_bytes: int) -> list[ShardRun] | None:
         first = held = 0
         for number, size in enumerate([*sizes, shard_bytes]):
             if held and held + size > shard_bytes:
-                runs.append(ShardRun(split, shards.take(np.arange(first, number))))
+                runs.append(Slice(url, shards.take(np.arange(first, number)), options))
                 first, held = number, 0
             held += size
     return runs if len(runs) < len(table) else None
 
 
-class StoredPayloads:
-    """Yields the payloads of shards that are stored and not committed yet."""
-
-    def __init__(self, url: str, storage_options: Mapping[str, Any] | None) -> None:
-        self._url = url
-        self._storage_options = storage_options
-
-    def __call__(self, run: ShardRun) -> Iterator[tuple[str, bytes]]:
-        options = ReadOptions(storage_options=self._storage_options, decode=False)
-        store = connect(self._url, storage_options=self._storage_options)
-        source = ShardSource(self._url, run.shards, {0: store}, options, None)
-        return ((run.split, payload) for payload in RecordSequence(source))
+def stored_payloads(part: Slice) -> Iterator[tuple[str, bytes]]:
+    """Yield split and payload of each record of shards that are stored and not committed yet."""
+    return ((part.entry.split, payload) for payload in RecordSequence(part.open()))

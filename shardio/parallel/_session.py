@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardio.callers import warn
 from shardio.catalog import (
     commit_session,
     complete_receipts,
-    forget_session,
     items_of_tasks,
     session_shards,
 )
-from shardio.errors import CommitConflictError, SchemaError, StorageError
+from shardio.errors import CommitConflictError, SchemaError
 from shardio.metadata import naming
 from shardio.parallel._driver import Driver, Progress, cut_items
-from shardio.parallel._gather import StoredPayloads, gathered
+from shardio.parallel._gather import gathered, stored_payloads
 from shardio.parallel._task import TaskSpec
+from shardio.parallel._write_session import WriteReport, WriteSession
 from shardio.progress import displayed
-from shardio.reports import Report
-from shardio.writer import DEFAULT_SHARD_BYTES, catalog_to_write, check_mode
+from shardio.reader import ReadOptions
+from shardio.writer import DEFAULT_SHARD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,30 +31,6 @@ if TYPE_CHECKING:
     from shardio.errors import BadRecord
     from shardio.metadata import ShardTable
     from shardio.parallel._task import Note
-
-
-@dataclass(frozen=True)
-class WriteReport(Report):
-    """What a parallel write did.
-
-    Attributes:
-        version, digest: of the new version.
-        session: id of the write.
-        tasks: how many there were; `reused` of them were found complete from an earlier run.
-        records: of the write, by split, those of reused tasks too.
-        skipped: what the tasks of this run left out: with `on_error="skip"` items for which `fn` raised, and
-            any `BadRecord` that `fn` yields.
-        notes: any `Note` that `fn` yields, as text.
-    """
-
-    version: int
-    digest: str
-    session: str
-    tasks: int
-    reused: int
-    records: dict[str, int]
-    skipped: list[BadRecord]
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,27 +54,6 @@ class RunOptions:
     progress: bool | Callable[[Progress], None] = False
     noted: list[Note] | None = None
     origin: bytes = b""
-
-
-def catalog_of(url: str, writer: Mapping[str, Any]) -> Catalog:
-    """Return the catalog that `DatasetWriter` with these options writes to."""
-    return catalog_to_write(
-        url, writer.get("storage_options"), single_writer=writer.get("single_writer", False)
-    )
-
-
-def merged_before(url: str, session: str | None, writer: Mapping[str, Any]) -> WriteReport | None:
-    """Return the report of a session that is part of the dataset already, or None."""
-    if session is None:
-        return None
-    catalog = catalog_of(url, writer)
-    version = catalog.latest()
-    merged = catalog.merged(version, session) if version is not None else None
-    if version is None or merged is None:
-        return None
-    return WriteReport(
-        version.number, version.digest, merged.session, merged.tasks, merged.tasks, dict(merged.rows), []
-    )
 
 
 def write_session(
@@ -129,22 +83,19 @@ def write_session(
         CommitConflictError, CommitOutcomeUnknownError, StorageError: as `DatasetWriter`.
         Exception: what the function raised.
     """
-    catalog = catalog_of(url, writer)
-    # A task that is run again is recognised by its session, also where its name is known nowhere else.
-    name = session if session is not None else f"write.{naming.random_id()}"
-    before = catalog.latest()
-    check_mode(catalog, before, writer["mode"], name, writer.get("storage_options"))
+    write = WriteSession.of(url, session, writer)
+    catalog, name = write.catalog, write.id
+    before = write.check_mode()
     cut = cut_items(items, run.tasks)
     known = complete_receipts(catalog, name) if session is not None else {}
     done = items_of_tasks(known)
-    spec = TaskSpec(url, name, function, writer, run.on_error, encoded, run.origin)
+    spec = TaskSpec(write, function, run.on_error, encoded, run.origin)
     with displayed(run.progress, "write") as show:
         driver = Driver(spec, run.executor, show, workers=run.workers)
         try:
             driver.run(cut, done)
         except BaseException:
-            if session is None:
-                _forget(catalog, name, shards=True)
+            write.abort()
             raise
     if run.noted is not None:
         run.noted.extend(driver.notes)
@@ -160,10 +111,10 @@ def write_session(
             version = commit_session(catalog, name, driver.tasks, mode=writer["mode"], known=known)
     except BaseException as error:
         if session is None:
-            _give_up(catalog, name, driver.tasks, error, committing=committing)
+            _give_up(write, driver.tasks, error, committing=committing)
         raise
     if session is None:
-        _forget(catalog, name, shards=large is not None)
+        write.forget(shards=large is not None)
     if large is not None:
         notes = [*sorted(map(str, driver.notes)), *large.notes]
         return replace(large, tasks=driver.tasks, skipped=_skipped(driver), notes=notes)
@@ -179,14 +130,15 @@ def _is_same(one: Version | None, other: Version | None) -> bool:
 
 def _gather(url: str, table: ShardTable, run: RunOptions, writer: Mapping[str, Any]) -> WriteReport | None:
     """Write the records of small shards into large ones and commit these; None where shards are large."""
-    runs = gathered(table, writer.get("shard_bytes", DEFAULT_SHARD_BYTES))
+    options = ReadOptions(storage_options=writer.get("storage_options"), decode=False)
+    runs = gathered(url, table, options, writer.get("shard_bytes", DEFAULT_SHARD_BYTES))
     if runs is None:
         return None
     # A task is a run, and leaves one shard.
     return write_session(
         url,
         runs,
-        StoredPayloads(url, writer.get("storage_options")),
+        stored_payloads,
         session=None,
         run=replace(run, tasks=len(runs), on_error="raise"),
         writer={**writer, "shard_bytes": sys.maxsize},
@@ -209,21 +161,15 @@ def _with_doubts(report: WriteReport, version: Version) -> WriteReport:
     return replace(report, notes=[*report.notes, *notes])
 
 
-def _give_up(catalog: Catalog, session: str, tasks: int, error: BaseException, *, committing: bool) -> None:
+def _give_up(write: WriteSession, tasks: int, error: BaseException, *, committing: bool) -> None:
     """Remove what a write that cannot be run again has stored, unless it may have been committed."""
     if not committing or isinstance(error, CommitConflictError | SchemaError):
-        _forget(catalog, session, shards=True)
+        write.abort()
         return
     error.add_note(
         "shardio: all records are stored, and nothing was removed; to finish this write: "
-        f"shardio commit {catalog.store.url} --session {session} --tasks {tasks}"
+        f"shardio commit {write.catalog.store.url} --session {write.id} --tasks {tasks}"
     )
-
-
-def _forget(catalog: Catalog, session: str, *, shards: bool) -> None:
-    # What stays is left to `shardio gc`.
-    with contextlib.suppress(StorageError):
-        forget_session(catalog, session, shards=shards)
 
 
 def _report(catalog: Catalog, version: Version, session: str, driver: Driver, *, reused: int) -> WriteReport:

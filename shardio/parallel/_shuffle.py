@@ -19,20 +19,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from shardio.catalog import complete_receipts, items_of_tasks
+from shardio.catalog import Catalog, complete_receipts, items_of_tasks
 from shardio.errors import BadRecord, CommitConflictError
 from shardio.metadata import Schema
 from shardio.order import Permutation
 from shardio.parallel._driver import cut_items
-from shardio.parallel._session import RunOptions, WriteReport, catalog_of, merged_before, write_session
+from shardio.parallel._session import RunOptions, write_session
 from shardio.parallel._task import Encoded, Note, items_digest, values_of
+from shardio.parallel._write_session import WriteReport, WriteSession
 from shardio.reader import DatasetReader, open as open_dataset
+from shardio.storage import connect
 from shardio.writer import encoder, is_codec, resolve_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from shardio.catalog import Catalog
     from shardio.codecs import RecordCodec
 
 
@@ -61,9 +62,10 @@ def write_twice(
     Raises:
         CommitConflictError: the session was written from other items, or in another order.
     """
-    catalog = catalog_of(url, writer)
+    target = WriteSession.of(url, session, writer)
+    catalog = target.catalog
     write = _TwoPasses(catalog, session, seed, shards)
-    before = merged_before(url, session, writer)
+    before = target.committed
     if before is not None and write.noted():
         write.check(map(items_digest, cut_items(items, run.tasks).parts), before.records)
         return before
@@ -81,7 +83,7 @@ def write_twice(
         )
         origin = b""
         if session is not None:
-            noted = items_of_tasks(complete_receipts(catalog_of(spool, {}), first.session))
+            noted = items_of_tasks(complete_receipts(Catalog(connect(spool)), first.session))
             origin = write.check((max(noted[task]) for task in sorted(noted)), first.records)
         runs: list[list[Run]] = [[run] for run in _runs(spool)] if shards is None else _shares(spool, shards)
         if shards is not None:

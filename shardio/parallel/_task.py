@@ -10,7 +10,7 @@ import hashlib
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from numbers import Number
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardio.errors import BadRecord, SchemaError, ShardioError
+from shardio.parallel._write_session import WriteSession
 from shardio.writer import DatasetWriter
 
 
@@ -53,18 +54,15 @@ class TaskSpec:
     """What all tasks of a write share; travels to the workers.
 
     Attributes:
-        url, session: where to.
+        write: where to.
         function: of the caller.
-        writer: options of `DatasetWriter`.
         on_error: "raise" or "skip".
         encoded: the function yields payloads of the schema, which are stored as they are.
         origin: of all items; b"" where those of a task tell what it was made from.
     """
 
-    url: str
-    session: str
+    write: WriteSession
     function: Callable[[Any], Any]
-    writer: Mapping[str, Any] = field(default_factory=dict)
     on_error: str = "raise"
     encoded: bool = False
     origin: bytes = b""
@@ -140,9 +138,7 @@ def run_task(spec: TaskSpec, part: TaskItems) -> TaskResult:
     skipped: list[BadRecord] = []
     notes: list[Note] = []
     try:
-        with DatasetWriter(
-            spec.url, session=spec.session, task=part.task, commit=False, **spec.writer
-        ) as out:
+        with spec.write.task(part.task) as out:
             out.note_items(spec.items_of(part))
             for number, item in enumerate(part.items, part.first):
                 try:

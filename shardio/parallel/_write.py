@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from shardio.arguments import integer
 from shardio.metadata import Schema, naming
 from shardio.parallel._jobs import check_workers
-from shardio.parallel._session import RunOptions, WriteReport, write_session
+from shardio.parallel._session import RunOptions, write_session
 from shardio.parallel._shuffle import write_twice
+from shardio.parallel._write_session import WriteReport
 from shardio.storage import url_text
 from shardio.writer import (
     DEFAULT_SHARD_BYTES,

@@ -81,6 +81,7 @@ from shardio.reader._records import (
     RecordSequence as RecordSequence,
 )
 from shardio.reader._shard import OpenShard as OpenShard
+from shardio.reader._slice import Slice as Slice, slices as slices
 from shardio.reader._source import (
     DatasetSource as DatasetSource,
     Location as Location,

@@ -24,6 +24,7 @@ from shardio.reader._records import DatasetReader
 from shardio.reader._source import DatasetSource
 from shardio.reader._subset import Selection, count_below, is_ascending, selection_digest
 from shardio.redact import redact
+from shardio.storage import Address
 
 _TOGETHER = 4096
 _PART = 1 << 20  # keys that are compared at a time
@@ -353,6 +354,15 @@ class JoinedReader(DatasetReader):
     """The records of the left side of a join, with the features of both; made by `shardio.join`."""
 
     source: JoinedSource
+
+    @property
+    def address(self) -> Address:
+        """None: a join is two datasets.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("a join is two datasets: give the reader of one of them")
 
     @property
     def parts(self) -> tuple[DatasetReader, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from shardio.codecs import ImageOptions, RecordCodec
 from shardio.format import Limits
 from shardio.reports import Report
-from shardio.storage import CacheOptions
+from shardio.storage import Address, CacheOptions
 
 _ON_ERROR = ("raise", "skip", "quarantine")
 
@@ -47,6 +47,16 @@ class ReadOptions:
     mmap: bool = True
     decoded_bytes: int = 16 << 20
     functions: tuple[Callable[[Any], Any], ...] = ()
+
+    @classmethod
+    def at(cls, address: Address, **options: Any) -> ReadOptions:
+        """Return options with which the dataset at an address is read."""
+        return cls(
+            storage_options=address.storage_options,
+            engine=address.engine,
+            allow_roots=address.allow_roots,
+            **options,
+        )
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense, by name."""

@@ -43,6 +43,7 @@ from shardio.reader._source import DatasetSource, Location, ShardSource, reopen
 from shardio.reader._spans import SPAN_BYTES, Span, arrow_schema, cut_spans
 from shardio.reader._subset import Selection, ascending, chosen, positions_at
 from shardio.redact import redact
+from shardio.storage import Address
 
 
 class RecordSequence(Sequence[Any]):
@@ -804,6 +805,12 @@ class DatasetReader(RecordSequence):
     def metadata(self) -> Mapping[str, Any]:
         """The free metadata that writers gave."""
         return dict(self.source.version.manifest.metadata)
+
+    @property
+    def address(self) -> Address:
+        """Where the dataset is and how it is reached; functions take the reader itself in its place."""
+        options = self.source.options
+        return Address(self.source.url, options.storage_options, options.allow_roots, options.engine)
 
     @property
     def version(self) -> int:

@@ -6,6 +6,7 @@ imports fsspec and obstore, and it knows nothing of shards or manifests: keys in
 
 from __future__ import annotations
 
+from shardio.storage._address import Address as Address, Place as Place
 from shardio.storage._cache import (
     BlockCache as BlockCache,
     CachedBlocks as CachedBlocks,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shardio.arguments import options_by_root
 from shardio.catalog import Catalog, Version
 from shardio.codecs import decode_image
 from shardio.errors import NotFoundError, ShardioError, StorageError
@@ -30,7 +29,7 @@ from shardio.reader import (
     with_features,
 )
 from shardio.redact import redact
-from shardio.storage import connect, url_text
+from shardio.storage import Address, url_text
 from shardio.view._facts import seen_facts, shard_list_facts, version_facts
 from shardio.view._search import Search, is_column, python, search
 from shardio.view._statistics import histogram, summarize
@@ -125,20 +124,14 @@ class Pages:
         allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
         report: Mapping[str, Any] | None = None,
     ) -> None:
-        self.url = url_text(url)
+        self._address = Address(url_text(url), storage_options, allow_roots or {}, engine)
+        self.url = self._address.url
         self._split = split
         self._version = version
         self._digest = digest
-        self._options = ReadOptions(
-            storage_options=dict(storage_options) if storage_options else None,
-            engine=engine,
-            decode=False,
-            allow_roots=options_by_root(allow_roots),
-            # A file that is overwritten in place while it is looked at must not end the server.
-            mmap=False,
-        )
-        store = connect(self.url, storage_options=self._options.storage_options, engine=engine)
-        self._catalog = Catalog(store)
+        # A file that is overwritten in place while it is looked at must not end the server.
+        self._options = ReadOptions.at(self._address, decode=False, mmap=False)
+        self._catalog = Catalog(self._address.connect())
         self._lock = threading.Lock()
         self._latest: Version | None = None
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
@@ -260,7 +253,7 @@ class Pages:
         """Return what differs between two versions; see `shardio.diff`."""
         from shardio.lifecycle import diff
 
-        found = diff(self.url, first, second, storage_options=self._options.storage_options).to_dict()
+        found = diff(self._address, first, second).to_dict()
         return {**found, "url": redact(found["url"])}
 
     # ------------------------------------------------------------------------------------------ records
@@ -524,12 +517,9 @@ class Pages:
         try:
             self._stop = False
             report = verify(
-                self.url,
+                self._address,
                 split=split,
                 version=self._load(version).number,
-                storage_options=self._options.storage_options,
-                engine=self._options.engine,
-                allow_roots=self._options.allow_roots,
                 progress=self._advance,
             )
             self._report = report.to_dict()

@@ -20,7 +20,7 @@ def place(moto_endpoint):
 
 def test_the_rule_of_the_bucket_is_named(place):
     url, options = place
-    (note,) = shardio.gc(url, **options).unlisted
+    (note,) = shardio.gc(shardio.Address(url, **options)).unlisted
     assert "lifecycle rule" in note
 
 
@@ -34,6 +34,6 @@ def test_a_place_whose_temporaries_cannot_be_listed_may_be_cleaned_up(place, mon
         raise StorageError("the service refuses the request", found="501 NotImplemented")
 
     monkeypatch.setattr(RemoteStore, "list_temporaries", refuse)
-    report = shardio.gc(url, expire=[1], dry_run=False, **options)
+    report = shardio.gc(shardio.Address(url, **options), expire=[1], dry_run=False)
     assert report.deleted > 1
     assert any("could not be listed" in note and "501" in note for note in report.unlisted)

@@ -103,6 +103,16 @@ def test_split(run: Run, birds: Path) -> None:
         assert run("split", birds, *wrong).code == 2
 
 
+def test_log_shows_tags_and_tables_apart(run: Run, birds: Path) -> None:
+    run("tag", birds, "v1")
+    with shardio.DatasetWriter(birds, mode="append") as out:
+        out.write_many(list(shardio.open(birds, "test"))[:1], split="test")
+    data, _, apart = run("log", birds).out.partition("leave the data as it is:")
+    assert [line.split()[0] for line in data.splitlines()[1:] if line.strip()][:2] == ["3", "1"]
+    assert [line.split()[0] for line in apart.splitlines()[2:]] == ["2"]
+    assert [each["version"] for each in run("log", birds, "--json").document["versions"]] == [3, 2, 1]
+
+
 def test_erase(run: Run, birds: Path) -> None:
     run("tag", birds, "v1")
     refused = run("erase", birds, 0, "--split", "test")
@@ -143,4 +153,6 @@ def test_compact_and_diff(run: Run, tmp_path: Path) -> None:
     assert run("diff", url, 5, "--json").document["rewritten"] is True
     assert "rewritten" in run("diff", url, 5, 6).out
     assert "they hold the same" in run("diff", url, 6).out
+    run("restore", url, 5)
+    assert "the same records, in other shards," in run("diff", url, 6, 7).out
     assert run("diff", url, 6, 99).code == 3

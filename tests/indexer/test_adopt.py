@@ -103,7 +103,7 @@ def test_a_shard_is_known_whatever_folder_it_is_found_below(tmp_path, monkeypatc
     assert len(shardio_indexer.adopt(tmp_path / "data", into=into, split="train").stale) == 1
     assert shardio_indexer.adopt(tmp_path / "data", into=into, split="train", update=True).updated == 1
     assert list(shardio.open(into, allow_roots=roots)) == wanted
-    shardio.compact(into, adopted=True, workers=1, allow_roots=roots)
+    shardio.compact(shardio.Address(into, allow_roots=roots), adopted=True, workers=1)
     os.utime(tmp_path / "data" / "old" / "part-00000.tfrecord", (2, 2))
     assert shardio_indexer.adopt(tmp_path / "data" / "old" / "*", into=into, split="train").adopted == 0
     assert list(shardio.open(into, allow_roots=roots)) == wanted
@@ -570,7 +570,7 @@ def test_every_reader_sees_the_same(tmp_path, kind) -> None:
         assert ds.read_batch(range(500)) == {"payload": payloads}
         batches = shardio.stream(ds, global_batch=50, seed=3)
         assert sorted(one for batch in batches for one in batch["payload"]) == sorted(payloads)
-        assert shardio.verify(into, allow_roots={str(tmp_path): {}}).ok
+        assert shardio.verify(shardio.Address(into, allow_roots={str(tmp_path): {}})).ok
         assert ds.num_shards == 1
 
 
@@ -659,7 +659,7 @@ def test_indexes_that_only_expired_versions_name_are_collected(tmp_path) -> None
     (index,) = [info.key for info in gone if info.key.startswith("indexes/")]
     assert kept.keys() - indexes(into).keys() == {Path(index).name}
     assert (into / "indexes" / "notes.txt").exists()
-    assert shardio.verify(into, allow_roots={str(theirs): {}}).ok
+    assert shardio.verify(shardio.Address(into, allow_roots={str(theirs): {}})).ok
     # The same object as before once more: its index was given up, and its name is not used again.
     old.write_bytes(before[0])
     os.utime(old, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))

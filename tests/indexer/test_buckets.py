@@ -54,7 +54,7 @@ def test_in_place(moto_endpoint, bucket) -> None:
     assert list(ds) == PAYLOADS
     assert ds.read([19, 0, 7]) == [PAYLOADS[19], PAYLOADS[0], PAYLOADS[7]]
     assert shardio.open(bucket, split="val", storage_options=options)[1] == {"__key__": "b", "txt": b"2"}
-    assert shardio.verify(bucket, storage_options=options).ok
+    assert shardio.verify(shardio.Address(bucket, storage_options=options)).ok
 
 
 def test_a_public_bucket_that_may_not_be_written(moto_endpoint, read_only_endpoint, bucket, tmp_path) -> None:
@@ -71,7 +71,7 @@ def test_a_public_bucket_that_may_not_be_written(moto_endpoint, read_only_endpoi
     ds = shardio.open(tmp_path / "mine", allow_roots={bucket: anon})
     batches = list(shardio.stream(ds, global_batch=5, shuffle=True, seed=1))
     assert sorted(one for batch in batches for one in batch["payload"]) == sorted(PAYLOADS)
-    assert shardio.verify(tmp_path / "mine", allow_roots={bucket: anon}).ok
+    assert shardio.verify(shardio.Address(tmp_path / "mine", allow_roots={bucket: anon})).ok
 
 
 def test_without_write_access_the_users_cache_takes_the_dataset(

@@ -104,7 +104,7 @@ def test_options_reach_the_scan(folder, capsys) -> None:
     names = {"shardio": shardio}
     exec(line, names)
     assert list(names["ds"]) == [b"a"]
-    assert shardio.verify(into, allow_roots={str(folder): {}}).ok
+    assert shardio.verify(shardio.Address(into, allow_roots={str(folder): {}})).ok
     (folder / "words").write_bytes(members([b"a\nb\n"], "zstd"))
     assert main([f"{folder}/words", "--into", into + "2", "--format", "text", "--quiet"]) == 0
     assert main([f"{folder}/val-0.tar", "--into", into + "3", "--schema", '{"txt": "int64"}']) == 0

@@ -124,13 +124,13 @@ def test_shards_that_are_gone_are_said_and_can_be_dropped(tmp_path, capsys, how,
         assert f"missing: {data}/x1.tfrecord" in err
         assert "--drop-missing" in err
         assert "refused" not in err
-    assert not shardio.verify(place, **options).ok
+    assert not shardio.verify(shardio.Address(place, **options)).ok
     assert main([*found, *into, "--drop-missing", "--json"]) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (report["dropped"], report["missing"], report["version"]) == ([f"{data}/x1.tfrecord"], [], 2)
     assert report["splits"] == {"train": 4}
     assert list(shardio.open(place, **options)) == [b"0", b"y", b"2", b"y"]
-    assert shardio.verify(place, **options).ok
+    assert shardio.verify(shardio.Address(place, **options)).ok
     if how != "names":
         assert main([*found, *into]) == 0
     # Put back, it is a new shard.
@@ -188,7 +188,7 @@ def test_a_dataset_whose_shards_are_all_gone(tmp_path, capsys, how, beside) -> N
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (report["dropped"], report["missing"], report["records"]) == (names, [], 0)
     assert list(shardio.open(place, version=2, **options)) == []
-    assert shardio.verify(place, **options).ok
+    assert shardio.verify(shardio.Address(place, **options)).ok
     assert main([*found, *into, "--drop-missing"]) == 3
     data.mkdir(exist_ok=True)
     (data / "x0.tfrecord").write_bytes(tfrecord([b"new"]))

@@ -48,7 +48,7 @@ def test_what_cannot_be_read_is_refused_or_left_out(tmp_path, data, packed) -> N
     assert [part.start for part in report.skipped] == [9]
     ds = shardio.open(tmp_path / "b", allow_roots={str(tmp_path): {}})
     assert list(ds) == [{"a": 1}]
-    assert shardio.verify(tmp_path / "b", allow_roots={str(tmp_path): {}}).ok
+    assert shardio.verify(shardio.Address(tmp_path / "b", allow_roots={str(tmp_path): {}})).ok
 
 
 @pytest.mark.parametrize("packed", [False, True])

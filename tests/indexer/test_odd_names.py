@@ -43,7 +43,7 @@ def test_in_a_bucket(moto_endpoint, name) -> None:
     ds = shardio.open(url, storage_options=options)
     assert list(ds) == [b"a", b"bc"]
     assert ds[1] == b"bc"
-    assert shardio.verify(url, storage_options=options).ok
+    assert shardio.verify(shardio.Address(url, storage_options=options)).ok
 
 
 def test_a_terminal_is_shown_escapes(tmp_path, capsys) -> None:

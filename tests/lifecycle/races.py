@@ -73,41 +73,40 @@ class Racer:
         some = set(self.random.sample(sorted(self.mine), min(len(self.mine), 3)))
         if some:
             function(
-                self.url,
+                shardio.Address(self.url, **self.how),
                 where=lambda columns: np.isin(columns["n"], sorted(some)),
                 features=["n"],
                 **options,
-                **self.how,
             )
             self.mine -= some
 
     def compact(self) -> None:
-        shardio.compact(self.url, shard_bytes=2000, workers=1, **self.how)
+        shardio.compact(shardio.Address(self.url, **self.how), shard_bytes=2000, workers=1)
 
     def table(self) -> None:
-        shardio.build_table(self.url, ["n"], workers=1, **self.how)
+        shardio.build_table(shardio.Address(self.url, **self.how), ["n"], workers=1)
 
     def keys(self) -> None:
-        shardio.build_keys(self.url, "n", workers=1, **self.how)
+        shardio.build_keys(shardio.Address(self.url, **self.how), "n", workers=1)
 
     def collect(self) -> None:
-        shardio.gc(self.url, keep=self.random.choice([1, 1, 3]), dry_run=False, **self.how)
+        shardio.gc(shardio.Address(self.url, **self.how), keep=self.random.choice([1, 1, 3]), dry_run=False)
 
     def tag(self) -> None:
-        shardio.tag(self.url, self.random.choice("ab"), move=True, **self.how)
+        shardio.tag(shardio.Address(self.url, **self.how), self.random.choice("ab"), move=True)
 
     def untag(self) -> None:
         name = self.random.choice("ab")
-        if name in shardio.tags(self.url, **self.how):
+        if name in shardio.tags(shardio.Address(self.url, **self.how)):
             try:
-                shardio.untag(self.url, name, **self.how)
+                shardio.untag(shardio.Address(self.url, **self.how), name)
             except NotFoundError as error:
                 if "there is no tag" not in error.what:  # another one was quicker
                     raise
 
     def schema(self) -> None:
         feature = Feature("int64", default=self.random.randrange(3))
-        shardio.set_schema(self.url, {self.random.choice("xyz"): feature}, **self.how)
+        shardio.set_schema(shardio.Address(self.url, **self.how), {self.random.choice("xyz"): feature})
 
     def look(self) -> None:
         ds = shardio.open(self.url, **self.how)
@@ -121,7 +120,7 @@ class Racer:
         assert sorted(n for n in found if n // _OWN == self.number) == sorted(self.mine)
 
     def verify(self) -> None:
-        report = shardio.verify(self.url, **self.how)
+        report = shardio.verify(shardio.Address(self.url, **self.how))
         assert report.ok, report.findings
 
 

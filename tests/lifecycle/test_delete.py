@@ -121,10 +121,12 @@ def test_adopted_shards(tmp_path):
     assert report.deleted == 2
     ds = shardio.open(into, allow_roots=root)
     assert (sorted(numbers(ds)) == sorted(set(TRAIN)) and len(ds) == 90) or len(ds) == 88
-    shardio.delete(into, where=lambda columns: columns["n"] < 40, features=["n"], allow_roots=root)
+    shardio.delete(
+        shardio.Address(into, allow_roots=root), where=lambda columns: columns["n"] < 40, features=["n"]
+    )
     assert min(numbers(shardio.open(into, allow_roots=root))) >= 40
     assert {path: path.read_bytes() for path in shards} == before
-    assert shardio.verify(into, allow_roots=root).ok
+    assert shardio.verify(shardio.Address(into, allow_roots=root)).ok
 
 
 def test_a_mask_and_a_function(url):

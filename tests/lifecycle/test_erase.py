@@ -214,7 +214,7 @@ def test_adopted_shards_are_refused_and_the_advice_works(tmp_path):
         with pytest.raises(StorageError) as caught:
             shardio.erase(url, [position])
         assert "shardio compact URL --adopted" in caught.value.advice
-        shardio.compact(url, adopted=True, workers=1, allow_roots=roots)
+        shardio.compact(shardio.Address(url, allow_roots=roots), adopted=True, workers=1)
         report = shardio.erase(url, [position])
         assert {Path(copy).name for copy in report.external_copies} == {path.name for path in before}
         assert {*report.pending_gc} >= holding(str(url)) - {path.name for path in before}
@@ -237,7 +237,7 @@ def test_erasing_own_records_beside_adopted_ones(tmp_path):
         out.write(PLANTED)
         out.write(b"ours")
     roots = {root: {} for root in shardio.log(url)[0].manifest.roots.values()}
-    shardio.erase(url, [1], allow_roots=roots)
+    shardio.erase(shardio.Address(url, allow_roots=roots), [1])
     shardio.gc(url, dry_run=False)
     assert holding(str(url)) == set()
     assert list(shardio.open(url, allow_roots=roots)) == [b"theirs", b"ours"]

@@ -551,20 +551,20 @@ def test_keys_and_tables_in_a_bucket(bucket, engine):
     url = f"s3://{name}/{engine}"
     how = {"storage_options": options, "engine": engine}
     write(url, range(60), storage_options=options)
-    assert shardio.build_keys(url, "id", workers=1, **how).keys == 60
-    assert shardio.build_table(url, ["n", "id_length"], workers=1, **how).records == 60
+    assert shardio.build_keys(shardio.Address(url, **how), "id", workers=1).keys == 60
+    assert shardio.build_table(shardio.Address(url, **how), ["n", "id_length"], workers=1).records == 60
     write(url, range(60, 80), mode="append", storage_options=options)
     with pytest.warns(UserWarning, match="in no index"):
         assert shardio.open(url, **how).find("key 79") == 79
-    shardio.build_keys(url, "id", workers=1, **how)
-    shardio.build_table(url, workers=1, **how)
-    assert shardio.gc(url, keep=1, dry_run=False, storage_options=options).deleted
+    shardio.build_keys(shardio.Address(url, **how), "id", workers=1)
+    shardio.build_table(shardio.Address(url, **how), workers=1)
+    assert shardio.gc(shardio.Address(url, storage_options=options), keep=1, dry_run=False).deleted
     ds = shardio.open(url, **how)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ds.find([f"key {n}" for n in range(80)]).tolist() == list(range(80))
         assert len(ds.filter("n % 2 = 0 AND id_length = 6")) == 35
-    assert shardio.verify(url, **how).ok
+    assert shardio.verify(shardio.Address(url, **how)).ok
     assert len(ds.table_files()) == ds.num_shards
 
 

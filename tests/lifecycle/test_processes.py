@@ -73,7 +73,7 @@ def test_readers_and_streams_in_mid_epoch_notice_nothing(place, tmp_path, reques
 
     for day in range(3):
         append(20 * day, 20)
-    shardio.tag(url, "run", **how)
+    shardio.tag(shardio.Address(url, **how), "run")
     whole = [
         batch["n"].tolist() for batch in shardio.stream(shardio.open(url, version="run", **how), **STREAM)
     ]
@@ -93,24 +93,24 @@ def test_readers_and_streams_in_mid_epoch_notice_nothing(place, tmp_path, reques
         return answer
 
     def expire() -> None:
-        shardio.gc(url, keep=1, dry_run=False, **how)
+        shardio.gc(shardio.Address(url, **how), keep=1, dry_run=False)
 
     def erase_of_what_is_tagged() -> None:
         with pytest.raises(CommitConflictError):
-            shardio.erase(url, [0], **how)
+            shardio.erase(shardio.Address(url, **how), [0])
 
     deeds = [
         lambda: append(100, 10),
-        lambda: shardio.delete(url, [3, 9, 30], **how),
+        lambda: shardio.delete(shardio.Address(url, **how), [3, 9, 30]),
         expire,
-        lambda: shardio.erase(url, [60], **how),
-        lambda: shardio.compact(url, compression="zstd", workers=1, **how),
-        lambda: shardio.build_keys(url, "n", workers=1, **how),
+        lambda: shardio.erase(shardio.Address(url, **how), [60]),
+        lambda: shardio.compact(shardio.Address(url, **how), compression="zstd", workers=1),
+        lambda: shardio.build_keys(shardio.Address(url, **how), "n", workers=1),
         expire,
         erase_of_what_is_tagged,
-        lambda: shardio.build_table(url, ["n"], workers=1, **how),
+        lambda: shardio.build_table(shardio.Address(url, **how), ["n"], workers=1),
         expire,
-        lambda: shardio.restore(url, "run", **how),
+        lambda: shardio.restore(shardio.Address(url, **how), "run"),
         expire,
     ]
     try:
@@ -136,4 +136,4 @@ def test_readers_and_streams_in_mid_epoch_notice_nothing(place, tmp_path, reques
     with pytest.raises(NotFoundError):
         shardio.open(url, version=5, **how)
     assert numbers(shardio.open(url, **how)) == list(range(RECORDS))
-    assert shardio.verify(url, **how).ok
+    assert shardio.verify(shardio.Address(url, **how)).ok

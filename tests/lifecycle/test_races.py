@@ -37,7 +37,7 @@ def check_race(url: str, options: Any, *, seed: int, steps: int) -> None:
     assert all(error.advice for _, error in raced.refused)
     found = sorted(int(value["n"]) for value in shardio.open(url, storage_options=options))
     assert found == raced.expected
-    assert shardio.verify(url, storage_options=options).ok
+    assert shardio.verify(shardio.Address(url, storage_options=options)).ok
 
 
 class Meddler:

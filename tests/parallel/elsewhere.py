@@ -176,6 +176,6 @@ def _fill(folder: Path, executor: Executor) -> object:
 
 OPERATIONS: dict[str, Operation] = {
     "write_dataset": _write, "adopt": _adopt, "convert_dataset": _convert, "compact": _compact,
-    "delete": _erase, "build_table": _table, "build_keys": _keys, "verify": _verify, "repair": _repair,
+    "erase": _erase, "build_table": _table, "build_keys": _keys, "verify": _verify, "repair": _repair,
     "export_dataset": _export, "pack_dataset": _pack, "fill_cache": _fill,
 }  # fmt: skip

@@ -172,9 +172,10 @@ for _ in range(3):
     with shardio.DatasetWriter(sys.argv[1], {"n": "int64"}, mode="append", **how) as out:
         out.write({"n": 1})
 assert len(list(shardio.open(sys.argv[1], engine="obstore", **how))) == 3
-shardio.build_table(sys.argv[1], ["n"], workers=2, **how)
-shardio.build_keys(sys.argv[1], "n", workers=2, **how)
-assert shardio.compact(sys.argv[1], compression="zstd", workers=2, **how).shards_after == 1
+place = shardio.Address(sys.argv[1], **how)
+shardio.build_table(place, ["n"], workers=2)
+shardio.build_keys(place, "n", workers=2)
+assert shardio.compact(place, compression="zstd", workers=2).shards_after == 1
 """
 
 

@@ -104,7 +104,7 @@ def test_an_array_on_s3(tmp_path) -> None:
     with moto_program() as endpoint:
         place = Place(tmp_path, endpoint)
         url = run_array(place, 3, 30, 1, random.Random(2))
-        shardio.commit(url, session="array", tasks=3, **place.storage)
+        shardio.commit(shardio.Address(url, **place.storage), session="array", tasks=3)
         check(place, url, 3, 30)
 
 

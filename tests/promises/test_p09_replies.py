@@ -85,7 +85,7 @@ def looked_at(server: FaultServer, engine: str) -> dict[str, Any]:
         "table": ds.to_arrow(["n"]).column("n").to_pylist(),
         "session": catalog.merged(version, "day-0") is not None,
         "receipt": None if work is None else work.table.rows.tolist(),
-        "verify": shardio.verify(URL, **options).findings,
+        "verify": shardio.verify(shardio.Address(URL, **options)).findings,
     }
 
 
@@ -134,7 +134,7 @@ def test_repair_loses_no_more_where_replies_are_damaged(server, whole, tmp_path)
     assert right.lost_records > 0
     damaging(server, 2)
     options = s3.options_for(server.url)
-    found = shardio.repair(URL, workers=1, dry_run=False, storage_options=options)
+    found = shardio.repair(shardio.Address(URL, storage_options=options), workers=1, dry_run=False)
     assert (found.lost_records, found.after) == (right.lost_records, right.after)
     server.plan = lambda _: None
     there = shardio.open(URL, storage_options=options)

@@ -8,8 +8,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
@@ -25,7 +23,6 @@ from shardio.cli import main
 from shardio.errors import (
     FormatError,
     NotFoundError,
-    SchemaError,
     ShardioError,
     StorageError,
 )
@@ -181,39 +178,20 @@ def test_flipped_bits_of_shards_are_salvaged(compression, place, tmp_path):
         source = shardio.open(case.url, "all", decode=False).source
         first = int(source.stops[list(source.table.key).index(key)]) - head.rows
         block = next(k for k in range(head.blocks) if bit // 8 < head.block_stop[k])
-        lost = range(*(first + row for row in head.block_rows(block)))
-        report = repaired(case.url, uncertain="leave")
-        left = [record for k, record in enumerate(case.payloads) if k not in lost]
+        rows = range(*head.block_rows(block))
+        report = repaired(case.url)
+        lost = [row for each in report.lost for row in range(each.row, each.row_stop)]
+        assert lost
+        assert {*lost} <= {*rows}, "no record of another block"
+        left = [record for k, record in enumerate(case.payloads) if k - first not in lost]
         assert read(case.url) == left
         assert report.lost_records == len(lost)
-        assert report.lost[0].row == lost[0] - first
-        assert sum(each.row_stop - each.row for each in report.lost) == len(lost)
         assert all(each.where.endswith(key) for each in report.lost)
         restart(case)
 
 
-def test_records_of_a_damaged_block_are_the_users_choice(tmp_path):
-    """Records beside the damage match their own checksums: they are taken where the caller says so."""
-    case = victim("none", "local", tmp_path)
-    key = case.of_kind(".tfrecord")[0]
-    head = parse_head(case.objects[key + ".shardidx"])
-    case.put(key, flipped(case.objects[key], 8 * 30))
-    report = shardio.repair(case.url, dry_run=False)
-    assert not report.ok
-    assert report.version is None
-    assert report.uncertain == {f"{case.url}/{key}": head.block_rows(0)[1] - 1}
-    assert 'uncertain="take"' in str(report.unrepaired[0].advice)
-    taken = repaired(case.url, uncertain="take")
-    assert taken.lost_records == 1
-    left = read(case.url)
-    assert len(left) == len(case.payloads) - 1
-    assert is_part(left, case.payloads)
-
-
 def test_valid_records_in_the_wrong_place_are_never_taken(tmp_path):
-    """Records that go into a new shard MUST be those of blocks that match their checksum in an index which
-    the list names.
-    """
+    """Of a block that does not match its checksum and of which every record does, none is taken."""
     url = fresh("local", tmp_path)
     records = [b"%06d" % k for k in range(60)]
     with shardio.DatasetWriter(url, None, shard_bytes=400, block_bytes=100) as out:
@@ -223,14 +201,103 @@ def test_valid_records_in_the_wrong_place_are_never_taken(tmp_path):
     a, b = case.of_kind(".tfrecord")[:2]
     case.put(a, case.objects[b])
     case.put(b, case.objects[a])
-    for uncertain in ("take", "leave"):
-        report = repaired(url, uncertain=uncertain)
-        assert is_part(read(url), records)
-        assert report.lost_records == len(records) - len(read(url)) > 0
-        for info in list(case.store.list()):
-            if info.key not in case.objects:
-                case.store.delete(info.key)
-        case.store.overwrite(naming.HINT_KEY, b"1")
+    report = repaired(url)
+    assert is_part(read(url), records)
+    assert report.lost_records == len(records) - len(read(url)) > 0
+
+
+@pytest.mark.parametrize("index", ["whole", "gone"])
+def test_good_records_beside_a_damaged_one_are_kept(index, tmp_path):
+    """Those that match their own checksums, with the index and without it."""
+    case = victim("none", "local", tmp_path)
+    key = case.of_kind(".tfrecord")[0]
+    case.put(key, flipped(case.objects[key], 8 * 20))
+    if index == "gone":
+        case.put(key + ".shardidx", None)
+    report = repaired(case.url)
+    assert (report.lost_records, len(report.lost)) == (1, 1)
+    assert len(read(case.url)) == len(case.payloads) - 1
+    assert is_part(read(case.url), case.payloads)
+
+
+def test_deleted_rows_without_an_index_are_not_brought_back(tmp_path):
+    """Nothing tells which records of a damaged shard without an index were deleted."""
+    case = victim("none", "local", tmp_path)
+    mirror = copy_of(case, tmp_path)
+    shardio.delete(case.url, [3])
+    key = case.of_kind(".tfrecord")[0]
+    case.put(key, flipped(case.objects[key], 8 * 20))
+    case.put(key + ".shardidx", None)
+    report = shardio.repair(case.url, dry_run=False, workers=1)
+    assert (report.ok, report.version) == (False, None)
+    assert repaired(case.url, mirror=mirror).lost == ()
+    assert read(case.url) == case.payloads[:3] + case.payloads[4:]
+
+
+LATER: dict[str, tuple[Callable[[str], object], Callable[[list[bytes]], list[bytes]]]] = {
+    "nothing": (lambda _: None, lambda records: records),
+    "an append": (lambda url: append(url, b"new"), lambda records: [*records, b"new"]),
+    "a deletion": (lambda url: shardio.delete(url, [len(read(url)) - 1]), lambda records: records[:-1]),
+    "a tag": (lambda url: shardio.tag(url, "v1"), lambda records: records),
+}
+
+
+def append(url: str, record: bytes) -> None:
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write(record)
+
+
+@EVERY_PLACE
+@pytest.mark.parametrize("later", LATER)
+@pytest.mark.parametrize("damage", ["flipped", "gone"])
+def test_a_mirror_found_later_brings_lost_records_back(damage, later, place, tmp_path):
+    """After a salvage, and after a shard was dropped, also where others commit meanwhile."""
+    case = victim("none", place, tmp_path)
+    mirror = copy_of(case, tmp_path)
+    first, second = case.of_kind(".tfrecord")[:2]
+    case.put(first, damaged_by(damage, case.objects[first]))
+    case.put(second, damaged_by(damage, case.objects[second]))
+    assert repaired(case.url).lost_records > 0
+    deed, outcome = LATER[later]
+    deed(case.url)
+    report = repaired(case.url, mirror=mirror)
+    assert {each.how for each in report.repaired} == {"recovered"}
+    assert read(case.url) == outcome(case.payloads)
+
+
+def test_a_mirror_brings_back_nothing_that_was_erased_or_replaced(tmp_path):
+    for number, deed in enumerate((lambda url: shardio.erase(url, [5]), overwritten)):
+        case = victim("none", "local", tmp_path)
+        mirror = copy_of(case, tmp_path)
+        key = case.of_kind(".tfrecord")[0]
+        case.put(key, None)
+        repaired(case.url)
+        deed(case.url)
+        left = read(case.url)
+        assert repaired(case.url, mirror=mirror).repaired == (), number
+        assert read(case.url) == left
+
+
+def overwritten(url: str) -> None:
+    with shardio.DatasetWriter(url, mode="overwrite") as out:
+        out.write(b"new")
+
+
+@pytest.mark.parametrize("damage", ["gone", "flipped"])
+def test_the_latest_manifest_without_a_copy(damage, tmp_path):
+    """It is not made up: the advice names a mirror, an earlier version can be opened."""
+    case = victim("none", "local", tmp_path)
+    mirror = copy_of(case, tmp_path)
+    key = naming.manifest_key(2)
+    case.put(key, damaged_by(damage, case.objects[key]))
+    report = shardio.repair(case.url, dry_run=False)
+    assert (report.ok, report.version) == (False, None)
+    assert "mirror=" in str(report.unrepaired[0].advice)
+    assert case.store.head(key) is None or damage == "flipped"
+    if damage == "gone":
+        assert list(shardio.open(case.url, version=1)) == case.payloads[:40]
+    repaired(case.url, mirror=mirror)
+    assert read(case.url) == case.payloads
 
 
 @pytest.mark.parametrize("lost", ["gone", "damaged"])
@@ -240,29 +307,9 @@ def test_a_shard_of_another_without_an_index(lost, tmp_path):
     a, b = case.of_kind(".tfrecord")[:2]
     case.put(a, case.objects[b])
     case.put(a + ".shardidx", None if lost == "gone" else case.objects[b + ".shardidx"])
-    report = repaired(case.url, uncertain="take")
+    report = repaired(case.url)
     assert report.lost_records == parse_head(case.objects[a + ".shardidx"]).rows
     assert is_part(read(case.url), case.payloads)
-
-
-def test_records_without_an_index_are_the_users_choice(tmp_path):
-    """A damaged shard whose index is lost too: what can be read is taken only where the caller says so."""
-    case = victim("none", "local", tmp_path)
-    key = case.of_kind(".tfrecord")[0]
-    rows = parse_head(case.objects[key + ".shardidx"]).rows
-    for uncertain, lost in ((None, 0), ("leave", rows), ("take", 1)):
-        case.put(key, flipped(case.objects[key], 8 * 20))
-        case.put(key + ".shardidx", None)
-        if uncertain is None:
-            report = shardio.repair(case.url, dry_run=False)
-            assert (report.ok, report.version) == (False, None)
-            assert report.uncertain == {f"{case.url}/{key}": rows - 1}
-            continue
-        report = repaired(case.url, uncertain=uncertain)
-        assert report.lost_records == lost
-        assert is_part(read(case.url), case.payloads)
-        assert len(read(case.url)) == len(case.payloads) - lost
-        restart(case)
 
 
 @EVERY_KIND
@@ -273,7 +320,7 @@ def test_salvage_brings_nothing_deleted_back(compression, tmp_path):
     left = read(case.url)
     key = case.of_kind(".tfrecord")[0]
     case.put(key, case.objects[key][:-3])
-    report = repaired(case.url, uncertain="leave")
+    report = repaired(case.url)
     after = read(case.url)
     assert report.lost_records == len(left) - len(after) > 0
     assert is_part(after, left)
@@ -291,7 +338,7 @@ def repair_meanwhile(url: str, monkeypatch: pytest.MonkeyPatch, deed: Callable[[
         return commit_change(*arguments, **options)
 
     monkeypatch.setattr(work, "commit_change", late)
-    shardio.repair(url, dry_run=False, uncertain="leave", workers=1)
+    shardio.repair(url, dry_run=False, workers=1)
 
 
 def damaged(place: str, tmp_path: Path) -> Victim:
@@ -324,7 +371,7 @@ def test_a_delete_while_a_shard_is_repaired(place, tmp_path, monkeypatch):
     with pytest.raises(match="changed by another writer"):
         repair_meanwhile(case.url, monkeypatch, lambda: shardio.delete(case.url, [0]))
     assert shardio.gc(case.url).unclaimed == {}
-    report = repaired(case.url, uncertain="leave")
+    report = repaired(case.url)
     assert report.version == 4
     assert case.payloads[0] not in read(case.url)
 
@@ -423,126 +470,8 @@ def test_bad_input(tmp_path):
     assert shardio.repair(case.url, mirror=copy_of(case, tmp_path)).ok
     with pytest.raises(ValueError, match="is the dataset itself"):
         shardio.repair(case.url, mirror=case.url)
-    with refused(ValueError, "uncertain="):
-        shardio.repair(case.url, uncertain="perhaps")
     with refused(TypeError, "workers"):
         shardio.repair(case.url, workers="2")
-
-
-def lose_manifests(case: Victim, *numbers: int) -> None:
-    for number in numbers:
-        case.put(naming.manifest_key(number), None)
-
-
-@EVERY_PLACE
-@EVERY_KIND
-def test_the_latest_manifest_is_gone(compression, place, tmp_path):
-    """What an earlier version holds is certain; what may have been committed since is the caller's choice."""
-    case = victim(compression, place, tmp_path)
-    lose_manifests(case, 2)
-    report = shardio.repair(case.url, dry_run=False)
-    assert (report.ok, report.version, report.uncertain) == (False, None, {"session s1": 60})
-    with pytest.raises(FormatError):
-        shardio.open(case.url)
-    taken = shardio.repair(case.url, dry_run=False, uncertain="take")
-    assert (taken.ok, taken.version, taken.repaired[0].how) == (True, 2, "recovered")
-    assert read(case.url) == case.payloads
-    assert shardio.verify(case.url).ok
-    # The session is known again: running its commit again changes nothing.
-    assert shardio.commit(case.url, session="s1", tasks=1).number == 2
-    assert shardio.repair(case.url).repaired == ()
-
-
-def test_the_latest_manifest_is_gone_and_given_up(tmp_path):
-    case = victim("none", "local", tmp_path)
-    lose_manifests(case, 2)
-    report = shardio.repair(case.url, dry_run=False, uncertain="leave")
-    assert (report.ok, report.version) == (True, 2)
-    assert read(case.url) == case.payloads[:40]
-    assert shardio.verify(case.url).ok
-
-
-@EVERY_PLACE
-def test_all_manifests_are_gone(place, tmp_path):
-    """Receipts and indexes tell shards, order, splits and schema; nothing is taken unless told."""
-    url = fresh(place, tmp_path)
-    for name in ("a", "b"):
-        with shardio.DatasetWriter(url, {"n": "int64"}, mode="append", session=name, shard_bytes=500) as out:
-            for n in range(50):
-                out.write({"n": n}, split="train" if n % 2 else "test")
-    case = Victim(url, [])
-    whole = {split: [int(v["n"]) for v in shardio.open(url, split)] for split in ("train", "test")}
-    lose_manifests(case, 1, 2)
-    for key in case.of_kind(".list"):
-        case.put(key, None)
-    report = shardio.repair(url, dry_run=False)
-    assert not report.ok
-    assert report.uncertain == {"session a": 50, "session b": 50}
-    assert not shardio.repair(url, dry_run=False, uncertain="leave").ok
-    report = shardio.repair(url, dry_run=False, uncertain="take")
-    assert (report.ok, report.version) == (True, 1)
-    assert {split: [int(v["n"]) for v in shardio.open(url, split)] for split in whole} == whole
-    assert shardio.verify(url).ok
-
-
-def test_deleted_rows_stay_deleted_without_manifests(tmp_path):
-    """What a list says is deleted is not brought back, where the manifest is gone."""
-    source = Path(__file__).parent.parent / "golden" / "v1" / "deleted"
-    url = str(tmp_path / "deleted")
-    shutil.copytree(source, url)
-    records = read(url)
-    for path in Path(url, "_shardio", "manifests").iterdir():
-        path.unlink()
-    report = shardio.repair(url, dry_run=False, uncertain="take")
-    assert (report.ok, report.version) == (True, 1)
-    assert sorted(read(url)) == sorted(records)
-
-
-def test_what_was_never_finished_is_never_taken(tmp_path):
-    """Sessions that may have been committed since MUST NOT be taken unless the caller says so; those that
-    were abandoned, rolled back or not finished, and doomed keys, never.
-    """
-    case = victim("none", "local", tmp_path)
-    for task, end in ((0, True), (1, False)):
-        out = shardio.DatasetWriter(
-            case.url, mode="append", session="half", task=task, commit=False, shard_bytes=100, block_bytes=50
-        )
-        for k in range(30):
-            out.write(b"half %d" % k)
-        if end:
-            out.close()
-        else:
-            out.abort()
-    given_up = shardio.DatasetWriter(case.url, mode="append", session="gone", task=0, commit=False)
-    given_up.write(b"gone")
-    given_up.close()
-    shardio.gc(case.url, abandon=["gone"], dry_run=False)
-    number = shardio.open(case.url).version
-    with shardio.DatasetWriter(case.url, mode="append", session="last") as out:
-        out.write(b"last")
-    case.store.delete(naming.manifest_key(number + 1))
-    assert shardio.repair(case.url, dry_run=False).version is None
-    report = shardio.repair(case.url, dry_run=False, uncertain="take")
-    found = read(case.url)
-    assert report.version == number + 1
-    assert not any(record.startswith(b"half") for record in found)
-    assert b"gone" not in found
-    assert found[:100] == case.payloads
-    assert b"last" in found
-
-
-def test_a_damaged_manifest_without_a_copy(tmp_path):
-    """What damages the latest manifest is not written over; the advice says what to do, and it works."""
-    case = victim("none", "local", tmp_path)
-    key = naming.manifest_key(2)
-    case.put(key, flipped(case.objects[key], 999))
-    report = shardio.repair(case.url, dry_run=False, uncertain="take")
-    assert not report.ok
-    assert "remove the object" in str(report.unrepaired[0].advice)
-    assert case.store.get(key, max_bytes=1 << 20) == flipped(case.objects[key], 999)
-    case.put(key, None)
-    assert shardio.repair(case.url, dry_run=False, uncertain="take").ok
-    assert read(case.url) == case.payloads
 
 
 def test_a_mirror_that_went_another_way(tmp_path):
@@ -611,9 +540,9 @@ def test_deletion_sidecars(tmp_path):
         shutil.copytree(source, url)
     for path in sidecars:
         path.unlink()
-    left = shardio.repair(url, dry_run=False, uncertain="leave")
-    assert left.ok
-    assert is_part(read(url), records)
+    report = shardio.repair(url, dry_run=False)
+    assert (report.ok, report.version) == (False, None)
+    assert "mirror" in str(report.unrepaired[0].advice)
 
 
 def test_a_single_shard_is_salvaged_by_adoption(tmp_path):
@@ -680,7 +609,7 @@ def test_a_folder_that_is_not_mounted(tmp_path):
     """Where every shard is gone none is given up."""
     case = victim("none", "local", tmp_path)
     Path(case.url, "data").rename(tmp_path / "data")
-    report = shardio.repair(case.url, dry_run=False, uncertain="leave")
+    report = shardio.repair(case.url, dry_run=False)
     assert (report.ok, report.version, report.repaired, report.lost) == (False, None, (), ())
     assert "check that the data is where it was" in str(report.unrepaired[-1].advice)
     (tmp_path / "data").rename(Path(case.url, "data"))
@@ -699,143 +628,6 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch):
     assert caught.value.advice == "repair the dataset where it can be written, or a copy of it"
     monkeypatch.undo()
     repaired(copy)
-
-
-def lose(url: str, *versions: int) -> None:
-    for number in versions:
-        Path(url, naming.manifest_key(number)).unlink()
-
-
-def sessions_of_two_schemas(tmp_path) -> str:
-    url = fresh("local", tmp_path)
-    with shardio.DatasetWriter(url, {"n": "int64"}) as out:
-        out.write({"n": 1})
-    with shardio.DatasetWriter(url, mode="append", session="more") as out:
-        out.write({"n": 2})
-    with shardio.DatasetWriter(url, mode="overwrite", session="bytes", schema=None, encoding="bytes") as out:
-        out.write(b"bytes")
-    return url
-
-
-@pytest.mark.parametrize(("session", "message"), [("bytes", "has no schema and"), ("records", "has none")])
-def test_sessions_whose_schemas_do_not_fit(tmp_path, session, message):
-    """The remains of two datasets in one folder, whichever is taken first."""
-    url = str(tmp_path / "d")
-    with shardio.DatasetWriter(url, {"n": "int64"}, session="numbers") as out:
-        out.write({"n": 1})
-    with shardio.DatasetWriter(tmp_path / "other", session=session, encoding="bytes") as out:
-        out.write(b"bytes")
-    shutil.copytree(tmp_path / "other", url, dirs_exist_ok=True)
-    lose(url, 1)
-    with pytest.raises(SchemaError, match=message) as caught:
-        shardio.repair(url, dry_run=False, uncertain="take")
-    assert caught.value.advice == 'leave it with uncertain="leave"'
-
-
-@pytest.mark.parametrize("uncertain", ["take", "leave"])
-def test_what_took_the_place_of_all_is_not_put_beside_it(tmp_path, uncertain):
-    url = sessions_of_two_schemas(tmp_path)
-    for number in (2, 3):
-        Path(url, naming.manifest_key(number)).unlink()
-    report = shardio.repair(url, dry_run=False, uncertain=uncertain)
-    assert report.ok
-    assert [record["n"] for record in shardio.open(url)] == ([1, 2] if uncertain == "take" else [1])
-    assert uncertain == "leave" or any("replaces everything before it" in note for note in report.notes)
-
-
-def test_a_lost_version_that_took_records_out_is_not_undone_without_asking(tmp_path):
-    url = str(tmp_path / "d")
-    for record in (b"good", b"bad"):
-        with shardio.DatasetWriter(url, mode="append") as out:
-            out.write(record)
-    shardio.restore(url, 1)
-    lose(url, 3)
-    report = shardio.repair(url, dry_run=False)
-    assert (report.ok, report.version) == (False, None)
-
-
-def test_a_lost_compaction_does_not_double_its_records(tmp_path):
-    url = str(tmp_path / "d")
-    for day in range(3):
-        with shardio.DatasetWriter(url, mode="append", session=f"day{day}") as out:
-            for n in range(5):
-                out.write(b"%d" % (5 * day + n))
-    before = list(shardio.open(url))
-    shardio.compact(url, workers=1)
-    lose(url, 4)
-    report = shardio.repair(url, dry_run=False, uncertain="take")
-    assert sorted(shardio.open(url)) == sorted(before)
-    assert any("rewritten" in note for note in report.notes)
-
-
-def test_deletions_that_were_restored_are_not_applied_again(tmp_path):
-    url = str(tmp_path / "d")
-    with shardio.DatasetWriter(url) as out:
-        for n in range(5):
-            out.write(b"r%d" % n)
-    shardio.delete(url, [0, 1])
-    shardio.restore(url, 1)
-    with shardio.DatasetWriter(url, mode="append", session="new") as out:
-        out.write(b"new")
-    lose(url, 4)
-    shardio.repair(url, dry_run=False, uncertain="take")
-    assert list(shardio.open(url)) == [b"r0", b"r1", b"r2", b"r3", b"r4", b"new"]
-
-
-def test_half_of_a_killed_writer_is_never_taken(tmp_path):
-    """Without a session's name a writer leaves no receipts; its shards are without a gap all the same."""
-    url = str(tmp_path / "d")
-    with shardio.DatasetWriter(url) as out:
-        out.write(b"whole")
-    script = (
-        "import os, sys, time, shardio\n"
-        "out = shardio.DatasetWriter(sys.argv[1], mode='append', shard_bytes=200, block_bytes=64)\n"
-        "for n in range(60): out.write(b'half %d' % n)\n"
-        "def stored(): return str(os.listdir(sys.argv[1] + '/data')).count('.shardidx')\n"
-        "while stored() < 6: time.sleep(0.01)\n"
-        "os._exit(0)\n"
-    )
-    subprocess.run([sys.executable, "-c", script, url], check=True)
-    assert len(list(Path(url, "data").glob("*.tfrecord"))) == 6, "five of them of the half"
-    with shardio.DatasetWriter(url, mode="append") as out:
-        out.write(b"more")
-    lose(url, 2)
-    shardio.repair(url, dry_run=False, uncertain="take")
-    assert list(shardio.open(url)) == [b"whole", b"more"]
-
-
-def test_a_session_of_which_a_shard_is_gone_is_not_taken(tmp_path):
-    """Shards of a session are numbered: where one is gone, the others are not what was written."""
-    url = str(tmp_path / "d")
-    with shardio.DatasetWriter(url) as out:
-        out.write(b"whole")
-    with shardio.DatasetWriter(url, mode="append", shard_bytes=200, block_bytes=64) as out:
-        for n in range(40):
-            out.write(b"part %d" % n)
-    catalog = Catalog(connect(url))
-    keys = catalog.table(catalog.load(2)).key
-    assert len(keys) > 3
-    for end in ("", ".shardidx"):
-        Path(url, keys[2] + end).unlink()
-    lose(url, 2)
-    report = shardio.repair(url, dry_run=False, uncertain="take")
-    assert list(shardio.open(url)) == [b"whole"]
-    assert any("was not finished" in note for note in report.notes)
-
-
-def test_what_a_lost_earlier_version_held_is_not_put_beside_what_followed(tmp_path):
-    """What a version in the middle had, one after it may have taken out."""
-    url = str(tmp_path / "d")
-    for mode, record in (("create", b"one"), ("append", b"two"), ("overwrite", b"three")):
-        with shardio.DatasetWriter(url, mode=mode) as out:
-            out.write(record)
-    with shardio.DatasetWriter(url, mode="append", session="last") as out:
-        out.write(b"last")
-    Path(url, naming.manifest_key(2)).unlink()
-    lose(url, 4)
-    report = shardio.repair(url, dry_run=False, uncertain="take")
-    assert list(shardio.open(url)) == [b"three", b"last"]
-    assert any("lost earlier version" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("kind", ["tables", "keys"])
@@ -875,10 +667,11 @@ def test_adopted_shards_are_left_alone(place, tmp_path):
     mirror = copy_of(case, tmp_path)
     index = case.of_kind(".shardidx")[0]
     case.put(index, None)
-    report = shardio.repair(url, dry_run=False, **options)
+    address = shardio.Address(url, **options)
+    report = shardio.repair(address, dry_run=False)
     assert not report.ok
     assert "`shardio adopt URL --update`" in str(report.unrepaired[0].advice)
-    assert shardio.repair(url, dry_run=False, mirror=mirror, **options).ok
+    assert shardio.repair(address, dry_run=False, mirror=mirror).ok
     assert list(shardio.open(url, decode=False, **options)) == records
     case.put(index, None)
     assert shardio_indexer.adopt(folder, into=url, update=True).ok
@@ -889,16 +682,16 @@ def test_adopted_shards_are_left_alone(place, tmp_path):
     with pytest.raises(ShardioError) as caught:
         list(shardio.open(url, decode=False, **options))
     # What readers and verify advise is not what repair does not do.
-    found = shardio.verify(url, **options).findings[0]
+    found = shardio.verify(address).findings[0]
     for said in (caught.value, found):
         assert "adopted shard is to be fetched from its source again, then `shardio adopt" in str(said.advice)
-    report = shardio.repair(url, dry_run=False, mirror=mirror, uncertain="take", **options)
+    report = shardio.repair(address, dry_run=False, mirror=mirror)
     assert (report.ok, report.version) == (False, None)
-    assert "others wrote this shard" in str(report.unrepaired[0].advice)
+    assert "shardio does not own this shard" in str(report.unrepaired[0].advice)
     assert path.read_bytes() == flipped(before["a.tfrecord"], 8 * 500)
     path.write_bytes(before["a.tfrecord"])
     assert shardio_indexer.adopt(folder, into=url, update=True).ok
-    assert shardio.repair(url, **options).ok
+    assert shardio.repair(address).ok
 
 
 class Broken(Executor):
@@ -937,7 +730,7 @@ def test_every_store_call_of_a_repair_failing_in_turn(fault, tmp_path, long):
     expected = case.payloads
     counting = Counting()
     with faulty(counting):
-        assert shardio.repair(case.url, mirror=mirror, dry_run=False, uncertain="leave").ok
+        assert shardio.repair(case.url, mirror=mirror, dry_run=False).ok
     left = read(case.url)
     assert is_part(left, expected)
     stride = 1 if long else 7
@@ -945,10 +738,10 @@ def test_every_store_call_of_a_repair_failing_in_turn(fault, tmp_path, long):
         url = str(tmp_path / f"{fault}-{at}")
         shutil.copytree(tmp_path / "torn", url)
         with faulty(Counting(at, fault)), contextlib.suppress(ShardioError):
-            shardio.repair(url, mirror=mirror, dry_run=False, uncertain="leave")
+            shardio.repair(url, mirror=mirror, dry_run=False)
         with contextlib.suppress(ShardioError):
             assert read(url) == left, (fault, counting.calls[at])
-        report = shardio.repair(url, mirror=mirror, dry_run=False, uncertain="leave")
+        report = shardio.repair(url, mirror=mirror, dry_run=False)
         assert report.ok, (fault, counting.calls[at], report.unrepaired)
         assert shardio.verify(url).ok
         assert read(url) == left
@@ -976,7 +769,7 @@ def test_killed_in_the_middle_of_a_repair(tmp_path, seeded, long):
     case, mirror = torn(tmp_path)
     counting = Counting()
     with faulty(counting):
-        assert shardio.repair(case.url, mirror=mirror, dry_run=False, uncertain="leave").ok
+        assert shardio.repair(case.url, mirror=mirror, dry_run=False).ok
     left = read(case.url)
     killed = 0
     points = range(len(counting.calls))
@@ -987,13 +780,13 @@ def test_killed_in_the_middle_of_a_repair(tmp_path, seeded, long):
         if child == 0:
             try:
                 with faulty(Counting(at, "kill after" if number % 2 else "kill before")):
-                    shardio.repair(url, mirror=mirror, dry_run=False, uncertain="leave")
+                    shardio.repair(url, mirror=mirror, dry_run=False)
             finally:
                 os._exit(0)
         killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
         with contextlib.suppress(ShardioError):
             assert read(url) == left
-        assert shardio.repair(url, mirror=mirror, dry_run=False, uncertain="leave").ok
+        assert shardio.repair(url, mirror=mirror, dry_run=False).ok
         assert shardio.verify(url).ok
         assert read(url) == left
         shutil.rmtree(url)
@@ -1014,7 +807,7 @@ def test_on_s3(mirrored, s3, tmp_path):
         case.put(case.of_kind(".list")[0], None)
     # The list that is gone may be the one that proves which manifest of the mirror is the latest.
     digest = shardio.open(mirror).digest if mirrored else None
-    report = repaired(case.url, mirror=mirror, uncertain="leave", digest=digest)
+    report = repaired(case.url, mirror=mirror, digest=digest)
     if mirrored:
         assert (read(case.url), report.lost) == (case.payloads, ())
     else:
@@ -1050,16 +843,15 @@ def test_random_damage(data, tmp_path_factory):
         else:
             bad = good[:place] + random.Random(place).randbytes(20) + good[place + 20 :]
         case.put(key, bad)
-    report = shardio.repair(case.url, mirror=mirror, dry_run=False, uncertain="leave", workers=1)
+    report = shardio.repair(case.url, mirror=mirror, dry_run=False, workers=1)
     if report.ok:
         assert shardio.verify(case.url).ok
     with contextlib.suppress(ShardioError):
         left = read(case.url)
         assert is_part(left, case.payloads)
-        # Of a manifest that was recovered, records of a session are uncertain, and left as asked.
-        if report.ok and report.repaired and all(each.how != "recovered" for each in report.repaired):
+        if report.ok and report.repaired:
             assert len(left) == 100 - report.lost_records
-        if mirror is not None and report.ok and all(each.how != "recovered" for each in report.repaired):
+        if mirror is not None and report.ok:
             assert left == case.payloads
 
 
@@ -1078,7 +870,7 @@ def test_a_mirror_that_does_not_answer(tmp_path):
 
     seen: list[str] = []
     with faulty(outage), pytest.raises(StorageError):
-        shardio.repair(case.url, mirror=mirror, dry_run=False, uncertain="leave", workers=1)
+        shardio.repair(case.url, mirror=mirror, dry_run=False, workers=1)
     assert shardio.open(case.url).version == 2
     repaired(case.url, mirror=mirror)
     assert read(case.url) == case.payloads
@@ -1089,7 +881,7 @@ def test_a_shard_that_does_not_answer(tmp_path):
     case = victim("none", "local", tmp_path)
     shard = case.of_kind(".tfrecord")[1]
     with faulty(lambda _, key: "before" if key == shard else ""):
-        report = shardio.repair(case.url, dry_run=False, uncertain="leave", workers=1)
+        report = shardio.repair(case.url, dry_run=False, workers=1)
     assert [(each.kind, each.shard) for each in report.unrepaired] == [("unreadable", shard)]
     assert (report.repaired, report.lost) == ((), ())
     assert not report.ok
@@ -1114,12 +906,10 @@ def test_the_command(tmp_path, capsys):
     key = case.of_kind(".tfrecord")[1]
     case.put(key, flipped(case.objects[key], 500))
     assert main(["repair", case.url, "-q"]) == 1
-    assert "--uncertain take" in capsys.readouterr().out
-    assert main(["repair", case.url, "--uncertain", "take", "-q"]) == 1
     said = capsys.readouterr().out
     assert "would be salvaged: shard" in said
     assert "nothing was changed, --yes does it" in said
-    assert main(["repair", case.url, "--uncertain", "take", "--yes", "--json"]) == 0
+    assert main(["repair", case.url, "--yes", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["ok"], report["version"], report["lost_records"]) == (True, 3, 1)
     assert report["lost"][0]["row_stop"] - report["lost"][0]["row"] == 1

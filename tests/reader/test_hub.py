@@ -32,7 +32,7 @@ def test_a_dataset_on_the_hub_is_read(place):
     assert reader.read_batch([3, 1])["n"].tolist() == [3, 1]
     stream = shardio.stream(reader, global_batch=10, seed=0)
     assert sorted(n for batch in stream for n in batch["n"].tolist()) == list(range(20))
-    assert shardio.verify(f"{ROOT}/made", storage_options=place).ok
+    assert shardio.verify(shardio.Address(f"{ROOT}/made", storage_options=place)).ok
     assert len(shardio.open(f"{ROOT}@main/made", "train", storage_options=place)) == 20
 
 

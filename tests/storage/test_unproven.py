@@ -157,10 +157,16 @@ CHANGES: dict[str, tuple[str, Callable[[str, dict[str, Any]], Any]]] = {
     "list": ("/lists/", append),
     "manifest": (r"\.manifest$", append),
     "receipt": (r"\.receipt$", lambda url, how: append(url, how, session="run7")),
-    "table": (r"\.parquet$", lambda url, how: shardio.build_table(url, ["n"], workers=1, **how)),
-    "keys": ("_shardio/keys/", lambda url, how: shardio.build_keys(url, "n", workers=1, **how)),
-    "deleted rows": (r"\.rows$", lambda url, how: shardio.delete(url, [0], **how)),
-    "tag": (r"\.manifest$", lambda url, how: shardio.tag(url, "new", **how)),
+    "table": (
+        r"\.parquet$",
+        lambda url, how: shardio.build_table(shardio.Address(url, **how), ["n"], workers=1),
+    ),
+    "keys": (
+        "_shardio/keys/",
+        lambda url, how: shardio.build_keys(shardio.Address(url, **how), "n", workers=1),
+    ),
+    "deleted rows": (r"\.rows$", lambda url, how: shardio.delete(shardio.Address(url, **how), [0])),
+    "tag": (r"\.manifest$", lambda url, how: shardio.tag(shardio.Address(url, **how), "new")),
 }
 
 
@@ -185,7 +191,7 @@ def test_each_kind_of_object(place, relay, kind) -> None:
     assert relay.lost
     assert isinstance(caught.value, ShardioError)
     assert len(shardio.open(url, **how)) == 2
-    assert shardio.verify(url, **how).ok
+    assert shardio.verify(shardio.Address(url, **how)).ok
     change(url, how)
-    assert shardio.verify(url, **how).ok
-    assert shardio.log(url, **how)[0].number == 3
+    assert shardio.verify(shardio.Address(url, **how)).ok
+    assert shardio.log(shardio.Address(url, **how))[0].number == 3

@@ -238,7 +238,7 @@ def test_a_missing_bucket_is_named(server: FaultServer, engine: str) -> None:
     options = options_for(server.url)
     calls: list[Callable[[], object]] = [
         lambda: shardio.open("s3://bucket/ds", storage_options=options, engine=engine),
-        lambda: shardio.verify("s3://bucket/ds", storage_options=options, engine=engine),
+        lambda: shardio.verify(shardio.Address("s3://bucket/ds", storage_options=options, engine=engine)),
         lambda: shardio.DatasetWriter("s3://bucket/ds", storage_options=options),
         lambda: connect("s3://bucket/ds", storage_options=options).put_if_absent("m", b""),
         lambda: connect("s3://bucket/ds", storage_options=options, engine=engine).open("m").read(0, 1),

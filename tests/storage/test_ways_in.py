@@ -119,4 +119,4 @@ def test_a_single_writer_loses_and_doubles_nothing_when_replies_are_lost() -> No
         assert [each for each in found if each not in in_doubt] == known
         assert len(set(found)) == len(found) == ds.version
         assert len(known) > 5
-        assert shardio.verify(**s3(server.url)).ok
+        assert shardio.verify(shardio.Address(**s3(server.url))).ok

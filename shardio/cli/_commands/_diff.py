@@ -31,7 +31,9 @@ def _print(console: Console, report: DiffReport) -> None:
         for key, (added, removed) in part.shards_changed.items():
             console.line(f"  ~ {key}  (+{added} -{removed})")
     if report.rewritten:
-        console.line("shards were rewritten in between: their records count as removed and added")
+        console.line(
+            "shards were rewritten in between: the same records, in other shards, count as removed and added"
+        )
     for name, (old, new) in report.schema.items():
         console.line(f"{f'feature {name}' if name else 'encoding'}: {old} -> {new}")
     for name, (old, new) in report.metadata.items():

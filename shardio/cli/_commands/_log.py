@@ -12,6 +12,8 @@ from shardio.cli._given import Given
 from shardio.cli._signature import Takes
 from shardio.display import count, size
 
+# Operations that change no record.
+_APART = {"tag", "untag", "table", "keys", "gc"}
 _WIDTH = 60  # of the metadata; `--json` has all of it
 
 
@@ -32,23 +34,31 @@ def _run(given: Given, console: Console) -> int:
     if console.json:
         console.document({"url": given.url, "versions": shown})
         return CLEAN
-    rows = [
-        (
-            str(facts["version"]),
-            moment(facts["created_ms"]).removesuffix(" UTC"),
-            _operation(facts),
-            count(facts["records"]),
-            count(facts["shards"]),
-            size(facts["stored_bytes"]),
-            facts["digest"][:19],
-            ", ".join(facts["tags"]),
-            _metadata(facts["metadata"]),
-        )
-        for facts in shown
-    ]
     head = ("version", "committed (UTC)", "by", "records", "shards", "stored", "digest", "tags", "metadata")
-    console.table(rows, head=head, right=(0, 3, 4, 5))
+    for title, apart in (
+        ("", False),
+        ("tags, tables, indexes and clean-ups, which leave the data as it is:", True),
+    ):
+        chosen = [facts for facts in shown if (facts["operation"] in _APART) is apart]
+        if chosen:
+            if title:
+                console.line(f"\n{title}")
+            console.table([_row(facts) for facts in chosen], head=head, right=(0, 3, 4, 5))
     return CLEAN
+
+
+def _row(facts: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(facts["version"]),
+        moment(facts["created_ms"]).removesuffix(" UTC"),
+        _operation(facts),
+        count(facts["records"]),
+        count(facts["shards"]),
+        size(facts["stored_bytes"]),
+        facts["digest"][:19],
+        ", ".join(facts["tags"]),
+        _metadata(facts["metadata"]),
+    )
 
 
 def _operation(facts: dict[str, Any]) -> str:

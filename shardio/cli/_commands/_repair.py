@@ -30,8 +30,6 @@ def _print(console: Console, report: RepairReport) -> None:
         console.line(f"lost: {lost.where}{rows}{place}: {console.in_flags(lost.reason)}")
     if len(report.lost) > _SHOWN:
         console.line(f"... and {len(report.lost) - _SHOWN} more places; --json lists them all")
-    for where, count in report.uncertain.items():
-        console.line(f"uncertain: {plural(count, 'record')} of {where}")
     for finding in report.unrepaired:
         console.line(f"not repaired: {console.in_flags(str(finding))}")
     for note in report.notes:
@@ -58,7 +56,7 @@ COMMAND = Command(
     name="repair",
     summary="repair what verify finds, from a copy or from what is left",
     takes=(
-        Takes("shardio:repair", choices={"uncertain": ("take", "leave")}),
+        Takes("shardio:repair"),
         Option(
             ["--digest"],
             metavar="sha256:...",
@@ -69,6 +67,5 @@ COMMAND = Command(
     examples={
         "shardio repair s3://bucket/birds": "what would be repaired, and what is lost; nothing is changed",
         "shardio repair s3://bucket/birds --mirror s3://copy/birds --yes": "repair from a copy",
-        "shardio repair birds --uncertain leave --yes": "keep only the records that are good beyond doubt",
     },
 )
