@@ -35,7 +35,7 @@ def run(
         workers: processes of that pool; None for one per processor, 1 for this process itself. Data in the
             memory of this process is read here.
         progress: called with how much has been done.
-        unit: what it counts: rows of the slices, or their stored bytes.
+        unit: what it counts: live records of the slices, or their stored bytes.
         advice: what to do where a worker is lost.
         on_lost: returns the result of a slice whose worker was lost; None to raise the error instead.
 
@@ -45,7 +45,7 @@ def run(
     """
     if executor is None and slices and slices[0].url.startswith("memory:"):
         workers = 1
-    sizes = {id(each): each.rows if unit == "records" else each.stored_bytes for each in slices}
+    sizes = {id(each): each.live_rows if unit == "records" else each.stored_bytes for each in slices}
     done, total = 0, sum(sizes.values())
     runner: JobRunner[Slice, Result] = JobRunner(function, executor=executor, workers=workers)
     with closing(runner.run(slices)) as results:

@@ -64,6 +64,11 @@ class Slice:
         return int(self.shards.rows.sum())
 
     @cached_property
+    def live_rows(self) -> int:
+        """Records of the shards: rows that are not deleted."""
+        return int(self.shards.live_rows.sum())
+
+    @cached_property
     def stored_bytes(self) -> int:
         """Stored bytes of the shards."""
         return int(self.shards.stored_bytes.sum())
