@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardio.cli._console import Console
-    from shardio.order import PlanReport
-    from shardio.streaming import BenchReport
+    from shardio.streaming import BenchReport, PlanReport
 
 _TERMINAL = "-"
 _ENDINGS = (".png", ".svg", ".pdf")

@@ -1,45 +1,47 @@
-"""The lanes of one dataset in one epoch: chunks in a random order, cut into lanes, shuffled again in windows.
+"""The lanes of one dataset in one epoch: each lane reads many chunks concurrently.
 
-`Epoch` answers which record is at which place of which lane, and which rows of which shards a window
-needs.  It holds two int64 per chunk and the permutation of the window in use of each lane; every question
-costs O(log chunks), wherever in the epoch it is asked.
+Everything is arithmetic: chunks are runs of equally many positions in an order that is computed, a lane is
+cut into strands, and round i of a lane takes the i-th record of each of its strands, in another order each
+round.  `kernels.interleave` says where rows are; what is here is the shape that it needs.
+
+An example: 24 records, one lane, `Plan(chunk_rows=4, interleave=3, window=1)`, seed 0, so six chunks of 4
+rows and three strands of 8.  The order of the chunks is 5 2 | 4 1 | 3 0; `|` is where the next strand begins.
+
+    strand 0    23 |  8  9 10 11 | 20 21 22      chunk 5 from its last row on, chunk 2, the beginning of 5
+    strand 1    18 19 |  4  5  6  7 | 16 17      chunk 4 from its third row on, chunk 1, the beginning of 4
+    strand 2    13 14 15 |  0  1  2  3 | 12      chunk 3 from its second row on, chunk 0, the beginning of 3
+
+Strands are turned by 3, 2 and 1 rows (`moved`), so that they come to their next chunks in different rounds.
+Rounds take one row of each strand, in an order of their own: 23 18 13, then 8 19 14, then 9 15 4, and so on.
+A batch of 6 is two rounds.  With `window=4` the rows of a chunk are shuffled, too: 23 19 14, then 10 18 13.
+
+>>> import shardio, tempfile
+>>> ds = shardio.from_generator(({"n": n} for n in range(24)), f"{tempfile.mkdtemp()}/numbers")
+>>> plan = shardio.Plan(ranks=1, workers=1, chunk_rows=4, interleave=3, window=1)
+>>> [batch["n"].tolist() for batch in shardio.stream(ds, global_batch=6, plan=plan)][:2]
+[[23, 18, 13, 8, 19, 14], [9, 15, 4, 0, 10, 5]]
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import threading
 
 import numpy as np
-import numpy.typing as npt
 
-from shardio.order._keys import Array, permutation
+from shardio.kernels import Interleaved, Interleaving, InterleavingState, interleave, shuffle_ranges
+from shardio.order._keys import Array, key
+from shardio.order._lanes import RowLocations, Rows, Windows, lane_edges
+from shardio.order._permutation import Permutation
 from shardio.order._plan import Plan
-from shardio.order._sizes import ShardSizes, chunk_counts, chunk_edges
-from shardio.order._windows import (
-    GOLDEN,
-    Pieces,
-    RowLocations,
-    Rows,
-    Windows,
-    lane_edges,
-    runs_of_positions,
-)
+from shardio.order._sizes import ShardSizes
+
+GOLDEN = 2654435769  # 2**32 divided by the golden ratio: multiples of it spread evenly over any run of lanes
 
 
-def first_windows(lengths: Array, window: int) -> Array:
-    """Return where the second window of each lane begins: 1 to `window`, spread evenly over any run of lanes.
+class Epoch:
+    """The lanes of one dataset in one epoch; threads may share them.
 
-    Were all first windows full, all lanes of a class would come to their next window at the same step, and a
-    process would have to hold two windows of each.  A lane that fits into one window is not cut.
-    """
-    lag = np.arange(lengths.size, dtype=np.int64) * GOLDEN % (1 << 32)
-    # The product may pass 2**63 for windows above 2**31 rows, but not 2**64.
-    cut = (lag.astype(np.uint64) * np.uint64(window) >> np.uint64(32)).astype(np.int64)
-    return np.where(lengths <= window, window, window - cut)
-
-
-class BaseEpoch(ABC):
-    """Hold what the order of one dataset in one epoch is made of, whatever the kind of its plan.
+    Beside some numbers for each strand it holds the permutation of the window in use of each.
 
     Args:
         sizes: the shards.
@@ -49,9 +51,7 @@ class BaseEpoch(ABC):
         source, cycle: which source of a mixture this is, and how often it had ended before.
 
     Attributes:
-        ranks, workers: C and T of the plan.
-        lane_lengths: rows of each lane, int64 [C * T]; lane (t, c) has number t * C + c.
-        readers: number of lanes, or of their strands, each of which has one window in use; of the one source.
+        ranks, workers, lane_lengths, readers: see `Lanes`.
     """
 
     def __init__(
@@ -65,46 +65,110 @@ class BaseEpoch(ABC):
         source: int = 0,
         cycle: int = 0,
     ) -> None:
-        self.sizes = sizes
-        self.plan = plan
         self.ranks, self.workers = plan.ranks, plan.workers
-        self.readers: tuple[int, ...] = (plan.lanes,)
-        self._shuffle = shuffle
         self._source, self._cycle = source, cycle
-        self._fields = (seed, epoch, source, cycle)
-        self._edges = lane_edges(sizes.total_rows, plan.lanes)
-        self.lane_lengths: Array = np.diff(self._edges)
-        self._arrange()
+        fields = seed, epoch, source, cycle
+        rows, m, strands = sizes.total_rows, plan.chunk_rows, plan.interleave
+        edges = lane_edges(rows, plan.lanes)
+        self.lane_lengths: Array = np.diff(edges)
+        self.readers: tuple[int, ...] = (plan.lanes * strands,)
+        chunks = -(-rows // m)
+        order = Permutation.of_key(chunks, "sequence", *fields)
+        last = max(0, chunks - 1)
+        gap = chunks * m - rows
+        short = int(order.inverse([last])[0]) if shuffle and gap else last
+        # Strand j of a lane of n rows has n // J of them, and one more if j < n % J.
+        q, r = np.divmod(self.lane_lengths, strands)
+        number = np.arange(strands, dtype=np.int64)
+        starts = edges[:-1, None] + number * q[:, None] + np.minimum(number, r[:, None])
+        shape = Interleaving(
+            chunk_rows=m,
+            window=plan.window,
+            strands=strands,
+            chunks=chunks,
+            short=short if gap else -1,
+            gap=gap,
+            edges=edges,
+            starts=starts.reshape(-1),
+            rows=(q[:, None] + (number < r[:, None])).reshape(-1),
+            moved=np.zeros(starts.size, np.int64),
+            rounds=key("rounds", *fields),
+            places=key("places", *fields),
+            shuffled=shuffle,
+            table=order.table,
+            network=order.network,
+        )
+        if shuffle and chunks > 1:
+            shape = shape._replace(moved=_shifts(shape))
+        self._shape = shape
+        self._chunk_places = np.argsort(order.table).take if order.table.size else order.inverse
+        self._held = self._nothing_held()
+        self._holding = threading.Lock()
 
-    @abstractmethod
-    def _arrange(self) -> None:
-        """Find where chunks and windows are."""
+    def _nothing_held(self) -> InterleavingState:
+        try:
+            return InterleavingState.from_shape(self._shape)
+        except MemoryError as error:
+            raise ValueError(
+                f"the plan has {self._shape.starts.size} windows of up to {self._shape.window} rows open, "
+                "and this process has no memory for their permutations, 4 bytes a row; use a plan with a "
+                "smaller window, or a smaller interleave"
+            ) from error
 
-    def record_pieces(self, source: int, positions: Array) -> Pieces:  # noqa: ARG002 - there is one source
-        """Return which rows of which shards records are, one piece each."""
-        return runs_of_positions(self.sizes, positions, np.ones_like(positions))
-
-    def windows_at(self, source: int, cycle: int, positions: Array) -> Windows | None:  # noqa: ARG002
-        """Return the window that holds each of some positions; None where windows are not runs of them."""
-        return None
-
-    @abstractmethod
-    def positions(self, parts: Array) -> Array:
-        """Return the positions of the records in `parts`, one part after another.
-
-        Args:
-            parts: int64 [n, 3] of (lane, start, stop): places [start, stop) of a lane.
-        """
+    def _find(self, parts: Array) -> Interleaved:
+        # A thread that does not get what is held begins with nothing; none waits, so a fork does no harm.
+        if not self._holding.acquire(blocking=False):
+            return interleave(self._shape, parts, self._nothing_held())
+        try:
+            return interleave(self._shape, parts, self._held)
+        finally:
+            self._holding.release()
 
     def rows(self, parts: Array) -> Rows:
-        """Return the records of `parts` (as in `positions`) with their source and cycle."""
-        positions = self.positions(parts)
+        """Return the records of the parts; see `Lanes`."""
+        found = self._find(parts)
+        positions = found.position.take(found.window)
+        positions += found.row
         return Rows(
-            positions, same_number(self._source, positions.size), same_number(self._cycle, positions.size)
+            positions, _repeated(self._source, positions.size), _repeated(self._cycle, positions.size)
         )
 
+    def locate(self, parts: Array) -> RowLocations:
+        """Return where the records of the parts are in the windows that hold them; see `Lanes`."""
+        found = self._find(parts)
+        return RowLocations(
+            self._windows(found.strand, found.first, found.lengths, found.position), found.window, found.row
+        )
 
-def same_number(number: int, count: int) -> Array:
+    def _windows(self, strand: Array, first: Array, rows: Array, position: Array) -> Windows:
+        """Return windows, given the strand, the first place, the rows and the first position of each."""
+        shape = self._shape
+        begin = first - shape.starts[strand] - shape.moved[strand]
+        # What is before the place that a strand begins with comes last.
+        begin += np.where(begin < 0, shape.rows[strand], 0)
+        begin += self._cycle * int(shape.rows.max(initial=0))
+        source, cycle = _repeated(self._source, strand.size), _repeated(self._cycle, strand.size)
+        return Windows(source, cycle, strand // shape.strands, first, strand, rows, position, begin)
+
+    def windows_at(self, source: int, cycle: int, positions: Array) -> Windows:  # noqa: ARG002 - there is one
+        """Return the window that holds each of some positions."""
+        shape, m, w = self._shape, self._shape.chunk_rows, self._shape.window
+        number, within = np.divmod(positions, m)
+        chunk = self._chunk_places(number) if shape.shuffled else number
+        base = chunk * m - np.where(chunk > shape.short, shape.gap, 0) * (shape.gap > 0)
+        place = base + within
+        strand = np.searchsorted(shape.starts, place, side="right") - 1
+        start = shape.starts[strand]
+        middle, stop = start + shape.moved[strand], start + shape.rows[strand]
+        before = place < middle
+        # As in `kernels.interleave`.
+        low = np.maximum(base + within // w * w, np.where(before, start, middle))
+        ends = base + np.where(chunk == shape.short, m - shape.gap, m)
+        high = np.minimum(np.minimum(base + (within // w + 1) * w, ends), np.where(before, middle, stop))
+        return self._windows(strand, low, high - low, positions - (place - low))
+
+
+def _repeated(number: int, count: int) -> Array:
     """Return int64 [count] of one number; nearly always of zeros, which cost least."""
     found = np.zeros(count, np.int64)
     if number:
@@ -112,147 +176,17 @@ def same_number(number: int, count: int) -> Array:
     return found
 
 
-class Epoch(BaseEpoch):
-    """Hold the order of one dataset in one epoch under a windowed plan.
-
-    Arguments are those of `BaseEpoch`.  Threads may share one: a race costs a permutation made twice, never
-    another order.
-    """
-
-    def _arrange(self) -> None:
-        self.window = self.plan.window
-        self._first = first_windows(self.lane_lengths, self.window)
-        # The same as lists: one number at a time is what the loop over the lanes of a step wants.
-        self._starts, self._lengths, self._firsts = (
-            each.tolist() for each in (self._edges, self.lane_lengths, self._first)
-        )
-        self._permutations: dict[int, tuple[int, int, npt.NDArray[np.uint32]]] = {}
-        self._lay_chunks()
-
-    def _lay_chunks(self) -> None:
-        """Find the first place of each shuffled chunk, and what to add to its places to get positions."""
-        edges = chunk_edges(self.sizes, chunk_counts(self.sizes, self.plan.chunk_bytes))
-        if not self._shuffle:
-            self._place_edges, self._shift = edges, np.zeros(edges.size - 1, np.int64)
-            return
-        order = permutation(edges.size - 1, "chunks", *self._fields)
-        places = np.zeros(edges.size, np.int64)
-        np.cumsum(np.diff(edges)[order], out=places[1:])
-        shift = edges[:-1][order]
-        shift -= places[:-1]
-        self._place_edges, self._shift = places, shift
-
-    def window_range(self, lane: int, number: int) -> tuple[int, int]:
-        """Return the places [start, stop) of a window in its lane; the first and the last may be short."""
-        stop = self._firsts[lane] + number * self.window
-        return (stop - self.window if number else 0), min(stop, self._lengths[lane])
-
-    def window_number(self, lane: int, place: int) -> int:
-        """Return the number of the window that holds a place of a lane."""
-        return int((place - self._firsts[lane]) // self.window + 1)
-
-    def _window_at(self, lane: int, place: int) -> tuple[int, int, npt.NDArray[np.uint32]]:
-        """Return the places [start, stop) of the window that holds a place, and its permutation."""
-        # A lane is read forward, so its latest window is the only one worth keeping: 4 bytes per row in use.
-        held = self._permutations.get(lane)
-        if held is not None and held[0] <= place < held[1]:
-            return held
-        number = self.window_number(lane, place)
-        start, stop = self.window_range(lane, number)
-        order = permutation(stop - start, "window", *self._fields, lane, number).astype(np.uint32)
-        self._permutations[lane] = (start, stop, order)
-        return start, stop, order
-
-    def _places(self, parts: Array) -> Array:
-        """Return the places of the parts over all lanes, as they were before the second shuffle."""
-        if not self._shuffle:
-            runs = [np.arange(start, stop) + self._starts[lane] for lane, start, stop in parts.tolist()]
-            return np.concatenate(runs) if runs else np.zeros(0, np.int64)
-        found: list[npt.NDArray[np.uint32]] = []
-        bases: list[int] = []
-        counts: list[int] = []
-        for lane, start, stop in parts.tolist():
-            at = start
-            while at < stop:
-                low, high, order = self._window_at(lane, at)
-                end = min(high, stop)
-                found.append(order[at - low : end - low])
-                bases.append(self._starts[lane] + low)
-                counts.append(end - at)
-                at = end
-        if not found:
-            return np.zeros(0, np.int64)
-        places: Array = np.repeat(np.array(bases, np.int64), counts)
-        places += np.concatenate(found)
-        return places
-
-    def positions(self, parts: Array) -> Array:
-        """Return the positions of the records in `parts`, one part after another.
-
-        Args:
-            parts: int64 [n, 3] of (lane, start, stop): places [start, stop) of a lane.
-        """
-        places = self._places(parts)
-        chunk = np.searchsorted(self._place_edges, places, side="right") - 1
-        places += self._shift[chunk]
-        return places
-
-    def locate(self, parts: Array) -> RowLocations:
-        """Return where the records of `parts` are in the windows that hold them."""
-        # Parts with gaps between them, of one loader worker's steps, may share a window.
-        found: dict[tuple[int, int], int] = {}
-        sizes: list[int] = []
-        which: list[int] = []
-        local: list[npt.NDArray[np.integer]] = []
-        for lane, start, stop in parts.tolist():
-            at = start
-            while at < stop:
-                number = self.window_number(lane, at)
-                low, high = self.window_range(lane, number)
-                end = min(high, stop)
-                order = self._window_at(lane, at)[2] if self._shuffle else np.arange(high - low)
-                if (lane, number) not in found:
-                    found[lane, number] = len(sizes)
-                    sizes.append(high - low)
-                which.append(found[lane, number])
-                local.append(order[at - low : end - low])
-                at = end
-        window = np.repeat(np.array(which, np.int64), [each.size for each in local])
-        lanes, numbers = np.array(list(found), np.int64).reshape(-1, 2).T
-        source, cycle = np.full_like(lanes, self._source), np.full_like(lanes, self._cycle)
-        rows = np.array(sizes, np.int64)
-        nowhere, begin = np.full_like(lanes, -1), np.zeros_like(lanes)
-        windows = Windows(source, cycle, lanes, numbers, lanes, rows, nowhere, begin)
-        return RowLocations(windows, window, np.concatenate([np.zeros(0, np.int64), *local]).astype(np.int64))
-
-    def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
-        """Return the pieces of several windows one after another, and how many rows each window holds."""
-        ranges = [
-            self.window_range(*each)
-            for each in zip(windows.lane.tolist(), windows.number.tolist(), strict=True)
-        ]
-        found = [
-            self.lane_pieces(lane, *each) for lane, each in zip(windows.lane.tolist(), ranges, strict=True)
-        ]
-        nothing = np.zeros(0, np.int64)
-        pieces = Pieces(*(np.concatenate([nothing, *columns]) for columns in zip(*found, strict=True)))
-        return pieces, np.array([stop - start for start, stop in ranges], np.int64)
-
-    def lane_pieces(self, lane: int, start: int, stop: int) -> Pieces:
-        """Return the rows that the places [start, stop) of a lane hold before the second shuffle.
-
-        Whole windows only make sense: inside a window the second shuffle moves rows from piece to piece.
-        """
-        base = int(self._edges[lane])
-        low, high = base + start, base + stop
-        if low >= high:
-            nothing = np.zeros(0, np.int64)
-            return Pieces(nothing, nothing, nothing)
-        first = int(np.searchsorted(self._place_edges, low, side="right")) - 1
-        last = int(np.searchsorted(self._place_edges, high, side="left"))
-        shift = self._shift[first:last]
-        starts = np.maximum(self._place_edges[first:last], low) + shift
-        stops = np.minimum(self._place_edges[first + 1 : last + 1], high) + shift
-        shards = np.searchsorted(self.sizes.edges, starts, side="right") - 1
-        before = self.sizes.edges[shards]
-        return Pieces(shards, starts - before, stops - before)
+def _shifts(shape: Interleaving) -> Array:
+    """Return by how many rows each strand's first place is moved on, so that chunks end evenly."""
+    m, strands, lane_lengths = shape.chunk_rows, shape.strands, np.diff(shape.edges)
+    first = np.ones((lane_lengths.size, strands), np.int64)
+    if m > 1:
+        counts = np.minimum(lane_lengths, strands)
+        lane = np.repeat(np.arange(lane_lengths.size), counts)
+        slot = np.arange(lane.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        order = shuffle_ranges(shape.rounds, shape.edges[:-1], counts)
+        lag = lane * GOLDEN % (1 << 32) >> 16
+        first[lane, order] = 1 + (slot * (1 << 16) + lag) * m // (strands << 16)
+    # Places as they would be if the short chunk had m rows like all others.
+    virtual = shape.starts + np.where((shape.starts >= shape.gap_from) & (shape.gap > 0), shape.gap, 0)
+    return (m - first.reshape(-1) - virtual) % m % np.maximum(shape.rows, 1)

@@ -17,9 +17,8 @@ import numpy as np
 
 from shardio.arguments import integer
 from shardio.order._epoch import Epoch
-from shardio.order._interleave import InterleavedEpoch
 from shardio.order._keys import Array, key, raw_words
-from shardio.order._windows import Pieces, RowLocations, Rows, Windows
+from shardio.order._lanes import RowLocations, Rows, Windows
 
 _EXACT_PERIOD = 1000
 _SPAN = 1024  # places of a lane whose interleaving is made at a time
@@ -103,7 +102,7 @@ def _fits(shares: Sequence[Fraction], period: int) -> bool:
 
 
 class MixedEpoch:
-    """Hold the order of a mixture in one epoch; the same questions as `Epoch`, answered from its sources.
+    """The lanes of a mixture in one epoch, made of those of its sources.
 
     Args:
         sources: sources[i](cycle) is the `Epoch` of source i after it has ended `cycle` times.
@@ -115,7 +114,7 @@ class MixedEpoch:
 
     def __init__(
         self,
-        sources: Sequence[Callable[[int], Epoch | InterleavedEpoch]],
+        sources: Sequence[Callable[[int], Epoch]],
         mixture: Mixture,
         *,
         seed: int = 0,
@@ -124,7 +123,7 @@ class MixedEpoch:
         global_batch: int,
     ) -> None:
         self._make = sources
-        self._epochs: list[dict[int, Epoch | InterleavedEpoch]] = [{0: make(0)} for make in sources]
+        self._epochs: list[dict[int, Epoch]] = [{0: make(0)} for make in sources]
         self.mixture = mixture
         first = self._epochs[0][0]
         self.ranks, self.workers = first.ranks, first.workers
@@ -156,7 +155,7 @@ class MixedEpoch:
         visits = steps // self.workers + (classes < steps % self.workers)
         return np.repeat(visits * (global_batch // self.ranks), self.ranks)
 
-    def _epoch(self, source: int, cycle: int) -> Epoch | InterleavedEpoch:
+    def _epoch(self, source: int, cycle: int) -> Epoch:
         held = self._epochs[source]
         epoch = held.get(cycle)
         if epoch is None:
@@ -220,10 +219,6 @@ class MixedEpoch:
         for low, high in itertools.pairwise(cuts):
             yield int(run_cycles[low]), parts[low:high], slice(int(starts[low]), int(stops[high - 1]))
 
-    def record_pieces(self, source: int, positions: Array) -> Pieces:
-        """Return which rows of which shards records of a source are, one piece each."""
-        return self._epochs[source][0].record_pieces(source, positions)
-
     def rows(self, parts: Array) -> Rows:
         """Return the records of `parts`, int64 [n, 3] of (lane, start, stop), one part after another."""
         sources, places, lanes = self._interleaved(parts)
@@ -231,7 +226,7 @@ class MixedEpoch:
         for source in range(len(self._make)):
             at = np.flatnonzero(sources == source)
             for cycle, own, where in self._source_parts(source, places[at], lanes[at]):
-                positions[at[where]] = self._epoch(source, cycle).positions(own)
+                positions[at[where]] = self._epoch(source, cycle).rows(own).positions
                 cycles[at[where]] = cycle
         return Rows(positions, sources, cycles)
 
@@ -251,10 +246,6 @@ class MixedEpoch:
                 before += len(found.windows)
         return RowLocations(Windows.joined(windows), which, local)
 
-    def windows_at(self, source: int, cycle: int, positions: Array) -> Windows | None:
-        """Return the window of a source and cycle that holds each position; see `BaseEpoch`."""
+    def windows_at(self, source: int, cycle: int, positions: Array) -> Windows:
+        """Return the window of a source and cycle that holds each position; see `Lanes`."""
         return self._epoch(source, cycle).windows_at(source, cycle, positions)
-
-    def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
-        """Return the pieces of windows of one source and cycle, and how many rows each holds."""
-        return self._epoch(int(windows.source[0]), int(windows.cycle[0])).many_pieces(windows)

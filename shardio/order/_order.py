@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from math import gcd
+from typing import Any, NamedTuple
 
 from shardio.errors import ResumeError
 from shardio.order._epoch import Epoch
-from shardio.order._interleave import InterleavedEpoch
 from shardio.order._keys import seed_field
+from shardio.order._lanes import Lanes
 from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._plan import Budget, Plan, check_batch, default_plans, nearest_multiples
-from shardio.order._schedule import Lanes, Schedule, StepShare
+from shardio.order._schedule import Schedule, StepShare, rank_slice
 from shardio.order._sizes import ShardSizes
 from shardio.order._state import Identity, State, check_identities, parse_state, replay
 
@@ -24,6 +25,18 @@ class Source:
 
     sizes: ShardSizes
     identity: Identity
+
+
+class OpenWindows(NamedTuple):
+    """Windows of a source that a process has open at a time.
+
+    Attributes:
+        number: how many.
+        rows: of the largest.
+    """
+
+    number: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -59,12 +72,11 @@ class Order:
         """T of the plan."""
         return self.plans[0].workers
 
-    def source_epoch(self, epoch: int, source: int, cycle: int) -> Epoch | InterleavedEpoch:
+    def source_epoch(self, epoch: int, source: int, cycle: int) -> Epoch:
         """Return the lanes of one source after it has ended `cycle` times in an epoch."""
-        plan = self.plans[source]
-        return (InterleavedEpoch if plan.interleaved else Epoch)(
+        return Epoch(
             self.sources[source].sizes,
-            plan,
+            self.plans[source],
             seed=self.seed,
             epoch=epoch,
             shuffle=self.shuffle,
@@ -80,6 +92,34 @@ class Order:
         return MixedEpoch(
             makers, self.mixture, seed=self.seed, epoch=epoch, shuffle=self.shuffle, global_batch=global_batch
         )
+
+    def _lanes_of_ranks(self, global_batch: int, world_size: int) -> list[int]:
+        """Return for each rank how many lanes of a class its slices take rows from."""
+        share = global_batch // self.ranks
+        slices = [rank_slice(global_batch, rank, world_size) for rank in range(world_size)]
+        return [-(-stop // share) - start // share for start, stop in slices]
+
+    def open_windows(self, global_batch: int, world_size: int = 1, workers: int = 1) -> list[OpenWindows]:
+        """Return, of each source, the windows that the fullest process has open at a time.
+
+        Args:
+            global_batch: rows of a step over all ranks.
+            world_size: number of ranks.
+            workers: loader processes of each rank; 0 counts as 1.
+        """
+        lanes = max(self._lanes_of_ranks(global_batch, world_size)) * _classes(self.workers, workers)
+        return [
+            OpenWindows(
+                lanes * plan.interleave,
+                min(plan.window, -(-source.sizes.total_rows // plan.open_windows)),
+            )
+            for source, plan in zip(self.sources, self.plans, strict=True)
+        ]
+
+    def readers_per_window(self, global_batch: int, world_size: int = 1, workers: int = 1) -> float:
+        """Return how many processes open a window, the mean: 1 where ranks and workers divide the plan's."""
+        lanes = sum(self._lanes_of_ranks(global_batch, world_size))
+        return lanes / self.ranks * max(1, workers) * _classes(self.workers, workers) / self.workers
 
     def schedule(self, epoch: int, global_batch: int) -> Schedule:
         """Return the steps of an epoch that begins with a global batch.
@@ -138,6 +178,11 @@ class Order:
         return _restore(self, parsed, global_batch)
 
 
+def _classes(classes: int, workers: int) -> int:
+    """Return how many classes of lanes a worker reads: those congruent to it modulo gcd(T, W)."""
+    return classes // gcd(classes, max(1, workers))
+
+
 def make_order(
     sources: Sequence[Source],
     *,
@@ -147,22 +192,22 @@ def make_order(
     remainder: str = "drop",
     plan: Plan | Sequence[Plan] | None = None,
     mixture: Mixture | None = None,
-    budget: Budget | None = None,
+    budgets: Sequence[Budget] | None = None,
 ) -> Order:
     """Lay down the order of a run.
 
-    What is left to the defaults depends on the datasets, the batch and the budget, not on ranks and workers.
+    What is left to the defaults depends on the datasets, the batch and the budgets, not on ranks and workers.
 
     Args:
         sources: one dataset, or as many as the mixture has counts.
         global_batch: rows of the first global batch, from which the default plan is made.
-        shuffle: False is storage order (with the default plan, of one lane).
+        shuffle: False is storage order; the default plan then has one lane of one strand.
         seed: an integer in [0, 2**64).
         remainder: "drop" leaves a short last step out, "pad" fills it up, "keep" delivers it short.
         plan: one for all sources, or one for each, sharing `ranks` and `workers`; numbers that it leaves out
             are chosen as for the default plan.
         mixture: how several sources are mixed; None for one.
-        budget: what a default plan may cost.
+        budgets: of each source, what a default plan may cost.
     """
     seed_field(seed, "seed")
     if remainder not in ("drop", "pad", "keep"):
@@ -187,7 +232,7 @@ def make_order(
         shuffle=shuffle,
         shares=None if mixture is None else mixture.counts,
         given=asked,
-        budget=budget,
+        budgets=budgets,
     )
     return Order(tuple(sources), tuple(plans), mixture, seed, shuffle, remainder, asked)
 

@@ -9,41 +9,14 @@ from __future__ import annotations
 import copy
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from shardio.order._keys import Array
+from shardio.order._lanes import Lanes
 from shardio.order._plan import check_batch
-from shardio.order._windows import Pieces, RowLocations, Rows, Windows
-
-
-class Lanes(Protocol):
-    """What a schedule needs of an epoch: `Epoch` and `MixedEpoch` offer it."""
-
-    ranks: int
-    workers: int
-    lane_lengths: Array
-    readers: tuple[int, ...]  # of each source, how many windows are in use at a time
-
-    def record_pieces(self, source: int, positions: Array) -> Pieces:
-        """Return which rows of which shards records of a source are, one piece each."""
-
-    def rows(self, parts: Array) -> Rows:
-        """Return the records of the parts, one part after another."""
-
-    def locate(self, parts: Array) -> RowLocations:
-        """Return where the records of the parts are in the windows that hold them."""
-
-    def windows_at(self, source: int, cycle: int, positions: Array) -> Windows | None:
-        """Return the window that holds each of some positions of a source.
-
-        None where windows are not runs of positions.
-        """
-
-    def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
-        """Return the pieces of windows of one source and cycle, and how many rows each holds."""
 
 
 class Change(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the plan knows of a dataset: four columns of its manifest, and the chunks they are cut into.
+"""What the order knows of a dataset: four columns of its manifest.
 
 Nothing here knows a file or an index.  Positions number the live records of a split over its shards in
 manifest order; a row is the number of a live record within its shard.
@@ -8,14 +8,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from shardio.order._keys import Array
 
-MAX_CHUNKS = 1 << 21
-_MAX_ROWS = 1 << 40  # keeps i * rows below 2**63 for every chunk number i
+_MAX_ROWS = 1 << 40  # keeps products of places and small numbers below 2**63
+
+
+class Pieces(NamedTuple):
+    """Runs of live rows `[start, stop)` of shards, in the order of the places they fill; int64 arrays."""
+
+    shards: Array
+    starts: Array
+    stops: Array
+
+    def joined(self) -> Pieces:
+        """Return the pieces as runs: those of one shard that follow one another are one."""
+        shards, starts, stops = self
+        apart = (shards[1:] != shards[:-1]) | (starts[1:] != stops[:-1])
+        heads = np.append(True, apart)[: shards.size]
+        return Pieces(shards[heads], starts[heads], stops[np.append(apart, True)[: shards.size]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,39 +141,17 @@ class ShardSizes:
         blocks = np.asarray(self.decoded_bytes)[has_rows] / self._blocks[has_rows]
         return float(blocks.max(initial=0.0))
 
-
-def chunk_counts(sizes: ShardSizes, chunk_bytes: int) -> Array:
-    """Return how many chunks each shard is cut into, int64 [shards]; their sum is at most 2**21.
-
-    A shard of n live rows, b stored bytes and k blocks gives `min(n, k, max(1, ceil(b / chunk_bytes)))`
-    chunks; `chunk_bytes` is doubled until there are at most 2**21.  Raises ValueError if that many shards
-    have rows.
-    """
-    rows, blocks, stored = (np.asarray(a) for a in (sizes.rows, sizes.blocks, sizes.stored_bytes))
-    if int(np.count_nonzero(rows)) > MAX_CHUNKS:
-        raise ValueError(
-            f"{int(np.count_nonzero(rows))} shards with rows, at most {MAX_CHUNKS} can "
-            "be planned; write larger shards, with `shardio convert`"
-        )
-    most = np.minimum(rows, blocks)
-    while True:
-        counts: Array = np.minimum(most, np.maximum(1, -(-stored // chunk_bytes)))
-        if int(counts.sum()) <= MAX_CHUNKS:
-            return counts
-        chunk_bytes *= 2
-
-
-def chunk_edges(sizes: ShardSizes, counts: Array) -> Array:
-    """Return the first position of each chunk in storage order and, last, the rows: int64 [chunks + 1].
-
-    Chunk i of the c chunks of a shard of n rows is its rows `[i * n // c, (i + 1) * n // c)`.
-    """
-    total = int(counts.sum())
-    first = np.cumsum(counts) - counts
-    edges = np.arange(total + 1, dtype=np.int64)
-    edges[:-1] -= np.repeat(first, counts)
-    edges[:-1] *= np.repeat(np.asarray(sizes.rows), counts)
-    edges[:-1] //= np.repeat(counts, counts)
-    edges[:-1] += np.repeat(sizes.edges[:-1], counts)
-    edges[-1] = sizes.total_rows
-    return edges
+    def pieces(self, starts: Array, counts: Array) -> Pieces:
+        """Return the rows of shards that runs of positions are, cut where shards end."""
+        edges = self.edges
+        stops = starts + counts
+        first = np.searchsorted(edges, starts, side="right") - 1
+        last = np.searchsorted(edges, stops, side="left") - 1
+        many = np.maximum(last - first + 1, 0)
+        many[counts == 0] = 0
+        own = np.repeat(np.arange(starts.size), many)
+        shard = first[own] + np.arange(own.size) - np.repeat(np.cumsum(many) - many, many)
+        begin = np.maximum(starts[own], edges[shard]) - edges[shard]
+        end = np.minimum(stops[own], edges[shard + 1]) - edges[shard]
+        some = end > begin  # shards without rows are between others
+        return Pieces(shard[some], begin[some], end[some])

@@ -17,13 +17,14 @@ from shardio.order._mixture import Mixture
 from shardio.order._plan import Plan
 from shardio.order._schedule import Change, Schedule
 
-_FORMAT = 2  # 1 for states whose plans are all windowed
+_FORMAT = 1
 _FIELDS = (
     *("order", "datasets", "plans", "mixture", "seed", "epoch", "shuffle", "remainder", "step", "batches"),
     "seal",
 )
 _OF_DATASETS = ("uuid", "split", "fingerprint", "selection")
 _REMAINDERS = ("drop", "pad", "keep")
+_PLAN_FIELDS = ("ranks", "workers", "chunk_rows", "interleave", "window")
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class State:
         """Return the state as a dict of strings, integers, booleans, lists and None."""
         mixture = self.mixture
         return {
-            "order": 1 + any(plan.interleaved for plan in self.plans),
+            "order": _FORMAT,
             "datasets": [identity.to_dict() for identity in self.datasets],
             "plans": [plan.to_dict() for plan in self.plans],
             "mixture": None if mixture is None else {"counts": list(mixture.counts), "stop": mixture.stop},
@@ -155,18 +156,11 @@ def _change(entry: object, plan: Plan, where: str) -> Change:
     return Change(_whole(entry, "step", where), batch, places, tail)
 
 
-def _plan_fields(plan: object) -> tuple[str, ...]:
-    if isinstance(plan, Mapping) and ("chunk_rows" in plan or "interleave" in plan):
-        return ("ranks", "workers", "chunk_rows", "interleave", "window")
-    return ("ranks", "workers", "chunk_bytes", "window")
-
-
 def _shapes(state: object) -> tuple[tuple[Plan, ...], Mixture | None]:
     """Read the plans and the mixture of a state, which refuse wrong values themselves."""
     given, mixed = _field(state, "plans", list), _field(state, "mixture", (Mapping, type(None)))
     fields = [
-        {name: _field(each, name, int, "a plan of the state") for name in _plan_fields(each)}
-        for each in given
+        {name: _field(each, name, int, "a plan of the state") for name in _PLAN_FIELDS} for each in given
     ]
     try:
         plans = tuple(Plan(**each) for each in fields)
@@ -218,10 +212,6 @@ def parse_state(state: object) -> State:
         raise ResumeError(what, advice="use the state as state_dict() returned it")
     datasets = tuple(_parse_identity(each) for each in _field(state, "datasets", list))
     plans, mixture = _shapes(state)
-    fitting = 1 + any(plan.interleaved for plan in plans)
-    if version != fitting:
-        what = "field 'order' of the state does not fit its plans"
-        raise ResumeError(what, expected=fitting, found=version, advice="the state was edited")
     sources = 1 if mixture is None else len(mixture.counts)
     if not len(datasets) == len(plans) == sources or len({(p.ranks, p.workers) for p in plans}) != 1:
         what = "the state's datasets, plans and mixture do not fit each other"

@@ -28,6 +28,7 @@ from shardio.streaming._options import (
 )
 from shardio.streaming._reports import (
     AuditedRecord as AuditedRecord,
+    PlanReport as PlanReport,
     audit as audit,
     plan_report as plan_report,
 )

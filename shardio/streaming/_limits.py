@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardio.order import Budget, check_memory, decoded_memory, process_memory, rank_slice
+from shardio.order import rank_slice
 from shardio.reader import JoinedSource
 from shardio.streaming._planner import PassLimits, PlannedSource
-from shardio.streaming._scratch import scratch_choice
 from shardio.streaming._tuning import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardio.order import Order, Plan, SourceReading
+    from shardio.order import Order, Plan
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
+    from shardio.streaming._plans import Resources
 
 
 def planned_sources(
@@ -47,8 +47,10 @@ def planned_sources(
                 mapped=is_mapped,
                 row_bytes=sizes.row_decoded_bytes,
                 block_bytes=sizes.largest_block_bytes,
-                chunk_rows=plan.chunk_rows if plan.interleaved else 0,
-                rows=sizes.total_rows,
+                run_rows=max(
+                    1, min(plan.chunk_rows, int(TUNING.run_bytes / max(1.0, sizes.row_stored_bytes)))
+                ),
+                sizes=sizes,
                 lanes=_own_lanes(plan, global_batch, start, stop, max(1, workers)),
             )
         )
@@ -66,19 +68,17 @@ def _own_lanes(plan: Plan, global_batch: int, start: int, stop: int, workers: in
 def pass_limits(
     options: StreamOptions,
     components: Sequence[Component],
-    order: Order,
-    read: Sequence[SourceReading],
+    resources: Resources,
+    open_bytes: int,
     *,
-    global_batch: int,
     threads: int,
     by_value: bool,
 ) -> PassLimits:
     """Return how a pass runs.
 
     Args:
-        options, components, order: of the stream.
-        read: how each dataset is read.
-        global_batch: rows of a global batch, now.
+        options, components, resources: of the stream.
+        open_bytes: of the windows that this process has open.
         threads: that build.
         by_value: whether a function of the caller's sees every record.
     """
@@ -89,12 +89,10 @@ def pass_limits(
     group_bytes = min(TUNING.group_bytes, -(-ahead_bytes // 4))
     memory = options.memory_bytes
     if memory is None and local and options.ahead_bytes is None:
-        budget = budget_of(options, components)
-        memory = budget.memory_bytes if budget.decoded else None
+        sizes = [component.order.sizes for component in components]
+        memory = resources.memory(sizes) if resources.has_local_blocks else None
     if memory is not None:
-        world_size = options.rank_and_world_size[1]
-        held = process_memory(order, global_batch=global_batch, world_size=world_size, read=read).held_bytes
-        left = memory - held
+        left = memory - open_bytes
         if options.memory_bytes is None:  # a plan that was given, or came with a state, may hold more
             left = max(left, memory // 4)
         # A quarter for what is ahead, one for the chunks of the groups that are being built and delivered,
@@ -135,38 +133,3 @@ def _ahead_bytes(components: Sequence[Component], *, local: bool) -> int:
     if latency == float("inf"):
         return usual
     return max(usual, min(4 * usual, int(2 * latency * TUNING.bytes_per_second)))
-
-
-def budget_of(options: StreamOptions, components: Sequence[Component]) -> Budget:
-    """Return what the default plan of a stream may cost."""
-    # Not by `mmap=`, which ranks may choose each for itself.
-    local = all(component.source.is_plain_local for component in components)
-    decoded = not local and all(component.source.has_local_blocks for component in components)
-    memory = options.memory_bytes
-    if memory is None and decoded:
-        memory = decoded_memory([component.order.sizes for component in components])
-    bound = {} if memory is None else {"memory_bytes": memory}
-    return Budget(
-        mixing=options.mixing,
-        local=local,
-        decoded=decoded,
-        scratch_bytes=scratch_choice(options, components).bytes,
-        **bound,
-    )
-
-
-def check_bound(
-    order: Order,
-    options: StreamOptions,
-    read: Sequence[SourceReading],
-    *,
-    global_batch: int,
-) -> None:
-    """Raise ValueError, with both numbers, if one process of the plan needs more than the caller allows.
-
-    A default plan is made to fit, so that this is about one that was given or came with a state.
-    """
-    world_size = options.rank_and_world_size[1]
-    check_memory(
-        order, global_batch=global_batch, world_size=world_size, memory_bytes=options.memory_bytes, read=read
-    )

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from shardio.arguments import integer, no_option
 from shardio.order import Plan
 from shardio.reader import open as open_dataset
 
+MIXINGS = {"cheap": 4.0, "default": 1.0, "best": 0.25}  # bytes of a chunk, as a multiple of the default's
 # By option, the least that it may be; None where that is said elsewhere, beside what it depends on.
 _INTEGERS = {
     "global_batch": None,
@@ -56,12 +57,11 @@ class StreamOptions:
             even one record does; a plan that was given is refused if it does not. Default: 512 MiB; 128 MiB
             where shards are compressed files on local disk, whose chunks are smaller (more with blocks or
             records larger than the usual 64 KiB).
-        scratch: where a stream from a bucket keeps open chunks that do not fit in `memory_bytes`. By default
-            ("auto") this is a file of at most 4 GiB on a local disk. A number sets its bytes, a path sets its
-            folder, and False uses memory alone. The file has no name. Its bytes are those of all ranks
-            together. The default looks at the folder of the cache, then at that of temporary files, and needs
-            four times the room there. It uses no disk for datasets that say that they are shuffled. Windows
-            has no scratch.
+        scratch: where a stream from a bucket keeps open chunks that do not fit in `memory_bytes`: in an
+            unnamed file on a local disk, at most 4 GiB for all ranks together. A path sets its folder, and
+            False uses memory alone. "auto" tries the folder of the cache, then that of temporary files, needs
+            four times the room there, and uses no disk for datasets that are marked as shuffled. Windows has
+            no scratch.
         mixing: "best" mixes more, and "cheap" sends fewer requests, than the "default".
         transform: `f(value)` for every record.
         random_transform: `f(value, rng)`, the generator keyed by seed, epoch and the record's position: the
@@ -94,7 +94,7 @@ class StreamOptions:
     valid: bool = False
     plan: Plan | Sequence[Plan] | None = None
     memory_bytes: int | None = None
-    scratch: str | os.PathLike[str] | int = "auto"
+    scratch: str | os.PathLike[str] | Literal[False] = "auto"
     mixing: str = "default"
     transform: Callable[[Any], Any] | None = None
     random_transform: Callable[[Any, np.random.Generator], Any] | None = None
@@ -112,6 +112,10 @@ class StreamOptions:
                 raise TypeError(f"{name}= must be a function, found {type(given).__name__}")
         self._check_integers()
         self._check_scratch()
+        if self.mixing not in MIXINGS:
+            raise ValueError(f"mixing must be one of {', '.join(map(repr, MIXINGS))}, found {self.mixing!r}")
+        if self.memory_bytes is not None and self.memory_bytes < 1:
+            raise ValueError(f"memory_bytes must be at least 1, found {self.memory_bytes}")
         if self.transform is not None and self.random_transform is not None:
             raise ValueError(
                 "give transform= or random_transform=, not both: the second one can do the work of both"
@@ -135,20 +139,12 @@ class StreamOptions:
             object.__setattr__(self, name, number)
 
     def _check_scratch(self) -> None:
-        given = self.scratch
-        if given is False:
+        scratch = self.scratch
+        if scratch is False:
             return
-        if given is True or not isinstance(given, str | os.PathLike):
-            wrong = given is True or not hasattr(given, "__index__")
-            number = 0 if wrong else integer("scratch", given)
-            if number < 1:
-                message = (
-                    'scratch= must be "auto", a folder or bytes of at least 1 (scratch=False for none), '
-                    f"found {given!r}"
-                )
-                raise (TypeError if wrong else ValueError)(message)
-            object.__setattr__(self, "scratch", number)
-        elif not os.fspath(given):
+        if not isinstance(scratch, str | os.PathLike):
+            raise TypeError(f'scratch= must be "auto", a folder, or False for none; found {scratch!r}')
+        if not os.fspath(scratch):
             raise ValueError('scratch="" names no folder; "auto" chooses one')
 
     @classmethod

@@ -4,7 +4,7 @@ The order says in which *window* each row is: a run of rows of a chunk that one 
 window after another. A window is opened with the other windows of its chunk that are needed soon after it, so
 that a chunk is one request.
 
-An example: batches of 6 in the order that `shardio/order/_interleave.py` shows, with `window=4`, one rank.
+An example: batches of 6 in the order that `shardio/order/_epoch.py` shows, with `window=4`, one rank.
 
     group 0   step 0       places 0 to 5 of lane 0    opens the windows 23; 18 19; 13 14 15; 8 9 10 11
     group 1   steps 1-3    places 6 to 23             opens 4 5 6 7; 0 1 2 3; 20 21 22; 16 17; 12
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shardio.order import StepGroup, join_pieces
+from shardio.order import StepGroup
 from shardio.streaming._batches import PlannedSteps, RowIdentities
 from shardio.streaming._chunks import Chunk
 from shardio.streaming._pipeline import run_here
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.order import Schedule, Windows
+    from shardio.order import Schedule, ShardSizes, Windows
     from shardio.streaming._chunks import OpenChunks
     from shardio.streaming._opener import Opener
     from shardio.streaming._rows import RowGatherer
@@ -52,16 +52,16 @@ class PlannedSource:
         mapped: its rows are gathered from mapped shards, without chunks.
         row_bytes: mean decoded bytes of a row.
         block_bytes: decoded bytes of a block, the mean of the shard with the largest ones.
-        chunk_rows: rows of a chunk of the order; 0 where windows are opened alone.
-        rows: how many it has.
+        run_rows: rows of a chunk that is opened of several windows, at most; their edges are multiples of it.
+        sizes: of its shards.
         lanes: bool [lanes], which lanes this process alone delivers.
     """
 
     mapped: bool
     row_bytes: float
     block_bytes: float
-    chunk_rows: int
-    rows: int
+    run_rows: int
+    sizes: ShardSizes
     lanes: NDArray[np.bool_]
 
 
@@ -136,8 +136,8 @@ class Planner:
         limits: see `PassLimits`.
         identities: batches need to know which records their rows are.
         remote: blocks come from a bucket: windows are opened with others of their chunks.
-        records_first: the first batch waits for its own records and not for their chunks, where these are
-            more bytes.
+        records_first: the first batch waits for its own records and not for their windows, where these are
+            many more bytes.
     """
 
     def __init__(
@@ -262,18 +262,19 @@ class Planner:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Have windows of one source and cycle opened; return the chunk of each, and its first row there."""
         source, windows = self._sources[number], wanted
-        if self._remote and source.chunk_rows and not alone:
+        if self._remote and not alone:
             windows = self._with_neighbours(number, wanted, keys)
         order = np.argsort(windows.position, kind="stable")
-        heads, owner = _cut_chunks(windows.take(order), source.chunk_rows)
-        pieces, counts = self._lanes.many_pieces(windows.take(order))
+        heads, owner = _cut_chunks(windows.take(order), source.run_rows)
+        counts = windows.rows[order]
+        pieces = source.sizes.pieces(windows.position[order], counts)
         stops = np.cumsum(counts)
         edges = np.searchsorted(
             np.cumsum(pieces.stops - pieces.starts), stops[np.append(heads[1:], order.size) - 1]
         )
         edges = np.append(0, edges + 1).tolist()
         opened = [
-            Chunk(number, join_pieces(type(pieces)(*(column[a:b] for column in pieces))))
+            Chunk(number, type(pieces)(*(column[a:b] for column in pieces)).joined())
             for a, b in itertools.pairwise(edges)
         ]
         numbers = self._chunks.add(opened)
@@ -292,8 +293,8 @@ class Planner:
     def _with_neighbours(self, number: int, windows: Windows, keys: NDArray[np.int64]) -> Windows:
         """Return windows, and behind them others of their chunks that are needed within a chunk's life."""
         source, readers, joined = self._sources[number], self._readers[number], [windows]
-        low = windows.position // source.chunk_rows * source.chunk_rows
-        high = np.minimum(low + source.chunk_rows, source.rows)
+        low = windows.position // source.run_rows * source.run_rows
+        high = np.minimum(low + source.run_rows, source.sizes.total_rows)
         taken = np.append(keys, np.fromiter(readers.early, np.int64, len(readers.early)))
         for after in (True, False):
             edge = windows.position + windows.rows if after else windows.position.copy()
@@ -301,12 +302,11 @@ class Planner:
             while (runs := runs[edge[runs] < high[runs] if after else edge[runs] > low[runs]]).size:
                 cycle = int(windows.cycle[0])
                 more = self._lanes.windows_at(number, cycle, edge[runs] - (not after))
-                assert more is not None  # noqa: S101 - they have chunks, so they are runs of positions
                 key = _keys_of(more)
                 good = (
                     source.lanes[more.lane] & (more.begin > readers.begin[more.reader]) & ~np.isin(key, taken)
                 )
-                good &= more.begin <= windows.begin[runs] + source.chunk_rows
+                good &= more.begin <= windows.begin[runs] + source.run_rows
                 runs, more = runs[good], more.take(np.flatnonzero(good))
                 taken = np.append(taken, key[good])
                 edge[runs] += more.rows if after else -more.rows
@@ -329,10 +329,11 @@ class Planner:
             readers.chunk[behind], readers.window[behind] = 0, -1
 
     def _has_more(self, windows: Windows, rows: int) -> bool:
-        """Whether windows have more bytes, all decoded, than the blocks of so many rows."""
+        """Whether windows have more bytes, all decoded, than the blocks of so many rows, and many."""
         size = np.array([source.row_bytes for source in self._sources])[windows.source]
         block = max(max(source.block_bytes, source.row_bytes) for source in self._sources)
-        return float((windows.rows * size).sum()) > rows * block
+        least = TUNING.first_bytes if self._remote else 0
+        return float((windows.rows * size).sum()) > max(least, rows * block)
 
     def _open_records(
         self, group: StepGroup, submit: Callable[..., Future[None]]
@@ -342,11 +343,12 @@ class Planner:
         codes, used = np.zeros_like(rows.positions), [_NONE]
         for number, source in enumerate(self._sources):
             own = np.flatnonzero(rows.sources == number) if not source.mapped else _NONE
+            pieces = source.sizes.pieces
             own = own[np.argsort(rows.positions[own], kind="stable")]
             for some in (
                 np.split(own, range(TUNING.first_rows, own.size, TUNING.first_rows)) if own.size else ()
             ):
-                chunk = Chunk(number, self._lanes.record_pieces(number, rows.positions[some]))
+                chunk = Chunk(number, pieces(rows.positions[some], np.ones_like(some)))
                 numbers = self._chunks.add([chunk])
                 self._chunks.use(numbers)
                 used.append(numbers)
@@ -355,12 +357,10 @@ class Planner:
         return codes, np.concatenate(used)
 
 
-def _cut_chunks(windows: Windows, chunk_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _cut_chunks(windows: Windows, run_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first windows of chunks, given windows by position, and the chunk of each window."""
     start, rows = windows.position, windows.rows
-    apart = (start[1:] != start[:-1] + rows[:-1]) | (start[1:] < 0)
-    if chunk_rows:
-        apart |= start[1:] // chunk_rows != start[:-1] // chunk_rows
+    apart = (start[1:] != start[:-1] + rows[:-1]) | (start[1:] // run_rows != start[:-1] // run_rows)
     is_head = np.append(True, apart)
     return np.flatnonzero(is_head), np.cumsum(is_head) - 1
 

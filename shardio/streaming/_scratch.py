@@ -1,4 +1,4 @@
-"""Where the open chunks of a stream from a bucket are: in memory, or in a scratch file on a local disk.
+"""Whether the open chunks of a stream from a bucket are in memory, or in a scratch file on a local disk.
 
 The file has no name, so nothing is left of it however the process ends. What is written is compared with its
 checksum when it is read. A disk that fails or is full costs memory and a warning, and never a record.
@@ -9,126 +9,67 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from shardio.display import size as shown
-from shardio.order import SCRATCH_BYTES, Budget, Order, SourceReading, process_memory
 from shardio.reader import READS_FILES
 from shardio.streaming._arena import check_scratch_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
 
-_FREE = 4  # free bytes of a disk, as a multiple of what is kept there
-_MOUNTS = "/proc/self/mountinfo"
+SCRATCH_BYTES = 4 << 30  # of all ranks together
+FREE_TIMES = 4  # free bytes of a disk, as a multiple of what is kept there
+_MOUNTS = Path("/proc/self/mountinfo")
 _IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs", "rootfs", "hugetlbfs"}
 
 
-class ScratchChoice(NamedTuple):
-    """What a stream may keep on a disk.
+def scratch_bytes(options: StreamOptions, components: Sequence[Component]) -> int:
+    """Return the scratch that a default plan is made for.
 
-    Attributes:
-        bytes: of all ranks together; a new plan is made for it.
-        folders: where, the first one that will do.
+    Ranks must make the same plan without asking each other, so only a process that works alone looks at the
+    disks of its machine. By default there is none for records in random order, which need no mixing.
     """
-
-    bytes: int
-    folders: tuple[str, ...]
-
-
-def scratch_choice(options: StreamOptions, components: Sequence[Component]) -> ScratchChoice:
-    """Return what a stream may keep on a disk.
-
-    Ranks must make the same plan without asking each other, so that only what works alone makes it by the
-    disks of its machine.
-    """
-    given = options.scratch
-    sources = [component.source for component in components]
-    if given is False or all(source.is_local for source in sources):
-        return ScratchChoice(0, ())
-    if given == "auto" or isinstance(given, int):
-        caches = [_there(source.options.cache.dir) for source in sources if source.options.cache is not None]
-        folders = tuple(dict.fromkeys([*caches, tempfile.gettempdir(), "/var/tmp"]))  # noqa: S108 - made safely
-    else:
-        folders = (str(Path(given).absolute()),)
-    if isinstance(given, int):
-        return ScratchChoice(given, folders)
-    if given == "auto":
-        # Records in random order need no mixing.
+    if options.scratch is False or all(component.source.is_local for component in components):
+        return 0
+    if options.scratch == "auto":
         if all(component.is_shuffled for component in components):
-            return ScratchChoice(0, folders)
+            return 0
         whole = sum(component.order.sizes.total_decoded_bytes for component in components)
-        is_alone = options.rank_and_world_size[1] == _told("WORLD_SIZE") == 1
-        if is_alone and all(_refusal(folder, min(SCRATCH_BYTES, whole)) for folder in folders):
-            return ScratchChoice(0, folders)
-    return ScratchChoice(SCRATCH_BYTES, folders)
+        is_alone = options.rank_and_world_size[1] == launched("WORLD_SIZE") == 1
+        if is_alone and find_folder(options, components, min(SCRATCH_BYTES, whole))[0] is None:
+            return 0
+    return SCRATCH_BYTES
 
 
-def scratch_place(
-    order: Order,
-    options: StreamOptions,
-    components: Sequence[Component],
-    unread: Sequence[bool],
-    budget: Budget,
-    *,
-    global_batch: int,
-) -> str | None:
-    """Return the folder of scratch for the open chunks of a plan; None where they are held in memory.
-
-    Args:
-        order, options, components, global_batch: of the stream.
-        unread: of each dataset, whether its records stay in their own files.
-        budget: of the stream.
-
-    Raises:
-        ValueError: neither memory nor a disk has room for them; says what has.
-    """
-    if all(component.source.is_local for component in components):
-        return None
-    if not all(plan.interleaved for plan in order.plans):
-        return None
-    read = [
-        SourceReading(component.order.sizes, unread=stays)
-        for component, stays in zip(components, unread, strict=True)
-    ]
-    world_size = options.rank_and_world_size[1]
-    whole = process_memory(order, global_batch=global_batch, read=read).held_bytes
-    if whole <= budget.memory_bytes:
-        return None
-    own = process_memory(order, global_batch=global_batch, world_size=world_size, read=read).held_bytes
-    # Ranks of one machine share its disk.
-    here = own * _told("LOCAL_WORLD_SIZE")
-    reasons = []
-    choice = scratch_choice(options, components)
-    for folder in choice.folders:
-        reason = _refusal(folder, here)
-        if reason is None:
-            return folder
-        reasons.append(reason)
-    # A plan of the caller's may take what it takes, where nothing bounds it.
-    if own <= budget.memory_bytes or (order.asked and options.memory_bytes is None):
-        return None
-    why = "; ".join(reasons) or "scratch=False allows no disk"
-    message = (
-        f"the plan keeps {own} bytes of open chunks in this process, more than memory_bytes="
-        f"{budget.memory_bytes}, and there is no scratch for them: {why}. Give scratch= with a folder on a "
-        f"local disk that has {_FREE * here} bytes free, or memory_bytes={own}; a new run "
-        "may give scratch=False, in all its ranks"
-    )
-    raise ValueError(message)
+def find_folder(options: StreamOptions, components: Sequence[Component], size: int) -> tuple[str | None, str]:
+    """Return a folder that has room for so many bytes of scratch; or None, and why there is none."""
+    if options.scratch is False:
+        return None, "scratch=False allows no disk"
+    folders = [str(Path(options.scratch).absolute())]
+    if options.scratch == "auto":
+        caches = [component.source.options.cache for component in components]
+        folders = [_existing_parent(cache.dir) for cache in caches if cache is not None]
+        folders += [tempfile.gettempdir(), "/var/tmp"]  # noqa: S108 - the file has no name
+    refusals = []
+    for folder in dict.fromkeys(folders):
+        refusal = _refusal(folder, size)
+        if refusal is None:
+            return folder, ""
+        refusals.append(refusal)
+    return None, "; ".join(refusals)
 
 
-def _told(name: str) -> int:
-    """Return the number of processes that a launcher says in a variable; 1 where it says none."""
-    told = os.environ.get(name, "")
-    return max(1, int(told)) if told.isdecimal() else 1
+def launched(name: str) -> int:
+    """Return the number of processes that a launcher gives in a variable; 1 where it gives none."""
+    value = os.environ.get(name, "")
+    return max(1, int(value)) if value.isdecimal() else 1
 
 
-def _there(folder: str | os.PathLike[str]) -> str:
-    """Return a folder, or the one that it will be in."""
+def _existing_parent(folder: str | os.PathLike[str]) -> str:
     path = Path(folder).absolute()
     while not path.is_dir():
         path = path.parent
@@ -140,13 +81,13 @@ def _refusal(folder: str, size: int) -> str | None:
     if not READS_FILES:
         return "this system has no files without a name"
     try:
-        kind = _file_system(folder)
-        if kind in _IN_MEMORY:
+        if (kind := _file_system(folder)) in _IN_MEMORY:
             return f"{folder} is in memory ({kind})"
-        found = os.statvfs(folder)
-        free = found.f_bavail * found.f_frsize
-        if free < _FREE * size:
-            return f"{folder} has {shown(free)} free, and {shown(size)} of scratch need {shown(_FREE * size)}"
+        status = os.statvfs(folder)
+        free = status.f_bavail * status.f_frsize
+        if free < FREE_TIMES * size:
+            needed = shown(FREE_TIMES * size)
+            return f"{folder} has {shown(free)} free, and {shown(size)} of scratch need {needed}"
         check_scratch_folder(folder)
     except OSError as error:
         return f"{folder}: {error.strerror or error}"
@@ -154,18 +95,12 @@ def _refusal(folder: str, size: int) -> str | None:
 
 
 def _file_system(folder: str) -> str:
-    """Return the kind of the file system of a folder; "" where this is not told."""
+    """Return the kind of the file system of a folder; "" where the system does not tell."""
     device = Path(folder).stat().st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    return next((kind for number, kind in _mounts() if number == wanted), "")
-
-
-def _mounts() -> Iterator[tuple[str, str]]:
-    """Yield device and kind of what is mounted."""
+    number = f"{os.major(device)}:{os.minor(device)}"
     try:
-        with Path(_MOUNTS).open(encoding="utf-8", errors="surrogateescape") as lines:
-            for line in lines:
-                fields, _, kind = line.partition(" - ")
-                yield fields.split()[2], kind.split()[0]
+        lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:  # only Linux has it
-        return
+        return ""
+    kinds = (line.partition(" - ")[2].split()[0] for line in lines if line.split()[2] == number)
+    return next(kinds, "")

@@ -12,30 +12,22 @@ from typing import Any
 from shardio.arguments import integer, need
 from shardio.callers import warn
 from shardio.errors import ResumeError
-from shardio.order import (
-    Order,
-    Schedule,
-    SourceReading,
-    advice,
-    make_order,
-    mixing_warning,
-    reads_alone,
-    seal_state,
-)
+from shardio.order import Order, Schedule, make_order, seal_state
 from shardio.progress import displayed
 from shardio.reader import Damage, DatasetReader
 from shardio.redact import redact
+from shardio.streaming._advice import advice, mixing_advice
 from shardio.streaming._arena import Arena
 from shardio.streaming._batches import Batch, BatchBuilder, PlannedSteps
 from shardio.streaming._chunks import OpenChunks
 from shardio.streaming._components import Mix, components_of, prepare
-from shardio.streaming._limits import budget_of, check_bound, needs_identities, pass_limits, planned_sources
+from shardio.streaming._limits import needs_identities, pass_limits, planned_sources
 from shardio.streaming._opener import Opener
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline
 from shardio.streaming._planner import PassChunks, Planner, plan_template
+from shardio.streaming._plans import UNREAD_ROW_BYTES, Resources, check_memory, open_bytes, scratch_folder
 from shardio.streaming._rows import RowGatherer
-from shardio.streaming._scratch import scratch_place
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
 
 # The datasets, by their UUIDs, of whose mixing this process has been told: their next stream says no more.
@@ -81,6 +73,7 @@ class Stream:
         rank, world_size: which slice of every global batch is delivered here.
         options: as the caller gave them.
         components: the dataset, or those of the mixture.
+        resources: what the default plan is made for.
         stats: rates, time waited, and where the time went: `stats.epoch`, `stats.since_last()`,
             `stats.every(100, function)`.
         counters: behind `stats`, for loaders.
@@ -107,6 +100,9 @@ class Stream:
                     f"{redact(reader.source.url)} has no records in {what}split {reader.split!r}, so none "
                     "can be streamed"
                 )
+        sizes = [component.order.sizes for component in self.components]
+        mixture = data.mixture if isinstance(data, Mix) else None
+        self.resources = Resources.of_stream(options, self.components)
         self.order = make_order(
             [component.order for component in self.components],
             global_batch=global_batch,
@@ -114,8 +110,8 @@ class Stream:
             seed=options.seed,
             remainder=options.remainder,
             plan=options.plan,
-            mixture=data.mixture if isinstance(data, Mix) else None,
-            budget=budget_of(options, self.components),
+            mixture=mixture,
+            budgets=self.resources.budgets(sizes, (1,) if mixture is None else mixture.counts),
         )
         self.counters = Counters(self.components)
         self.stats = StreamStats(self.counters)
@@ -145,17 +141,23 @@ class Stream:
         if self._chosen is not None:
             [self._scratch], self._placed = self._chosen, self.order
         elif self._placed is not self.order:
-            self._scratch = scratch_place(
+            self._scratch = None
+            self._scratch = scratch_folder(
                 self.order,
                 self.options,
                 self.components,
-                self.gathered_by_index,
-                budget_of(self.options, self.components),
+                self.row_bytes,
+                self.resources.memory([component.order.sizes for component in self.components]),
                 global_batch=schedule.global_batch,
             )
             self._placed = self.order
-        if self.options.memory_bytes is not None:
-            check_bound(self.order, self.options, self.reads, global_batch=schedule.global_batch)
+        check_memory(
+            self.order,
+            self.row_bytes,
+            self.options.memory_bytes,
+            global_batch=schedule.global_batch,
+            world_size=self.world_size,
+        )
         self._damage = Damage(self.components[0].source, schedule.rows)
         self._schedule = schedule
         self._step = schedule.step
@@ -387,9 +389,10 @@ class Stream:
         limits = pass_limits(
             options,
             components,
-            self.order,
-            self.reads,
-            global_batch=schedule.global_batch,
+            self.resources,
+            open_bytes(
+                self.order, self.row_bytes, global_batch=schedule.global_batch, world_size=self.world_size
+            ),
             threads=threads,
             by_value=options.transforms_records or collate is not None,
         )
@@ -430,8 +433,7 @@ class Stream:
             limits,
             identities=needs_identities(options, components),
             remote=not is_local,
-            # Small windows of a bucket are fewer requests than their records are.
-            records_first=is_local or reads_alone(self.order.plans),
+            records_first=True,
         )
         return iter(Pipeline(planner, builder, chunks, limits))
 
@@ -453,14 +455,17 @@ class Stream:
         return [not skips and component.source.is_mapped for component in self.components]
 
     @property
-    def reads(self) -> list[SourceReading]:
-        """How each dataset is read."""
+    def scratch(self) -> str | None:
+        """The folder of the scratch file for open chunks; None where they are held in memory."""
+        return self._scratch
+
+    @property
+    def row_bytes(self) -> list[float]:
+        """Of each dataset, what an open window holds in memory of a record, on average."""
         return [
-            SourceReading(
-                component.order.sizes,
-                unread=stays,
-                scratch=self._scratch is not None and not component.source.is_local,
-            )
+            UNREAD_ROW_BYTES
+            if stays or (self._scratch is not None and not component.source.is_local)
+            else component.order.sizes.row_decoded_bytes
             for component, stays in zip(self.components, self.gathered_by_index, strict=True)
         ]
 
@@ -514,27 +519,27 @@ class Stream:
             self._checked = (self.world_size, workers)
             for line in advice(
                 self.order,
+                self.resources,
                 global_batch=self.global_batch,
                 world_size=self.world_size,
                 workers=workers,
-                budget=budget_of(self.options, self.components),
             ):
                 warn(line)
 
     def _warn_of_mixing(self) -> None:
-        """Say once a process, and in the first rank, what sorted records would cost."""
+        """Warn once a process, and in the first rank, about what sorted records would cost."""
         components = self.components
-        told = tuple(component.order.identity.uuid for component in components)
-        if self.rank or told in _TOLD_OF_MIXING:
+        datasets = tuple(component.order.identity.uuid for component in components)
+        if self.rank or datasets in _TOLD_OF_MIXING:
             return
-        line = mixing_warning(
+        line = mixing_advice(
             self.order,
+            self.resources,
             [component.order.identity.url or component.source.url for component in components],
             shuffled=[component.is_shuffled for component in components],
-            budget=budget_of(self.options, components),
         )
         if line is not None:
-            _TOLD_OF_MIXING.add(told)
+            _TOLD_OF_MIXING.add(datasets)
             warn(line)
 
 

@@ -21,9 +21,13 @@ class StreamTuning:
         bytes_per_second: of requests that are under way, which is what two processors take; half of what is
             ahead is under way, the other half is built.
         task_bytes: of the chunks that one call opens.
+        run_bytes: stored bytes of a chunk of several windows from a bucket: the blocks at both its ends are a
+            thirtieth of that.
         built_bytes: of groups that are built, or wait to be taken, if they are more than two.
         large_step_bytes: chunks and batches of two steps this large would take more than a process may hold.
         first_rows: records of the first batch that one call opens from a bucket.
+        first_bytes: of windows from a bucket, for which the first batch waits: they are fewer requests than
+            its records are.
         template_rows: of which a batch without records is the pattern.
         read_row_bytes: from this mean of a record on, those of mapped shards are read past the map: looking
             into a page for the first time costs more.
@@ -42,9 +46,11 @@ class StreamTuning:
     ahead_bytes: int = 32 << 20
     bytes_per_second: int = 600 << 20
     task_bytes: int = 4 << 20
+    run_bytes: int = 2 << 20
     built_bytes: int = 256 << 20
     large_step_bytes: int = 128 << 20
     first_rows: int = 64
+    first_bytes: int = 64 << 20
     template_rows: int = 16
     read_row_bytes: int = 4096
     mapped_bytes: int = 64 << 20

@@ -29,7 +29,6 @@ def test_plan_prints_what_a_run_costs(run: Run, numbers: Path) -> None:
         "an epoch",
         "in a process",
         "among 200 records",
-        "chunks",
         "plan: ranks",
     ):
         assert words in ended.out
@@ -43,14 +42,14 @@ def test_plan_prints_what_a_run_costs(run: Run, numbers: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_only_of_a_bucket_there_is_something_to_pay(run: Run, tmp_path: Path, compression: str) -> None:
-    for url, paid in ((f"memory://{tmp_path.name}/{compression}", True), (tmp_path / compression, False)):
-        write(url, [70, 5, 125], compression=compression)
-        ended = run("plan", url, "--global-batch", 8)
-        assert ("cost" in ended.out, "leave the cloud" in ended.out) == (paid, paid)
-        figures, _ = shardio.plan_report(shardio.open(url, mmap=False), global_batch=8)
-        assert (figures.request_dollars > 0) == (figures.transfer_dollars > 0) == paid
+def test_plan_shows_where_open_chunks_are(run: Run, numbers: Path, tmp_path: Path) -> None:
+    assert "none: open chunks are held in memory" in run("plan", numbers, "--global-batch", 8).out
+    url = f"memory://{tmp_path.name}/chunks"
+    schema = {"n": "int64", "x": "float32[100]"}
+    write(url, [700] * 3, schema=schema, value=lambda n: {"n": n, "x": [float(n)] * 100})
+    shape = ("--plan-chunk-rows", 9, "--plan-interleave", 9)
+    ended = run("plan", url, "--global-batch", 8, "--memory", 60_000, "--scratch", tmp_path, *shape)
+    assert f"in a file of each process, in {tmp_path}" in ended.out, ended.err
 
 
 def test_one_is_not_plural(run: Run, numbers: Path) -> None:
@@ -67,13 +66,11 @@ def test_plan_gives_advice(run: Run, numbers: Path) -> None:
 
 
 def test_plan_of_a_shape_of_ones_own(run: Run, numbers: Path) -> None:
-    shape = ("--plan-ranks", 4, "--plan-workers", 2, "--plan-chunk-bytes", 500, "--plan-window", 9)
+    shape = ("--plan-ranks", 4, "--plan-workers", 2, "--plan-chunk-rows", 9, "--plan-interleave", 3)
     facts = run("plan", numbers, "--global-batch", 8, *shape, "--json").document
-    assert facts["plans"] == [{"ranks": 4, "workers": 2, "chunk_bytes": 500, "window": 9}]
-    assert facts["open_windows"] == 8
+    assert facts["plans"] == [{"ranks": 4, "workers": 2, "chunk_rows": 9, "interleave": 3, "window": 9}]
     (plan,) = run("plan", numbers, "--global-batch", 8, *shape[:2], "--json").document["plans"]
-    assert plan["ranks"] == 4
-    assert plan["chunk_bytes"] == 1 << 20
+    assert (plan["ranks"], plan["chunk_rows"], plan["interleave"]) == (4, 200, 1)
 
 
 def test_plan_of_a_mixture_and_of_a_slice(run: Run, numbers: Path) -> None:

@@ -21,7 +21,6 @@ from shardio.order import (
     make_order,
     record_generator,
 )
-from shardio.order._plan import windowed_plans
 
 FOLDER = Path(__file__).parent.parent / "golden" / "order"
 
@@ -33,10 +32,10 @@ def columns(rows, stored, decoded, blocks):
 SMALL = columns([7, 0, 11, 3], [70, 0, 110, 30], [140, 0, 220, 60], [4, 0, 6, 2])
 LARGER = columns([40, 25, 1], [4000, 2500, 100], [4000, 2500, 100], [20, 13, 1])
 LARGE = columns([2000] * 500, [22 * 10**7] * 500, [22 * 10**7] * 500, [2000] * 500)
-PLAN = {"ranks": 2, "workers": 2, "chunk_bytes": 30, "window": 3}
 STRANDS = {"ranks": 2, "workers": 2, "chunk_rows": 3, "interleave": 2, "window": 2}
 BESIDE = {"ranks": 4, "workers": 1, "chunk_rows": 4, "interleave": 3, "window": 4}
-WIDE = {"ranks": 4, "workers": 3, "chunk_bytes": 300, "window": 4}
+WIDE = {"ranks": 4, "workers": 3, "chunk_rows": 5, "interleave": 2, "window": 4}
+LANE = {"ranks": 1, "workers": 1, "chunk_rows": 3, "interleave": 1, "window": 3}
 
 
 def run(sizes, plans, *, mixture=None, global_batch=4, changes=(), steps=None, **options):
@@ -48,12 +47,12 @@ def run(sizes, plans, *, mixture=None, global_batch=4, changes=(), steps=None, *
 
 
 RUNS = {
-    "dataset": run([SMALL], [PLAN]),
-    "dataset-epoch-1-seed-7": run([SMALL], [PLAN], seed=7, epoch=1),
-    "dataset-largest-seed-pad": run([SMALL], [PLAN], seed=2**64 - 1, epoch=2**64 - 1, remainder="pad"),
-    "dataset-stored-drop": run(
-        [SMALL], [{**PLAN, "ranks": 1, "workers": 1}], shuffle=False, remainder="drop"
-    ),
+    "dataset": run([SMALL], [STRANDS]),
+    "dataset-epoch-1-seed-7": run([LARGER], [BESIDE], seed=7, epoch=1),
+    "dataset-largest-seed-pad": run([SMALL], [STRANDS], seed=2**64 - 1, epoch=2**64 - 1, remainder="pad"),
+    "dataset-stored-drop": run([SMALL], [LANE], shuffle=False, remainder="drop"),
+    "dataset-stored-lanes": run([SMALL], [STRANDS], shuffle=False),
+    "one-chunk": run([SMALL], [{**BESIDE, "chunk_rows": 21, "interleave": 1, "window": 21}]),
     "batch-changed-twice": run([LARGER], [WIDE], global_batch=12, changes=[[2, 4], [5, 8]]),
     "batch-changed-in-the-tail": run(
         [LARGER], [WIDE], global_batch=12, changes=[[4, 4], [8, 8]], remainder="pad"
@@ -63,29 +62,20 @@ RUNS = {
     "mixture-steps": run(
         [LARGER, SMALL], [WIDE, WIDE], mixture={"counts": [2, 3], "stop": 9}, changes=[[4, 8]], shuffle=False
     ),
-    "interleaved": run([SMALL], [STRANDS]),
-    "interleaved-epoch-1-seed-7": run([LARGER], [BESIDE], global_batch=4, seed=7, epoch=1),
-    "interleaved-stored-drop": run([SMALL], [STRANDS], shuffle=False, remainder="drop"),
-    "interleaved-batch-changed-twice": run(
-        [LARGER], [BESIDE], global_batch=12, changes=[[2, 4], [5, 8]], remainder="pad"
-    ),
-    "interleaved-mixture-all": run(
-        [LARGER, SMALL], [BESIDE, BESIDE], mixture={"counts": [1, 2], "stop": "all"}, seed=3
-    ),
-    "interleaved-many-chunks": run(
+    "many-chunks": run(
         [columns([5000, 6001], [5000, 6001], [5000, 6001], [50, 60])],
         [{"ranks": 2, "workers": 1, "chunk_rows": 2, "interleave": 3, "window": 2}],
         global_batch=64,
         steps=[0, 1, 86, 170, 171],
     ),
-    "interleaved-images": run(
+    "images": run(
         [LARGE],
         [{"ranks": 128, "workers": 1, "chunk_rows": 2, "interleave": 13, "window": 2}],
         global_batch=256,
         steps=[0, 1, 1952, 3902, 3906],
         seed=1,
     ),
-    "interleaved-texts": run(
+    "texts": run(
         [columns([50_000] * 20, [50 * 10**6] * 20, [50 * 10**6] * 20, [763] * 20)],
         [{"ranks": 32, "workers": 1, "chunk_rows": 33, "interleave": 352, "window": 8}],
         global_batch=64,
@@ -110,9 +100,6 @@ def play(inputs):
     epoch = options.pop("epoch")
     sources, mixture = datasets(inputs)
     plans = inputs["plans"] and [Plan(**plan) for plan in inputs["plans"]]
-    if plans is None:  # of the time when the default plan was windowed
-        sizes = [source.sizes for source in sources]
-        plans = windowed_plans(sizes, global_batch=inputs["global_batch"])
     order = make_order(sources, global_batch=inputs["global_batch"], plan=plans, mixture=mixture, **options)
     schedule = order.schedule(epoch, inputs["global_batch"])
     for step, batch in inputs["changes"]:
@@ -147,10 +134,12 @@ def plans():
     found, named = [], {"small": SMALL, "larger": LARGER, "large": LARGE}
     for name, sizes in named.items():
         for batch in (1, 8, 32, 60, 256, 1000, 4096):
-            [plan] = windowed_plans([ShardSizes(**sizes)], global_batch=batch)
+            [source], _ = datasets({"sizes": [sizes], "mixture": None})
+            [plan] = make_order([source], global_batch=batch).plans
             found.append({"sizes": name, "global_batch": batch, "plan": plan.to_dict()})
-    both = windowed_plans([ShardSizes(**LARGE), ShardSizes(**LARGER)], global_batch=32, shares=[3, 1])
-    return {"sizes": named, "one": found, "mixture": [plan.to_dict() for plan in both]}
+    both, mixture = datasets({"sizes": [LARGE, LARGER], "mixture": {"counts": [3, 1], "stop": "first"}})
+    mixed = make_order(both, mixture=mixture, global_batch=32).plans
+    return {"sizes": named, "one": found, "mixture": [plan.to_dict() for plan in mixed]}
 
 
 def generators():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 from numpy.random import Philox
@@ -24,33 +23,6 @@ def words(purpose, *fields):
     digest = hashlib.sha256(text).digest()
     key = np.array([int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")], np.uint64)
     return Philox(key=key)
-
-
-def dataset_lanes(sizes, plan, *, seed, epoch, source=0, cycle=0, shuffle=True):
-    """Return the positions of each lane, in the order in which the lane gives them."""
-    columns = zip(sizes.rows.tolist(), sizes.stored_bytes.tolist(), sizes.blocks.tolist(), strict=True)
-    chunks, position = [], 0
-    for n, stored, blocks in columns:
-        c = min(n, blocks, max(1, -(-stored // plan.chunk_bytes)))
-        chunks.extend(list(range(position + i * n // c, position + (i + 1) * n // c)) for i in range(c))
-        position += n
-    order = shuffled(len(chunks), "chunks", seed, epoch, source, cycle) if shuffle else range(len(chunks))
-    places = [row for number in order for row in chunks[number]]
-    count = plan.ranks * plan.workers
-    lanes, start = [], 0
-    for lane in range(count):
-        length = len(places) // count + (lane < len(places) % count)
-        rows, start, mixed = places[start : start + length], start + length, []
-        first = plan.window
-        if length > plan.window:
-            first -= (lane * 2654435769 % 2**32) * plan.window // 2**32
-        cuts = [0, *range(first, length, plan.window), length]
-        for number, (low, high) in enumerate(pairwise(cuts)):
-            window = rows[low:high]
-            turn = shuffled(len(window), "window", seed, epoch, source, cycle, lane, number)
-            mixed.extend(window[i] for i in turn) if shuffle else mixed.extend(window)
-        lanes.append(mixed)
-    return lanes
 
 
 def exchanged(count, first, purpose, *fields):
@@ -97,8 +69,8 @@ def sequence_of(count, *fields):
     return found
 
 
-def interleaved_lanes(sizes, plan, *, seed, epoch, source=0, cycle=0, shuffle=True):
-    """Return the positions of each lane of an interleaved plan, in the order in which the lane gives them."""
+def lanes_of(sizes, plan, *, seed, epoch, source=0, cycle=0, shuffle=True):
+    """Return the positions of each lane, in the order in which the lane gives them."""
     fields, rows = (seed, epoch, source, cycle), sum(sizes.rows.tolist())
     m, w, J, L = plan.chunk_rows, plan.window, plan.interleave, plan.ranks * plan.workers
     chunks = [list(range(start, min(start + m, rows))) for start in range(0, rows, m)]
@@ -121,7 +93,7 @@ def interleaved_lanes(sizes, plan, *, seed, epoch, source=0, cycle=0, shuffle=Tr
         for j in range(J):
             own = length // J + (j < length % J)
             moved = 0
-            if own:
+            if own and shuffle and len(chunks) > 1:
                 slot = turns[0].index(j)
                 head = 1 + (slot * 2**16 + (lane * 2654435769 % 2**32) // 2**16) * m // (J * 2**16)
                 moved = (m - head - whole[begin]) % m % own
@@ -141,10 +113,6 @@ def interleaved_lanes(sizes, plan, *, seed, epoch, source=0, cycle=0, shuffle=Tr
         lanes.append([strands[j][i] for i, turn in enumerate(turns) for j in turn])
         start += length
     return lanes
-
-
-def lanes_of(sizes, plan, **options):
-    return (interleaved_lanes if plan.interleave else dataset_lanes)(sizes, plan, **options)
 
 
 def mixed_lanes(sources, plans, mixture, *, seed, epoch, global_batch, shuffle=True):
@@ -226,30 +194,30 @@ class Replay:
         return filled
 
 
-def default_shape(sizes, G, *, memory, mixing, kind):
-    """Return (C, chunk rows, J) of the default interleaved plan."""
-    N, K = sum(sizes.rows.tolist()), sum(sizes.blocks.tolist())
+def default_shape(sizes, G, *, memory, chunk_bytes, run_bytes):
+    """Return (C, m, J) of the default plan, where `memory` is for open windows."""
+    N = sum(sizes.rows.tolist())
     stored, held = sum(sizes.stored_bytes.tolist()) / N, sum(sizes.decoded_bytes.tolist()) / N + 8
     common = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
-    windows = memory * 7 // 10
-    chunk = min(max(2**34 / stored, 2**18), 5 * 2**18)
-    chunk = {"local": 32768, "decoded": min(chunk, max(32768, 8 * stored * N / K))}.get(kind, chunk)
-    chunk *= {"cheap": 4, "default": 1, "best": 0.25}[mixing]
-    wanted = max(1, round((min(chunk, 2**18) if mixing == "best" else chunk) / stored))
-    few = min(int(windows / (G * held)), N // (2 * G))
-    m = min(max(wanted // 4, 1, min(wanted, few)), N, max(1, int(windows / held)))
-    if m == 1:
-        side = min(N // 8, int(windows / held))
+    small = N * held <= min(64 * 2**20, memory) and N <= 2**22
+    if small:
+        m, side = N, sum(sizes.stored_bytes.tolist()) // 2**21
     else:
-        side = min(int(windows / (m * held)), N // m if N * held <= windows else N // (2 * m), 2**20)
-    side = max(1, side)
-    if kind == "bucket" and N * held <= windows and m > 1:
-        m = max(m, min(wanted, int(2**21 / stored)))
+        wanted = max(1, round(chunk_bytes / stored))
+        few = min(int(memory / (G * held)), N // (2 * G))
+        m = min(max(wanted // 4, 1, min(wanted, few)), N, max(1, int(memory / held)))
+        if m == 1:
+            side = min(N // 8, int(memory / held))
+        else:
+            side = min(int(memory / (m * held)), N // m if N * held <= memory else N // (2 * m), 2**20)
+        side = max(1, side)
+        if run_bytes and N * held <= memory and m > 1:
+            m = max(m, min(wanted, int(run_bytes / stored)))
     most = max(1, min(side, N // 8))
     divisors = [
         c for c in range(1, min(most, max(256, G // 16), G // (2 if G >= 64 else 1)) + 1) if G % c == 0
-    ]
+    ] or [1]
     most_worlds = max(sum(c % w == 0 for w in common) for c in divisors)
     divisors = [c for c in divisors if sum(c % w == 0 for w in common) == most_worlds]
     C = min(divisors, key=lambda c: (-len([d for d in range(1, c + 1) if c % d == 0]), c))
-    return C, m, 1 if m == 1 else max(1, min(side // C, 2**16, 2**20 // C))
+    return C, m, 1 if m == 1 or small else max(1, min(side // C, 2**16, 2**20 // C))

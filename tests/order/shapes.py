@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from shardio.order import Identity, Plan, ShardSizes, Source, make_order
 
 IDENTITY = Identity("uuid-1", 3, "print-1", "train")
@@ -27,22 +25,35 @@ def mixed_order(all_sizes, mixture, *, global_batch, plan=None, **options):
     return make_order(sources, global_batch=global_batch, plan=plan, mixture=mixture, **options)
 
 
-def small_plan(ranks=2, workers=2, chunk_bytes=30, window=4):
-    return Plan(ranks=ranks, workers=workers, chunk_bytes=chunk_bytes, window=window)
+def small_plan(ranks=2, workers=2, chunk_rows=4, interleave=1, window=None):
+    return Plan(
+        ranks=ranks,
+        workers=workers,
+        chunk_rows=chunk_rows,
+        interleave=interleave,
+        window=window or chunk_rows,
+    )
 
 
-def window_pieces(lanes, windows, number):
-    """Return the pieces of one of some windows."""
-    return lanes.many_pieces(windows.take(np.array([number])))[0]
+def names_of(windows):
+    """Return (source, cycle, lane, reader, number) of each window."""
+    columns = windows.source, windows.cycle, windows.lane, windows.reader, windows.number
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def positions_in(windows, number):
+    """Return the positions that a window holds."""
+    first = int(windows.position[number])
+    return range(first, first + int(windows.rows[number]))
 
 
 def needs(schedule, *, rank=0, world_size=1, worker=0, workers=1):
-    """Yield (step, window) whenever a process comes to a window that its lane did not use just before."""
+    """Yield (step, window, positions) whenever a process comes to a window that its reader was not in."""
     held = {}
     for step in schedule.steps(worker=worker, workers=workers):
         parts, _ = schedule.parts(step, rank=rank, world_size=world_size)
         windows = schedule.lanes.locate(parts).windows
-        for number, window in enumerate(windows):
-            if held.get(window[:3]) != window:
-                held[window[:3]] = window
-                yield step, window, window_pieces(schedule.lanes, windows, number)
+        for number, window in enumerate(names_of(windows)):
+            if held.get(window[:4]) != window:
+                held[window[:4]] = window
+                yield step, window, positions_in(windows, number)

@@ -43,7 +43,7 @@ def test_each_source_keeps_its_own_order():
     for lane, rows in enumerate(lanes_of(order)):
         for source in range(2):
             own = rows.positions[rows.sources == source]
-            alone = order.source_epoch(0, source, 0).positions(np.array([[lane, 0, own.size]]))
+            alone = order.source_epoch(0, source, 0).rows(np.array([[lane, 0, own.size]])).positions
             np.testing.assert_array_equal(own, alone)
 
 
@@ -148,7 +148,7 @@ def test_mixtures_that_cannot_be():
 def test_long_lanes_go_on_in_the_same_stream_of_words():
     """Period m of a lane takes words [m P, (m + 1) P) of the lane's stream; any place costs the same."""
     sizes, mixture = [sizes_of(4000), sizes_of(1500)], Mixture((5, 2))
-    plan = small_plan(1, 2, chunk_bytes=500, window=200)
+    plan = small_plan(1, 2, chunk_rows=200)
     order = mixed_order(sizes, mixture, global_batch=4, plan=plan, seed=4)
     expected = mixed_lanes(sizes, [plan, plan], mixture, seed=4, epoch=1, global_batch=4)
     lanes = order.lanes(1, 4)

@@ -162,7 +162,7 @@ def test_another_plan_or_mixture_is_refused():
     order = run_of()
     state = order.state(order.schedule(0, 8), 0, 3)
     with pytest.raises(ResumeError):
-        order_of(SIZES, global_batch=8, plan=small_plan(window=5), seed=5).resume(state)
+        order_of(SIZES, global_batch=8, plan=small_plan(chunk_rows=5), seed=5).resume(state)
     mixed = mixed_order([SIZES, SIZES], Mixture((1, 2)), global_batch=8, plan=small_plan())
     with pytest.raises(ResumeError):
         mixed.resume(state)

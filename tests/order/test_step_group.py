@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from shardio.order import Mixture, Plan
-from shardio.order._interleave import InterleavedEpoch
-from tests.order.cases import random_sizes
-from tests.order.shapes import mixed_order, order_of, window_pieces
+from tests.order.cases import random_plan, random_sizes
+from tests.order.shapes import mixed_order, names_of, order_of, positions_in
 
 
 def orders(rnd):
@@ -19,10 +18,7 @@ def orders(rnd):
     mixed = rnd.random() < 0.4
     counts = tuple(rnd.randint(1, 3) for _ in range(2 if mixed else 1))
     sizes = [random_sizes(rnd, rnd.randint(1, 9), 40) for _ in counts]
-    plans = [
-        Plan(ranks=C, workers=T, chunk_bytes=rnd.choice([50, 100, 1000]), window=rnd.choice([1, 3, 16, 100]))
-        for _ in counts
-    ]
+    plans = [random_plan(rnd, C, T) for _ in counts]
     options = {
         "global_batch": G,
         "remainder": rnd.choice(["keep", "pad"]),
@@ -36,34 +32,15 @@ def orders(rnd):
     return sizes, mixed_order(sizes, Mixture(counts, stop), plan=plans, **options)
 
 
-class Windows:
-    """The positions that each window holds, found once."""
-
-    def __init__(self, sizes, lanes):
-        self._sizes, self._lanes, self._held = sizes, lanes, {}
-
-    def position(self, windows, number, local):
-        window = windows[number]
-        if window not in self._held:
-            pieces = window_pieces(self._lanes, windows, number)
-            edges = self._sizes[window.source].edges
-            runs = zip(pieces.shards, pieces.starts, pieces.stops, strict=True)
-            self._held[window] = np.concatenate(
-                [np.arange(start, stop) + edges[shard] for shard, start, stop in runs]
-            )
-        return int(self._held[window][local])
-
-
 @settings(
     max_examples=max(30, settings().max_examples // 5), deadline=None, suppress_health_check=list(HealthCheck)
 )
 @given(st.randoms(use_true_random=False))
 def test_groups_and_locations_agree_with_batches(rnd):
-    sizes, order = orders(rnd)
+    _, order = orders(rnd)
     schedule = order.schedule(rnd.randint(0, 2), order.ranks * rnd.choice([1, 2, 3]))
     R = rnd.randint(1, schedule.global_batch)
     rank, size = rnd.randrange(R), rnd.randint(1, 6)
-    held = Windows(sizes, schedule.lanes)
     for first in range(0, schedule.stop, size):
         steps = range(first, min(schedule.stop, first + size))
         group = schedule.group(steps, rank=rank, world_size=R)
@@ -78,7 +55,8 @@ def test_groups_and_locations_agree_with_batches(rnd):
             assert rows.cycles[group.order][low:high].tolist() == batch.cycles.tolist()
             assert group.valid[k] == int(batch.valid.sum())
             drawn = [
-                (found.windows[w].source, held.position(found.windows, w, i)) for w, i in rows_in[low:high]
+                (int(found.windows.source[w]), positions_in(found.windows, w)[i])
+                for w, i in rows_in[low:high]
             ]
             assert drawn == list(zip(batch.sources.tolist(), batch.positions.tolist(), strict=True))
 
@@ -93,7 +71,7 @@ def test_a_group_names_each_window_once(rnd):
     schedule = order.schedule(0, order.ranks)
     stride = rnd.randint(1, 3)
     group = schedule.group(range(rnd.randrange(stride), schedule.stop, stride))
-    windows = list(schedule.lanes.locate(group.parts).windows)
+    windows = names_of(schedule.lanes.locate(group.parts).windows)
     assert len(set(windows)) == len(windows)
 
 
@@ -110,7 +88,7 @@ def test_a_group_of_no_steps_is_empty():
 def test_steps_of_the_tail_are_found_though_the_batch_changes_in_it():
     """Not all steps before the last change are turns of classes."""
     sizes = random_sizes(random.Random(1), 9, 400)
-    plan = Plan(ranks=4, workers=8, chunk_bytes=1000, window=16)
+    plan = Plan(ranks=4, workers=8, chunk_rows=16, interleave=1, window=16)
     order = order_of(sizes, plan=plan, global_batch=16, seed=1, remainder="keep")
     schedule = order.schedule(0, 16)
     first = schedule.tail_start
@@ -137,7 +115,9 @@ def test_the_window_at_a_position_is_the_one_that_holds_it(rnd):
         ranks=rnd.randint(1, 3), workers=rnd.randint(1, 2), chunk_rows=m, interleave=rnd.randint(1, 9),
         window=rnd.randint(1, m),
     )  # fmt: skip
-    epoch = InterleavedEpoch(sizes, plan, seed=1, shuffle=rnd.random() < 0.8, cycle=rnd.randint(0, 1))
+    order = order_of(sizes, global_batch=plan.ranks, plan=plan, seed=1, shuffle=rnd.random() < 0.8)
+    cycle = rnd.randint(0, 1)
+    epoch = order.source_epoch(0, 0, cycle)
     lanes = np.arange(plan.lanes)
     windows = epoch.locate(np.stack([lanes, np.zeros_like(lanes), epoch.lane_lengths], axis=1)).windows
     place = np.repeat(np.arange(len(windows)), windows.rows)
@@ -145,7 +125,7 @@ def test_the_window_at_a_position_is_the_one_that_holds_it(rnd):
         [np.arange(p, p + n) for p, n in zip(windows.position, windows.rows, strict=True)]
     )
     assert sorted(positions.tolist()) == list(range(sizes.total_rows))
-    found, wanted = epoch.windows_at(0, 0, positions), windows.take(place)
+    found, wanted = epoch.windows_at(0, cycle, positions), windows.take(place)
     for name in ("lane", "number", "reader", "rows", "position", "begin"):
         assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
     # Each reader comes to its windows one after another, the first one in its first round.

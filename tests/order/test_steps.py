@@ -6,14 +6,13 @@ import itertools
 import subprocess
 import sys
 import threading
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from shardio.order import Mixture, Plan, ShardSizes, rank_slice
-from tests.order.shapes import mixed_order, needs, order_of, sizes_of, small_plan
+from tests.order.shapes import mixed_order, needs, order_of, positions_in, sizes_of, small_plan
 from tests.suites.errors import refused
 
 
@@ -55,27 +54,24 @@ def test_a_step_far_away_is_found_without_the_steps_before():
     np.testing.assert_array_equal(middle, schedule.batch(schedule.stop // 2).positions[96:128])
 
 
-def pieces_of(sizes, pieces):
-    for shard, start, stop in zip(*(column.tolist() for column in pieces), strict=True):
-        assert 0 <= start < stop <= sizes.rows[shard]
-        yield from range(int(sizes.edges[shard]) + start, int(sizes.edges[shard]) + stop)
-
-
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_windows_hold_every_row_once(shuffle):
+    """Each is a run of positions, and gives its own rows; the runs of rows of shards are the same ones."""
     sizes = sizes_of(5, 0, 17, 1, 40)
     epoch = order_of(sizes, global_batch=4, plan=small_plan(), shuffle=shuffle).source_epoch(1, 0, 0)
-    seen = Counter()
-    for lane, length in enumerate(epoch.lane_lengths.tolist()):
-        number = 0
-        while number == 0 or epoch.window_range(lane, number)[0] < length:
-            start, stop = epoch.window_range(lane, number)
-            rows = list(pieces_of(sizes, epoch.lane_pieces(lane, start, stop)))
-            given = epoch.positions(np.array([[lane, start, stop]])).tolist()
-            assert sorted(rows) == sorted(given)
-            seen.update(rows)
-            number += 1
-    assert seen == Counter(range(sizes.total_rows))
+    lanes = np.arange(epoch.lane_lengths.size)
+    parts = np.stack([lanes, np.zeros_like(lanes), epoch.lane_lengths], axis=1)
+    windows, window, row = epoch.locate(parts)
+    held = [list(positions_in(windows, number)) for number in range(len(windows))]
+    assert sorted(itertools.chain(*held)) == list(range(sizes.total_rows))
+    found = [held[w][i] for w, i in zip(window, row, strict=True)]
+    assert found == epoch.rows(parts).positions.tolist()
+    pieces = sizes.pieces(windows.position, windows.rows)
+    assert [
+        int(sizes.edges[shard]) + n
+        for shard, start, stop in zip(*(column.tolist() for column in pieces), strict=True)
+        for n in range(start, stop)
+    ] == list(itertools.chain(*held))
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -83,7 +79,7 @@ def test_windows_hold_every_row_once(shuffle):
     ("R", "W", "begin"), [(1, 0, 0), (2, 2, 0), (4, 4, 0), (2, 4, 7), (3, 3, 5), (1, 2, 3)]
 )
 def test_a_process_has_what_it_needs_when_it_needs_it(mixed, R, W, begin):
-    """A window is done with when a later window of the same source, cycle and lane is used."""
+    """A window is done with when its reader comes to a later one."""
     if mixed:
         parts = [sizes_of(40, 30), sizes_of(25, 3)]
         order = mixed_order(
@@ -99,19 +95,18 @@ def test_a_process_has_what_it_needs_when_it_needs_it(mixed, R, W, begin):
         held = {}
         for step in schedule.steps(worker=worker, workers=W):
             batch = schedule.batch(step, **place)
-            have = {}
+            have = {reader: [rows] for reader, rows in held.items()}
             while coming and coming[0][0] == step:
-                window, pieces = coming.pop(0)[1:]
-                have.setdefault(window[:3], []).append((window.source, pieces))
-            rows = {}
-            for lane, windows in {**{k: [v] for k, v in held.items()}, **have}.items():
-                both = [held[lane], *windows] if lane in held and lane in have else windows
-                rows.setdefault(lane[:2], set()).update(
-                    row for number, pieces in both for row in pieces_of(order.sources[number].sizes, pieces)
-                )
-                held[lane] = windows[-1]
+                _, window, rows = coming.pop(0)
+                have.setdefault(window[:4], []).append(rows)
+                held[window[:4]] = rows
             for source, cycle, position in zip(batch.sources, batch.cycles, batch.positions, strict=True):
-                assert position in rows[int(source), int(cycle)]
+                assert any(
+                    position in rows
+                    for reader, windows in have.items()
+                    if reader[:2] == (source, cycle)
+                    for rows in windows
+                )
         assert not coming
 
 
@@ -121,7 +116,7 @@ def test_each_window_belongs_to_one_process_where_ranks_and_workers_divide(R, W)
 
     Apart, that is, from one block at each lane seam and the tail of the epoch.
     """
-    order = order_of(sizes_of(300, 200, 7), global_batch=8, plan=small_plan(4, 4, chunk_bytes=60, window=5))
+    order = order_of(sizes_of(300, 200, 7), global_batch=8, plan=small_plan(4, 4, chunk_rows=5))
     schedule = order.schedule(2, 8)
     schedule.step = 5
     owners = {}
@@ -148,7 +143,7 @@ def test_asking_for_what_is_not_there():
 
 
 @pytest.mark.parametrize(
-    "shape", [Plan(ranks=2, workers=1, chunk_rows=4096, interleave=16), small_plan(2, 1, window=4096)]
+    "shape", [Plan(ranks=2, workers=1, chunk_rows=4096, interleave=16), small_plan(2, 1, chunk_rows=4096)]
 )
 def test_threads_may_share_an_epoch(shape):
     """Several threads that iterate over one epoch get what one alone gets."""
@@ -195,4 +190,4 @@ except ValueError as error:
     print(error)
 """
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said.startswith("the plan reads 65536 windows of up to 16777216 rows side by side")
+    assert said.startswith("the plan has 65536 windows of up to 16777216 rows open")

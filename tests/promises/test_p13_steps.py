@@ -17,12 +17,11 @@ pytestmark = pytest.mark.filterwarnings(
 )
 # Rows of each shard; -1 is an empty shard.
 SHARDS = ((1,), (5,), (9,), (1, 1), (-1, 5), (5, -1), (3, -1, 4), (1, 1, 1, 1), (2, 9, -1, 1, 4))
-# Ranks, workers and window of windowed plans; then two interleaved ones.
 PLANS = (
-    *(
-        plan(ranks, workers, 40, window)
-        for ranks, workers, window in ((1, 1, 4), (1, 3, 2), (2, 1, 1), (2, 2, 100))
-    ),
+    plan(1, 1, 4),
+    plan(1, 3, 2),
+    plan(2, 1, 1),
+    plan(2, 2, 100),
     shardio.Plan(ranks=2, workers=1, chunk_rows=2, interleave=2, window=2),
     shardio.Plan(ranks=1, workers=3, chunk_rows=3, interleave=1, window=1),
 )

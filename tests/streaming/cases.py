@@ -63,8 +63,6 @@ class Case:
         self.readers = [random_reader(rnd, encoding) for _ in range(rnd.randint(2, 3) if self.mixed else 1)]
         self.C, self.T = rnd.choice([1, 2, 3, 4]), rnd.choice([1, 1, 2, 3])
         plans = [self.plan() for _ in self.readers]
-        if len({plan.interleaved for plan in plans}) > 1:
-            plans = plans[:1] * len(plans)
         self.data = self.readers[0]
         stop = {}
         if self.mixed:
@@ -85,12 +83,9 @@ class Case:
 
     def plan(self):
         rnd, lanes = self.rnd, {"ranks": self.C, "workers": self.T}
-        if rnd.random() < 0.6:
-            rows = rnd.choice([1, 2, 3, 7, 30])
-            window = rnd.choice([rows, rnd.randint(1, rows)])
-            return Plan(**lanes, chunk_rows=rows, interleave=rnd.choice([1, 2, 4, 9]), window=window)
-        chunk_bytes, window = rnd.choice([1, 100, 300, 5000]), rnd.choice([1, 2, 5, 16, 1000])
-        return Plan(**lanes, chunk_bytes=chunk_bytes, window=window)
+        rows = rnd.choice([1, 2, 3, 7, 30, 1000])
+        window = rnd.choice([rows, rnd.randint(1, rows)])
+        return Plan(**lanes, chunk_rows=rows, interleave=rnd.choice([1, 2, 4, 9]), window=window)
 
     def stream(self, rank=0, world_size=1, **options):
         return shardio.stream(

@@ -64,8 +64,8 @@ RICH = {
 }
 
 
-def plan(ranks=2, workers=2, chunk_bytes=400, window=7):
-    return Plan(ranks=ranks, workers=workers, chunk_bytes=chunk_bytes, window=window)
+def plan(ranks=2, workers=2, chunk_rows=7, interleave=1):
+    return Plan(ranks=ranks, workers=workers, chunk_rows=chunk_rows, interleave=interleave, window=chunk_rows)
 
 
 def numbers(stream):

@@ -215,16 +215,16 @@ def test_a_batch_that_does_not_fit_the_plan_of_the_state(ds):
 
 
 def test_a_state_whose_plan_needs_too_much_memory(ds):
-    state = shardio.stream(ds, global_batch=8, plan=plan(window=100)).state_dict()
+    state = shardio.stream(ds, global_batch=8, plan=plan(chunk_rows=100)).state_dict()
     other = shardio.stream(ds, global_batch=8, memory_bytes=1 << 30)
     other.load_state_dict(state)
-    small = shardio.stream(ds, global_batch=8, plan=plan(window=100))
-    need = shardio.plan_report(ds, global_batch=8, plan=plan(window=100))[0].memory_bytes
+    small = shardio.stream(ds, global_batch=8, plan=plan(chunk_rows=100))
+    need = shardio.plan_report(ds, global_batch=8, plan=plan(chunk_rows=100))[0].memory_bytes
     assert need > 0
     del small
     with refused(ValueError, "memory_bytes"):
-        shardio.stream(ds, global_batch=8, plan=plan(window=100), memory_bytes=need - 1)
-    shardio.stream(ds, global_batch=8, plan=plan(window=100), memory_bytes=need)
+        shardio.stream(ds, global_batch=8, plan=plan(chunk_rows=100), memory_bytes=need - 1)
+    shardio.stream(ds, global_batch=8, plan=plan(chunk_rows=100), memory_bytes=need)
 
 
 def test_a_failure_that_cannot_be_encoded_reaches_the_other_processes():

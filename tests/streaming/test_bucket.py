@@ -41,7 +41,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
         yield running
 
 
-def epoch(server: FaultServer, plan: Plan, *, step: int = 0, **options: object) -> tuple[list[int], Asked]:
+def epoch(
+    server: FaultServer, plan: Plan | None, *, step: int = 0, **options: object
+) -> tuple[list[int], Asked]:
     """Return the numbers of the records of an epoch, and what was asked for."""
     ds = shardio.open("s3://bucket/d", storage_options=s3.options_for(server.url), engine="obstore")
     stream = shardio.stream(ds, global_batch=16, seed=3, plan=plan, remainder="keep", **options)
@@ -87,6 +89,29 @@ def test_ranks_together_fetch_little_more_than_one(server: FaultServer) -> None:
     assert sorted(found) == list(range(ROWS))
     assert bytes_ <= 1.03 + BLOCK / (chunk * SIZE) * 1.5 + 16 * BLOCK / (ROWS * SIZE)
     assert requests <= 16 + 1.5 * ROWS / chunk
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_small_dataset_is_read_by_few_requests_before_the_first_batch(
+    server: FaultServer, threads: int
+) -> None:
+    """As many as its calls of 4 MiB and its shards make, and no block comes twice."""
+    found, asked = epoch(server, None, num_threads=threads)
+    assert sorted(found) == list(range(ROWS))
+    ds = shardio.open("s3://bucket/d", storage_options=s3.options_for(server.url), engine="obstore")
+    figures, _ = shardio.plan_report(ds, global_batch=16)
+    assert abs(figures.requests - asked.requests) <= 1
+    assert asked.requests <= 5
+    assert asked.bytes <= 1.08
+
+
+@pytest.mark.parametrize("chunk_rows", [80, 320])
+def test_requests_are_estimated_within_a_fifth(server: FaultServer, chunk_rows: int) -> None:
+    for strands in (2, 8):
+        plan = Plan(ranks=4, workers=1, chunk_rows=chunk_rows, interleave=strands, window=chunk_rows)
+        ds = shardio.open("s3://bucket/d", storage_options=s3.options_for(server.url), engine="obstore")
+        figures, _ = shardio.plan_report(ds, global_batch=16, plan=plan)
+        assert figures.requests == pytest.approx(epoch(server, plan)[1].requests, rel=0.2)
 
 
 def test_an_epoch_in_storage_order_has_no_seams(server: FaultServer) -> None:

@@ -116,7 +116,7 @@ def test_raising_is_the_default(url):
 def test_other_columns_are_shortened_with_the_records(url):
     ds = shardio.open(write(url, [100]))
     bad = hurt(ds, 20)
-    stream = make(url, remainder="pad", valid=True, positions=True, plan=plan(window=50))
+    stream = make(url, remainder="pad", valid=True, positions=True, plan=plan(chunk_rows=50))
     short = 0
     for batch in stream:
         assert len(batch["n"]) == len(batch["_position"]) == len(batch["_valid"])
@@ -157,7 +157,7 @@ def test_a_batch_of_which_all_is_damaged_is_empty_and_like_the_others(url, optio
 
 
 @pytest.mark.parametrize(
-    "shape", [plan(1, 1, window=5), Plan(ranks=1, workers=1, chunk_rows=8, interleave=3)]
+    "shape", [plan(1, 1, chunk_rows=5), Plan(ranks=1, workers=1, chunk_rows=8, interleave=3)]
 )
 def test_quarantine_writes_what_where_and_why_once(url, tmp_path, shape):
     """With the interleaved plan the first batch reads its own records, then the windows that hold them."""

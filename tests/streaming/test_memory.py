@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 
 import shardio
-from shardio.streaming._components import components_of
-from shardio.streaming._limits import budget_of
-from shardio.streaming._options import StreamOptions
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="counts by /proc")
 
@@ -108,13 +105,14 @@ def test_the_default_memory_of_a_plan(tmp_path, compression, local, decoded, meb
     url = tmp_path / "d" if local else f"memory://{tmp_path.name}/d"
     ds = write(url, 300, compression=compression)
     for options in ({}, {"memory_bytes": 64 << 20}):
-        given = StreamOptions.from_options("stream", {"global_batch": 64, **options})
-        budget = budget_of(given, components_of(ds))
-        assert (budget.decoded, budget.local) == (decoded, local and compression is None)
-        assert budget.memory_bytes >> 20 == (64 if options else mebibytes)
+        stream = shardio.stream(ds, global_batch=64, **options)
+        resources, sizes = stream.resources, [ds_.order.sizes for ds_ in stream.components]
+        assert resources.has_local_blocks == decoded
+        assert resources.is_local == (local and compression is None)
+        assert resources.memory(sizes) >> 20 == (64 if options else mebibytes)
     # Whether files are mapped may differ from rank to rank.
     read = shardio.open(url, mmap=False)
-    assert budget_of(given, components_of(read)) == budget
+    assert shardio.stream(read, global_batch=64, **options).resources == resources
 
 
 @pytest.mark.filterwarnings("ignore:one record takes")

@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 
 import shardio
-from shardio.order import SCRATCH_BYTES
 from shardio.reader._files import BlockSource
 from shardio.storage._local import LocalStore
 from shardio.streaming import _arena as arena_module, _scratch as scratch_module
@@ -85,7 +84,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 def stream(ds: Any, folder: Path | None = None, **options: Any) -> shardio.Stream:
     how: dict[str, Any] = {"global_batch": 12, "seed": 3, "remainder": "keep", "num_threads": 0}
-    how |= {"plan": PLAN, "memory_bytes": MEMORY, "scratch": ROOM if folder is None else folder}
+    how |= {"plan": PLAN, "memory_bytes": MEMORY, "scratch": folder or "auto"}
     return shardio.stream(ds, **how | options)
 
 
@@ -372,7 +371,9 @@ def device(folder: Path) -> str:
 
 
 def in_ram(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
-    monkeypatch.setattr(scratch_module, "_mounts", lambda: iter([(device(folder), "tmpfs")]))
+    mounts = folder.parent / "mountinfo"
+    mounts.write_text(f"36 35 {device(folder)} / /mnt rw - tmpfs tmpfs rw\n")
+    monkeypatch.setattr(scratch_module, "_MOUNTS", mounts)
     return "is in memory (tmpfs)"
 
 
@@ -434,16 +435,14 @@ def test_a_copy_goes_on_where_the_disk_is_fuller_now(
 def test_by_default_the_disk_decides_alone_and_ranks_do_not_look(
     urls: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def budget(ds: shardio.DatasetReader | None = None, **options: Any) -> int:
-        made = shardio.stream(ds or shardio.open(urls["plain"]), global_batch=12, **options)
-        return scratch_module.scratch_choice(made.options, made.components).bytes
+    def planned(**options: Any) -> int:
+        return shardio.stream(shardio.open(urls["plain"]), global_batch=12, **options).resources.scratch_bytes
 
-    assert budget() == budget(rank=1, world_size=4) == SCRATCH_BYTES
-    assert budget(scratch=5 << 20) == 5 << 20
-    assert budget(scratch=False) == 0
+    assert planned() == planned(rank=1, world_size=4) == planned(scratch=tmp_path) == 4 << 30
+    assert planned(scratch=False) == 0
     monkeypatch.setattr(scratch_module, "_refusal", lambda *_: "no")
-    assert budget() == 0
-    assert budget(rank=1, world_size=4) == SCRATCH_BYTES
+    assert planned() == 0
+    assert planned(rank=1, world_size=4) == 4 << 30
 
 
 def test_data_in_random_order_needs_none(made: Made) -> None:
@@ -460,7 +459,7 @@ def test_local_data_needs_none(tmp_path: Path, made: Made) -> None:
     assert not made
 
 
-@pytest.mark.parametrize("given", [True, 0, -5, 1.5, None, ""])
+@pytest.mark.parametrize("given", [True, 0, 1 << 20, 1.5, None, ""])
 def test_what_is_no_scratch_is_refused(urls: dict[str, str], given: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="scratch"):
         stream(shardio.open(urls["plain"]), scratch=given)
@@ -474,9 +473,9 @@ def test_loaders_keep_chunks_on_disk_in_each_process(tmp_path: Path, workers: in
         for n in range(ROWS):
             out.write({"n": n, "x": np.full(400, n, np.float32)})
     dataset = StreamingDataset(
-        shardio.open(url), global_batch=12, memory_bytes=MEMORY, scratch=ROOM, plan=PLAN, remainder="keep"
+        shardio.open(url), global_batch=12, memory_bytes=MEMORY, plan=PLAN, remainder="keep"
     )
-    assert dataset.stream._scratch is not None
+    assert dataset.stream.scratch is not None
     loader = StreamingDataLoader(dataset, **({"num_workers": workers} if workers else {"num_threads": 2}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -486,8 +485,9 @@ def test_loaders_keep_chunks_on_disk_in_each_process(tmp_path: Path, workers: in
 
 def test_the_report_tells_memory_from_disk(urls: dict[str, str]) -> None:
     ds = shardio.open(urls["plain"])
-    kept, _ = shardio.plan_report(ds, global_batch=12, memory_bytes=MEMORY, scratch=ROOM, plan=PLAN)
+    kept, _ = shardio.plan_report(ds, global_batch=12, memory_bytes=MEMORY, plan=PLAN)
     alone, _ = shardio.plan_report(ds, global_batch=12, scratch=False, plan=PLAN)
     assert kept.scratch_bytes == pytest.approx(PLAN.lanes * 8 * 16 * (SIZE + 13), rel=0.01)
     assert kept.memory_bytes < 0.2 * alone.memory_bytes
-    assert alone.scratch_bytes == 0
+    assert (alone.scratch_bytes, alone.scratch) == (0, None)
+    assert Path(kept.scratch).is_dir()

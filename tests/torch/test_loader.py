@@ -361,7 +361,7 @@ def test_skipping_is_bounded_over_all_workers(tmp_path):
     ds = shardio.open(url)
     assert sum(len(hurt(ds, position)) for position in (0, 1500)) > 1000
     skipping = shardio.open(url, on_error="skip")
-    data = StreamingDataset(skipping, global_batch=100, plan=plan(window=100))
+    data = StreamingDataset(skipping, global_batch=100, plan=plan(chunk_rows=100))
     with pytest.raises(FormatError):
         lists(StreamingDataLoader(data, num_workers=3))
 

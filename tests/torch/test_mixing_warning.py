@@ -9,8 +9,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 import shardio
-from shardio.order import Plan, _mixing
-from shardio.streaming import _stream
+from shardio.order import Plan
+from shardio.streaming import _advice, _stream
 from shardio.torch import StreamingDataLoader, StreamingDataset
 
 POOR = Plan(ranks=2, workers=1, chunk_rows=100, interleave=1, window=100)
@@ -20,7 +20,7 @@ SAYS = "this plan mixes them too little"
 @pytest.fixture(autouse=True)
 def _afresh(monkeypatch):
     """Little data is worth a warning, and this process was told nothing."""
-    monkeypatch.setattr(_mixing, "LITTLE_BYTES", 0)
+    monkeypatch.setattr(_advice, "_LITTLE_BYTES", 0)
     monkeypatch.setattr(_stream, "_TOLD_OF_MIXING", set())
 
 
@@ -115,7 +115,7 @@ def test_datasets_in_random_order_say_so_and_are_not_warned_of(tmp_path):
         next(iter(streamed(ds)))
         assert shardio.plan_report(ds, global_batch=10, plan=POOR)[1] == []
     ds = shardio.open(write(tmp_path / "sorted"))
-    assert "labels come again" in shardio.plan_report(ds, global_batch=10, plan=POOR)[1][0]
+    assert "labels recur" in shardio.plan_report(ds, global_batch=10, plan=POOR)[1][0]
 
 
 def test_what_is_added_is_not_in_random_order_with_what_was_there(tmp_path):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import WHOLE, Command, Option, Value
+from shardio.cli._command import WHOLE, Command, Option
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import DATASETS, Given
 from shardio.cli._plots import check_plot, plot_option, plot_order
@@ -16,12 +16,12 @@ from shardio.display import count, plural, size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardio.order import Mixing, Plan, PlanReport
+    from shardio.order import Mixing, Plan
     from shardio.reader import DatasetReader
-    from shardio.streaming import Mix
+    from shardio.streaming import Mix, PlanReport
 
 _PLOTTED_STEPS = 256
-_SHAPE = ("ranks", "workers", "chunk_rows", "interleave", "chunk_bytes", "window")
+_SHAPE = ("ranks", "workers", "chunk_rows", "interleave", "window")
 
 
 def _run(given: Given, console: Console) -> int:
@@ -89,13 +89,7 @@ def _plan(given: Given) -> Plan | None:
     return shardio.Plan(**named) if named else None
 
 
-def _scratch(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
-
-
 def _lines(figures: PlanReport, given: Given) -> list[tuple[str, str]]:
-    from shardio.order import PRICES
-
     how = plural(given.workers, "worker") if given.workers else "threads"
     who = f"{plural(given.world_size, 'rank')} x {how}"
     rows: dict[str, Any] = {
@@ -105,28 +99,16 @@ def _lines(figures: PlanReport, given: Given) -> list[tuple[str, str]]:
         "requests": f"about {count(figures.requests)} an epoch, and as many small ones to the indexes",
         "fetched": f"about {size(figures.fetched_bytes)} an epoch",
     }
-    if figures.request_dollars:
-        rows |= {
-            "cost": f"about {_dollars(figures.request_dollars)} for requests of an epoch, and "
-            f"{_dollars(figures.transfer_dollars)} if its bytes leave the cloud",
-            "prices": f"{PRICES.store}, as listed in {PRICES.listed}",
-        }
     rows |= {
         "mixing": _mixing(figures.mixing),
         "mixing of a rank": _mixing(figures.rank_mixing),
         "memory": f"at most {size(figures.memory_bytes)} in a process, beside its batches",
+        "scratch": "none: open chunks are held in memory"
+        if figures.scratch is None
+        else f"{size(figures.scratch_bytes)} in a file of each process, in {figures.scratch}",
+        "shuffled": f"among {plural(figures.shuffle_radius, 'record')}",
     }
-    if figures.scratch_bytes:
-        rows["scratch"] = f"{size(figures.scratch_bytes)} on a local disk, in a file of each process"
-    rows["shuffled"] = (
-        f"among {plural(figures.shuffle_radius, 'record')}; a process has "
-        f"{count(figures.open_windows)} of {plural(figures.chunks, 'chunk')} open"
-    )
     return list(rows.items())
-
-
-def _dollars(amount: float) -> str:
-    return f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"
 
 
 def _mixing(found: Mixing) -> str:
@@ -171,8 +153,7 @@ COMMAND = Command(
         ),
         Option(
             ["--scratch"],
-            metavar="auto|BYTES|FOLDER|no",
-            type=Value(_scratch),
+            metavar="auto|FOLDER|no",
             group="the run",
             help="local disk for open chunks that do not fit in memory; default: auto",
         ),

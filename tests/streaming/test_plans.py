@@ -1,0 +1,227 @@
+"""Default plans by storage, memory, scratch and mixing, and what is advised about them."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shardio.order import Identity, Order, Plan, ShardSizes, Source, make_order, measured_mixing
+from shardio.streaming._advice import advice, mixing_advice
+from shardio.streaming._plans import UNREAD_ROW_BYTES, Resources, check_memory, open_bytes
+
+GIB = 1 << 30
+BUCKET, LOCAL, BLOCKS = Resources(), Resources(is_local=True), Resources(has_local_blocks=True)
+IDENTITY = Identity("uuid-1", 3, "print-1", "train")
+
+
+def order_of(sizes: ShardSizes, resources: Resources, batch: int = 256, plan: Plan | None = None) -> Order:
+    """Return the order of a stream that may use these resources."""
+    source = Source(sizes, IDENTITY)
+    return make_order(
+        [source], global_batch=batch, plan=plan, budgets=resources.budgets([sizes]), remainder="keep"
+    )
+
+
+def shards(rows: int, record: int, *, stored: float = 1.0, block: int = 64 << 10) -> ShardSizes:
+    """Return a hundred shards."""
+    each = np.full(100, rows // 100)
+    blocks = np.maximum(1, np.minimum(each, -(-each * record // block)))
+    return ShardSizes(each, (each * record * stored).astype(np.int64), each * record, blocks)
+
+
+IMAGES = shards(1_281_100, 110_000)
+TOKENS = shards(7 * 10**6, 8208, stored=5 / 8)
+TEXTS = shards(10**8, 100)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch", "resources", "expected"),
+    [
+        (IMAGES, 256, BUCKET, (128, 2, 13)),
+        (IMAGES, 256, LOCAL, (128, 1, 1)),
+        (IMAGES, 1000, BUCKET, (200, 2, 8)),
+        (TOKENS, 64, BUCKET, (32, 256, 5)),
+        (TOKENS, 64, BLOCKS, (32, 64, 5)),
+        (TOKENS, 64, replace(BLOCKS, mixing="best"), (32, 16, 22)),
+        (shards(10**6, 100_000, stored=5 / 8), 256, BLOCKS, (128, 4, 7)),
+        (shards(1_281_100, 1_000_000), 256, BUCKET, (128, 1, 1)),
+        (TEXTS, 256, BUCKET, (128, 13_107, 2)),
+        (TEXTS, 256, LOCAL, (128, 328, 82)),
+        (TEXTS, 256, replace(LOCAL, mixing="best"), (128, 82, 331)),
+        (TEXTS, 256, replace(LOCAL, mixing="cheap"), (128, 1311, 20)),
+        (TEXTS, 256, replace(BUCKET, mixing="best"), (128, 2621, 10)),
+        (TEXTS, 256, replace(BUCKET, memory_bytes=64 << 20), (128, 3276, 1)),
+        (shards(2 * 10**5, 1000), 256, BUCKET, (128, 1311, 4)),
+        (shards(2 * 10**5, 1000), 256, replace(BUCKET, mixing="cheap"), (128, 2097, 1)),
+        (TEXTS, 257, LOCAL, (1, 328, 10_608)),
+    ],
+)
+def test_default_plans(
+    sizes: ShardSizes, batch: int, resources: Resources, expected: tuple[int, int, int]
+) -> None:
+    """A run that has begun keeps its plan; this test shows when the rules change."""
+    [plan] = order_of(sizes, resources, batch).plans
+    assert (plan.ranks, plan.chunk_rows, plan.interleave) == expected
+    assert (plan.workers, plan.window) == (1, plan.chunk_rows)
+
+
+@pytest.mark.parametrize("batch", [64, 256])
+@pytest.mark.parametrize(
+    ("sizes", "mebibytes"),
+    [
+        (TOKENS, 128),
+        (shards(10**8, 300, stored=5 / 8), 128),
+        (shards(10**6, 100_000, stored=5 / 8), 512),
+    ],
+)
+def test_less_memory_holds_as_many_chunks_of_compressed_local_files(
+    sizes: ShardSizes, mebibytes: int, batch: int
+) -> None:
+    """Their chunks are smaller, so the default holds less, and mixes as from a bucket or better."""
+    memory = BLOCKS.memory([sizes])
+    assert memory >> 20 == mebibytes
+    assert BLOCKS.memory([sizes, TOKENS]) == max(memory, 128 << 20)
+    [plan], [usual] = order_of(sizes, BLOCKS, batch).plans, order_of(sizes, BUCKET, batch).plans
+    assert plan.open_windows >= 0.9 * usual.open_windows
+    assert plan.chunk_rows <= usual.chunk_rows
+
+
+@pytest.mark.parametrize("record", [1000, 8192, 100_000])
+@pytest.mark.parametrize(("gib", "most"), [(4, 1.25), (16, 1.10)])
+def test_scratch_mixes_sorted_records_nearly_as_by_chance(record: int, gib: int, most: float) -> None:
+    """In 512 MiB of memory."""
+    sizes = shards(64_000_000_000 // record, record)
+    order = order_of(sizes, replace(BUCKET, scratch_bytes=gib * GIB))
+    assert measured_mixing(order, order.schedule(0, 256), 1)[0].recurrence <= most
+    assert open_bytes(order, [UNREAD_ROW_BYTES], global_batch=256) <= 512 << 20
+    kept = open_bytes(order, [sizes.row_decoded_bytes], global_batch=256)
+    assert 0.5 * gib * GIB < kept <= 1.01 * gib * GIB
+
+
+@pytest.mark.parametrize("resources", [LOCAL, BLOCKS, replace(BUCKET, memory_bytes=8 * GIB)])
+def test_scratch_changes_no_plan_of_local_files_or_of_what_memory_holds(resources: Resources) -> None:
+    large, small = shards(8_000_000, 8192), shards(36_000, 8192)
+    with_disk = replace(resources, scratch_bytes=4 * GIB)
+    assert order_of(large, resources).plans == order_of(large, with_disk).plans
+    assert order_of(small, resources).plans == order_of(small, with_disk).plans
+
+
+def test_a_plan_over_memory_bytes_names_both_numbers() -> None:
+    order = order_of(IMAGES, BUCKET, plan=Plan(chunk_rows=19))
+    rows = [IMAGES.row_decoded_bytes]
+    needed = open_bytes(order, rows, global_batch=256)
+    check_memory(order, rows, None, global_batch=256)
+    check_memory(order, rows, needed, global_batch=256)
+    with pytest.raises(ValueError, match=rf"needs {needed} bytes .* memory_bytes=1000000"):
+        check_memory(order, rows, 1_000_000, global_batch=256)
+
+
+def test_advice_names_what_would_divide() -> None:
+    """One sentence names the equal batch sizes nearby and the loss weight, one the ranks and workers."""
+    order = order_of(IMAGES, LOCAL, plan=Plan(workers=4))
+    assert advice(order, LOCAL, global_batch=256, world_size=8, workers=4) == []
+    fetch, slices = advice(order, LOCAL, global_batch=256, world_size=6, workers=3)
+    assert "6 ranks slices of 42 and 43 rows" in slices
+    assert "rows * 6 / 256" in slices
+    assert "a batch of 384" in slices
+    assert "4 or 8 ranks instead of 6" in fetch
+    assert "2 or 4 workers instead of 3" in fetch
+    small = order_of(shards(500, 110_000), LOCAL)
+    assert advice(small, LOCAL, global_batch=256, world_size=16) == []
+
+
+def test_advice_is_three_sentences_at_most() -> None:
+    resources = replace(BUCKET, memory_bytes=1 << 20, scratch_bytes=1)
+    order = order_of(TEXTS, resources)
+    given = {"global_batch": 256, "world_size": 7, "workers": 5, "shuffled": [False]}
+    assert len(advice(order, resources, **given)) == 3
+
+
+@pytest.mark.parametrize("record", [100, 8192, 100_000])
+def test_what_the_advice_names_mixes_as_random_order_does(record: int) -> None:
+    """Each way out, followed to the letter: labels recur at most a tenth too often within 64 batches."""
+    rows, labels = (64 << 30) // record, 1000
+    sizes = shards(rows, record)
+
+    def recurrence(resources: Resources) -> float:
+        order = order_of(sizes, resources)
+        schedule, seen = order.schedule(0, 256), np.zeros((164, labels))
+        for step in range(164):
+            of = schedule.batch(schedule.stop // 2 + step).positions * labels // sizes.total_rows
+            seen[step] = np.bincount(of, minlength=labels)
+        pairs = [(seen[lag:] * seen[:-lag]).sum() / (164 - lag) for lag in range(1, 65)]
+        return float(np.mean(pairs) / (256 * 256 / labels))
+
+    def advised(resources: Resources) -> str | None:
+        return mixing_advice(order_of(sizes, resources), resources, ["s3://bucket/d"], shuffled=[False])
+
+    if recurrence(BUCKET) <= 1.1:
+        return
+    named = advised(BUCKET)
+    assert named is not None
+    assert "s3://bucket/d are sorted" in named
+    assert "scratch= with a folder on a local disk mixes nearly as well as random order" in named
+    assert record < 8192 or advised(replace(BUCKET, scratch_bytes=4 * GIB)) is None
+    # Where a disk is used already, and is too small to help.
+    small = replace(BUCKET, scratch_bytes=1)
+    assert 'mixing="best" mixes more, for more requests' in str(advised(small))
+    best = replace(small, mixing="best")
+    named = advised(best)
+    if named is not None:
+        memory = re.search(r"memory_bytes=(\d+) mixes as well as random order", named)
+        assert memory is not None
+        assert recurrence(replace(best, memory_bytes=int(memory[1]), scratch_bytes=0)) <= 1.1
+
+
+@pytest.mark.parametrize("resources", [LOCAL, BUCKET], ids=["local", "bucket"])
+def test_memory_for_less_than_a_record_is_a_warning(resources: Resources) -> None:
+    """There is no smaller plan; the memory that is named needs no warning, and chunks as well."""
+    sizes = shards(100_000, 1000)
+
+    def advised(memory: int) -> list[str]:
+        bound = replace(resources, memory_bytes=memory)
+        order = order_of(sizes, bound, 64)
+        check_memory(order, [sizes.row_decoded_bytes], memory, global_batch=64)
+        return advice(order, bound, global_batch=64)
+
+    [line] = advised(1)
+    assert "one record takes" in line
+    lines = advised(int(line.split("memory_bytes=")[2].split()[0]))
+    assert len(lines) == (resources is BUCKET)
+    if lines:
+        enough = int(lines[0].split("memory_bytes=")[2].split()[0])
+        assert not any("with its block" in line for line in advised(enough))
+
+
+def test_plans_of_any_dataset_fit_in_their_memory() -> None:
+    rnd = random.Random(3)
+    for _ in range(300):
+        record = int(2 ** rnd.uniform(4, 24))
+        sizes = shards(int(2 ** rnd.uniform(7, 30)), record, stored=rnd.choice([1.0, 0.4]))
+        resources = Resources(
+            is_local=rnd.random() < 0.3,
+            has_local_blocks=rnd.random() < 0.3,
+            memory_bytes=int(2 ** rnd.uniform(22, 34)),
+            scratch_bytes=rnd.choice([0, GIB, 4 * GIB]),
+            mixing=rnd.choice(["cheap", "default", "best"]),
+            shuffle=rnd.random() < 0.8,
+        )
+        budgets = resources.budgets([sizes])
+        order = make_order(
+            [Source(sizes, IDENTITY)],
+            global_batch=rnd.choice([1, 60, 256]),
+            remainder="keep",
+            shuffle=resources.shuffle,
+            budgets=budgets,
+        )
+        held = open_bytes(order, [sizes.row_decoded_bytes], global_batch=order.ranks)
+        rows = open_bytes(order, [UNREAD_ROW_BYTES], global_batch=order.ranks)
+        assert resources.memory_bytes is not None
+        assert min(held, rows) <= resources.memory_bytes or record + 8 > resources.memory_bytes * 0.7
+        assert (
+            held <= max(resources.memory_bytes, 1.01 * resources.scratch_bytes) or order.plans[0].window == 1
+        )
