@@ -128,7 +128,7 @@ def stream_shardio(
     import shardio
 
     __import__("s3fs")
-    plan = shardio.Plan(ranks=4, chunk_bytes=PIECE, window=2 * PIECE // RECORD) if large else None
+    plan = shardio.Plan(ranks=4, chunk_rows=PIECE // RECORD) if large else None
     yield 0
     ds = open_shardio(url, engine)
     for batch in shardio.stream(ds, global_batch=BATCH, seed=1, plan=plan, remainder="keep", scratch=scratch):

@@ -5,7 +5,7 @@
 
 Lists of shards and manifests are real, of shards with 10,000 records of about 1,000 bytes; the shards
 themselves are not there.  Each line is a process of its own.  Seconds are those of its processor.  Requests,
-bytes and dollars are those of `shardio plan` for a dataset in a bucket.
+bytes are those of `shardio plan` for a dataset in a bucket.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def main() -> None:
             print(f"| {commits:,} | {shown} | {collections} |", flush=True)
     print(
         "\n| shards | ranks | plan, s | requests an epoch | MB of a rank "
-        "| S3 at least | GCS at least | dollars |\n|" + "---|" * 8
+        "| S3 at least | GCS at least |\n|" + "---|" * 7
     )
     for shards in given.shards:
         for ranks in given.ranks:
@@ -207,8 +207,7 @@ def main() -> None:
             least = [f"{2 * found['requests'] / limit:,.0f} s" for limit in LIMITS.values()]
             print(
                 f"| {shards:,} | {ranks:,} | {found['plan_s']:.2f} | {found['requests']:,} "
-                f"| {found['memory_bytes'] / 1e6:,.0f} | {' | '.join(least)} "
-                f"| {found['request_dollars']:,.2f} |",
+                f"| {found['memory_bytes'] / 1e6:,.0f} | {' | '.join(least)} |",
                 flush=True,
             )
     if given.plot:
