@@ -60,7 +60,7 @@ ELSEWHERE = {
 STREAMS = {
     f"docs/{name}.md"
     for name in (
-        "streaming", "shuffling", "resuming", "selecting", "damage", "sizes",
+        "streaming", "shuffling", "resuming", "selecting", "sizes",
     )
 }  # fmt: skip
 # Quick ones; the others start clusters and servers, or train.
@@ -187,7 +187,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             board = stand_in("torch.utils.tensorboard", SummaryWriter=mock.Mock())
             monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
         case "docs/verify.md":
-            write_birds("s3://bucket/birds", 3)
+            write_birds("s3://bucket/birds")
             fsspec.filesystem("s3").get("bucket/birds", str(folder / "backup"), recursive=True)
             return {"/backup/birds": str(folder / "backup")}
         case "docs/object-stores.md":
