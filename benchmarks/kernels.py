@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 BATCH = 1024
 BLOCK = 1 << 16
-LIST = 200  # records that a reader takes together
 Kind = Literal["bytes", "float", "int64"]
 KINDS: dict[str, tuple[Kind, int]] = {
     "id": ("int64", 1),
@@ -189,10 +188,11 @@ def measure_lists(folder: Path, records: int) -> dict[str, float]:
         if first < last
     ]
 
+    index = index_of(view, begins, ends, spans)
+
     def in_order() -> None:
-        found = lists_of(view, begins, ends, spans)
-        for first in range(0, records, LIST):
-            assert found.take(first, min(first + LIST, records)) is not None
+        for first, last in spans:
+            assert index.read_rows(first, last, view, int(begins[first]), as_bytes=True) is not None
 
     def lists(check: str) -> None:
         for first, last in zip(seams[:-1].tolist(), seams[1:].tolist(), strict=True):
@@ -214,8 +214,8 @@ def measure_lists(folder: Path, records: int) -> dict[str, float]:
     }
 
 
-def lists_of(view: memoryview, begins: Any, ends: Any, spans: list[tuple[int, int]]) -> kernels.MappedRecords:
-    """Return what cuts a shard whose blocks hold the records `first .. last - 1` each."""
+def index_of(view: memoryview, begins: Any, ends: Any, spans: list[tuple[int, int]]) -> kernels.ShardIndex:
+    """Return the index of a shard whose blocks hold the records `first .. last - 1` each."""
     import numpy as np
 
     from shardio import kernels
@@ -223,7 +223,7 @@ def lists_of(view: memoryview, begins: Any, ends: Any, spans: list[tuple[int, in
     stops = [(ends[first:last] - begins[first]).astype(np.uint32) for first, last in spans]
     sizes = np.array([part[-1] for part in stops], np.uint32)
     bases = begins[[first for first, _ in spans]].astype(np.int64)
-    index = kernels.ShardIndex(
+    return kernels.ShardIndex(
         (bases + sizes).astype(np.uint64),
         np.array([last for _, last in spans], np.uint64),
         sizes,
@@ -231,7 +231,6 @@ def lists_of(view: memoryview, begins: Any, ends: Any, spans: list[tuple[int, in
         frame_stops=np.concatenate(stops),
         block_crcs=kernels.crc32c_many(view, bases, bases + sizes),
     )
-    return kernels.MappedRecords(view, index, bytearray(len(spans)), alone=False)
 
 
 # -- peers, in an interpreter of their own

@@ -383,8 +383,9 @@ def _samples(source: ShardSource, number: int) -> Iterator[tuple[int, bytes]]:
     starts = iter(_frames(source, number)[0].tolist())
     shard = source.pool.get(number)
     for first in range(0, shard.head.blocks, _BLOCKS):
-        (run,) = shard.blocks.begin([(first, min(first + _BLOCKS, shard.head.blocks))])()
-        for payload in run.payloads(0, shard.head.rows):
+        last = min(first + _BLOCKS, shard.head.blocks) - 1
+        rows = range(shard.head.block_rows(first)[0], shard.head.block_rows(last)[1])
+        for payload in shard.blocks.payloads(rows):
             yield next(starts), payload
 
 

@@ -15,10 +15,8 @@ from shardio.kernels._arguments import (
 )
 from shardio.kernels._checksums import crc32c as crc32c, mask_crc as mask_crc
 from shardio.kernels._compiled._blocks import (
-    MappedRecords as MappedRecords,
     OpenBlock as OpenBlock,
     ShardIndex as ShardIndex,
-    cut_frames as cut_frames,
 )
 from shardio.kernels._compiled._encode import (
     encode_example as encode_example,

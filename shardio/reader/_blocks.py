@@ -6,13 +6,12 @@ its part of `frame_stop` matched its own: `kernels.ShardIndex.open_block` compar
 
 from __future__ import annotations
 
-import itertools
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +34,10 @@ from shardio.reader._files import BlockSource, Fetched, ShardFiles
 from shardio.reader._gather import find_frames
 from shardio.reader._options import ReadStats
 from shardio.storage import REFETCHES, DataFile
+
+# Rows of a shard, ascending; and where payloads are: a buffer, and int64 starts and stops in it.
+Rows: TypeAlias = "range | NDArray[np.int64]"
+Placed: TypeAlias = "tuple[Any, NDArray[np.int64], NDArray[np.int64]]"
 
 # Bytes before and behind a payload, -1 for the end of its line; and the least size of a frame.
 _BOUNDS = {
@@ -75,6 +78,13 @@ def shard_index(
 
 def _decode(compression: Compression, limits: Limits, stored: Buffer, size: int) -> Buffer:
     return decompress(stored, compression, size, limits=limits)
+
+
+class Wait(Protocol):
+    """Waits for rows whose requests were sent."""
+
+    def __call__(self, *, as_bytes: bool) -> Iterator[Any]:
+        """Yield lists of payloads, or `Placed` where these are."""
 
 
 class WrongBlock(NamedTuple):
@@ -128,6 +138,8 @@ class BlockReader:
         self.stops = memoryview(self.head.block_stop)
         self.row_stops = memoryview(self.head.block_row_stop)
         self.column, self.data, self.frames, self._kept = column, data, frames, kept
+        # Of a mapped shard, 1 once a block was checked: the map stays what it was.
+        self.checked = None if data.view is None else np.zeros(self.head.blocks, np.uint8)
 
     def begin(
         self, runs: Sequence[tuple[int, int]], *, gap: int | None = None
@@ -157,30 +169,34 @@ class BlockReader:
                 self._kept.keep(self.head.head_sha256, number, block)
         return block.payload(row)
 
-    def begin_rows(self, rows: NDArray[np.int64]) -> Callable[[], list[bytes]]:
-        """Send the requests for the blocks of rows, int64 ascending; return what waits for the payloads."""
-        blocks = self.head.blocks_of(rows)
-        firsts = np.flatnonzero(np.append(True, blocks[1:] != blocks[:-1]))
-        wait = self.begin(runs_of(blocks[firsts]))
+    def begin_rows(self, rows: Rows) -> tuple[int, Wait]:
+        """Send the requests for the blocks of rows, ascending; return their stored bytes, and what waits."""
+        runs = self.runs(rows)
+        wait = self.begin(runs)
 
-        def finish() -> list[bytes]:
-            found: list[bytes] = []
-            edges = itertools.pairwise([*firsts.tolist(), len(rows)])
-            for block, (low, stop) in zip(itertools.chain.from_iterable(wait()), edges, strict=True):
-                found += block.take(rows[low:stop])
-            return found
+        def finish(*, as_bytes: bool) -> Iterator[Any]:
+            for run in wait():
+                yield from run.read(rows, as_bytes=as_bytes)
 
-        return finish
+        return sum(self.stops[stop - 1] - self._start_of(first) for first, stop in runs), finish
+
+    def payloads(self, rows: Rows) -> list[bytes]:
+        """Return the payloads of rows, ascending; errors are those of `begin`."""
+        return [payload for payloads in self.begin_rows(rows)[1](as_bytes=True) for payload in payloads]
+
+    def _start_of(self, number: int) -> int:
+        """Return where a block begins."""
+        return self.stops[number - 1] if number else 0
 
     def around(self, first_row: int, stop_row: int) -> tuple[int, int]:
         """Return the run `[first, stop)` of blocks that consecutive rows are in."""
         return bisect_right(self.row_stops, first_row), bisect_right(self.row_stops, stop_row - 1) + 1
 
-    def runs(self, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
+    def runs(self, rows: Rows) -> list[tuple[int, int]]:
         """Return the runs `[first, stop)` of blocks that ascending rows are in."""
-        if int(rows[-1] - rows[0]) == len(rows) - 1:
+        if rows[-1] - rows[0] == len(rows) - 1:
             return [self.around(int(rows[0]), int(rows[-1]) + 1)]
-        return runs_of(np.unique(self.head.blocks_of(rows)))
+        return runs_of(np.unique(self.head.blocks_of(np.asarray(rows, np.int64))))
 
     def locate(self, row: int) -> tuple[int, int]:
         """Return the half-open byte range of a row's frame: in the stored object where the shard is not
@@ -197,8 +213,8 @@ class BlockReader:
         """Return a block; errors are those of `begin`."""
         if self.mapped is not None and self.column is not None:
             return self.open(number, self.mapped, self.stops[number - 1] if number else 0)
-        ((block,),) = self.begin([(number, number + 1)])()
-        return block
+        (run,) = self.begin([(number, number + 1)])()
+        return run.open(number)
 
     def open(
         self, number: int, buffer: memoryview, start: int, part: memoryview | None = None
@@ -244,14 +260,6 @@ class BlockReader:
         if found.stops is None:
             raise self.refusal(found)
         return found.stops
-
-    @cached_property
-    def has_right_column(self) -> bool:
-        """Whether the ends of all frames came with the head, and are right.
-
-        Where they are not, each part is compared when it is used, and damage told where it matters.
-        """
-        return self.column is not None and not self.frames.fixed and self.index.has_right_frames()
 
     def examine(
         self, number: int, frames: Fetched | None, stored: Fetched | None
@@ -343,12 +351,50 @@ class FetchedRun:
         self._blocks, self._run = blocks, run
         self._frames, self._stored = frames, stored
 
-    def __iter__(self) -> Iterator[kernels.OpenBlock]:
-        """Yield the blocks; errors are those of `BlockReader.begin`."""
-        for number in range(*self._run):
-            # Not held here: the next block takes the memory of this one, which stays in the cache.
-            yield self._open(number)
+    def read(self, rows: Rows, *, as_bytes: bool) -> Iterator[Any]:
+        """Yield, of those rows, ascending, that are in these blocks, the payloads or where they are.
+
+        Raises:
+            CorruptBlockError, FormatError, StaleIndexError, NotFoundError, StorageError: with their address.
+        """
+        low, high = self._run
+        rows = _rows_between(rows, self._row_of(low), self._blocks.row_stops[high - 1])
+        together = self._together(rows, as_bytes=as_bytes)
+        if together is not None:
+            yield together
+        else:
+            for number in range(low, high):
+                # Not held here: the next block takes the memory of this one, which stays in the cache.
+                yield _rows_in(self.open(number), rows, as_bytes=as_bytes)
         self.keep()
+
+    def _together(self, rows: Rows, *, as_bytes: bool) -> Any:
+        """Read rows out of blocks as these are stored; None where each is opened, or one is wrong."""
+        blocks = self._blocks
+        first, stop = int(rows[0]), int(rows[-1]) + 1
+        number = bisect_right(blocks.row_stops, first)
+        buffer, start, _ = self._place(number)
+        part = None
+        if blocks.column is None and self._frames is not None:
+            part = self._frames.data[4 * (self._row_of(number) - self._row_of(self._frames.first)) :]
+        read = partial(blocks.index.read_rows, first, stop, buffer, start, part, checked=blocks.checked)
+        if buffer is None:
+            return None
+        if as_bytes and isinstance(rows, range):
+            found: Any = read(as_bytes=True)
+        else:
+            found = read(as_bytes=False)
+        if found is None:
+            return None
+        blocks.stats.blocks_opened += self._run[1] - self._run[0]
+        if as_bytes and isinstance(rows, range):
+            return found
+        places = found if isinstance(rows, range) else found[:, rows - first]
+        return kernels.slice_records(buffer, *places) if as_bytes else (buffer, *places)
+
+    def _row_of(self, number: int) -> int:
+        """Return the first row of a block."""
+        return self._blocks.row_stops[number - 1] if number else 0
 
     def keep(self) -> None:
         """Store the blocks in the cache, once all of them were right."""
@@ -381,7 +427,8 @@ class FetchedRun:
         data = self._stored.data[int(edges[0] - base) : int(edges[-1] - base)]
         return data, edges - edges[0]
 
-    def _open(self, number: int) -> kernels.OpenBlock:
+    def open(self, number: int) -> kernels.OpenBlock:
+        """Return a block; errors are those of `BlockReader.begin`."""
         found = self.try_open(number)
         if isinstance(found, WrongBlock):
             try:
@@ -430,13 +477,24 @@ class FetchedRun:
             start = (stops[number - 1] if number else 0) - (stops[stored.first - 1] if stored.first else 0)
         return buffer, start, part
 
-    def payloads(self, first: int, stop: int) -> list[bytes]:
-        """Return the payloads of those of the rows `first .. stop - 1` that are in the blocks."""
-        found: list[bytes] = []
-        for block in self:
-            found += block.payloads(first, stop)
-            del block
-        return found
+
+def _rows_between(rows: Rows, first: int, stop: int) -> Rows:
+    """Return those of ascending rows that are among `first .. stop - 1`."""
+    if isinstance(rows, range):
+        return range(max(rows.start, first), min(rows.stop, stop))
+    low, high = np.searchsorted(rows, [first, stop]).tolist()
+    return rows[low:high]
+
+
+def _rows_in(block: kernels.OpenBlock, rows: Rows, *, as_bytes: bool) -> Any:
+    """Return, of those of ascending rows that are in a block, the payloads or where they are."""
+    first = block.first_row
+    rows = _rows_between(rows, first, first + len(block))
+    if isinstance(rows, range):
+        places = block.places(rows.start, rows.stop)
+    else:
+        places = block.places(first, first + len(block))[:, rows - first]
+    return kernels.slice_records(block.buffer, *places) if as_bytes else (block.buffer, *places)
 
 
 def _edges(column: NDArray[np.uint64], low: int, high: int) -> NDArray[np.int64]:

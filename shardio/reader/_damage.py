@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, Self, TypeGuard
@@ -30,8 +30,14 @@ from shardio.errors import (
     StorageError,
     UnsupportedVersionError,
 )
-from shardio.reader._iterate import in_lists, iterate_runs
-from shardio.reader._lookup import begin_lookup, lookup, physical_rows
+from shardio.reader._rows import (
+    BegunRows,
+    begin_lookup,
+    in_lists,
+    look_up,
+    positions_in_order,
+    read_in_order,
+)
 from shardio.reader._source import ShardSource
 from shardio.reader._subset import Selection
 from shardio.redact import redact
@@ -211,43 +217,77 @@ def _plain(error: ShardioError) -> dict[str, Any]:
     }
 
 
-_MOST = 1024  # positions of an irregular selection that are read together
-
-
-def iterate_skipping(
-    source: ShardSource, selection: Selection, damage: Damage
+def iterate(
+    source: ShardSource, selection: Selection, damage: Damage | None = None
 ) -> Iterator[tuple[list[bytes], range | NDArray[np.int64]]]:
-    """Yield payloads of a selection in its order, with their positions; those that are damaged are left out.
+    """Yield the payloads of a selection in its order, with their positions.
+
+    Args:
+        source: of the shards.
+        selection: positions.
+        damage: what to do about it; None to raise it.
 
     Raises:
+        CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, unless it is skipped, with its
+            address; or more of it than may be skipped.
         StorageError: the environment failed.
-        FormatError: more is damaged than may be skipped.
     """
-    if not isinstance(selection, range) or selection.step != 1:
-        for low in range(0, len(selection), _MOST):
-            yield _look_up_skipping(source, np.asarray(selection[low : low + _MOST], np.int64), damage)
+    if isinstance(selection, range) and selection.step == 1:
+        for rows in read_in_order(source, selection):
+            if damage is None:
+                yield rows.payloads(), selection[rows.places.start : rows.places.stop]
+            else:
+                payloads, places = _whole_payloads(source, rows, damage)
+                yield payloads, np.array(places, np.int64) + selection.start
         return
-    at = selection.start
-    for run in iterate_runs(source, selection):
-        here, at = at, at + run.records
-        with SuppressCorruption() as skipped:
-            yield run.payloads(), range(here, at)
-        if skipped.error is not None:
-            yield _read_by_block(source, np.arange(here, at), damage)
+    for positions in positions_in_order(selection):
+        if damage is None:
+            yield look_up(source, positions), positions
+        else:
+            yield _look_up_skipping(source, positions, damage)
 
 
 def _look_up_skipping(
     source: ShardSource, positions: NDArray[np.int64], damage: Damage
 ) -> tuple[list[bytes], NDArray[np.int64]]:
     """Return the payloads of some positions that are whole, in order, with their positions."""
+    wanted, numbers = np.unique(positions, return_inverse=True)
     found: dict[int, bytes] = {}
-    for begun in begin_lookup(source.pool, source.stops, positions):
-        with SuppressCorruption() as skipped:
-            found.update(zip(begun.items, begun.wait(), strict=True))
-        if skipped.error is not None:
-            _read_shard_by_block(source, begun.number, np.array(begun.items), positions, damage, found)
-    kept = sorted(found)
-    return [found[k] for k in kept], positions[kept]
+    for rows in begin_lookup(source, wanted, scattered=False):
+        payloads, places = _whole_payloads(source, rows, damage)
+        found.update(zip(places, payloads, strict=True))
+    kept = [k for k, number in enumerate(numbers.tolist()) if number in found]
+    return [found[number] for number in numbers[kept].tolist()], positions[kept]
+
+
+def _whole_payloads(
+    source: ShardSource, rows: BegunRows, damage: Damage
+) -> tuple[list[bytes], Sequence[int]]:
+    """Return the payloads of those rows that are not damaged, and which of all positions they are."""
+    with SuppressCorruption(skips=rows.rows is not None) as skipped:
+        return rows.payloads(), rows.places
+    # What was fetched together is not damaged together.
+    numbers = np.array(rows.rows, np.int64)
+    blocks, gone = np.zeros(numbers.size, np.int64), None
+    with SuppressCorruption() as skipped:
+        shard = source.pool.get(rows.number)
+        blocks = shard.head.blocks_of(numbers)
+    gone = skipped.error
+    payloads: list[bytes] = []
+    places: list[int] = []
+    for block in np.unique(blocks).tolist():
+        here = np.flatnonzero(blocks == block)
+        error = gone
+        if gone is None:
+            with SuppressCorruption() as skipped:
+                payloads += shard.blocks.payloads(numbers[here])
+                places += [rows.places[k] for k in here.tolist()]
+            error = skipped.error
+        if error is not None:
+            damage.note(error, source, source.table.key[rows.number], numbers[here])
+            damage.count(here.size)
+        gone = error if isinstance(error, NotFoundError) else gone
+    return payloads, places
 
 
 class _Errors(Damage):
@@ -341,60 +381,10 @@ def batches_skipping(
         source.codec_of(positions).decode_batch(payloads)
         return list(zip(payloads, positions, strict=True))
 
-    found = iterate_skipping(source, selection, damage)
+    found = iterate(source, selection, damage)
     for batch in in_lists((list(zip(*each, strict=True)) for each in found), size):
         payloads, positions = zip(*batch, strict=True)
         kept = decode_skipping(source, list(payloads), np.array(positions), refuse_damaged, located, damage)
         if kept:
             payloads, positions = zip(*kept, strict=True)
             yield source.codec_of(positions).decode_batch(list(payloads))
-
-
-def _read_by_block(
-    source: ShardSource, positions: NDArray[np.int64], damage: Damage
-) -> tuple[list[bytes], NDArray[np.int64]]:
-    """Read some positions block by block; return the payloads that are whole, in order, with positions."""
-    found: dict[int, bytes] = {}
-    shards = np.searchsorted(source.stops, positions, side="right")
-    for number in dict.fromkeys(shards.tolist()):
-        _read_shard_by_block(source, number, np.flatnonzero(shards == number), positions, damage, found)
-    kept = sorted(found)
-    return [found[k] for k in kept], positions[kept]
-
-
-def _read_shard_by_block(
-    source: ShardSource,
-    number: int,
-    items: NDArray[np.int64],
-    positions: NDArray[np.int64],
-    damage: Damage,
-    found: dict[int, bytes],
-) -> None:
-    """Read what `items` of some positions are, all of one shard, into `found`."""
-    before = int(source.stops[number - 1]) if number else 0
-    rows = physical_rows(source.pool, number, positions[items] - before)
-    with SuppressCorruption() as skipped:
-        blocks = source.pool.get(number).head.blocks_of(rows)
-    if skipped.error is not None:
-        _leave_out(source, number, skipped.error, rows, damage)
-        return
-    waiting = np.ones(len(rows), bool)
-    for block in dict.fromkeys(blocks.tolist()):
-        here = blocks == block
-        with SuppressCorruption() as skipped:
-            payloads = lookup(source.pool, source.stops, positions[items[here]])
-            found.update(zip(items[here].tolist(), payloads, strict=True))
-        if isinstance(skipped.error, NotFoundError):
-            here = waiting
-        if skipped.error is not None:
-            _leave_out(source, number, skipped.error, rows[here], damage)
-        if here is waiting:
-            return
-        waiting &= ~here
-
-
-def _leave_out(
-    source: ShardSource, number: int, error: ShardioError, rows: NDArray[np.int64], damage: Damage
-) -> None:
-    damage.note(error, source, source.table.key[number], rows)
-    damage.count(len(rows))

@@ -41,6 +41,7 @@ READS_FILES = SHARDIO_READS  # whether rows can be read past a map
 # 0 it is read from a scratch file, of the descriptor -1 - way.
 cdef enum: COPIED, COMPARED, SHARD
 cdef Py_ssize_t AHEAD = 6
+cdef uint32_t LARGE = 1 << 16  # bytes of a record that is copied without the interpreter's lock
 # What a loop may meet. A file that was cut, or cannot be read, must not be looked into through a map.
 cdef enum: RIGHT, WRONG, SHORT, FAILED
 cdef int64_t trim_threshold = 0
@@ -168,6 +169,84 @@ cdef struct Shard:
     bint verify
 
 
+cdef inline Py_ssize_t _block_of(const Shard* shard, int64_t row) noexcept nogil:
+    """Blocks have about as many rows each."""
+    cdef Py_ssize_t block = row * shard.index.blocks // shard.index.rows
+    if <int64_t> shard.index.row_stops[block] > row and (
+        not block or <int64_t> shard.index.row_stops[block - 1] <= row
+    ):
+        return block
+    return block_of(&shard.index, row, 0)
+
+
+cdef inline bint _find_entry(const Shard* shard, int64_t row, Entry* entry) noexcept nogil:
+    """Find where a payload is in its shard, and its length; False where the index is not right, or has no such row."""
+    cdef Py_ssize_t block
+    cdef int64_t start, stop
+    if row < 0 or row >= shard.index.rows:
+        return False
+    block = _block_of(shard, row)
+    if block >= shard.index.blocks or not index_fits(&shard.index, block, shard.size):
+        return False
+    # A map may change under our feet, and then hold anything.
+    start = stop = shard.index.stops[block - 1] if block else 0
+    if start < 0 or start > shard.size:
+        return False
+    if row > (<int64_t> shard.index.row_stops[block - 1] if block else 0):
+        start += shard.index.frame_stops[row - 1]
+    stop += shard.index.frame_stops[row]
+    entry.payload, entry.length = start + HEAD, stop - start - FRAME
+    return stop - start >= FRAME and stop <= shard.size
+
+
+cdef int _look(Bytes payload, unsigned char* target, int64_t length, bint verify) noexcept nogil:
+    """Copy a payload out of a map; it is compared where it was copied to."""
+    memcpy(target, payload, length)
+    if verify and not frame_parts_fit(payload - HEAD, target, payload + length, length):
+        return WRONG
+    return RIGHT
+
+
+cdef int _read_frame(
+    const Shard* shard, int file, const Entry* entry, unsigned char* target, int64_t* read, int* code
+) noexcept nogil:
+    """Read a payload from the file of its shard, past the map; what is not right may be so in the map."""
+    cdef unsigned char[FRAME] around
+    if file < 0:  # it lost its name, or there is no descriptor left
+        if shard.data == NULL:
+            return FAILED
+        return _look(shard.data + entry.payload, target, entry.length, shard.verify)
+    read[0] = shardio_read_frame(
+        file, around, target, entry.length, around + HEAD, entry.payload - HEAD, code
+    )
+    if code[0]:
+        return FAILED
+    if read[0] < FRAME + <int64_t> entry.length:
+        return SHORT
+    if not shard.verify or frame_parts_fit(around, target, around + HEAD, entry.length):
+        return RIGHT
+    if shard.data == NULL:
+        return WRONG
+    return _look(shard.data + entry.payload, target, entry.length, True)
+
+
+cdef _take(const Shard* shard, int file, const Entry* entry):
+    """Return a payload; None where its frame is not right, or cannot be read."""
+    cdef int problem, code = 0
+    cdef int64_t read = 0
+    payload = PyBytes_FromStringAndSize(NULL, entry.length)
+    cdef unsigned char* target = <unsigned char*> PyBytes_AS_STRING(payload)
+    if shard.path == NULL and entry.length <= LARGE:
+        problem = _look(shard.data + entry.payload, target, entry.length, shard.verify)
+    else:
+        with nogil:
+            if shard.path == NULL:
+                problem = _look(shard.data + entry.payload, target, entry.length, shard.verify)
+            else:
+                problem = _read_frame(shard, file, entry, target, &read, &code)
+    return payload if problem == RIGHT else None
+
+
 cdef class ShardFrames:
     """Where the frames of an uncompressed TFRecord shard are.
 
@@ -214,15 +293,43 @@ cdef class ShardFrames:
     def address(self):
         return <uint64_t> &self.shard
 
+    def record(self, int64_t row):
+        """Return one payload; None where its frame or the index is not right, or the file cannot be read."""
+        cdef Entry entry
+        if not _find_entry(&self.shard, row, &entry):
+            return None
+        cdef int file = shardio_open(self.shard.path) if self.shard.path != NULL else -1
+        payload = _take(&self.shard, file, &entry)
+        shardio_close(file)
+        return payload
 
-cdef inline Py_ssize_t _block_of(const Shard* shard, int64_t row) noexcept nogil:
-    """Blocks have about as many rows each."""
-    cdef Py_ssize_t block = row * shard.index.blocks // shard.index.rows
-    if <int64_t> shard.index.row_stops[block] > row and (
-        not block or <int64_t> shard.index.row_stops[block - 1] <= row
-    ):
-        return block
-    return block_of(&shard.index, row, 0)
+    def records(self, const int64_t[::1] rows):
+        """Return some payloads, in the order given; None where `record` returns None for any."""
+        cdef const Shard* shard = &self.shard
+        cdef Py_ssize_t k, count = rows.shape[0]
+        memory = PyBytes_FromStringAndSize(NULL, count * sizeof(Entry))
+        cdef Entry* entries = <Entry*> PyBytes_AS_STRING(memory)
+        cdef bint right = True
+        with nogil:
+            for k in range(count):
+                if k + AHEAD < count:
+                    SHARDIO_PREFETCH(shard.index.frame_stops + rows[k + AHEAD])
+                right = right and _find_entry(shard, rows[k], &entries[k])
+        if not right:
+            return None
+        cdef int file = shardio_open(shard.path) if shard.path != NULL else -1
+        payloads = []
+        for k in range(count):
+            if k + AHEAD < count and shard.path == NULL:
+                SHARDIO_PREFETCH(shard.data + entries[k + AHEAD].payload)
+                SHARDIO_PREFETCH(shard.data + entries[k + AHEAD].payload + 64)
+            payload = _take(shard, file, &entries[k])
+            if payload is None:
+                payloads = None
+                break
+            payloads.append(payload)
+        shardio_close(file)
+        return payloads
 
 
 def find_in_shards(const uint64_t[::1] shards, const int64_t[::1] numbers, const int64_t[::1] rows,
@@ -235,69 +342,24 @@ def find_in_shards(const uint64_t[::1] shards, const int64_t[::1] numbers, const
         rows, places, entries, ways: as in `find_in_chunks`.
     """
     cdef Entry* out = <Entry*> <uint64_t> entries.ctypes.data
-    cdef Py_ssize_t k, block, count = numbers.shape[0]
-    cdef int64_t row, start, stop, wrong = -1
+    cdef Py_ssize_t k, count = numbers.shape[0]
+    cdef int64_t wrong = -1
     cdef const Shard* shard
     with nogil:
         for k in range(count):
             if k + AHEAD < count:
                 shard = <const Shard*> shards[numbers[k + AHEAD]]
                 SHARDIO_PREFETCH(shard.index.frame_stops + rows[k + AHEAD])
-            shard, row = <const Shard*> shards[numbers[k]], rows[k]
-            if row < 0 or row >= shard.index.rows:
+            shard = <const Shard*> shards[numbers[k]]
+            if not _find_entry(shard, rows[k], &out[places[k]]):
                 wrong = k
                 break
-            block = _block_of(shard, row)
-            if block >= shard.index.blocks or not index_fits(&shard.index, block, shard.size):
-                wrong = k
-                break
-            start = stop = shard.index.stops[block - 1] if block else 0
-            if row > (<int64_t> shard.index.row_stops[block - 1] if block else 0):
-                start += shard.index.frame_stops[row - 1]
-            stop += shard.index.frame_stops[row]
-            # A map may change under our feet, and then hold anything.
-            if stop - start < FRAME or stop > shard.size:
-                wrong = k
-                break
-            out[places[k]].length = stop - start - FRAME
-            out[places[k]].payload = start + HEAD
             if shard.path == NULL:
                 out[places[k]].payload += <uint64_t> shard.data
                 ways[places[k]] = COMPARED if shard.verify else COPIED
             else:
                 ways[places[k]] = SHARD + numbers[k]
     return wrong
-
-
-cdef int _look(Bytes payload, unsigned char* target, int64_t length, bint verify) noexcept nogil:
-    """Copy a payload out of a map; it is compared where it was copied to."""
-    memcpy(target, payload, length)
-    if verify and not frame_parts_fit(payload - HEAD, target, payload + length, length):
-        return WRONG
-    return RIGHT
-
-
-cdef int _read_frame(
-    const Shard* shard, int file, const Entry* entry, unsigned char* target, int64_t* read, int* code
-) noexcept nogil:
-    """Read a payload from the file of its shard, past the map; what is not right may be so in the map."""
-    cdef unsigned char[FRAME] around
-    if file < 0:  # it lost its name, or there is no descriptor left
-        if shard.data == NULL:
-            return FAILED
-        return _look(shard.data + entry.payload, target, entry.length, shard.verify)
-    read[0] = shardio_read_frame(
-        file, around, target, entry.length, around + HEAD, entry.payload - HEAD, code
-    )
-    if code[0]:
-        return FAILED
-    if read[0] < FRAME + <int64_t> entry.length:
-        return SHORT
-    if not shard.verify or frame_parts_fit(around, target, around + HEAD, entry.length):
-        return RIGHT
-    if shard.data == NULL:
-        return WRONG
-    return _look(shard.data + entry.payload, target, entry.length, True)
 
 
 cdef int _read_scratch(int file, const Entry* entry, unsigned char* target, int* code) noexcept nogil:

@@ -19,8 +19,16 @@ from numpy.typing import NDArray
 from shardio.catalog import Catalog, Version
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError
 from shardio.format import DEFAULT_LIMITS, Limits
-from shardio.metadata import INDEX_ADVICE, IndexHead, ShardEntry, ShardTable, parse_deletions, parse_head
-from shardio.reader._blocks import DecodedBlocks
+from shardio.metadata import (
+    INDEX_ADVICE,
+    IndexHead,
+    ShardEntry,
+    ShardTable,
+    live_to_physical,
+    parse_deletions,
+    parse_head,
+)
+from shardio.reader._blocks import DecodedBlocks, Rows
 from shardio.reader._files import KnownEnd, ShardFiles, check_index_file, cut_short, missing_shard_error
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._shard import OpenShard
@@ -311,6 +319,15 @@ class ShardPool:
             self._deleted[number] = rows
         return rows
 
+    def physical_rows(self, number: int, live: Rows) -> Rows:
+        """Return the physical rows of live rows of a shard, ascending."""
+        deleted = self.deleted(number)
+        if deleted is None:
+            return live
+        if isinstance(live, range):
+            live = np.arange(live.start, live.stop)
+        return live_to_physical(live, deleted)
+
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
         """Say of what is missing that the version expired meanwhile, where it did.
@@ -502,8 +519,9 @@ class ShardPool:
         return OpenShard(
             files,
             frames=frames,
+            is_local=self.is_local(number),
             cache=self._cache_of(entry.root),
-            alone=self._options.on_error == "raise",
+            by_frame=self._options.on_error == "raise",
             kept=self._kept,
             known_ends=self._known_ends_of(number) if self._remembers(number) else None,
         )

@@ -31,14 +31,13 @@ from shardio.reader._damage import (
     Damage,
     batches_skipping,
     decode_skipping,
-    iterate_skipping,
+    iterate,
     read_or_errors,
 )
 from shardio.reader._filter import FilterOptions, check_mask, matching, matching_sql, parts
 from shardio.reader._find import find, find_all, key_indexes, positions_of
 from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
-from shardio.reader._iterate import in_lists, iterate_payloads, iterate_placed
-from shardio.reader._lookup import lookup, place_together
+from shardio.reader._rows import in_lists, iterate_pieces, look_up, place
 from shardio.reader._source import DatasetSource, Location, ShardSource, reopen
 from shardio.reader._spans import SPAN_BYTES, Span, arrow_schema, cut_spans
 from shardio.reader._subset import Selection, ascending, chosen, positions_at
@@ -136,8 +135,6 @@ class RecordSequence(Sequence[Any]):
             raise ValueError(f"batch_size={size} must be 1 or more")
         source, selection = self.source, self.selection
         if source.codec is None:
-            if source.options.on_error == "raise":
-                return in_lists(iterate_payloads(source, selection, size), size)
             return in_lists(self._lists(), size)
         if source.options.on_error == "raise":
             return self._columns(size)
@@ -162,7 +159,7 @@ class RecordSequence(Sequence[Any]):
         wanted = self._positions(positions)
         if on_error == "return":
             return read_or_errors(self.source, wanted, self._values)
-        return self._values(lookup(self.source.pool, self.source.stops, wanted), wanted)
+        return self._values(look_up(self.source, wanted), wanted)
 
     def read_batch(self, positions: ArrayLike) -> dict[str, Any]:
         """Return records as columns.
@@ -175,11 +172,9 @@ class RecordSequence(Sequence[Any]):
             offsets for ragged features. Without a schema the one column `"payload"`, a list of bytes.
         """
         wanted = self._positions(positions)
-        where = (self.source.pool, self.source.stops, wanted)
         if self.source.codec is None:
-            return {"payload": lookup(*where)}
-        # Parsed in place, if they are in one buffer; else brought together first.
-        return self._decode_columns(place_together(*where) or lookup(*where), wanted)
+            return {"payload": look_up(self.source, wanted)}
+        return self._decode_columns(place(self.source, wanted), wanted)
 
     def select(self, positions: ArrayLike) -> Self:
         """Return a reader of these positions, in this order; ascending ones can be streamed, too.
@@ -588,7 +583,7 @@ class RecordSequence(Sequence[Any]):
                 yield self.read_batch(range(k, min(k + size, len(self))))
             return
         done = 0
-        for placed in iterate_placed(self.source, selection, size):
+        for placed in iterate_pieces(self.source, selection, size):
             first, done = done, done + len(placed[1])
             yield self._decode_columns(placed, selection[first:done])
 
@@ -601,29 +596,16 @@ class RecordSequence(Sequence[Any]):
         return columns
 
     def _lists(self) -> Iterator[list[Any]]:
-        """Return an iterator over lists of values of any length."""
-        source, selection = self.source, self.selection
-        if source.options.on_error != "raise":
-            return self._skipping()
-        if source.codec is None:
-            return iterate_payloads(source, selection)
-        return self._decoded()
-
-    def _decoded(self) -> Iterator[list[Any]]:
-        done = 0
-        for payloads in iterate_payloads(self.source, self.selection):
-            first, done = done, done + len(payloads)
-            yield self._values(payloads, self.selection[first:done])
-
-    def _skipping(self) -> Iterator[list[Any]]:
-        """Yield the records but for the damaged ones, which are counted, and written down where asked."""
-        source, codec = self.source, self.source.codec
-        damage = Damage(source, len(self))
-        for payloads, positions in iterate_skipping(source, self.selection, damage):
-            if codec is None:
-                yield payloads
+        """Yield lists of values of any length; about damage it does what `on_error=` said."""
+        source = self.source
+        damage = None if source.options.on_error == "raise" else Damage(source, len(self))
+        for payloads, positions in iterate(source, self.selection, damage):
+            if damage is None or source.codec is None:
+                yield self._values(payloads, positions)
             else:
                 yield decode_skipping(source, payloads, positions, self._decode_at, self._located, damage)
+            # Not held while the next list is made: its memory is still in the processor's cache.
+            del payloads
 
     def _decode_at(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
         codec = self.source.codec_of(positions) if self._by_shard else self.source.codec

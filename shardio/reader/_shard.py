@@ -1,22 +1,25 @@
 """One open shard: its index, its bytes, and the ways to read rows of it.
 
 Promise: no payload leaves this module unless the stored bytes of its block matched their CRC-32C and its part
-of `frame_stop` matched its own, or its frame alone its own two checksums.  A block of a mapped
-file is checked once and remembered with one byte; bytes that were read are checked each time they are read;
-what is decoded for lookups is kept within a bound.
+of `frame_stop` matched its own, or its frame matched both of its own checksums.
 """
 
 from __future__ import annotations
 
-from functools import partial
+import os
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shardio.format import Compression, Framing
+from shardio import kernels
+from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
 from shardio.metadata import IndexHead
-from shardio.reader._alone import FramesAlone
-from shardio.reader._blocks import BlockReader, DecodedBlocks, shard_index
+from shardio.reader._blocks import BlockReader, DecodedBlocks, Placed, Rows, Wait, shard_index
 from shardio.reader._files import (
+    REFUSED,
     BlockSource,
     KnownEnd,
     ShardFiles,
@@ -24,7 +27,8 @@ from shardio.reader._files import (
     map_data,
     map_frames,
 )
-from shardio.reader._mapped import MappedRows
+from shardio.reader._gather import ENTRY, READS_FILES, ShardFrames, find_frames, find_in_shards, gather
+from shardio.reader._tuning import TUNING
 from shardio.storage import BlockCache
 
 
@@ -36,21 +40,18 @@ class OpenShard:
     Args:
         files: the shard and its index.
         frames: the `frame_stop` column, where it came with the head; checked when it is used.
+        is_local: it is a file.
         cache: of blocks on local disk, for files that are not there; or None.
-        alone: lookups may compare frames alone, with their own checksums. Readers that skip damage compare
-            whole blocks, so that what is left out does not depend on how it is read.
+        by_frame: lookups may check frames without their blocks. Readers that skip damage check whole blocks,
+            so that what they skip does not depend on how it is read.
         kept: decoded blocks that lookups may use again, or None.
         known_ends: remember where the shard and its index were found to be cut, or None.
 
     Attributes:
-        key, head, data: of the shard.
+        key, head, index, data: of the shard.
         blocks: its blocks, wherever they are.
-        in_place: its rows, where these are cut out of the mapped file; else None.
-        alone: its frames, where these may be fetched without their blocks; else None.
-        record: returns the payload of a row; its frame or its block was compared.
-        begin_rows: sends the requests for the blocks of rows, int64 ascending; returns what waits for their
-            payloads.
-        has_frame_runs: windows take runs of its frames, as blocks have them.
+        frames: gathers rows of a local shard without their blocks; None where blocks are read.
+        has_frame_runs: frames of several blocks may be found together.
         explain: makes an error of what a store says of a file that is cut, gone or another one.
     """
 
@@ -59,8 +60,9 @@ class OpenShard:
         files: ShardFiles,
         *,
         frames: memoryview | None = None,
+        is_local: bool = False,
         cache: BlockCache | None = None,
-        alone: bool = True,
+        by_frame: bool = True,
         kept: DecodedBlocks | None = None,
         known_ends: tuple[KnownEnd, KnownEnd] | None = None,
     ) -> None:
@@ -71,11 +73,9 @@ class OpenShard:
         data_end, index_end = (None, None) if known_ends is None else known_ends
         column = map_frames(index, head)
         mapped = map_data(data, head, files.key, adopted=files.adopted)
-        framed, plain = head.framing is Framing.TFRECORD, head.compression is Compression.NONE
-        cuts = framed and plain and mapped is not None and column is not None
-        alone = alone and verify and head.has_frame_checksums
-        held = None if frames is None else np.frombuffer(frames, "<u4").view(np.uint32)
-        ends = held if column is None else column
+        is_framed = head.framing is Framing.TFRECORD
+        ends = column if frames is None else np.frombuffer(frames, "<u4").view(np.uint32)
+        self.has_frame_runs = is_framed and not head.gaps and not head.stream
         self.blocks = BlockReader(
             files,
             shard_index(head, ends, limits, verify=verify),
@@ -104,20 +104,132 @@ class OpenShard:
                 known_end=index_end,
             ),
             # Blocks are worth keeping where one holds several records.
-            kept=kept if framed and not plain and head.rows > head.blocks else None,
+            kept=kept
+            if is_framed and head.compression is not Compression.NONE and head.rows > head.blocks
+            else None,
         )
-        self.in_place = MappedRows(files, self.blocks, alone=alone) if cuts else None
-        fetched = mapped is None and held is not None and cache is None
-        self.alone = FramesAlone(files, self.blocks) if alone and fetched else None
-        self.record = (self.in_place or self.alone or self.blocks).record
-        self.begin_rows = self.blocks.begin_rows
-        self.has_frame_runs = framed and not head.gaps and not head.stream and not cuts
+        self._stats = stats
+        self.frames: ShardFrames | None = None
+        by_frame = by_frame and head.has_frame_checksums and ends is not None
+        if by_frame and ends is not None and (mapped is not None or (is_local and READS_FILES)):
+            path = None if mapped is not None else os.fsencode(data.url) + b"\0"
+            self.frames = ShardFrames(mapped, head.stored_bytes, head, ends, verify=verify, path=path)
+        self._fetches_frames = by_frame and verify and not is_local and cache is None and self.has_frame_runs
+
+    def record(self, row: int) -> bytes:
+        """Return one payload; its frame or its block was checked.
+
+        Raises:
+            CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, with its address.
+            StorageError: the environment failed.
+        """
+        if self.frames is not None:
+            payload = self.frames.record(row)
+            if payload is not None:
+                return payload
+        elif self._fetches_frames:
+            found: bytes
+            ((found,),) = self.begin(range(row, row + 1))[1](as_bytes=True)
+            return found
+        return self.blocks.record(row)
+
+    def begin(self, rows: Rows, *, scattered: bool = True) -> tuple[int, Wait]:
+        """Send the requests for some rows.
+
+        Args:
+            rows: of the shard, ascending.
+            scattered: not all rows of their blocks are wanted.
+
+        Returns:
+            Bytes that were asked for, and what waits for them.
+        """
+        if scattered and self.frames is not None:
+            return 0, partial(_gather, self.frames, self.blocks, rows)
+        if not (scattered and self._fetches_frames and self._has_right_ends):
+            return self.blocks.begin_rows(rows)
+        starts, stops = self._frame_bounds(np.asarray(rows, np.int64))
+        return int((stops - starts).sum()), self._begin_frames(rows, starts, stops)
+
+    @cached_property
+    def _has_right_ends(self) -> bool:
+        """Whether the ends of all frames are right; else each part is checked when its block is read."""
+        head, ends = self.head, self.blocks.column
+        if ends is None:
+            return False
+        rows = np.concatenate([[0], head.block_row_stop]).astype(np.int64)
+        checked = find_frames(ends, rows, head.block_decoded_bytes, head.block_frames_crc32c, 0, 0)
+        return checked is not None
+
+    def _frame_bounds(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where the frames of rows start and stop in the shard, int64."""
+        head, ends = self.head, self.blocks.column
+        assert ends is not None  # noqa: S101 - for the type checker
+        blocks = head.blocks_of(rows)
+        bases = head.starts_of_blocks(blocks)
+        firsts = head.block_row_stop[blocks].astype(np.int64) - head.rows_of_blocks(blocks)
+        return np.where(rows > firsts, ends[rows - 1], 0) + bases, ends[rows] + bases
+
+    def _begin_frames(self, rows: Rows, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Wait:
+        """Send the requests for frames without their blocks; what is not right is read by block, which says
+        what is wrong.
+        """  # noqa: D205 - one thought
+        wait = self.data.begin_read(starts, stops, checksummed=True, gap=_gap_of(starts, stops))
+
+        def finish(*, as_bytes: bool) -> Iterator[Any]:
+            try:
+                frames = wait()
+            except REFUSED as error:
+                raise self.explain(error) from error
+            data = frames[0] if len(frames) == 1 else b"".join(frames)
+            ends = np.cumsum(stops - starts)
+            begins = ends - (stops - starts)
+            self._stats.bytes_read += len(data)
+            if kernels.check_frames(data, begins, ends) >= 0:
+                self._stats.refetched += 1
+                yield from self.blocks.begin_rows(rows)[1](as_bytes=as_bytes)
+            else:
+                places = begins + TFRECORD_HEAD, ends - TFRECORD_TAIL
+                yield kernels.slice_records(data, *places) if as_bytes else (data, *places)
+
+        return finish
 
     def drop_pages(self, *, of_data: bool = True) -> None:
         """Give the pages of mapped files back; what is looked at again comes from the system's cache."""
         if of_data:
             self.data.drop_pages()
         self.index.drop_pages()
+
+
+def _gather(frames: ShardFrames, blocks: BlockReader, rows: Rows, *, as_bytes: bool) -> Iterator[Any]:
+    """Yield rows of a local shard; what is wrong is read by block, which says what is."""
+    wanted = np.asarray(rows, np.int64)
+    found: Any = frames.records(wanted) if as_bytes else _gather_values(frames, wanted)
+    if found is None:
+        yield from blocks.begin_rows(rows)[1](as_bytes=as_bytes)
+    else:
+        yield found
+
+
+def _gather_values(frames: ShardFrames, rows: NDArray[np.int64]) -> Placed | None:
+    """Bring payloads into one array; None where one is wrong."""
+    addresses = np.array([frames.address], np.uint64)
+    entries, ways = np.empty(rows.size, ENTRY), np.empty(rows.size, np.int32)
+    numbers, places = np.zeros(rows.size, np.int64), np.arange(rows.size)
+    if find_in_shards(addresses, numbers, rows, places, entries, ways) >= 0:
+        return None
+    values, offsets, wrong = gather(entries, ways, addresses, as_bytes=False)
+    return None if wrong is not None else (values, offsets[:-1], offsets[1:])
+
+
+def _gap_of(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> int:
+    """Return how far apart frames, int64 ascending, may be that one request fetches together."""
+    gaps = np.sort(starts[1:] - stops[:-1])
+    most = int(
+        np.searchsorted(np.cumsum(np.maximum(gaps, 0)), (stops - starts).sum() // TUNING.gap_share, "right")
+    )
+    # A gap as wide as one that is too much stays a gap, too.
+    narrow = gaps[:most] if most == gaps.size else gaps[: np.searchsorted(gaps, gaps[most])]
+    return max(TUNING.gap, int(narrow[-1])) if narrow.size else TUNING.gap
 
 
 # What the cache calls a block: shard, block and checksum, so that a name means the same bytes forever.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shardio.catalog import Catalog, Version
 from shardio.errors import StorageError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing
-from shardio.metadata import Schema, ShardTable, live_to_physical
+from shardio.metadata import Schema, ShardTable
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._pool import ShardPool
 from shardio.redact import redact
@@ -250,10 +250,7 @@ class ShardSource:
         """Return the shard's number in the table and the physical row of a position."""
         number = int(np.searchsorted(self.stops, position, side="right"))
         live = position - (int(self.stops[number - 1]) if number else 0)
-        deleted = self.pool.deleted(number)
-        if deleted is None:
-            return number, live
-        return number, int(live_to_physical(np.array([live]), deleted)[0])
+        return number, int(self.pool.physical_rows(number, range(live, live + 1))[0])
 
     def block_stops(self, number: int) -> NDArray[np.int64]:
         """Return for each block of a shard how many live records come before its end; int64[blocks]."""

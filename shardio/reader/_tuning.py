@@ -23,7 +23,8 @@ class ReadTuning:
         run_decoded_bytes: of one run: what compresses well, or was made to, must not fill the memory.
         ahead: runs under way ahead of the consumer: 16 MiB hide 20 ms at 800 MB/s.  It begins with one, so
             that taking a single record does not cost as much as many.
-        lookup_blocks, lookup_bytes: blocks, and decoded bytes, that a lookup of many records holds at once.
+        lookup_bytes: of blocks that a lookup of many records holds at once.
+        positions: of an irregular selection that are read together.
         gap: bytes between two records that cost less than another request, whose head and whose answer's head
             take more.
         gap_share: beyond that, one byte may be fetched besides for so many that are wanted.
@@ -42,8 +43,8 @@ class ReadTuning:
     run_rows: int = 1 << 14
     run_decoded_bytes: int = 16 << 20
     ahead: int = 16
-    lookup_blocks: int = 256
     lookup_bytes: int = 64 << 20
+    positions: int = 1 << 10
     gap: int = 512
     gap_share: int = 5
     ask_again: int = 64

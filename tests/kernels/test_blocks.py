@@ -38,83 +38,86 @@ class Shard:
             "block_sizes": np.array([len(block) for block in stored], np.uint32),
             "frame_crcs": np.array([crc32c.crc32c(part.tobytes()) for part in stops], np.uint32),
         }
-        self.seen = bytearray(len(blocks))
 
-    def lists(self, kernels: Any, *, verify: bool = True, fresh: bool = True) -> Any:
-        if fresh:
-            self.seen = bytearray(len(self.seen))
-        index = kernels.ShardIndex(**self.columns, block_crcs=self.crcs if verify else None)
-        return kernels.MappedRecords(bytes(self.stored), index, self.seen, alone=False)
+    def read(self, kernels: Any, first: int, stop: int, **options: Any) -> Any:
+        """Read rows out of the shard, its first bytes behind others."""
+        verify, whole = options.pop("verify", True), options.pop("whole", True)
+        columns = dict(self.columns)
+        frames = None if whole else columns.pop("frame_stops")
+        index = kernels.ShardIndex(**columns, block_crcs=self.crcs if verify else None)
+        block = int(np.searchsorted(self.edges[1:], first, "right"))
+        start = int(columns["block_stops"][block - 1]) if block else 0
+        part = None if frames is None else memoryview(frames[self.edges[block] :].tobytes())
+        return index.read_rows(first, stop, b"before" + self.stored, 6 + start, part, **options)
 
 
 @given(st.lists(st.lists(st.binary(max_size=40), max_size=5), min_size=1, max_size=5).filter(any), st.data())
 def test_what_was_framed_comes_out_again(blocks, data) -> None:
     shard = Shard(blocks)
-    edges = sorted(data.draw(st.lists(st.integers(0, len(shard.records)))))
+    first = data.draw(st.integers(0, len(shard.records) - 1))
+    stop = data.draw(st.integers(first + 1, len(shard.records)))
+    options = {"verify": data.draw(st.booleans()), "whole": data.draw(st.booleans())}
     for kernels in IMPLEMENTATIONS:
-        for verify in (True, False):
-            one = shard.lists(kernels, verify=verify)
-            found = [one.take(first, stop) for first, stop in zip([0, *edges], edges, strict=False)]
-            assert found == [
-                shard.records[first:stop] for first, stop in zip([0, *edges], edges, strict=False)
-            ]
-            assert one.opened == sum(shard.seen)
-            assert one.take(0, len(shard.records)) == shard.records
-            assert one.opened == sum(map(bool, blocks)), "a block without records is never opened"
+        assert shard.read(kernels, first, stop, as_bytes=True, **options) == shard.records[first:stop]
+        places = shard.read(kernels, first, stop, as_bytes=False, **options)
+        stored = b"before" + shard.stored
+        assert [stored[a:b] for a, b in places.T.tolist()] == shard.records[first:stop]
+    if data.draw(st.booleans()):
+        shard.stored[data.draw(st.integers(0, len(shard.stored) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    reference, compiled = (shard.read(each, first, stop, as_bytes=True) for each in IMPLEMENTATIONS)
+    assert reference == compiled
+    assert compiled in (None, shard.records[first:stop])
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 50, 9000, 140_000])
-def test_lists_of_any_length(kernels, size) -> None:
-    """Over the borders of blocks; records of all sizes, some beyond what is compared at once."""
+def test_rows_of_any_length(kernels, size) -> None:
+    """Over the borders of blocks; blocks of all sizes, some of which are compared without the GIL."""
     payloads = [bytes([k % 251]) * (size * k % 150_001 if k % 3 else size) for k in range(40)]
     shard = Shard([payloads[:11], payloads[11:12], payloads[12:]])
     for step in (1, 3, 40):
-        one = shard.lists(kernels)
-        assert [one.take(k, min(k + step, 40)) for k in range(0, 40, step)] == [
-            payloads[k : k + step] for k in range(0, 40, step)
-        ]
-    assert one.take(5, 5) == []
+        found = [shard.read(kernels, k, min(k + step, 40), as_bytes=True) for k in range(0, 40, step)]
+        assert found == [payloads[k : k + step] for k in range(0, 40, step)]
 
 
 def test_no_flipped_bit_gets_out(kernels) -> None:
-    """A block whose bytes or stops do not match their checksum is never cut, its neighbours are."""
+    """P5: rows of a block whose bytes or stops don't match their checksum aren't read, its neighbours are."""
     shard = Shard()
     starts = np.cumsum([0, *shard.columns["block_sizes"].tolist()])
+
+    def read(first: int, stop: int, **options: Any) -> Any:
+        return shard.read(kernels, first, stop, as_bytes=True, **options) if first < stop else []
+
     for bit in range(0, 8 * len(shard.stored), 61):
         shard.stored[bit // 8] ^= 1 << bit % 8
         block = int(np.searchsorted(starts, bit // 8, "right")) - 1
         first, stop = shard.edges[block : block + 2]
-        one = shard.lists(kernels)
-        assert one.take(first, stop) is None
-        assert one.take(first, first + 1) is None
-        assert one.take(0, len(shard.records)) is None
-        assert not shard.seen[block]
-        assert one.take(0, first) == shard.records[:first]
-        assert one.take(stop, len(shard.records)) == shard.records[stop:]
-        assert len(shard.lists(kernels, verify=False).take(0, len(shard.records))) == len(shard.records)
+        assert read(first, stop) is read(first, first + 1) is read(0, len(shard.records)) is None
+        assert read(0, first) == shard.records[:first]
+        assert read(stop, len(shard.records)) == shard.records[stop:]
+        assert len(read(0, len(shard.records), verify=False)) == len(shard.records)
         shard.stored[bit // 8] ^= 1 << bit % 8
     for bit in range(32 * len(shard.records)):
         shard.columns["frame_stops"][bit // 32] ^= 1 << bit % 32
-        assert shard.lists(kernels, verify=False).take(0, len(shard.records)) is None
+        assert read(0, len(shard.records), verify=False) is None
         shard.columns["frame_stops"][bit // 32] ^= 1 << bit % 32
     for name in COLUMNS:
         for block in range(len(BLOCKS)):
             shard.columns[name][block] ^= 1
-            found = shard.lists(kernels).take(0, len(shard.records))
-            assert (found is None) == bool(BLOCKS[block])
+            found = read(0, len(shard.records))
+            assert (found is None) == (bool(BLOCKS[block]) or name == "frame_crcs")
             shard.columns[name][block] ^= 1
 
 
-def test_a_block_is_compared_once_and_with_all_that_compare(kernels) -> None:
+def test_a_block_is_compared_unless_it_was_before(kernels) -> None:
     shard = Shard()
-    one = shard.lists(kernels)
-    assert one.take(0, 1) == shard.records[:1]
-    assert (list(shard.seen), one.opened) == ([1, 0, 0, 0, 0], 1)
-    shard.seen[4] = 1  # as another that shares it says
+    checked = np.zeros(5, np.uint8)
+    assert shard.read(kernels, 0, 1, checked=checked, as_bytes=True) == shard.records[:1]
+    assert checked.tolist() == [1, 0, 0, 0, 0]
+    checked[4] = 1  # as another thread that shares it says
     shard.stored[:] = shard.stored[:-1] + b"?"
-    one = shard.lists(kernels, fresh=False)
-    assert one.take(0, len(shard.records)) == shard.records
-    assert one.opened == 2
+    assert shard.read(kernels, 0, len(shard.records), checked=checked, as_bytes=True) == shard.records
+    assert checked.all()
+    assert shard.read(kernels, 0, len(shard.records), as_bytes=True) is None
 
 
 def test_frames_fill_their_block_although_the_checksum_agrees(kernels) -> None:
@@ -124,38 +127,26 @@ def test_frames_fill_their_block_although_the_checksum_agrees(kernels) -> None:
         bad = np.array(wrong, np.uint32)
         crcs = [crc32c.crc32c(part.tobytes()) for part in (bad[:2], bad[2:])]
         shard.columns |= {"frame_stops": bad, "frame_crcs": np.array(crcs, np.uint32)}
-        assert shard.lists(kernels, verify=False).take(0, 3) is None
+        assert shard.read(kernels, 0, 3, verify=False, as_bytes=True) is None
     shard = Shard([[b"one", b"two"], [b"more"]])
-    for far in (18, 1 << 40, (1 << 63) - 1, (1 << 64) - 59):
-        shard.columns["block_stops"] = np.array([38 + far, 58 + far], np.uint64)
-        assert shard.lists(kernels).take(2, 3) is None
+    for far in (18, 1 << 40, (1 << 63) - 59):
+        shard.columns["block_stops"] = np.array([38, 58 + far], np.uint64)
+        assert shard.read(kernels, 2, 3, as_bytes=True) is None
 
 
-def test_an_index_that_changes_after_it_was_compared_leads_nowhere(kernels) -> None:
-    """Mapped columns are others' to change: what was compared before is still never read past the buffer."""
-    for wrong in ([15, 38], [19, 34], [19, 18], [19, 39], [2**32 - 1, 38]):
-        shard = Shard([[b"one", b"two"]])
-        one = shard.lists(kernels)
-        assert one.take(0, 2) == [b"one", b"two"]
-        shard.columns["frame_stops"][:] = wrong
-        assert one.take(0, 2) is None
-        assert shard.seen[0]
-
-
-def test_what_is_not_there_is_said(kernels) -> None:
+def test_no_rows_are_read_beyond_what_is_given(kernels) -> None:
     shard = Shard()
-    one = shard.lists(kernels)
-    for first, stop, row in ((-1, 2, -1), (3, len(shard.records) + 1, len(shard.records))):
-        with pytest.raises(IndexError, match=f"row {row} is out of range"):
-            one.take(first, stop)
+    for first, stop in ((-1, 2), (3, len(shard.records) + 1), (2, 2)):
+        assert shard.read(kernels, first, stop, as_bytes=True) is None
+    index = kernels.ShardIndex(**shard.columns)
+    for buffer, start in ((bytes(shard.stored), 1), (bytes(shard.stored), -1), (b"", 0), (b"", 1 << 62)):
+        assert index.read_rows(0, len(shard.records), buffer, start, as_bytes=False) is None
     for name in COLUMNS:
         short = shard.columns | {name: shard.columns[name][1:]}
         with refused(ValueError, "columns"):
             kernels.ShardIndex(**short, block_crcs=shard.crcs)
     with refused(ValueError, "columns"):
         kernels.ShardIndex(**shard.columns, block_crcs=shard.crcs[1:])
-    with pytest.raises(IndexError):
-        kernels.MappedRecords(shard.stored, kernels.ShardIndex(**shard.columns), bytearray(4), alone=False)
 
 
 def opened(kernels: Any, shard: Shard, number: int, *, whole: bool, verify: bool = True) -> Any:
@@ -181,12 +172,8 @@ def test_a_block_is_opened_and_cut(kernels, whole) -> None:
         block = opened(kernels, shard, number, whole=whole)
         assert (len(block), block.first_row) == (last - first, first)
         wanted = shard.records[first:last]
-        assert block.payloads(0, len(shard.records)) == wanted
-        assert block.payloads(first + 1, last - 1) == wanted[1:-1]
-        assert block.payloads(last, first) == []
-        rows = np.arange(first, last)[::-1]
-        assert block.take(rows) == wanted[::-1]
-        assert [block.payload(row) for row in rows.tolist()] == wanted[::-1]
+        assert [block.payload(row) for row in range(first, last)] == wanted
+        assert block.places(last, first).size == 0
         starts, stops = block.places(0, 100).tolist()
         found = [bytes(block.buffer[a:b]) for a, b in zip(starts, stops, strict=True)]
         assert found == wanted
@@ -195,26 +182,9 @@ def test_a_block_is_opened_and_cut(kernels, whole) -> None:
         for row in (first - 1, last):
             with pytest.raises(IndexError):
                 block.payload(row)
-            with pytest.raises(IndexError):
-                block.take([row])
     for number in (-1, len(BLOCKS)):
         with refused(IndexError, "block"):
             kernels.ShardIndex(**shard.columns).open_block(number, b"")
-
-
-def test_the_ends_of_all_frames_are_compared(kernels) -> None:
-    shard = Shard()
-    columns = dict(shard.columns)
-    assert kernels.ShardIndex(**columns).has_right_frames()
-    for name in ("frame_stops", *COLUMNS):
-        for item in range(columns[name].size):
-            columns[name][item] ^= 1
-            # Bytes of a block without records may be any.
-            empty = name == "block_sizes" and not BLOCKS[item]
-            assert kernels.ShardIndex(**columns).has_right_frames() == empty
-            columns[name][item] ^= 1
-    del columns["frame_stops"]
-    assert not kernels.ShardIndex(**columns).has_right_frames()
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -278,20 +248,7 @@ def test_lines_are_cut_before_their_endings(kernels) -> None:
         bounds=(0, -1, 1),
     )
     block = index.open_block(0, b"".join(lines))
-    assert block.payloads(0, 6) == [b"one", b"two", b"", b"", b"\r", b"last\r"]
+    assert [block.payload(row) for row in range(6)] == [b"one", b"two", b"", b"", b"\r", b"last\r"]
+    assert index.read_rows(0, 6, b"".join(lines), 0, as_bytes=True) is None, "each ending is looked at"
     starts, stops = block.places(1, 3).tolist()
     assert (starts, stops) == ([4, 9], [7, 9])
-
-
-@given(st.lists(st.binary(max_size=40), max_size=8), st.data())
-def test_frames_that_lie_apart_are_cut(payloads, data) -> None:
-    frames = [frame(payload) for payload in payloads]
-    change = data.draw(st.none() | st.tuples(st.integers(0, 7), st.integers(0, 60), st.integers(1, 255)))
-    wrong = False
-    if change is not None and change[0] < len(frames) and change[1] < len(frames[change[0]]):
-        changed = bytearray(frames[change[0]])
-        changed[change[1]] ^= change[2]
-        frames[change[0]], wrong = bytes(changed), True
-    for kernels in IMPLEMENTATIONS:
-        assert kernels.cut_frames([memoryview(each) for each in frames]) == (None if wrong else payloads)
-        assert kernels.cut_frames([bytes(15)]) is None

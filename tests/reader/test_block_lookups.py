@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import zstandard
@@ -13,7 +14,6 @@ import zstandard
 import shardio
 from shardio.errors import CorruptBlockError, FormatError
 from shardio.metadata import parse_head
-from shardio.reader._blocks import DecodedBlocks
 from tests.promises.places import PLACES, fresh
 from tests.reader.test_frames_alone import changed, key_of
 from tests.suites.errors import refused
@@ -94,46 +94,56 @@ def test_a_reader_that_skips_damage_keeps_nothing(tmp_path):
     assert ds.stats["blocks_opened"] == opened + 1
 
 
-def test_blocks_that_are_kept_stay_within_the_bound():
-    def block(size):
-        return SimpleNamespace(nbytes=size)
+def test_blocks_that_were_used_last_are_kept_within_the_bound(tmp_path):
+    """Whether a block was kept shows in how many were opened."""
+    url = fresh("local", tmp_path)
+    with shardio.DatasetWriter(url, compression="zstd", block_bytes=1000) as out:
+        for k in range(100):
+            out.write(random.Random(k).randbytes(184))
+    ds = shardio.open(url, decoded_bytes=4000)
+    head = ds.source.pool.get(0).head
+    block_rows = [head.block_rows(k)[0] for k in range(head.blocks)]
 
-    kept = DecodedBlocks(1000)
-    kept.keep(b"a", 0, block(1001))
-    assert kept.get(b"a", 0) is None
-    for number in range(10):
-        kept.keep(b"a", number, block(200))
-    assert [kept.get(b"a", number) is not None for number in range(10)] == [False] * 5 + [True] * 5
-    kept.get(b"a", 5)  # used again: the next one makes room
-    kept.keep(b"b", 5, block(200))
-    assert kept.get(b"a", 5) is not None
-    assert kept.get(b"a", 6) is None
+    def opened(*blocks):
+        before = ds.stats["blocks_opened"]
+        for block in blocks:
+            assert ds[block_rows[block]] == random.Random(block_rows[block]).randbytes(184)
+        return ds.stats["blocks_opened"] - before
 
-    def race(seed):
+    assert 950 < int(head.block_decoded_bytes[0]) < 1250
+    assert opened(0, 1, 2, 0, 1, 2) == 3
+    assert opened(3, 1, 2, 3) == 1
+    assert opened(0) == 1
+    assert opened(1) + opened(2) + opened(3) + opened(0) <= 4
+
+
+def test_lookups_in_threads_and_in_children_forked_meanwhile(tmp_path):
+    """What is kept is shared by threads; a child isn't stopped by a lock that another thread held."""
+    ds = shardio.open(written("memory", tmp_path), decoded_bytes=5000)
+    stop, errors = threading.Event(), []
+
+    def look(seed):
         order = random.Random(seed)
-        for _ in range(2000):
-            shard, number = b"ab"[order.randrange(2) :][:1], order.randrange(20)
-            if kept.get(shard, number) is None:
-                kept.keep(shard, number, block(order.randrange(16, 400)))
+        while not stop.is_set():
+            row = order.randrange(400)
+            if ds[row] != RECORDS[row]:
+                errors.append(row)
 
-    threads = [threading.Thread(target=race, args=(seed,)) for seed in range(4)]
+    threads = [threading.Thread(target=look, args=(seed,)) for seed in range(3)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
-    sizes = [found.nbytes for shard in (b"a", b"b") for n in range(20) if (found := kept.get(shard, n))]
-    assert 0 < sum(sizes) <= 1000
-
-
-def test_nothing_waits_for_a_thread_that_is_not_there():
-    """As in a child that was forked while another thread had the lock."""
-    wren, robin = SimpleNamespace(nbytes=4), SimpleNamespace(nbytes=5)
-    kept = DecodedBlocks(1000)
-    kept.keep(b"a", 1, wren)
-    kept._lock.acquire()
-    kept.keep(b"a", 2, robin)
-    assert kept.get(b"a", 1) is wren
-    assert kept.get(b"a", 2) is None
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if not child:
+                signal.alarm(30)
+                os._exit([ds[row] for row in range(0, 400, 9)] != RECORDS[::9])
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not errors
 
 
 def test_blocks_of_one_record_are_one_file_for_zstd(tmp_path):

@@ -10,7 +10,7 @@ import pathlib
 import pickle
 import random
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Self
 
@@ -25,7 +25,6 @@ from shardio.cli import main
 from shardio.errors import CorruptBlockError, NotFoundError, StorageError
 from shardio.metadata import Receipt, ShardTable, SplitReceipt
 from shardio.order import Plan
-from shardio.reader._tuning import TUNING
 from shardio.storage import connect
 from tests.servers import s3
 from tests.servers.faults import FaultServer, Request
@@ -102,11 +101,11 @@ class Rounds:
 
 
 @pytest.fixture(params=["few frames", "many frames"])
-def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def parts(request: pytest.FixtureRequest, tuning: Callable[..., None]) -> list[str]:
     """What is asked for a run of blocks, besides the head: few frames have come with it."""
     if request.param == "few frames":
         return ["data"]
-    monkeypatch.setattr("shardio.reader._pool.TUNING", replace(TUNING, frames_bytes=0))
+    tuning(frames_bytes=0)
     return ["data", "frames"]
 
 
@@ -305,10 +304,10 @@ def test_a_full_disk_means_uncached_reads(server: FaultServer, tmp_path: pathlib
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("what", ["data", "frames", "head"])
 def test_a_damaged_reply_is_fetched_again(
-    server: FaultServer, engine: str, what: str, times: int, monkeypatch: pytest.MonkeyPatch
+    server: FaultServer, engine: str, what: str, times: int, tuning: Callable[..., None]
 ) -> None:
     """On damage: fetch from the source again, and a third time, then the caller's policy."""
-    monkeypatch.setattr("shardio.reader._pool.TUNING", replace(TUNING, frames_bytes=0))
+    tuning(frames_bytes=0)
     ds = opened(server, engine)
     if what != "head":
         ds[0]
@@ -410,7 +409,7 @@ def test_shards_that_are_gone_or_of_another_size(
 @pytest.mark.filterwarnings("ignore:damaged records are skipped")
 @pytest.mark.parametrize("how", ["no shard", "empty shard", "no index", "cut index"])
 def test_what_is_gone_is_asked_for_again_only_now_and_then(
-    server: FaultServer, monkeypatch: pytest.MonkeyPatch, how: str
+    server: FaultServer, tuning: Callable[..., None], how: str
 ) -> None:
     """Each window with rows of it asked again."""
     path = (
@@ -428,7 +427,7 @@ def test_what_is_gone_is_asked_for_again_only_now_and_then(
     data = server.objects.pop(path)
     hurt = {"cut index": {path: data[:100]}, "empty shard": {path: b""}}.get(how, {})
     server.objects |= hurt
-    monkeypatch.setattr("shardio.reader._files.TUNING", replace(TUNING, ask_again=10_000))
+    tuning(ask_again=10_000)
     stream = shardio.stream(opened(server, on_error="skip"), **options)
     records, again = requests(stream)
     assert records < whole
@@ -436,7 +435,7 @@ def test_what_is_gone_is_asked_for_again_only_now_and_then(
     assert again <= (8 if how == "empty shard" else 3)
     server.objects[path] = data
     assert requests(stream)[0] == records
-    monkeypatch.setattr("shardio.reader._files.TUNING", replace(TUNING, ask_again=2))
+    tuning(ask_again=2)
     server.objects.pop(path)
     server.objects |= hurt
     stream = shardio.stream(opened(server, on_error="skip"), **options)

@@ -1,8 +1,8 @@
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 class ShardIndex:
     def __init__(
@@ -20,7 +20,30 @@ class ShardIndex:
     def open_block(
         self, number: int, buffer: Any, start: int = 0, frames: Any = None
     ) -> OpenBlock | None: ...
-    def has_right_frames(self) -> bool: ...
+    @overload
+    def read_rows(
+        self,
+        first: int,
+        stop: int,
+        buffer: Any,
+        start: int,
+        frames: Any = None,
+        *,
+        checked: NDArray[np.uint8] | None = None,
+        as_bytes: Literal[True],
+    ) -> list[bytes] | None: ...
+    @overload
+    def read_rows(
+        self,
+        first: int,
+        stop: int,
+        buffer: Any,
+        start: int,
+        frames: Any = None,
+        *,
+        checked: NDArray[np.uint8] | None = None,
+        as_bytes: Literal[False],
+    ) -> NDArray[np.int64] | None: ...
 
 class OpenBlock:
     buffer: Any
@@ -29,20 +52,7 @@ class OpenBlock:
     @property
     def nbytes(self) -> int: ...
     def payload(self, row: int) -> bytes: ...
-    def payloads(self, first: int, stop: int) -> list[bytes]: ...
-    def take(self, rows: ArrayLike) -> list[bytes]: ...
     def places(self, first: int, stop: int) -> NDArray[np.int64]: ...
     @property
     def edges(self) -> NDArray[np.uint32]: ...
     def __len__(self) -> int: ...
-
-class MappedRecords:
-    opened: int
-    def __init__(self, buffer: Any, index: ShardIndex, seen: bytearray, *, alone: bool) -> None: ...
-    def take(self, first: int, stop: int) -> list[bytes] | None: ...
-    def compare(self, blocks: ArrayLike) -> int: ...
-    def places(self, rows: ArrayLike) -> NDArray[np.int64] | None: ...
-    def record(self, row: int) -> bytes | None: ...
-    def records(self, rows: ArrayLike) -> list[bytes] | None: ...
-
-def cut_frames(frames: Sequence[Any]) -> list[bytes] | None: ...

@@ -70,6 +70,3 @@ cdef inline bint frame_parts_fit(Bytes head, Bytes payload, Bytes tail, int64_t 
         and shardio_mask(shardio_crc(0, <Bytes> &stored_length, 8)) == length_crc
         and shardio_mask(shardio_crc(0, payload, length)) == stored_crc
     )
-
-cdef inline bint frame_fits(Bytes frame, Bytes payload, int64_t length) noexcept nogil:
-    return frame_parts_fit(frame, payload, frame + HEAD + length, length)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.kernels.reference._blocks import MappedRecords, OpenBlock, ShardIndex, cut_frames
+from tests.kernels.reference._blocks import OpenBlock, ShardIndex
 from tests.kernels.reference._encode import (
     encode_example,
     encode_sequence_example,
@@ -28,13 +28,11 @@ from tests.kernels.reference._slices import (
 
 __all__ = [
     "FrameBuffer",
-    "MappedRecords",
     "OpenBlock",
     "ShardIndex",
     "check_frames",
     "crc32c_joined",
     "crc32c_many",
-    "cut_frames",
     "encode_example",
     "encode_frames",
     "encode_sequence_example",

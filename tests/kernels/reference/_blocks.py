@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from tests.kernels.reference._frames import check_frames
-from tests.kernels.reference._shared import as_bytes, as_index, as_offsets, crc32c, no_block, no_row
+from tests.kernels.reference._shared import as_bytes as as_array, as_index, crc32c, no_block, no_row
 
 
 class ShardIndex:
@@ -42,10 +41,10 @@ class ShardIndex:
         first, last = edges_of(self.block_row_stops, number)
         if frames is None and self.frame_stops is not None:
             frames = self.frame_stops[first:last].copy()
-        if frames is None or as_bytes(frames).size != 4 * (last - first):
+        if frames is None or as_array(frames).size != 4 * (last - first):
             return None
         ends = np.frombuffer(frames, np.uint32).astype(np.int64)
-        size, view = stop - base, memoryview(as_bytes(buffer))
+        size, view = stop - base, memoryview(as_array(buffer))
         if not self.part_fits(number, ends) or size < 0 or not 0 <= start <= len(view) - size:
             return None
         if self.block_crcs is not None and crc32c(view[start : start + size]) != self.block_crcs[number]:
@@ -60,13 +59,6 @@ class ShardIndex:
             return None
         return OpenBlock(self, buffer, start, first, ends)
 
-    def has_right_frames(self) -> bool:
-        parts = [edges_of(self.block_row_stops, number) for number in range(len(self.block_stops))]
-        return self.frame_stops is not None and all(
-            self.part_fits(number, self.frame_stops[first:stop].astype(np.int64))
-            for number, (first, stop) in enumerate(parts)
-        )
-
     def part_fits(self, number: int, ends: NDArray[np.int64]) -> bool:
         """Tell whether ends of a block's frames are those that the head means, and fill the block."""
         if crc32c(ends.astype(np.uint32)) != self.frame_crcs[number]:
@@ -75,23 +67,47 @@ class ShardIndex:
             np.diff(ends, prepend=0).min() >= self.least and ends[-1] == self.block_sizes[number]
         )
 
-    def fits(self, number: int, shard: int) -> bool:
-        """Tell whether a block's part of the index is right, and the block is in a shard of so many bytes.
-
-        Args:
-            number: of the block, which has rows.
-            shard: bytes of the shard.
-        """
-        if self._compared[number]:
-            return True
-        base, _ = edges_of(self.block_stops, number)
-        first, last = edges_of(self.block_row_stops, number)
-        if self.frame_stops is None or first >= last or base + int(self.block_sizes[number]) > shard:
-            return False
-        if not self.part_fits(number, self.frame_stops[first:last].astype(np.int64)):
-            return False
-        self._compared[number] = 1
-        return True
+    def read_rows(
+        self,
+        first: int,
+        stop: int,
+        buffer: Any,
+        start: int,
+        frames: Any = None,
+        *,
+        checked: NDArray[np.uint8] | None = None,
+        as_bytes: bool,
+    ) -> list[bytes] | NDArray[np.int64] | None:
+        if not 0 <= first < stop <= self.rows or self._decode is not None or self.tail < 0:
+            return None
+        places = []
+        block = bisect_right(self.block_row_stops, first)
+        before = edges_of(self.block_row_stops, block)[0]
+        while first < stop:
+            low, high = edges_of(self.block_row_stops, block)
+            crcs = self.block_crcs
+            if checked is not None and checked[block]:
+                self.block_crcs = None
+            part = None
+            if frames is not None:
+                part = bytes(memoryview(frames).cast("B")[4 * (low - before) : 4 * (high - before)])
+            opened = self.open_block(block, buffer, start, part)
+            self.block_crcs = crcs
+            if opened is None:
+                return None
+            if checked is not None:
+                checked[block] = 1
+            places.append(opened.places(first, min(stop, high)))
+            first, start, block = (
+                max(first, high),
+                start + int(np.diff(edges_of(self.block_stops, block))[0]),
+                block + 1,
+            )
+        found = np.concatenate(places, axis=1)
+        if not as_bytes:
+            return found
+        view = memoryview(buffer)
+        return [bytes(view[a:b]) for a, b in found.T.tolist()]
 
 
 class OpenBlock:
@@ -111,19 +127,10 @@ class OpenBlock:
         return len(self.buffer) + 4 * (len(self) + 1)
 
     def payload(self, row: int) -> bytes:
-        return self.take(np.array([row]))[0]
-
-    def payloads(self, first: int, stop: int) -> list[bytes]:
-        return self.take(np.arange(max(first, self.first_row), min(stop, self.first_row + len(self))))
-
-    def take(self, rows: ArrayLike) -> list[bytes]:
-        view, found = memoryview(self.buffer), []
-        for row in as_offsets(rows, "rows").tolist():
-            if not self.first_row <= row < self.first_row + len(self):
-                raise no_row(row, self.first_row + len(self))
-            (start,), (stop,) = self.places(row, row + 1).tolist()
-            found.append(bytes(view[start:stop]))
-        return found
+        if not self.first_row <= row < self.first_row + len(self):
+            raise no_row(row, self.first_row + len(self))
+        (start,), (stop,) = self.places(row, row + 1).tolist()
+        return bytes(memoryview(self.buffer)[start:stop])
 
     def places(self, first: int, stop: int) -> NDArray[np.int64]:
         low, high = max(first - self.first_row, 0), min(stop - self.first_row, len(self))
@@ -138,118 +145,6 @@ class OpenBlock:
         return np.stack([starts, stops])
 
 
-class MappedRecords:
-    def __init__(self, buffer: Any, index: ShardIndex, seen: bytearray, *, alone: bool) -> None:
-        if len(seen) != len(index.block_stops) or index.frame_stops is None:
-            raise no_block(len(seen), len(index.block_stops))
-        self._data = as_bytes(buffer)
-        self._index = index
-        self._frame_stops = index.frame_stops
-        self._seen = seen
-        self._alone = alone
-        self.opened = 0
-
-    def take(self, first: int, stop: int) -> list[bytes] | None:
-        if first < 0 or stop > self._index.rows:
-            raise no_row(first if first < 0 else stop - 1, self._index.rows)
-        rows = np.arange(first, stop)
-        if self.compare(self._blocks_of(rows)) >= 0:
-            return None
-        return self.records(rows)
-
-    def compare(self, blocks: ArrayLike) -> int:
-        block: int
-        for block in as_offsets(blocks, "blocks").tolist():
-            if not 0 <= block < len(self._seen):
-                raise no_block(block, len(self._seen))
-            if not self._seen[block]:
-                base, stop = edges_of(self._index.block_stops, block)
-                crcs = self._index.block_crcs
-                if not self._index.fits(block, self._data.size):
-                    return block
-                if crcs is not None and crc32c(self._data[base:stop]) != crcs[block]:
-                    return block
-                self._seen[block] = 1
-                self.opened += 1
-        return -1
-
-    def places(self, rows: ArrayLike) -> NDArray[np.int64] | None:
-        wanted = self._rows(rows)
-        if not all(self._seen[block] for block in self._blocks_of(wanted).tolist()):
-            return None
-        found = [self._bounds(row) for row in wanted.tolist()]
-        if None in found:
-            return None
-        starts, stops = np.array(found, np.int64).reshape(-1, 2).T
-        return np.stack([starts + 12, stops - 4])
-
-    def record(self, row: int) -> bytes | None:
-        found = self.records([row])
-        return None if found is None else found[0]
-
-    def records(self, rows: ArrayLike) -> list[bytes] | None:
-        found = []
-        for row in self._rows(rows).tolist():
-            frame = self._find(row)
-            if frame is None:
-                return None
-            found.append(self._data[frame[0] + 12 : frame[1] - 4].tobytes())
-        return found
-
-    def _rows(self, rows: ArrayLike) -> NDArray[np.int64]:
-        wanted = as_offsets(rows, "rows")
-        for row in wanted[(wanted < 0) | (wanted >= self._index.rows)].tolist():
-            raise no_row(row, self._index.rows)
-        return wanted
-
-    def _blocks_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.searchsorted(self._index.block_row_stops, rows.astype(np.uint64), side="right")
-
-    def _find(self, row: int) -> tuple[int, int] | None:
-        """Return where the frame of a row is; None where it is not right, or not compared and cannot be."""
-        block = bisect_right(self._index.block_row_stops, row)
-        whole = bool(self._seen[block])
-        if not whole and not (self._alone and self._index.fits(block, self._data.size)):
-            return None
-        frame = self._bounds(row)
-        if frame is None or whole:
-            return frame
-        size = np.array([frame[1] - frame[0] - 16])
-        return frame if frames_fit(self._data, np.array([frame[0]]), size) else None
-
-    def _bounds(self, row: int) -> tuple[int, int] | None:
-        """Return where the frame of a row is; None where it is not in the shard."""
-        block = bisect_right(self._index.block_row_stops, row)
-        if block >= len(self._seen):
-            return None
-        base, _ = edges_of(self._index.block_stops, block)
-        first, _ = edges_of(self._index.block_row_stops, block)
-        start = base + (int(self._frame_stops[row - 1]) if row > first else 0)
-        stop = base + int(self._frame_stops[row])
-        # A map may change under our feet, and then hold anything.
-        return (start, stop) if stop - start >= 16 and stop <= self._data.size else None
-
-
 def edges_of(stops: NDArray[np.uint64], block: int) -> tuple[int, int]:
     """Return where a block begins and stops, given where each stops."""
     return int(stops[block - 1]) if block else 0, int(stops[block])
-
-
-def frames_fit(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
-    """Tell whether frames in a buffer have these lengths and match their two checksums.
-
-    Args:
-        data: the buffer.
-        starts, lengths: int64[n], of the frames and of their payloads.
-    """
-    return check_frames(data, starts, starts + lengths + 16) < 0
-
-
-def cut_frames(frames: Sequence[Any]) -> list[bytes] | None:
-    found = []
-    for frame in frames:
-        data = as_bytes(frame)
-        if data.size < 16 or not frames_fit(data, np.array([0]), np.array([data.size - 16])):
-            return None
-        found.append(data[12:-4].tobytes())
-    return found

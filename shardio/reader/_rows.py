@@ -1,0 +1,289 @@
+"""From positions to payloads, for lookups and iteration.
+
+There are two ways. Scattered rows of local shards that are not compressed are gathered by their index, and
+the checksums of their own frames are compared. Everything else opens the blocks that rows are in: these are
+fetched in runs, compared and decoded once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardio import kernels
+from shardio.errors import ShardioError
+from shardio.format import Compression
+from shardio.reader._blocks import Placed, Rows, Wait
+from shardio.reader._tuning import TUNING
+
+if TYPE_CHECKING:
+    from shardio.reader._shard import OpenShard
+    from shardio.reader._source import ShardSource
+    from shardio.reader._subset import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class BegunRows:
+    """Rows of a shard whose bytes are on their way; what is wrong is raised when they are waited for.
+
+    Attributes:
+        number: of the shard.
+        places: which of the positions asked for they are.
+        rows: their numbers in the shard, ascending; None where its deleted rows cannot be read.
+        size: bytes on their way.
+        wait: waits for them.
+    """
+
+    number: int
+    places: range
+    rows: Rows | None
+    size: int
+    wait: Wait
+
+    def payloads(self) -> list[bytes]:
+        """Return the payloads, when they are there.
+
+        Raises:
+            CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, with its address.
+            StorageError: the environment failed.
+        """
+        payloads: list[bytes] = []
+        for some in self.wait(as_bytes=True):
+            if payloads:
+                payloads += some
+            else:
+                payloads = some
+        return payloads
+
+    def pieces(self) -> Iterator[Placed]:
+        """Yield where the payloads are, when they are there; errors are those of `payloads`."""
+        return self.wait(as_bytes=False)
+
+
+def look_up(source: ShardSource, positions: NDArray[np.int64]) -> list[bytes]:
+    """Return the payloads at some positions, in the order given.
+
+    Heads of indexes not seen before are fetched together, then all rows together: two rounds of requests
+    for shards first seen, one afterwards.
+
+    Args:
+        source: of the shards.
+        positions: int64, each within `[0, len(source))`; any order, repeats allowed.
+    """
+    wanted, numbers = np.unique(positions, return_inverse=True)
+    payloads: list[bytes] = []
+    for rows in begin_lookup(source, wanted):
+        payloads += rows.payloads()
+    return [payloads[number] for number in numbers.tolist()]
+
+
+def place(source: ShardSource, positions: NDArray[np.int64]) -> Placed:
+    """Return where the payloads at some positions are, in the order given, in one buffer; see `look_up`."""
+    wanted, numbers = np.unique(positions, return_inverse=True)
+    pieces = [piece for rows in begin_lookup(source, wanted) for piece in rows.pieces()]
+    buffer, starts, stops = _in_one_buffer(pieces) if pieces else (b"", wanted, wanted)
+    return buffer, starts[numbers], stops[numbers]
+
+
+def begin_lookup(
+    source: ShardSource, wanted: NDArray[np.int64], *, scattered: bool = True
+) -> Iterator[BegunRows]:
+    """Yield the rows at some positions, int64 ascending; the other rows are on their way."""
+    begun = begin_rows(
+        source, wanted, run_bytes=TUNING.lookup_bytes, heads=source.pool.capacity, scattered=scattered
+    )
+    return _read_ahead(source, begun, TUNING.lookup_bytes, TUNING.lookup_bytes)
+
+
+def read_in_order(source: ShardSource, selection: range) -> Iterator[BegunRows]:
+    """Yield the rows of a selection without gaps, in runs; those of the next runs are on their way."""
+    begun = begin_rows(source, selection, run_bytes=TUNING.run_bytes, heads=TUNING.heads)
+    return _read_ahead(source, begun, 0, TUNING.ahead * TUNING.run_bytes)
+
+
+def _read_ahead(
+    source: ShardSource, begun: Iterable[BegunRows], first: int, most: int
+) -> Iterator[BegunRows]:
+    """Yield what was begun, in order; what comes next is on its way: `first` bytes, doubled each time."""
+    waiting: deque[BegunRows] = deque()
+    size = 0
+    for rows in begun:
+        waiting.append(rows)
+        size += rows.size
+        # A local disk does its work at the end, so waiting for others would only hold descriptors.
+        while waiting and (size >= first or source.is_local):
+            oldest = waiting.popleft()
+            size -= oldest.size
+            first = min(max(2 * first, TUNING.run_bytes), most)
+            yield oldest
+    yield from waiting
+
+
+def begin_rows(
+    source: ShardSource,
+    positions: range | NDArray[np.int64],
+    *,
+    run_bytes: int,
+    heads: int,
+    scattered: bool = False,
+) -> Iterator[BegunRows]:
+    """Yield rows of shards, in order, each after its requests were sent.
+
+    Args:
+        source: of the shards.
+        positions: a range with step 1, or int64 ascending.
+        run_bytes: of blocks that are fetched as one.
+        heads: of indexes that are fetched together.
+        scattered: rows that can be checked without their blocks are.
+    """
+    parts = list(_parts(source, positions))
+    # A single record of the first shard does not wait for the heads of others.
+    edges = [0, *range(1 if isinstance(positions, range) else heads, len(parts), heads), len(parts)]
+    for low, high in itertools.pairwise(edges):
+        with contextlib.suppress(ShardioError):  # raised in its turn
+            source.pool.prepare([number for number, _, _ in parts[low:high]])
+        for number, places, live in parts[low:high]:
+            yield from _begin_shard(source, number, places, live, run_bytes, scattered=scattered)
+
+
+def _begin_shard(
+    source: ShardSource, number: int, places: range, live: Rows, run_bytes: int, *, scattered: bool
+) -> Iterator[BegunRows]:
+    """Begin live rows of one shard, run by run."""
+    rows: Rows | None = None
+    done = 0
+    try:
+        rows = source.pool.physical_rows(number, live)
+        shard = source.pool.get(number)
+        for some in _runs_of(shard, rows, run_bytes):
+            here = places[done : done + len(some)]
+            begun = BegunRows(number, here, some, *shard.begin(some, scattered=scattered))
+            done += len(some)
+            yield begun
+    except Exception as error:  # noqa: BLE001 - raised in its turn, after the records before it
+        yield BegunRows(
+            number, places[done:], None if rows is None else rows[done:], 0, partial(_refuse, error)
+        )
+
+
+def _refuse(error: Exception, *, as_bytes: bool) -> Iterator[Any]:  # noqa: ARG001 - a `Wait`
+    raise error
+
+
+def _parts(source: ShardSource, positions: range | NDArray[np.int64]) -> Iterator[tuple[int, range, Rows]]:
+    """Yield the number of a shard, which of the positions are in it, and their live rows there."""
+    if not len(positions):
+        return
+    stops = source.stops
+    first, last = np.searchsorted(stops, [positions[0], positions[-1]], side="right").tolist()
+    numbers = np.flatnonzero(source.table.live_rows[first : last + 1]) + first
+    below = (
+        stops[numbers] - positions.start
+        if isinstance(positions, range)
+        else np.searchsorted(positions, stops[numbers])
+    )
+    low = 0
+    for number, high in zip(numbers.tolist(), np.minimum(below, len(positions)).tolist(), strict=True):
+        if low < high:
+            before = int(stops[number - 1]) if number else 0
+            some = positions[low:high]
+            live = (
+                range(some.start - before, some.stop - before) if isinstance(some, range) else some - before
+            )
+            yield number, range(low, high), live
+        low = high
+
+
+def _runs_of(shard: OpenShard, rows: Rows, run_bytes: int) -> Iterator[Rows]:
+    """Cut rows of a shard into runs of whole blocks, bounded in bytes."""
+    head = shard.head
+    if isinstance(rows, range):
+        if shard.blocks.mapped is not None:
+            run_bytes = min(run_bytes, TUNING.mapped_run_bytes)
+        decoded = TUNING.run_decoded_bytes if head.compression is not Compression.NONE else None
+        low, high = shard.blocks.around(rows.start, rows.stop)
+        for first, stop in head.runs(
+            low, high, most_bytes=run_bytes, most_rows=TUNING.run_rows, most_decoded=decoded
+        ):
+            yield range(
+                max(rows.start, head.block_rows(first)[0]), min(rows.stop, head.block_rows(stop - 1)[1])
+            )
+        return
+    blocks = head.blocks_of(rows)
+    firsts = np.flatnonzero(np.diff(blocks, prepend=-1))
+    sizes = np.cumsum(head.block_decoded_bytes[blocks[firsts]], dtype=np.int64)
+    edges = [*firsts.tolist(), len(rows)]
+    k = 0
+    while k < len(sizes):
+        before = int(sizes[k - 1]) if k else 0
+        end = max(k + 1, int(np.searchsorted(sizes, before + run_bytes, side="right")))
+        yield rows[edges[k] : edges[end]]
+        k = end
+
+
+def iterate_pieces(source: ShardSource, selection: range, size: int) -> Iterator[Placed]:
+    """Yield where the records of each batch are, in one buffer; the last batch may be shorter."""
+    pieces: list[Placed] = []
+    held = 0
+    for rows in read_in_order(source, selection):
+        for buffer, starts, stops in rows.pieces():
+            at = 0
+            while held + len(starts) - at >= size:
+                stop = at + size - held
+                yield _in_one_buffer([*pieces, (buffer, starts[at:stop], stops[at:stop])])
+                pieces, held, at = [], 0, stop
+            if at < len(starts):
+                pieces.append((buffer, starts[at:], stops[at:]))
+                held += len(starts) - at
+    if pieces:
+        yield _in_one_buffer(pieces)
+
+
+def _in_one_buffer(pieces: list[Placed]) -> Placed:
+    """Bring the records of some pieces into one buffer; those of one mapped shard are in one already."""
+    if len(pieces) == 1:
+        return pieces[0]
+    buffers, starts, stops = zip(*pieces, strict=True)
+    if all(buffer is buffers[0] for buffer in buffers):
+        return buffers[0], np.concatenate(starts), np.concatenate(stops)
+    which = np.repeat(np.arange(len(pieces)), [len(each) for each in starts])
+    values, offsets = kernels.gather_from(buffers, which, np.concatenate(starts), np.concatenate(stops))
+    return values, offsets[:-1], offsets[1:]
+
+
+def in_lists(lists: Iterable[list[Any]], size: int) -> Iterator[list[Any]]:
+    """Yield the items of some lists in lists of `size`; the last may be shorter."""
+    rest: list[Any] = []
+    for items in lists:
+        if not rest and len(items) == size:
+            yield items
+            del items
+            continue
+        at = size - len(rest) if rest else 0
+        if rest:
+            rest += items[:at]
+            if len(rest) < size:
+                continue
+            yield rest
+        for stop in range(at + size, len(items) + 1, size):
+            yield items[at:stop]
+            at = stop
+        rest = items[at:]
+        # Not held while the next list is made: its memory is still in the processor's cache.
+        del items
+    if rest:
+        yield rest
+
+
+def positions_in_order(selection: Selection) -> Iterator[NDArray[np.int64]]:
+    """Yield the positions of an irregular selection that are read together, int64."""
+    for low in range(0, len(selection), TUNING.positions):
+        yield np.asarray(selection[low : low + TUNING.positions], np.int64)
