@@ -888,18 +888,6 @@ def test_a_shard_that_does_not_answer(tmp_path):
     assert read(case.url) == case.payloads
 
 
-def test_the_page_as_printed(tmp_path, capsys):
-    """What `docs/verify.md` shows of repair runs as it is there."""
-    page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text(encoding="utf-8")
-    code = page.partition("## Repair")[2].partition("```python\n")[2].partition("```")[0]
-    case = victim("none", "local", tmp_path)
-    copy = copy_of(case, tmp_path)
-    case.put(case.of_kind(".tfrecord")[0], None)
-    code = code.replace("s3://bucket/birds", case.url).replace("/backup/birds", copy)
-    exec(compile(code, "verify.md", "exec"), {})
-    assert capsys.readouterr().out == "True [('restored', 'shard')] 0\n"
-
-
 def test_the_command(tmp_path, capsys):
     """A dry run unless told; exit code 1 while there is damage; one JSON document."""
     case = victim("none", "local", tmp_path)
