@@ -1,37 +1,22 @@
-"""From a URL to a store, without touching anything; the table of services."""
+"""From a URL to a store, without touching anything."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardio.arguments import need
 from shardio.storage._keys import Root, split_url, url_text
 from shardio.storage._local import LocalStore
 from shardio.storage._memory import MemoryStore
+from shardio.storage._remote import Backend, RemoteStore
+from shardio.storage._services import SERVICES, Azure, Other
 from shardio.storage._store import Store
 
 _ENGINES = (None, "fsspec", "obstore")
 _AZURE_ACCOUNT = re.compile(r"([^/@]+)@([^/.]+)\.(?:dfs|blob)\.core\.windows\.net(/.*|)")
-
-
-class _Kind(NamedTuple):
-    """A kind of storage: its protocols, the package that serves it, and what installs that."""
-
-    name: str
-    protocols: frozenset[str]
-    package: str
-    extra: str
-
-
-KINDS = (
-    _Kind("s3", frozenset({"s3", "s3a"}), "s3fs", "shardio[s3]"),
-    _Kind("gcs", frozenset({"gs", "gcs"}), "gcsfs", "shardio[gcs]"),
-    _Kind("azure", frozenset({"az", "abfs", "abfss", "adl"}), "adlfs", "shardio[azure]"),
-    _Kind("http", frozenset({"http", "https"}), "aiohttp", "aiohttp"),
-)
 
 
 def connect(
@@ -67,29 +52,28 @@ def connect(
 def _connect_remote(
     root: Root, options: Mapping[str, Any] | None, engine: str | None, *, single_writer: bool
 ) -> Store:
-    from shardio.storage._remote import Backend, RemoteStore
-
     chained = root.path.startswith((f"{root.protocol}://", f"{root.protocol}::"))
     url = root.path if chained else f"{root.protocol}://{root.path}"
-    kind = None if chained else next((each for each in KINDS if root.protocol in each.protocols), None)
-    if kind is None:
+    known = (each for each in SERVICES if root.protocol in each.protocols and not chained)
+    service = next(known, Other)
+    if service is Other:
         if engine == "obstore":
             raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {root.protocol}://")
         _check_known(root)
-        return RemoteStore(Backend("other", url, url, dict(options or {}), engine, single_writer))
-    need(f"{root.protocol}://", kind.extra, kind.package)
+        return RemoteStore(Backend(Other, url, url, dict(options or {}), engine, single_writer))
+    need(f"{root.protocol}://", service.extra, service.package)
     if engine == "obstore":
         need("engine='obstore'", "shardio[obstore]", "obstore")
     merged, path = dict(options or {}), root.path
-    account = _AZURE_ACCOUNT.fullmatch(path) if kind.name == "azure" else None
+    account = _AZURE_ACCOUNT.fullmatch(path) if service is Azure else None
     if account is not None:
         path = account[1] + account[3]
         merged.setdefault("account_name", account[2])
-    if kind.name == "http":
+    if not service.has_buckets:
         path = url
     elif not path.strip("/"):
         raise ValueError(f"{url} names no bucket")
-    return RemoteStore(Backend(kind.name, url, path, merged, engine, single_writer))
+    return RemoteStore(Backend(service, url, path, merged, engine, single_writer))
 
 
 def connect_folder(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from shardio.storage._errors import BadResponseError
-from shardio.storage._services import Reply, Service
+from shardio.storage._services import GCS, HTTP, S3, Azure, Reply, Service
 
 # Paths that obstore does not take: with control characters or empty components.
 _UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f]|(?<!:)//")
@@ -99,13 +99,12 @@ class ObstoreReader:
         return Reply(data, total, self._etag_of(result.meta))
 
 
-def open_reader(kind: str, path: str, service: Service) -> ObstoreReader:
+def open_reader(service: Service, path: str) -> ObstoreReader:
     """Return a reader for a root, configured like its fsspec filesystem.
 
     Args:
-        kind: "s3", "gcs", "azure" or "http".
-        path: of the root, as the filesystem calls it.
         service: that has the filesystem.
+        path: of the root, as the filesystem calls it.
 
     Raises:
         UntranslatableError: it cannot be configured so, or this process was forked after obstore was used.
@@ -117,21 +116,12 @@ def open_reader(kind: str, path: str, service: Service) -> ObstoreReader:
         )
     from fsspec.asyn import sync
 
-    reader: ObstoreReader = sync(service.fs.loop, _open_reader, kind, path, service.fs)
-    _used_by = os.getpid()
-    return reader
-
-
-async def _open_reader(kind: str, path: str, fs: Any) -> ObstoreReader:
+    open_store, etag_of = _CLIENTS[type(service)]
+    place = path.partition("/")[0] if service.has_buckets else path
     common = {"retry_config": dict(_RETRIES), "client_options": dict(_NETWORK)}
-    bucket = path.partition("/")[0]
-    if kind == "s3":
-        return ObstoreReader(await _s3(fs, bucket, common), f"{bucket}/", _etag)
-    if kind == "gcs":
-        return ObstoreReader(_gcs(fs, bucket, common), f"{bucket}/", _generation)
-    if kind == "azure":
-        return ObstoreReader(_azure(fs, bucket, common), f"{bucket}/", _bare_etag)
-    return ObstoreReader(_http(fs, path, common), f"{path}/", _http_etag)
+    store = sync(service.fs.loop, open_store, service.fs, place, common)
+    _used_by = os.getpid()
+    return ObstoreReader(store, f"{place}/", etag_of)
 
 
 def _refuse_unknown(options: dict[str, Any], known: set[str], where: str) -> None:
@@ -227,7 +217,7 @@ def _soon() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=6)
 
 
-def _gcs(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
+async def _gcs(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
     from obstore.store import GCSStore
 
     if "googleapis.com" not in fs._location:  # noqa: SLF001 - where gcsfs keeps its endpoint
@@ -250,7 +240,7 @@ def _gcs(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
     return GCSStore(bucket, credential_provider=cast("Any", provide), **common)
 
 
-def _azure(fs: Any, container: str, common: dict[str, Any]) -> Any:
+async def _azure(fs: Any, container: str, common: dict[str, Any]) -> Any:
     from obstore.store import AzureStore
 
     endpoint = str(fs.service_client.primary_endpoint).partition("?")[0].rstrip("/")
@@ -282,7 +272,7 @@ def _azure_provider(credential: Any, loop: asyncio.AbstractEventLoop) -> Any:
     return provide
 
 
-def _http(fs: Any, root: str, common: dict[str, Any]) -> Any:
+async def _http(fs: Any, root: str, common: dict[str, Any]) -> Any:
     from obstore.store import HTTPStore
 
     if "%" in root or "?" in root or "#" in root:
@@ -318,3 +308,11 @@ def _http_etag(meta: Any) -> str:
         return str(etag)
     moment = meta["last_modified"]
     return email.utils.format_datetime(moment, usegmt=True) if moment.timestamp() else ""
+
+
+_CLIENTS: dict[type[Service], tuple[Callable[..., Coroutine[Any, Any, Any]], Callable[[Any], str]]] = {
+    S3: (_s3, _etag),
+    GCS: (_gcs, _generation),
+    Azure: (_azure, _bare_etag),
+    HTTP: (_http, _http_etag),
+}

@@ -43,7 +43,7 @@ from shardio.storage._errors import (
     short_read,
 )
 from shardio.storage._keys import check_key, is_temporary
-from shardio.storage._services import BUCKETS, HTTP, LIFECYCLES, Other, Reply, Service
+from shardio.storage._services import Other, Reply, Service
 from shardio.storage._store import (
     REFETCHES,
     Buffer,
@@ -85,7 +85,6 @@ _LONGEST_CONFIRMATION = 2.0  # seconds before an object is read back
 PROBES = "_shardio/probes/"
 # How services say that they do not know the condition.
 _UNKNOWN_CONDITION = {400, 405, 501}
-_OBSTORE = frozenset({"s3", "gcs", "azure", "http"})
 # What may be obstore's fault rather than the object's: then the fsspec filesystem is asked.
 _MAYBE_TRANSLATION = frozenset({ErrorKind.NOT_FOUND, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.TLS})
 # Not the global generator: a program that seeded that one must draw the same numbers whatever a network does.
@@ -97,7 +96,7 @@ class Backend:
     """A remote root, and how to reach it; a value that pickles.
 
     Attributes:
-        kind: "s3", "gcs", "azure", "http" or "other".
+        service: its requests.
         url: the normalised root.
         path: what its filesystem calls the root: bucket and prefix, or the URL itself.
         options: storage_options in fsspec's terms.
@@ -105,18 +104,12 @@ class Backend:
         single_writer: the caller states that it is the only writer.
     """
 
-    kind: str
+    service: type[Service]
     url: str
     path: str
     options: Mapping[str, Any]
     engine: str | None
     single_writer: bool
-
-    def connect(self) -> Service:
-        """Build its filesystem."""
-        if self.kind in BUCKETS:
-            return BUCKETS[self.kind](self.options)
-        return (HTTP if self.kind == "http" else Other)(self.options, self.path)
 
 
 class _Budget:
@@ -208,12 +201,12 @@ class _Connections:
             self._inherited.append(self._built)
             self._built, self._process, self._lock = {}, os.getpid(), threading.Lock()
         # Buckets of one service share a filesystem.
-        place = "" if backend.kind in BUCKETS else backend.path
-        key = backend.kind, place, _identity(backend.options), _environment()
+        place = "" if backend.service.has_buckets else backend.path
+        key = backend.service, place, _identity(backend.options), _environment()
         with self._lock:
             service = self._built.get(key, (None, None))[0]
             if service is None or service is instead_of:
-                service = backend.connect()
+                service = backend.service(backend.options, backend.path)
                 # With the options: some are told apart by their identity, which must not be reused.
                 self._built[key] = service, backend.options
                 while len(self._built) > 8:
@@ -351,31 +344,28 @@ class RemoteStore(Store):
     def __init__(self, backend: Backend) -> None:
         self.url = backend.url
         self._backend = backend
-        if backend.kind == "http":
-            self.read_only_reason = "a web server takes no objects"
-        elif backend.kind == "other" and not backend.single_writer:
-            reason = "it is not known whether this kind of storage can create an object only if it is absent"
-            self.read_only_reason = reason
+        if backend.service is not Other or not backend.single_writer:
+            self.read_only_reason = backend.service.read_only_reason
         self._renewed = float("-inf")
         self._answered = False
         self._sent = self._again = 0
         self._fastest = float("inf")
         # Filesystems on top of others, as caches and archives are, are not thread-safe.
-        self._in_turn = threading.Lock() if "::" in backend.url and backend.kind == "other" else None
+        self._in_turn = threading.Lock() if "::" in backend.url and backend.service is Other else None
 
     def __reduce__(self) -> tuple[object, ...]:
         return RemoteStore, (self._backend,)
 
     @property
     def can_list(self) -> bool:
-        return self._backend.kind != "http"
+        return self._backend.service.can_list
 
     @property
     def network(self) -> StoreNetwork:
         return StoreNetwork(self._sent, self._again, self._fastest, GAP)
 
     def url_of(self, key: str) -> str:
-        if self._backend.kind == "other" and "::" in self.url:
+        if self._backend.service is Other and "::" in self.url:
             # Caches have names only: the key belongs to the first link that has an address.
             links = self.url.split("::")
             number = next((number for number, link in enumerate(links) if "/" in link), -1)
@@ -541,7 +531,8 @@ class RemoteStore(Store):
     def _read(self, service: Service, path: str, start: int, stop: int) -> Reply:
         """Read by obstore, unless it turns out that its options were translated wrongly."""
         backend = self._backend
-        known = backend.path if backend.kind == "http" else path.partition("/")[0], backend.engine
+        place = path.partition("/")[0] if backend.service.has_buckets else backend.path
+        known = place, backend.engine
         with service.choosing:
             if known not in service.readers:
                 service.readers[known] = self._open_obstore(service)
@@ -562,14 +553,14 @@ class RemoteStore(Store):
     def _open_obstore(self, service: Service) -> ObstoreReader | None:
         """Return obstore's reader, or None where the filesystem reads; warn where that is not expected."""
         backend = self._backend
-        if backend.engine == "fsspec" or backend.kind not in _OBSTORE:
+        if backend.engine == "fsspec" or backend.service is Other:
             return None
         if importlib.util.find_spec("obstore") is None:
             return None
         from shardio.storage import _obstore
 
         try:
-            return _obstore.open_reader(backend.kind, backend.path, service)
+            return _obstore.open_reader(service, backend.path)
         except _obstore.UntranslatableError as error:
             if backend.engine == "obstore":
                 raise StorageError(
@@ -678,7 +669,7 @@ class RemoteStore(Store):
     def _put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         self.probe()
         # Filesystems of fsspec have no conditions; there the service looks by itself.
-        unconditional = self._backend.single_writer and self._backend.kind != "other"
+        unconditional = self._backend.single_writer and self._backend.service is not Other
         if unconditional and self._head(key) is not None:
             return False
         created = self._create(key, data, exclusive=not unconditional)
@@ -860,7 +851,7 @@ class RemoteStore(Store):
 
 def unlisted(store: Store) -> str | None:
     """Return what becomes of unfinished uploads, which `list_temporaries` does not list, or None."""
-    return LIFECYCLES.get(store._backend.kind) if isinstance(store, RemoteStore) else None  # noqa: SLF001 - its own
+    return store._backend.service.lifecycle if isinstance(store, RemoteStore) else None  # noqa: SLF001 - its own
 
 
 def _fail(error: ShardioError) -> list[memoryview]:

@@ -3,7 +3,7 @@
 The filesystem's library signs, renews credentials and keeps connections, and on S3 repeats requests that
 failed.  What a service adds is what no library gives: a range whose length and claims are checked and
 that is cut off at the length that was asked for, and a conditional create whose answer proves that the
-service itself gave it.  Adding a service is a class here and a line in `BUCKETS`.
+service itself gave it.  Adding a service is a class here and its name in `SERVICES`.
 
 Paths are what the filesystem calls an object: bucket and key, or the whole URL.
 """
@@ -67,15 +67,33 @@ class Service:
     """Requests of one service, as coroutines; `call` runs one from any thread but the I/O thread.
 
     Attributes:
+        protocols, package, extra: its URLs, the package that serves it, and what installs that.
+        has_buckets: its URLs begin with a bucket, and one filesystem serves all of them.
+        can_list: it has listings.
+        read_only_reason: why it takes no objects, or None.
+        lifecycle: what becomes of unfinished uploads, which are not listed, or None.
+        root: path of the root.
         fs: the fsspec filesystem; where possible it repeats nothing, for the store does.
         readers: what reads data by obstore, by bucket or URL and the engine asked for; None for `fetch`.
         choosing: held while one is built.
     """
 
-    def __init__(self, fs: Any) -> None:
-        self.fs = fs
+    protocols: frozenset[str] = frozenset()
+    package = extra = ""
+    has_buckets = True
+    can_list = True
+    read_only_reason: str | None = None
+    lifecycle: str | None = None
+
+    def __init__(self, options: Mapping[str, Any], root: str) -> None:
+        self.root = root
+        self.fs = self._filesystem(options)
         self.readers: dict[tuple[str, str | None], ObstoreReader | None] = {}
         self.choosing = threading.Lock()
+
+    def _filesystem(self, options: Mapping[str, Any]) -> Any:
+        """Return the filesystem."""
+        raise NotImplementedError
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Send one request and wait for it.
@@ -180,16 +198,20 @@ async def _read(read: Callable[[int], Awaitable[bytes]], size: int) -> bytes:
 class S3(Service):
     """S3 and S3-compatible stores, by s3fs."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    protocols, package, extra = frozenset({"s3", "s3a"}), "s3fs", "shardio[s3]"
+    lifecycle = (
+        "unfinished uploads in parts are left to the bucket: give it a lifecycle rule that aborts them"
+    )
+
+    def _filesystem(self, options: Mapping[str, Any]) -> Any:
         import s3fs
 
         once = {"total_max_attempts": 1}
         config = {"max_pool_connections": 64, "retries": once, **(options.get("config_kwargs") or {})}
-        super().__init__(
-            s3fs.S3FileSystem(**{**options, "config_kwargs": config, "skip_instance_cache": True})
-        )
+        fs = s3fs.S3FileSystem(**{**options, "config_kwargs": config, "skip_instance_cache": True})
         # It would repeat five times what botocore repeats; there is no option for it.
-        self.fs.retries = 1
+        fs.retries = 1
+        return fs
 
     async def _call(self, method: str, path: str, **arguments: Any) -> Any:
         bucket, _, key = path.partition("/")
@@ -252,13 +274,16 @@ class GCS(Service):
     Its own requests hand out no headers and log a traceback for each refusal, so requests are sent here.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    protocols, package, extra = frozenset({"gs", "gcs"}), "gcsfs", "shardio[gcs]"
+    lifecycle = "GCS removes uploads that were not finished after a week"
+
+    def _filesystem(self, options: Mapping[str, Any]) -> Any:
         # The plain class: the one for zonal and hierarchical buckets asks a second service about each bucket.
         from gcsfs.core import GCSFileSystem
 
         # aiohttp obeys HTTPS_PROXY and NO_PROXY only where it is told to.
         session = {"trust_env": True, "timeout": _network_timeout(), **(options.get("session_kwargs") or {})}
-        super().__init__(GCSFileSystem(**{**options, "session_kwargs": session, "skip_instance_cache": True}))
+        return GCSFileSystem(**{**options, "session_kwargs": session, "skip_instance_cache": True})
 
     @contextlib.asynccontextmanager
     async def _send(
@@ -357,10 +382,13 @@ _ONCE: dict[str, Any] = {"retry_total": 0, "retry_connect": 0, "retry_read": 0, 
 class Azure(Service):
     """Azure Blob Storage, by the service client of adlfs."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    protocols, package, extra = frozenset({"az", "abfs", "abfss", "adl"}), "adlfs", "shardio[azure]"
+    lifecycle = "Azure removes the blocks of uploads that were not finished after a week"
+
+    def _filesystem(self, options: Mapping[str, Any]) -> Any:
         import adlfs
 
-        super().__init__(adlfs.AzureBlobFileSystem(**{**options, "skip_instance_cache": True}))
+        return adlfs.AzureBlobFileSystem(**{**options, "skip_instance_cache": True})
 
     def _blob(self, path: str) -> Any:
         container, _, blob = path.partition("/")
@@ -429,21 +457,24 @@ def _bare(etag: str | None) -> str:
 class HTTP(Service):
     """Web servers, read-only, by the session of fsspec's HTTP filesystem; paths are whole URLs."""
 
-    def __init__(self, options: Mapping[str, Any], root: str) -> None:
+    protocols, package, extra = frozenset({"http", "https"}), "aiohttp", "aiohttp"
+    has_buckets = can_list = False
+    read_only_reason = "a web server takes no objects"
+
+    def _filesystem(self, options: Mapping[str, Any]) -> Any:
         from fsspec.implementations.http import HTTPFileSystem
 
         # aiohttp obeys HTTPS_PROXY and NO_PROXY only where it is told to.
         client = {"trust_env": True, "timeout": _network_timeout(), **(options.get("client_kwargs") or {})}
-        super().__init__(HTTPFileSystem(**{**options, "client_kwargs": client, "skip_instance_cache": True}))
-        self._root = root
+        return HTTPFileSystem(**{**options, "client_kwargs": client, "skip_instance_cache": True})
 
     @contextlib.asynccontextmanager
     async def _send(self, method: str, path: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
         import yarl
 
         # The root is a URL as its owner wrote it; what follows is a key, whose characters mean themselves.
-        root, mark, query = self._root.partition("?")
-        key = urllib.parse.quote(path[len(self._root) :])
+        root, mark, query = self.root.partition("?")
+        key = urllib.parse.quote(path[len(self.root) :])
         url = yarl.URL(f"{root}{key}{mark}{query}", encoded=True)
         options = dict(self.fs.kwargs)
         # A compressed response has other lengths than the object.
@@ -483,18 +514,23 @@ class Other(Service):
     Its methods block, and its replies make no claims but their length.
     """
 
-    def __init__(self, options: Mapping[str, Any], url: str) -> None:
+    has_buckets = False
+    read_only_reason = (
+        "it is not known whether this kind of storage can create an object only if it is absent"
+    )
+    lifecycle = "this kind of storage does not tell whether uploads were left unfinished"
+
+    def _filesystem(self, options: Mapping[str, Any]) -> Any:
         from fsspec.core import url_to_fs
         from fsspec.implementations.cached import CachingFileSystem
 
-        fs, path = url_to_fs(url, **options)
-        super().__init__(fs)
+        fs, path = url_to_fs(self.root, **options)
         # A cache would look for an object in its folder's listing, which web servers do not have.
         self._described_by = fs
         while isinstance(self._described_by, CachingFileSystem):
             self._described_by = self._described_by.fs
         self._root: str = path.rstrip("/")
-        self._url = url
+        return fs
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
         work = getattr(self, name)(*arguments, **options)
@@ -507,7 +543,7 @@ class Other(Service):
 
     def _path(self, path: str) -> str:
         """Return the filesystem's own name for what the store calls by the root's URL and a key."""
-        return self._root + path[len(self._url) :]
+        return self._root + path[len(self.root) :]
 
     async def fetch(self, path: str, start: int, stop: int) -> Reply:
         # `cat_file` names one file; `cat` would expand patterns.
@@ -539,7 +575,7 @@ class Other(Service):
             path = name if name.startswith(folder) else "/" + name.lstrip("/")
             path = path if folder.startswith("/") else path.lstrip("/")
             if path.startswith(wanted):
-                yield _of_info(self._url + path[len(self._root) :], info)
+                yield _of_info(self.root + path[len(self._root) :], info)
 
     async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str) -> bool:
         target = self._path(path)
@@ -602,12 +638,4 @@ async def _bytes_of(data: bytes | pathlib.Path) -> bytes:
     return data if isinstance(data, bytes) else await asyncio.to_thread(data.read_bytes)
 
 
-# The services whose URLs begin with a bucket, and whose filesystems serve all of them.
-BUCKETS: dict[str, Callable[[Mapping[str, Any]], Service]] = {"s3": S3, "gcs": GCS, "azure": Azure}
-# What becomes of uploads in parts that were not finished; nothing here lists them.
-LIFECYCLES = {
-    "s3": "unfinished uploads in parts are left to the bucket: give it a lifecycle rule that aborts them",
-    "gcs": "GCS removes uploads that were not finished after a week",
-    "azure": "Azure removes the blocks of uploads that were not finished after a week",
-    "other": "this kind of storage does not tell whether uploads were left unfinished",
-}
+SERVICES: tuple[type[Service], ...] = (S3, GCS, Azure, HTTP)

@@ -15,6 +15,7 @@ import pytest
 
 import shardio
 from shardio.errors import CommitOutcomeUnknownError
+from shardio.storage import connect
 from tests.servers.faults import FaultServer, Request, fault_server
 from tests.servers.s3 import options_for
 
@@ -93,6 +94,21 @@ def test_all_requests_go_this_way(
     requests: list[Request] = [request for request, _ in server.log]
     assert len(requests) > 3
     assert not [(each.method, each.path, each.headers) for each in requests if not holds(each)]
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+def test_buckets_of_one_name_at_two_endpoints_are_kept_apart(engine: str) -> None:
+    with fault_server() as one, fault_server() as two:
+        stores = [
+            connect("s3://bucket/root", storage_options=options_for(each.url), engine=engine)
+            for each in (one, two)
+        ]
+        for number, store in enumerate(stores):
+            assert store.put_if_absent("a", b"%d" % number * 9)
+        for _ in range(2):
+            for number, store in enumerate(stores):
+                assert bytes(store.open("a", size=9).read(0, 9)) == b"%d" % number * 9
+                assert store.get("a", max_bytes=9) == b"%d" % number * 9
 
 
 def test_a_single_writer_loses_and_doubles_nothing_when_replies_are_lost() -> None:
