@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -13,17 +14,18 @@ import shardio_indexer
 from shardio import cli
 
 ROOT = Path(__file__).parents[1]
-TREES = [
-    ast.parse(path.read_text(encoding="utf-8"))
+SOURCES = [
+    path.read_text(encoding="utf-8")
     for folder in ("shardio", "indexer")
     for path in sorted((ROOT / folder).rglob("*.py"))
     if "v1" not in path.parts
 ]
-NODES = [node for tree in TREES for node in ast.walk(tree)]
-COMMANDS = {*re.findall(r"`shardio ([a-z]+)", "\n".join(ast.unparse(tree) for tree in TREES))}
-PARAMETERS = {node.arg for node in NODES if isinstance(node, ast.arg)} | {
-    node.target.id for node in NODES if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-}
+COMMANDS = {*re.findall(r"`shardio ([a-z]+)", "\n".join(SOURCES))}
+
+
+@functools.cache
+def _nodes() -> list[ast.AST]:
+    return [node for text in SOURCES for node in ast.walk(ast.parse(text))]
 
 
 def _texts(node: ast.AST) -> list[str]:
@@ -35,10 +37,11 @@ def _texts(node: ast.AST) -> list[str]:
     return [text for child in ast.iter_child_nodes(node) for text in _texts(child)]
 
 
+@functools.cache
 def _messages() -> set[str]:
     """Return every text that is given as advice or raised."""
     found: set[str] = set()
-    for node in NODES:
+    for node in _nodes():
         if isinstance(node, ast.keyword) and node.arg == "advice":
             found.update(_texts(node.value))
         elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
@@ -75,7 +78,13 @@ def test_functions_in_messages_exist() -> None:
 
 
 def test_arguments_in_messages_exist() -> None:
+    nodes = _nodes()
+    parameters = {node.arg for node in nodes if isinstance(node, ast.arg)} | {
+        node.target.id
+        for node in nodes
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
     for text in _messages():
         # `train=0.9` behind a flag is what the caller types.
         if "--" not in text:
-            assert set(re.findall(r"(?<![\w./-])([a-z][a-z_]*)=", text)) <= PARAMETERS, text
+            assert set(re.findall(r"(?<![\w./-])([a-z][a-z_]*)=", text)) <= parameters, text

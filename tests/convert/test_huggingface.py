@@ -9,7 +9,6 @@ import types
 import wave
 from typing import Any
 
-import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,6 +17,9 @@ import shardio
 from shardio.errors import CommitConflictError, FormatError, NotFoundError, SchemaError, UnsafeNameError
 from tests.convert.conftest import picture
 from tests.suites.errors import refused
+from tests.suites.lazy import imported_when_used
+
+datasets = imported_when_used("datasets")
 
 
 def sound(seed: int) -> bytes:

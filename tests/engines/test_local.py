@@ -7,20 +7,24 @@ import os
 import signal
 from pathlib import Path
 
-import distributed
 import polars as pl
 import pytest
 from torchdata.nodes import Loader, Mapper, Prefetcher
 
 import shardio
-from shardio.engines import dask as shardio_dask, polars as shardio_polars
+from shardio.engines import polars as shardio_polars
 from shardio.engines.torchdata import ShardioNode
 from shardio.reader import Span
 from tests.engines.conftest import RECORDS, write_numbers
+from tests.suites.lazy import imported_when_used
+
+shardio_dask = imported_when_used("shardio.engines.dask")
 
 
 @pytest.fixture(scope="module")
 def client():
+    import distributed
+
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
