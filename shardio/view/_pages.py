@@ -33,6 +33,7 @@ from shardio.storage import Address, url_text
 from shardio.view._facts import seen_facts, shard_list_facts, version_facts
 from shardio.view._search import Search, is_column, python, search
 from shardio.view._statistics import histogram, summarize
+from shardio.view._tokens import Decode, add_text, token_decoder
 from shardio.view._values import (
     FlatValue,
     audio_type,
@@ -87,10 +88,12 @@ class _Reading(NamedTuple):
     Attributes:
         payloads: its records as bytes.
         decoding: its records as values; the same open shards.
+        decode_tokens: makes text of token ids, where the metadata names a tokenizer file.
     """
 
     payloads: DatasetReader
     decoding: DatasetReader
+    decode_tokens: Decode | None
 
     def value(self, payload: bytes, position: int) -> Any:
         """Return the value of the payload at a position, guessed where there is no schema."""
@@ -635,7 +638,11 @@ class Pages:
             found["bytes"] = len(payload)
             try:
                 flat = flatten(reading.value(payload, position), reading.payloads.schema)
-                found["cells"] = [[each.name, _cell_of(each, full=full)] for each in flat]
+                decode = reading.decode_tokens
+                found["cells"] = [
+                    [each.name, add_text(_cell_of(each, full=full), each.value, decode, full=full)]
+                    for each in flat
+                ]
             except ShardioError as wrong:
                 error = wrong
         if error is not None:
@@ -707,7 +714,9 @@ class Pages:
                 pinned=True,
                 table=self._table(chosen),
             )
-            return _Reading(DatasetReader(source), DatasetReader(with_features(source, None, values=True)))
+            decoding = DatasetReader(with_features(source, None, values=True))
+            decode = token_decoder(self._catalog.store, chosen.manifest.metadata)
+            return _Reading(DatasetReader(source), decoding, decode)
 
         found: _Reading = self._keep(("reading", chosen.sha256, name), opened)
         return found

@@ -468,3 +468,31 @@ def test_pages_are_accessible_and_fit_a_phone(tmp_path, scheme):
 
     with serving(Pages(tmp_path / "ds")) as browser:
         asyncio.run(use(browser.port))
+
+
+def test_a_record_is_not_under_the_header(tmp_path):
+    """From a list that was scrolled; going back leads to where it was."""
+    made.values(tmp_path / "ds")
+
+    async def use(port: int) -> None:
+        async with used(f"http://127.0.0.1:{port}/?token={TOKEN}#/records", tmp_path / "profile") as tab:
+            screen = {"width": 1280, "height": 500, "deviceScaleFactor": 1, "mobile": False}
+            await tab.call("Emulation.setDeviceMetricsOverride", **screen)
+            await tab.shows("#/records")
+            await tab.value("scrollTo(0, 700)")
+            left = await tab.value("scrollY")
+            assert left > 0
+            await tab.value("location.hash = '#/record?position=15'")
+            await tab.shows("#/record?position=15")
+            title, header = "main h1:not(.unseen)", "header"
+            bottom, top = [
+                await tab.value(f"document.querySelector('{part}').getBoundingClientRect().{side}")
+                for part, side in ((header, "bottom"), (title, "top"))
+            ]
+            assert bottom <= top
+            await tab.value("history.back()")
+            await tab.shows("#/records")
+            assert abs(await tab.value("scrollY") - left) < 50
+
+    with serving(Pages(tmp_path / "ds")) as browser:
+        asyncio.run(use(browser.port))

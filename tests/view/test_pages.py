@@ -435,3 +435,23 @@ def test_secrets_are_on_no_page(tmp_path):
     shown = json.dumps(pages.describe(StorageError("no", url="https://u:pw@host/x?sig=abc,def")))
     assert "pw" not in shown
     assert "abc" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("tokenizer.json", "a wren sings"), ("../tokenizer.json", None), ("broken.json", None)]
+)
+def test_tokens_are_decoded_where_the_metadata_names_a_tokenizer(name, text, tmp_path):
+    """A key within the dataset; labels that are no tokens, and files that are no tokenizer, stay numbers."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {word: number for number, word in enumerate(["a", "wren", "sings"])}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="a"))
+    features = {"tokens": "int32[?]", "labels": "int64[3]", "n": "int64"}
+    with shardio.DatasetWriter(tmp_path / "ds", features, metadata={"tokenizer": name}) as out:
+        out.write({"tokens": [0, 1, 2], "labels": [-100, 1, 2], "n": 1})
+    for place in (tmp_path, tmp_path / "ds"):
+        tokenizer.save(str(place / "tokenizer.json"))
+        (place / "broken.json").write_text("{")
+    cells = dict(Pages(tmp_path / "ds").record(position=0)["cells"])
+    assert cells["tokens"].get("tokens") == text
+    assert "tokens" not in cells["labels"]
+    assert "tokens" not in cells["n"]

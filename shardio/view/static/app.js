@@ -14,6 +14,8 @@ let running = null; // aborts the requests of the page that is left
 let blobs = []; // object URLs of the page that is shown
 let pager = null; // what the arrow keys do on this page
 let back = "#/records"; // the records that were looked at before a record
+let shown = null; // the address that is shown
+const tops = new Map(); // how far each address was scrolled when it was left
 
 // ------------------------------------------------------------------------------------------ elements
 
@@ -338,6 +340,7 @@ function drawArray(each, record, full) {
   const more = total > each.numbers.length ? " ..." : "";
   return el("div", {}, picture,
     el("div", { class: "small" }, el("span", { class: "mono" }, about), el("span", { class: "quiet" }, range, each.plane ? `, plane [${each.plane.join(",")}] shown` : "")),
+    each.tokens === undefined ? null : el("div", { class: "cell-text", tabindex: full ? 0 : null }, each.tokens),
     full || !picture || each.spark ? el("span", { class: "numbers mono", tabindex: full ? 0 : null }, each.numbers.join(" "), more) : null,
     full ? download(each, record, ".npy") : null);
 }
@@ -412,7 +415,9 @@ function imageOf(record) {
 function recordGallery(records) {
   return el("div", { class: "gallery" }, records.map((record) => {
     const image = imageOf(record);
-    const words = (record.cells || []).filter(([, each]) => each.kind === "number" || each.kind === "text").slice(0, 2)
+    const told = (record.cells || []).filter(([, each]) => each.kind === "number" || each.kind === "text");
+    // What class a record has says more than its other numbers.
+    const words = told.filter(([, each]) => each.class !== undefined).concat(told.filter(([, each]) => each.class === undefined)).slice(0, 2)
       .map(([name, each]) => (each.class !== undefined ? each.class : each.kind === "number" ? `${name} ${each.text}` : each.text)).join(" \u00b7 ");
     return el("a", { href: address("record", { position: record.position }) },
       image ? drawImage(image[1], record, false, image[0] || "image", false) : el("div", { class: "about quiet" }, record.error ? "damaged" : "no image"),
@@ -788,6 +793,12 @@ async function route() {
   const current = at.page === "record" ? "records" : at.page;
   tabs.replaceChildren(...TABS.map(([name, title]) => el("a", { href: address(name), "aria-current": name === current ? "page" : null }, title)));
   document.body.dataset.ready = "";
+  // A page begins at its top, below the header that stays; a list of records where it was left.
+  if (shown !== location.hash) {
+    if (shown !== null) tops.set(shown, scrollY);
+    shown = location.hash;
+  }
+  const top = at.page === "records" ? tops.get(shown) || 0 : 0;
   try {
     if (summary === null || String(at.version || summary.version) !== String(summary.version) || (!at.version && summary.asked)) {
       summary = await get("summary", { version: at.version });
@@ -804,7 +815,9 @@ async function route() {
     if (mine === running && error.name !== "AbortError") replace(errorBox(error));
     if (error.name !== "AbortError" && !(error instanceof Refused)) console.error(error);
   }
-  if (mine === running) document.body.dataset.ready = "yes";
+  if (mine !== running) return;
+  scrollTo(0, top);
+  document.body.dataset.ready = "yes";
 }
 
 document.getElementById("split").addEventListener("change", (event) => go(here().page === "record" ? "records" : here().page, { split: event.target.value }));
