@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from shardio.convert import ArrowEncoder
 from shardio.errors import CommitConflictError
-from shardio.metadata import naming
 from shardio.parallel import WriteReport, WriteSession
 
 
@@ -39,8 +38,7 @@ class SessionSink:
     @classmethod
     def begin(cls, url: str | Path, *, split: str = "train", **options: Any) -> SessionSink:
         """Return where to write, after what the commit would refuse was refused; see `WriteSession.begin`."""
-        naming.check_split(split)
-        return cls(WriteSession.begin(url, **options), split)
+        return cls(WriteSession.begin(url, **{"splits": [split], **options}), split)
 
     def for_schema(self, arrow: Any) -> SessionSink:
         """Return the same for tables of an Arrow schema.

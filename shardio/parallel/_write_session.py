@@ -19,7 +19,14 @@ from shardio.errors import StorageError
 from shardio.metadata import naming
 from shardio.reports import Report
 from shardio.storage import url_text
-from shardio.writer import DatasetWriter, WriterOptions, catalog_to_write, check_mode, check_writer_options
+from shardio.writer import (
+    DatasetWriter,
+    WriterOptions,
+    catalog_to_write,
+    check_mode,
+    check_writer_options,
+    split_names,
+)
 
 if TYPE_CHECKING:
     from shardio.errors import BadRecord
@@ -105,6 +112,9 @@ class WriteSession:
             TypeError, ValueError: an option that makes no sense.
         """
         check_writer_options(options, "WriteSession.begin")
+        splits = split_names(options.get("splits"))
+        if splits is not None:
+            options["splits"] = sorted(splits)
         given = {"schema": schema, "mode": mode, "storage_options": storage_options, **options}
         write = cls.of(url_text(url), session, given)
         write.check_mode()

@@ -67,7 +67,7 @@ def test_every_finding_is_listed_in_order(dataset: Path) -> None:
 def test_a_shard_whose_worker_is_always_lost_was_not_looked_at(dataset: Path) -> None:
     class Losing(InlineExecutor):
         def submit(self, fn, /, job):
-            if job[0] != 1:
+            if job.number != 1:
                 return super().submit(fn, job)
             future: Future = Future()
             future.set_exception(CancelledError())

@@ -391,7 +391,11 @@ def _places(name: str, true: Any) -> list[Any]:
     """Return the modules of shardio, without the storage, that have something under a name."""
     for room in ("catalog", "writer", "reader", "parallel", "lifecycle", "maintenance"):
         importlib.import_module(f"shardio.{room}")
-    rooms = [m for n, m in sys.modules.copy().items() if n.startswith("shardio") and "storage" not in n]
+    rooms = [
+        module
+        for place, module in sys.modules.copy().items()
+        if place.startswith("shardio") and ("storage" not in place or place == "shardio.storage._address")
+    ]
     return [module for module in rooms if vars(module).get(name) is true]
 
 
