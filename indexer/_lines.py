@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio.errors import CorruptRecordError, FormatError
-from shardio.format import UTF8_BOM, Framing, RecordCrc, is_blank_line, parse_json, wide_encoding
+from shardio.format import (
+    UTF8_BOM,
+    Framing,
+    RecordCrc,
+    count_documents,
+    is_blank_line,
+    parse_json,
+    wide_encoding,
+)
 from shardio_indexer._blocks import Bytes, FrameRun, SalvageOptions
 
 # What a line holds for its reader.
@@ -135,21 +143,30 @@ class LineFramer:
             self._offset += len(data)
             yield FrameRun(data[known:], stops - known)
             return
-        place = first = taken = 0
-        reason: str | None = None
-        for number, stop in enumerate(stops.tolist()):
-            row = self._row + (number - taken if reason is None else 0)
-            why = self._look(bytes(data[place:stop]), row, self._offset + place - first)
-            if why != reason and place > first:
-                yield self._alike(
-                    data[max(first, known) : place], stops[taken:number] - max(first, known), reason
-                )
-                self._offset += place - first
-                first, taken = place, number
-            reason, place = why, stop
-        base = max(first, known)
-        yield self._alike(data[base:place], stops[taken:] - base, reason)
-        self._offset += place - first
+        data = bytes(data)
+        ends = [0, *stops.tolist()]
+        # Where some bytes are not UTF-8, each line is looked at by itself.
+        texts = data.decode().split("\n")[: len(stops)] if _is_text(data) else None
+        first = 0
+        while first < len(stops):
+            last = first if texts is None else count_documents(texts, first)
+            reason = None
+            if last == first:
+                reason, last = self._look_alike(data, ends, first)
+            begin = max(ends[first], known)
+            yield self._alike(data[begin : ends[last]], stops[first:last] - begin, reason)
+            self._offset += ends[last] - ends[first]
+            first = last
+
+    def _look_alike(self, data: bytes, ends: list[int], first: int) -> tuple[str | None, int]:
+        """Return why a line is not a record, or None, and the next line with another answer."""
+        reason, last = self._look(data[ends[first] : ends[first + 1]], self._row, self._offset), first + 1
+        while reason is not None and last < len(ends) - 1:
+            offset = self._offset + ends[last] - ends[first]
+            if self._look(data[ends[last] : ends[last + 1]], self._row, offset) != reason:
+                break
+            last += 1
+        return reason, last
 
     def _look(self, line: bytes, row: int, offset: int) -> str | None:
         """Return why a line is not a record, or None."""
