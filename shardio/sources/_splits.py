@@ -8,9 +8,10 @@ The one rule of adoption and conversion.  A name tells a split by a word of `WOR
 - the end of it, before number and ending: `bird-test.tfrecord-00000-of-00001`, `imagenet-val-000012.tar`;
 - a part between dots: `wiki.train.tokens`.
 
-Of files that are numbered as writers of shards do, `<split>-00000` or `<split>-00000-of-00008`, all that is
-before the number is the split, so that `validation_matched` and `validation_mismatched` stay two; and where
-one such name tells a split, those beside it do, too: `unsupervised-00000-of-00001`.
+Evaluation files with different names stay apart, so that `validation_matched.jsonl` and
+`validation_mismatched.jsonl` are two splits.  Of files that are numbered as writers of shards do,
+`<split>-00000` or `<split>-00000-of-00008`, all that is before the number is the split; and where one such
+name tells a split, those beside it do, too: `unsupervised-00000-of-00001`.
 """
 
 from __future__ import annotations
@@ -197,6 +198,7 @@ def _by_names(names: Sequence[str], folder: str, existing: Mapping[str, str]) ->
     # What the folder says is as good as what folders below it say.
     above = f"{folder}/" if _said(folder) else ""
     told = dict(zip(fresh, _with_siblings(fresh, [_told(above + name) for name in fresh]), strict=True))
+    told |= _evaluation_sets(told)
     silent = [name for name in fresh if told[name] is None]
     notes = []
     torn = [name for name in silent if len(_splits_told(name)) > 1]
@@ -218,6 +220,26 @@ def _by_names(names: Sequence[str], folder: str, existing: Mapping[str, str]) ->
         parts = [f"{split} {plural(number, 'file')} ({first[split]})" for split, number in counts.items()]
         notes = [f"splits told by file names: {', '.join(parts)}"]
     return Division([existing.get(name) or told[name] for name in names], notes, silent)
+
+
+def _evaluation_sets(told: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the splits of evaluation files of different names, `val_seen.jsonl` and `val_unseen.jsonl`.
+
+    Parts of a training set may have any names; two evaluation sets in one split would be a wrong measure.
+    """
+    sets: dict[str | None, dict[str, str]] = {}
+    for name, split in told.items():
+        *folders, file = name.split("/")
+        stem = file.partition(".")[0]
+        number = _NUMBER.fullmatch(stem)
+        stem = number[1] if number else stem
+        told_by_file = _word_at_beginning(stem) == split and not any(map(_words_of, folders))
+        if split not in (None, "train") and told_by_file:
+            sets.setdefault(split, {})[name] = _exact(stem) or stem
+    apart = [names for names in sets.values() if len(set(names.values())) > 1]
+    return {
+        name: stem for names in apart for name, stem in names.items() if accepts(naming.check_split, stem)
+    }
 
 
 def _unified(found: Collection[str | None], preferred: Collection[str]) -> dict[str | None, str]:

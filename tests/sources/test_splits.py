@@ -44,6 +44,20 @@ LAYOUTS: dict[str, dict[str, str]] = {
         "validation_mismatched-00000-of-00001.jsonl": "validation_mismatched",
         "extra-00000-of-00001.jsonl": "extra",
     },
+    "evaluation sets": {
+        "train_a.jsonl": "train",
+        "train_b.jsonl": "train",
+        "validation_matched.jsonl": "validation_matched",
+        "validation_mismatched.jsonl": "validation_mismatched",
+        "test.jsonl": "test",
+        "test_unseen.jsonl": "test_unseen",
+    },
+    "parts of one": {
+        "test_part1.jsonl": "test",
+        "test_part2.jsonl": "test",
+        "val/val_a.jsonl": "val",
+        "val/val_b.jsonl": "val",
+    },
     "hashes behind": {
         "data/train-00000-of-00002-ab12.jsonl": "train",
         "data/test-00000-of-00001-cd34.jsonl": "test",
