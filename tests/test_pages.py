@@ -177,9 +177,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
                 key = f"bucket/birds/train-{number:05d}-of-00004.tfrecord"
                 fsspec.filesystem("s3").put_file(str(shard), key)
             for command, output in commands(page):
-                with contextlib.redirect_stdout(io.StringIO()) as printed:
-                    assert cli.main(shlex.split(command)) == 0
-                assert printed.getvalue() == output
+                prints(command, output)
         case _ if page in STREAMS:
             for name in ("birds", "books", "web"):
                 write_birds(f"s3://bucket/{name}")
@@ -221,6 +219,16 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
                 with tarfile.open(fileobj=member, mode="w") as tar:
                     tar.add(folder / "photos" / "cat" / "1.jpg", "1.jpg")
                 fsspec.filesystem("s3").pipe_file(f"bucket/birds/{split}.tar", member.getvalue())
+            image = (folder / "photos" / "cat" / "1.jpg").read_bytes()
+            with shardio.DatasetWriter(folder / "made2", schema={"image": "jpeg", "label": "int64"}) as out:
+                for n in range(300):
+                    out.write({"image": image, "label": n % 5}, split="train" if n % 5 else "val")
+            for split in ("train", "val"):
+                (shard,) = (folder / "made2" / "data").glob(f"{split}-*.tfrecord")
+                fsspec.filesystem("s3").pipe_file(
+                    f"bucket/flowers/{split}-00000.tfrecord", shard.read_bytes()
+                )
+            prints(*commands(page)[0])
         case "docs/parallel.md":
             frame = Frame()
             session = mock.Mock()
@@ -259,16 +267,6 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             (folder / "tfrecords").mkdir()
             for path in (folder / "examples" / "data").glob("*.tfrecord"):
                 (folder / "tfrecords" / path.name).write_bytes(path.read_bytes())
-        case "docs/adopt.md":
-            image = (folder / "photos" / "cat" / "1.jpg").read_bytes()
-            with shardio.DatasetWriter(folder / "made2", schema={"image": "jpeg", "label": "int64"}) as out:
-                for n in range(300):
-                    out.write({"image": image, "label": n % 5}, split="train" if n % 5 else "val")
-            for split in ("train", "val"):
-                (shard,) = (folder / "made2" / "data").glob(f"{split}-*.tfrecord")
-                fsspec.filesystem("s3").pipe_file(
-                    f"bucket/flowers/{split}-00000.tfrecord", shard.read_bytes()
-                )
         case "docs/encodings.md":
             compiler = ROOT / ".build" / "pbenv" / "bin" / "python"
             source = ROOT / "examples" / "sightings" / "new"
@@ -289,6 +287,12 @@ def commands(page: str) -> list[tuple[str, str]]:
     """Return the commands of `shardio` that a page shows, each with its output."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(r"^```console\n\$ shardio (.*?)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def prints(command: str, output: str) -> None:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert cli.main(shlex.split(command)) == 0
+    assert printed.getvalue() == output
 
 
 def with_claims(code: str, page: str) -> ast.Module:

@@ -311,8 +311,7 @@ def mnist(home: Path) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        "adoption.md",
-        pytest.param("tfds.md", marks=pytest.mark.slow),
+        "convert-values.md",
         pytest.param("coming-from.md", marks=pytest.mark.slow),
     ],
 )
