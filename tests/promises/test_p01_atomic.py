@@ -224,10 +224,13 @@ def test_killed_at_every_request_to_a_bucket(deed, begun, s3, tmp_path, long):
             check_alive(url, todo, acknowledged=done)
 
 
-def test_killed_at_random_moments(begun, tmp_path, long):
+@pytest.mark.parametrize(
+    "kills", [8, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_killed_at_random_moments(kills, begun, tmp_path):
     """P1: SIGKILL at random moments, with an oracle of acknowledged commits kept outside."""
     dice = random.Random(1)
-    for _ in range(200 if long else 8):
+    for _ in range(kills):
         url = setting(DEEDS["append"], begun, "local", tmp_path)
         check_killed_appender(url, tmp_path / "acknowledged", dice.uniform(0, 0.15))
         shutil.rmtree(url)
