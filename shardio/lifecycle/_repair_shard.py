@@ -366,7 +366,7 @@ class _ShardRepair:
             self._note("dropped", "shard", self.url, None, None, records=0, lost=lost)
             return
         if spool is None:
-            self.out.new = replace(entry, key="", live_rows=kept.rows)
+            self.out.new = replace(entry, key="", deleted_rows=entry.rows - kept.rows)
         else:
             catalog = Catalog(self.store)
             with rewriting_task(catalog, job.session, self.number, job.base_version) as task:

@@ -233,40 +233,6 @@ def aligned(place: int) -> int:
     return -(-place // ALIGN) * ALIGN
 
 
-def head_of(prefix: Buffer, kind: ContainerKind, *, url: str | None = None, advice: str = "") -> int:
-    """Return how many bytes prefix and directory have, from the first `PREFIX.size` bytes of a file.
-
-    Raises:
-        FormatError: it is no such file.
-    """
-    if len(prefix) < PREFIX.size:
-        raise FormatError(
-            f"a {kind.what} is cut short",
-            url=url,
-            expected=f"at least {PREFIX.size} bytes",
-            found=f"{len(prefix)} bytes",
-            advice=advice,
-        )
-    magic, number, _, columns, _ = PREFIX.unpack_from(prefix)
-    if (magic, number) != (MAGIC, kind.number):
-        raise FormatError(
-            f"not a {kind.what}: wrong first bytes",
-            url=url,
-            expected=(MAGIC, kind.number),
-            found=(magic, number),
-            advice=advice,
-        )
-    if columns > _MOST_COLUMNS:
-        raise FormatError(
-            f"a {kind.what} holds more than it may",
-            url=url,
-            expected=f"at most {_MOST_COLUMNS} columns",
-            found=columns,
-            advice=advice,
-        )
-    return PREFIX.size + int(columns) * _ENTRY.size
-
-
 @dataclass
 class ColumnReader:
     """Reads the columns of one file.
@@ -289,14 +255,27 @@ class ColumnReader:
     limits: Limits = DEFAULT_LIMITS
     stop: int = 0
 
-    def broken(self, what: str, expected: object, found: object) -> FormatError:
-        """Return the error of a file that is not as it was written."""
-        what = f"a {self.kind.what} {what}"
-        return FormatError(what, url=self.url, expected=expected, found=found, advice=self.advice)
+    def broken(self, what: str, expected: object, found: object, *, column: str = "") -> FormatError:
+        """Return the error of a file, or of a column, that is not as it was written."""
+        place = f"column {column} of a {self.kind.what}" if column else f"a {self.kind.what}"
+        return FormatError(
+            f"{place} {what}", url=self.url, expected=expected, found=found, advice=self.advice
+        )
 
-    def _broken_column(self, name: str, what: str, expected: object, found: object) -> FormatError:
-        what = f"column {name} of a {self.kind.what} {what}"
-        return FormatError(what, url=self.url, expected=expected, found=found, advice=self.advice)
+    def head_bytes(self) -> int:
+        """Return how many bytes prefix and directory have, from the first `PREFIX.size` bytes of the file.
+
+        Raises:
+            FormatError: it is no such file.
+        """
+        if len(self.data) < PREFIX.size:
+            raise self.broken("is cut short", f"at least {PREFIX.size} bytes", f"{len(self.data)} bytes")
+        magic, number, _, columns, _ = PREFIX.unpack_from(self.data)
+        if (magic, number) != (MAGIC, self.kind.number):
+            raise self.broken("has wrong first bytes", (MAGIC, self.kind.number), (magic, number))
+        if columns > _MOST_COLUMNS:
+            raise self.broken("holds more than it may", f"at most {_MOST_COLUMNS} columns", columns)
+        return PREFIX.size + int(columns) * _ENTRY.size
 
     def directory(self) -> dict[str, ColumnEntry]:
         """Return the columns by name, in the order of the file; compared with the CRC and with each other.
@@ -304,7 +283,7 @@ class ColumnReader:
         Raises:
             FormatError, UnsupportedVersionError: they break a rule, or a newer shardio wrote them.
         """
-        stop = head_of(self.data, self.kind, url=self.url, advice=self.advice)
+        stop = self.head_bytes()
         if stop > len(self.data):
             raise self.broken("is cut short in its directory", f"{stop} bytes", f"{len(self.data)} bytes")
         head = bytes(memoryview(self.data)[:stop])
@@ -316,56 +295,43 @@ class ColumnReader:
             raise self.broken("names no format version", FORMAT_VERSION, version)
         if version != FORMAT_VERSION:
             raise self._newer(f"version {version}")
-        return self._entries(head, stop)
-
-    def _entries(self, head: bytes, place: int) -> dict[str, ColumnEntry]:
-        found: dict[str, ColumnEntry] = {}
+        columns, found, place = self.kind.columns, dict[str, ColumnEntry](), stop
         for raw, code, crc, items, size in _ENTRY.iter_unpack(head[PREFIX.size :]):
-            name, dtype = (
-                raw.rstrip(b"\0").decode("ascii", "replace"),
-                code.rstrip(b"\0").decode("ascii", "replace"),
-            )
-            place = aligned(place)
-            entry = ColumnEntry(name, dtype, crc, items, place, place + size)
+            name, dtype = (text.rstrip(b"\0").decode("ascii", "replace") for text in (raw, code))
+            entry = ColumnEntry(name, dtype, crc, items, aligned(place), aligned(place) + size)
             place = entry.stop
-            if name not in self.kind.columns:
-                if not name.startswith(_OPTIONAL):
-                    raise self._newer(f"column {name[:32]!r}")
-                continue
             if name in found:
-                raise self._broken_column(name, "is there twice", "once", "twice")
-            self._check_entry(entry, size)
-            found[name] = entry
+                raise self.broken("is there twice", "once", "twice", column=name)
+            if name in columns:
+                self._check_entry(entry, size)
+                found[name] = entry
+            elif not name.startswith(_OPTIONAL):
+                raise self._newer(f"column {name[:32]!r}")
         self.stop = aligned(place)
-        known = [name for name in self.kind.columns if name in found]
+        known = [name for name in columns if name in found]
         if known != [*found]:
             raise self.broken("has its columns in another order", known, [*found])
-        self._check_items(found)
+        counts = {self.kind.single: 1} if self.kind.single else {}
+        for name, entry in found.items():
+            count = counts.setdefault(columns[name][1], entry.items)
+            if count != entry.items:
+                raise self.broken("has another length", f"{count} items", entry.items, column=name)
         return found
 
     def _check_entry(self, entry: ColumnEntry, size: int) -> None:
-        wanted, _ = self.kind.columns[entry.name]
+        name, items, most = entry.name, entry.items, self.limits.items
+        wanted, _ = self.kind.columns[name]
         if not fits(wanted, entry.dtype):
-            raise self._broken_column(entry.name, "has another dtype", wanted, entry.dtype)
+            raise self.broken("has another dtype", wanted, entry.dtype, column=name)
+        if entry.dtype == "text" and items > most:
+            raise self.broken("holds more than it may", f"at most {most} items", items, column=name)
         if entry.dtype == "text":
-            if entry.items > self.limits.items:
-                raise self._broken_column(
-                    entry.name, "holds more than it may", f"at most {self.limits.items} items", entry.items
-                )
-            if size < 4 * (entry.items + 1):
-                raise self._broken_column(
-                    entry.name, "has another size", f"{4 * entry.items + 4} or more", size
-                )
-        elif size != entry.items * STORED[entry.dtype][1]:
-            expected = f"{entry.items} items of {STORED[entry.dtype][1]} bytes"
-            raise self._broken_column(entry.name, "has another size", expected, f"{size} bytes")
-
-    def _check_items(self, found: Mapping[str, ColumnEntry]) -> None:
-        items: dict[str, int] = {self.kind.single: 1} if self.kind.single else {}
-        for name, entry in found.items():
-            per = self.kind.columns[name][1]
-            if items.setdefault(per, entry.items) != entry.items:
-                raise self._broken_column(name, "has another length", f"{items[per]} items", entry.items)
+            right, expected = size >= 4 * (items + 1), f"{4 * items + 4} or more"
+        else:
+            width = STORED[entry.dtype][1]
+            right, expected = size == items * width, f"{items} items of {width} bytes"
+        if not right:
+            raise self.broken("has another size", expected, f"{size} bytes", column=name)
 
     def _newer(self, found: str) -> UnsupportedVersionError:
         return UnsupportedVersionError(
@@ -382,30 +348,23 @@ class ColumnReader:
         Raises:
             FormatError: it is damaged or breaks a rule.
         """
-        view = memoryview(self.data)[entry.start : entry.stop]
-        if len(view) != entry.stop - entry.start:
-            raise self._broken_column(
-                entry.name, "is cut short", f"{entry.stop} bytes", f"{len(self.data)} bytes"
-            )
+        name, view = entry.name, memoryview(self.data)[entry.start : entry.stop]
         crc = kernels.crc32c(view)
         if crc != entry.crc32c:
-            raise self._broken_column(
-                entry.name, "does not match its checksum", f"{entry.crc32c:#010x}", f"{crc:#010x}"
-            )
-        padding = memoryview(self.data)[entry.stop : aligned(entry.stop)]
+            expected, found = f"{entry.crc32c:#010x}", f"{crc:#010x}"
+            raise self.broken("does not match its checksum", expected, found, column=name)
+        padding = bytes(memoryview(self.data)[entry.stop : aligned(entry.stop)])
         if any(padding):
-            raise self._broken_column(
-                entry.name, "is followed by bytes that are not zero", "zeros", bytes(padding)
-            )
+            raise self.broken("is followed by bytes that are not zero", "zeros", padding, column=name)
         if entry.dtype == "text":
             return self._texts(entry, view)
         dtype, width = STORED[entry.dtype]
         values = np.frombuffer(view, dtype)
         if dtype == "u1" and width > 1:
             return values.reshape(entry.items, width)
-        bits = _NUMBERS.get(self.kind.columns[entry.name][0])
+        bits = _NUMBERS.get(self.kind.columns[name][0])
         if bits is not None and 8 * width > bits and len(values) and int(values.max()) >> bits:
-            raise self._broken_column(entry.name, "is out of range", f"below 2^{bits}", int(values.max()))
+            raise self.broken("is out of range", f"below 2^{bits}", int(values.max()), column=name)
         # What was read, not mapped, may be at an odd address, and a memoryview of that would be refused.
         return np.require(values, requirements="A")
 
@@ -413,19 +372,18 @@ class ColumnReader:
         edge = 4 * (entry.items + 1)
         offsets, data = np.require(np.frombuffer(view[:edge], "<u4"), requirements="A"), view[edge:]
         if offsets[0] or int(offsets[-1]) != len(data) or (offsets[1:] < offsets[:-1]).any():
-            expected = f"ascending from 0 to {len(data)}"
-            raise self._broken_column(
-                entry.name, "has offsets that do not ascend", expected, offsets[:8].tolist()
-            )
+            expected, found = f"ascending from 0 to {len(data)}", offsets[:8].tolist()
+            raise self.broken("has offsets that do not ascend", expected, found, column=entry.name)
         raw = bytes(data)
-        try:
-            if not raw.isascii():
-                edges = np.frombuffer(raw + b"\0", np.uint8)[offsets]
-                if ((edges & 0xC0) == 0x80).any():
-                    raise ValueError("a text begins within a character")  # noqa: TRY301 - told below
+        if not raw.isascii():
+            edges = np.frombuffer(raw + b"\0", np.uint8)[offsets]
+            try:
                 raw.decode()
-        except ValueError as error:
-            raise self._broken_column(entry.name, "is not UTF-8", "UTF-8", str(error)) from None
+                whole = not ((edges & 0xC0) == 0x80).any()  # no text begins within a character
+            except UnicodeDecodeError:
+                whole = False
+            if not whole:
+                raise self.broken("is not UTF-8", "UTF-8", raw[:32], column=entry.name)
         return Texts([""], zeros(entry.items), offsets, data)
 
     def read(self, *, but: str = "") -> tuple[dict[str, Any], dict[str, ColumnEntry]]:
@@ -438,22 +396,25 @@ class ColumnReader:
             FormatError, UnsupportedVersionError: see `directory` and `column`.
         """
         entries = self.directory()
-        items = {self.kind.columns[name][1]: entry.items for name, entry in entries.items()}
-        if self.kind.single:
-            items[self.kind.single] = 1
+        for name, entry in entries.items():
+            # Before a count that is claimed here makes zeros of a column that is not there.
+            if name != but and entry.stop > len(self.data):
+                expected, size = f"{entry.stop} bytes", f"{len(self.data)} bytes"
+                raise self.broken("is cut short", expected, size, column=name)
+        counts = {self.kind.columns[name][1]: entry.items for name, entry in entries.items()}
+        counts |= {self.kind.single: 1} if self.kind.single else {}
         found: dict[str, Any] = {}
         for name, (dtype, per) in self.kind.columns.items():
-            count = items.get(per, 0)
+            count = counts.get(per, 0)
             if name == but:
                 continue
             if name in entries:
                 found[name] = self.column(entries[name])
             elif dtype == "text":
                 found[name] = Texts([""], zeros(count))
-            elif dtype in STORED and dtype not in ("b16", "b32"):
-                found[name] = np.zeros(count, STORED[dtype][0])
             else:
-                found[name] = zeros(count, STORED[dtype][1] if dtype in STORED else 0)
+                code, width = STORED.get(dtype, ("u1", 0))
+                found[name] = np.zeros(count, code) if 0 < width < 16 else zeros(count, width)
         return found, entries
 
     def check_end(self) -> None:
@@ -521,12 +482,16 @@ def pack(kind: ContainerKind, values: Mapping[str, Any]) -> bytes:
         kind: of the file.
         values: by name, arrays or texts; what is left out, zeros and empty texts are not stored.
     """
-    columns = [
-        column
-        for name, (dtype, _) in kind.columns.items()
-        if name in values and (column := pack_column(name, dtype, values[name])) is not None
-    ]
+    columns = pack_columns(kind, values)
     return b"".join([pack_head(kind, columns), *padded(columns), END])
+
+
+def pack_columns(kind: ContainerKind, values: Mapping[str, Any]) -> list[PackedColumn]:
+    """Return the columns of a file as they are stored; see `pack`."""
+    packed = (
+        pack_column(name, kind.columns[name][0], values[name]) for name in kind.columns if name in values
+    )
+    return [column for column in packed if column is not None]
 
 
 def padded(columns: Sequence[PackedColumn]) -> Iterator[Buffer]:

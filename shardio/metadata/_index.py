@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Buffer, Compression, Framing, Limits, RecordCrc
-from shardio.metadata._container import END, ColumnEntry, ColumnReader, ContainerKind, aligned, head_of
+from shardio.metadata._container import END, ColumnEntry, ColumnReader, ContainerKind, aligned
 
 # Columns of an index: dtype, and of what there is an item each.
 COLUMNS = {
@@ -164,7 +164,7 @@ def _broken(what: str, url: str | None, expected: object, found: object, **place
 
 def read_head_bytes(prefix: Buffer, *, url: str | None = None) -> int:
     """Return how many bytes of an index hold its directory (not its columns), from its first 24 bytes."""
-    return head_of(prefix, INDEX, url=url, advice=INDEX_ADVICE)
+    return ColumnReader(prefix, INDEX, url, INDEX_ADVICE).head_bytes()
 
 
 def read_head_size(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> int:

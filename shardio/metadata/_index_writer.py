@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
-from shardio.metadata._container import ALIGN, END, PackedColumn, pack_column, pack_head, padded
+from shardio.metadata._container import ALIGN, END, PackedColumn, pack_columns, pack_head, padded
 from shardio.metadata._index import INDEX, IndexHead, parse_head
 
 _COPY = 1 << 20
@@ -237,11 +237,7 @@ class IndexBuilder:
             "block_crc32c": np.asarray(self._crcs, "<u4"),
             "block_frames_crc32c": np.asarray(self._frame_crcs, "<u4"),
         }
-        columns = [
-            column
-            for name, (dtype, _) in INDEX.columns.items()
-            if name in values and (column := pack_column(name, dtype, values[name])) is not None
-        ]
+        columns = pack_columns(INDEX, values)
         frames = PackedColumn("frame_stop", "u32", self._frames.crc32c, self.rows, self._frames.size, b"")
         head = b"".join([pack_head(INDEX, [*columns, frames]), *padded(columns)])
         size = len(head) + self._frames.size

@@ -68,6 +68,7 @@ _TEXTS = (
 )
 _DIGESTS = {name: STORED[dtype][1] for name, (dtype, _) in COLUMNS.items() if dtype in ("b16", "b32")}
 HELD = (*_TEXTS, *_NUMBERS, *_DIGESTS)
+_DELETIONS = ("deleted_rows", "deletion_key", "deletion_sha256")
 
 
 def cut_key(key: str) -> int:
@@ -110,14 +111,15 @@ class ShardEntry:
         framing, compression: of its bytes.
         stored_bytes: size of the object.
         decoded_bytes: what its blocks decode to.
-        rows: physical rows; `live_rows` are those not deleted.
+        rows: physical rows, the deleted ones among them.
         blocks: number of blocks; a stream counts as one.
         crc32c: CRC-32C of the whole object.
         index_key: of its index, under root 0; "" where it is the usual one.
         index_head_bytes, index_head_sha256: length and SHA-256 of the head of its index.
         schema: number in the manifest's schemas plus 1; 0 for none.
         etag: ETag, generation or mtime of an adopted shard; "" for shardio's own.
-        deletion_key, deletion_bytes, deletion_sha256: the sidecar of its deleted rows; "" for none.
+        deleted_rows: how many of the rows are deleted.
+        deletion_key, deletion_sha256: the sidecar that names them; "" for none.
         table_key, table_bytes, table_sha256: its part of the table of small features; "" for none.
     """
 
@@ -137,18 +139,12 @@ class ShardEntry:
     index_key: str = ""
     schema: int = 0
     etag: str = ""
-    live_rows: int = -1
+    deleted_rows: int = 0
     deletion_key: str = ""
-    deletion_bytes: int = 0
     deletion_sha256: bytes = bytes(32)
     table_key: str = ""
     table_bytes: int = 0
     table_sha256: bytes = bytes(32)
-
-    def __post_init__(self) -> None:
-        """Count all rows as live unless told otherwise."""
-        if self.live_rows < 0:
-            object.__setattr__(self, "live_rows", self.rows)
 
     @classmethod
     def of_index(
@@ -174,23 +170,25 @@ class ShardEntry:
 
     def with_deletions_of(self, other: ShardEntry) -> ShardEntry:
         """Return the entry with the deleted rows of another one."""
-        return replace(
-            self,
-            live_rows=other.live_rows,
-            deletion_key=other.deletion_key,
-            deletion_bytes=other.deletion_bytes,
-            deletion_sha256=other.deletion_sha256,
-        )
+        return replace(self, **{name: getattr(other, name) for name in _DELETIONS})
 
     def without_deletions(self) -> ShardEntry:
         """Return the entry with all rows live."""
-        return replace(
-            self, live_rows=self.rows, deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32)
-        )
+        return replace(self, deleted_rows=0, deletion_key="", deletion_sha256=bytes(32))
 
     def without_table(self) -> ShardEntry:
         """Return the entry without a part of the table of small features."""
         return replace(self, table_key="", table_bytes=0, table_sha256=bytes(32))
+
+    @property
+    def live_rows(self) -> int:
+        """Rows that are not deleted."""
+        return self.rows - self.deleted_rows
+
+    @property
+    def deletion_bytes(self) -> int:
+        """Size of the sidecar of deleted rows."""
+        return 4 * self.deleted_rows
 
     @property
     def usual_index_key(self) -> str:
@@ -263,10 +261,7 @@ class ShardTable:
     def from_entries(cls, entries: Iterable[ShardEntry]) -> ShardTable:
         """Return the table of some entries, in their order."""
         rows = list(entries)
-        columns: dict[str, Any] = {
-            "deleted_rows": [row.rows - row.live_rows for row in rows],
-            **{name: [getattr(row, name) for row in rows] for name in HELD if name != "deleted_rows"},
-        }
+        columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in HELD}
         for name, width in _DIGESTS.items():
             columns[name] = np.frombuffer(b"".join(columns[name]), np.uint8).reshape(len(rows), width)
         return cls.from_columns(columns)
@@ -311,9 +306,8 @@ class ShardTable:
         values: dict[str, Any] = {name: part[name][at] for name in _TEXTS}
         values |= {name: int(part[name][at]) for name in _NUMBERS}
         values |= {name: part[name][at].tobytes() for name in _DIGESTS}
-        deleted = values.pop("deleted_rows")
         values |= {"framing": Framing(values["framing"]), "compression": Compression(values["compression"])}
-        return ShardEntry(**values, live_rows=values["rows"] - deleted, deletion_bytes=4 * deleted)
+        return ShardEntry(**values)
 
     def __iter__(self) -> Iterator[ShardEntry]:
         """Yield the shards in order."""

@@ -328,9 +328,8 @@ def test_deleted_records_are_not_found(url):
         store.put_if_absent("data/gone.rows", rows)
         entries[1] = replace(
             entries[1],
-            live_rows=entries[1].rows - 2,
+            deleted_rows=2,
             deletion_key="data/gone.rows",
-            deletion_bytes=len(rows),
             deletion_sha256=hashlib.sha256(rows).digest(),
         )
         return entries

@@ -78,9 +78,8 @@ def delete_rows(url: Path, rows: list[int]) -> Path:
         assert catalog.store.put_if_absent(key, data)
         first = replace(
             table[0],
-            live_rows=table[0].rows - len(rows),
+            deleted_rows=len(rows),
             deletion_key=key,
-            deletion_bytes=len(data),
             deletion_sha256=hashlib.sha256(data).digest(),
         )
         return ShardTable.from_entries([first, *list(table)[1:]])

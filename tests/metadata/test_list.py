@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,9 +61,8 @@ def entries(draw) -> ShardEntry:
         index_key=draw(st.just("") | KEY),
         schema=draw(st.integers(0, 3)),
         etag=draw(st.text(min_size=1, max_size=9)) if adopted else "",
-        live_rows=rows - deleted,
+        deleted_rows=deleted,
         deletion_key="data/deleted" if deleted else "",
-        deletion_bytes=4 * deleted,
         deletion_sha256=all_rows(rows) if deleted == rows > 0 else draw(DIGEST) if deleted else bytes(32),
         table_key=f"_shardio/tables/{'0a' * 16}-{'1b' * 8}.parquet" if has_table else "",
         table_bytes=draw(COUNT) if has_table else 0,
@@ -439,15 +439,8 @@ def test_live_rows_are_those_that_are_left(deleted, more):
 
 def shard_with(data: bytes, rows: int = 10) -> ShardEntry:
     (entry,) = parse_list(list_of(1, rows=[rows]))[0]
-    return ShardEntry(
-        **{
-            **vars(entry),
-            "deletion_key": "data/d",
-            "deletion_bytes": len(data),
-            "deletion_sha256": hashlib.sha256(data).digest(),
-            "live_rows": rows - len(data) // 4,
-        }
-    )
+    digest = hashlib.sha256(data).digest()
+    return replace(entry, deleted_rows=len(data) // 4, deletion_key="data/d", deletion_sha256=digest)
 
 
 def u32(*rows: int) -> bytes:

@@ -95,15 +95,14 @@ def edited(ds, *, shards=None, deleted=None, empty=()):
         entry = entries[place]
         entries[place] = replace(
             entry,
-            live_rows=entry.rows - len(rows),
+            deleted_rows=len(rows),
             deletion_key=key,
-            deletion_bytes=len(sidecar),
             deletion_sha256=hashlib.sha256(sidecar).digest(),
         )
     for place in sorted(empty, reverse=True):
         gone = replace(entries[0], key=f"data/empty-{place}.tfrecord", uuid=bytes([place]) * 16)
-        gone = replace(gone, rows=0, live_rows=0, blocks=0, stored_bytes=0, decoded_bytes=0)
-        entries.insert(place, replace(gone, deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32)))
+        gone = replace(gone, rows=0, deleted_rows=0, blocks=0, stored_bytes=0, decoded_bytes=0)
+        entries.insert(place, replace(gone, deletion_key="", deletion_sha256=bytes(32)))
     source = copy.copy(old)
     ShardSource.__init__(
         source, old.url, ShardTable.from_entries(entries), {0: root(ds)}, old.options, old.schema

@@ -182,9 +182,8 @@ def deleted() -> None:
             if gone:
                 (HERE / "deleted" / key).write_bytes(sidecar)
                 facts |= {
-                    "live_rows": entry.rows - len(gone),
+                    "deleted_rows": len(gone),
                     "deletion_key": key,
-                    "deletion_bytes": len(sidecar),
                     "deletion_sha256": hashlib.sha256(sidecar).digest(),
                 }
             entries.append(ShardEntry(**facts))
