@@ -22,7 +22,7 @@ MUTANTS_ARGS ?=
 SEED := $(or $(SEED),$(shell date +%s))
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist worksteal
 # What needs no environment of its own.
-HERE := not oracle and not torchvision and not engines
+HERE := not oracle and not frameworks and not engines
 BENCH_ARGS ?=
 
 # Tests start some thousand programs, and each compiles all that it imports where bytecode is not kept: that is most of

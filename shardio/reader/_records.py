@@ -161,6 +161,12 @@ class RecordSequence(Sequence[Any]):
             return read_or_errors(self.source, wanted, self._values)
         return self._values(look_up(self.source, wanted), wanted)
 
+    def __getitems__(self, positions: Sequence[int]) -> list[Any]:
+        """Return records by one merged read, as `read` does; torch's `DataLoader` calls this where it exists."""
+        return self.read(positions)
+
+    _getitems = __getitems__  # the same protocol of Grain, by its name there
+
     def read_batch(self, positions: ArrayLike) -> dict[str, Any]:
         """Return records as columns.
 

@@ -38,6 +38,7 @@ class _StreamExamples(_BaseExamplesIterable):  # type: ignore[misc]
 
     def __init__(self, stream: Stream, rank: int = 0, world_size: int = 1, epoch: int = 0) -> None:
         super().__init__()
+        self._sleep_on_threads_shutdown = False  # read where datasets are interleaved
         self._stream = stream
         self._rank, self._world_size, self._epoch = rank, world_size, epoch
 
@@ -132,6 +133,22 @@ class _Example:
         return {_EXAMPLE: value if self._transform is None else self._transform(value, *generator)}
 
 
+class _StreamDataset(datasets.IterableDataset):  # type: ignore[misc]
+    """A stream's examples; refuses what would lose some of them at a resume."""
+
+    def shuffle(self, *arguments: Any, **options: Any) -> Any:
+        """Refuse: the examples in a shuffle buffer are in no state.
+
+        Raises:
+            ValueError: always.
+        """
+        del arguments, options
+        raise ValueError(
+            "a stream is shuffled by to_hf(seed=...); a shuffle buffer on top would lose the examples in it at a "
+            "resume: leave shuffle() out"
+        )
+
+
 def to_hf_stream(stream: Stream) -> datasets.IterableDataset:
     """Return a stream's examples as a `datasets.IterableDataset`; see `Stream.to_hf`."""
     options = stream.options
@@ -144,6 +161,6 @@ def to_hf_stream(stream: Stream) -> datasets.IterableDataset:
     known = len(schemas) == 1 and None not in schemas and not options.transforms_records
     features = hf_features(readers[0]) if known else None
     examples = _StreamExamples(stream)
-    return datasets.IterableDataset(
+    return _StreamDataset(
         examples, info=datasets.DatasetInfo(features=features), split=datasets.NamedSplit(readers[0].split)
     )

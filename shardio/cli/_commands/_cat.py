@@ -6,11 +6,12 @@ import sys
 
 import click
 
-from shardio.cli._command import Command, Option
+from shardio.cli._command import Command, Option, Value
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import READING, Given
 from shardio.cli._records import WHERE
 from shardio.cli._signature import Takes
+from shardio.cli._values import rank_of
 
 
 def _run(given: Given, console: Console) -> int:
@@ -24,6 +25,9 @@ def _run(given: Given, console: Console) -> int:
     records = open_split(**options)
     if given.where is not None:
         records = records.filter(given.where)
+    if given.rank is not None:
+        rank, ranks = given.rank
+        records = records[len(records) * rank // ranks : len(records) * (rank + 1) // ranks]
     write_stream(records, sys.stdout.buffer, given.format)
     sys.stdout.buffer.flush()
     return CLEAN
@@ -42,6 +46,9 @@ COMMAND = Command(
             "bytes of each record, with nothing between them; default: jsonl",
         ),
         WHERE,
+        Option(
+            ["--rank"], metavar="R/N", type=Value(rank_of), help="part R, from 0, of N equal ones; default: all"
+        ),
         Takes("shardio:open", only=("features",)),
         READING,
     ),
@@ -49,6 +56,6 @@ COMMAND = Command(
     examples={
         "shardio cat s3://bucket/birds --split train | jq .label": "JSON lines",
         "shardio cat birds --where 'label = 3' --format tar > robins.tar": "a WebDataset shard",
-        "pipe:shardio cat s3://bucket/birds --format tar": "what webdataset and open_clip take as a URL",
+        "pipe:shardio cat s3://bucket/birds --format tar --rank {0..7}/8": "eight shards of webdataset, open_clip",
     },
 )
