@@ -38,12 +38,16 @@ PROTOS := $(wildcard protos/shardio/v1/*.proto)
 # For slow tests alone: object stores that would move versions that the clients pin, so they live apart, and what
 # only npm has; npm comes from PyPI where a machine has none.
 SERVER_PACKAGES := gcp-storage-emulator==2026.7.19 ministack==1.5.33
+# What docs/training/frameworks.md and docs/mds.md name, and what of their dependencies they import.
+FRAMEWORKS := torchvision==0.28.0 webdataset==0.2.86 timm==1.0.31 open_clip_torch==3.3.0 ftfy==6.3.1 ray==2.60.0 tensorboardx==2.6.5 \
+    megatron-core==0.16.1 nemo-automodel==0.7.0 mosaicml-streaming==0.13.0 brotli==1.2.1 catalogue==2.0.10 \
+    azure-storage-file-datalake==12.26.1 paramiko==5.1.0 python-snappy==0.7.3 cramjam==2.14.0 zstd==1.5.7.2
 NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1 axe-core@4.14.1
 
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/reader/_gather.pyx shardio/reader/_read.h shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: bench help demo messages test test-slow test-nightly test-engines test-lowest mutants audit cloud-test soak lint types imports oracle torchvision fuzz env tools docs wheel test-wheel protos constraints clean distclean
+.PHONY: bench help demo messages test test-slow test-nightly test-engines test-lowest mutants audit cloud-test soak lint types imports oracle frameworks fuzz env tools docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -94,8 +98,9 @@ soak: env tools  ## long trials: schedules, power cuts, kills, lost replies; a m
 cloud-test: env  ## laws of stores, commits and streams in your bucket: URL=s3://bucket/folder
 	$(PY) -m tests.cloud $(or $(URL),$(error name a folder of a bucket: make cloud-test URL=s3://bucket/folder)) "$(LAWS)"
 
-torchvision: env $(BUILD)/torchvision/.stamp  ## compare `shardio.torch.seeded` with torchvision
-	PYTHONPATH=$(BUILD)/torchvision $(PY) -m pytest tests/torch/test_torchvision.py -m torchvision $(PYTEST_ARGS)
+# Ray starts a cluster, and most tests start processes that import torch: one test at a time.
+frameworks: env $(BUILD)/frameworks/.stamp  ## torchvision, timm, open_clip, Ray Train, Megatron, NeMo, MosaicML Streaming
+	PYTHONPATH=$(BUILD)/frameworks $(PY) -m pytest tests/torch/test_torchvision.py tests/frameworks -m frameworks $(PYTEST_ARGS)
 
 # Ray and Spark run each test in processes of their own, on both processors: one test at a time.
 test-engines: $(BUILD)/engines/.stamp $(BUILD)/beam/.stamp  ## read and write with Ray, Spark, Beam and Daft
@@ -176,12 +181,13 @@ $(BUILD)/beam/.stamp: $(SOURCES)
 	@.ci/install $(BUILD)/beam -e '.[beam,table]' daft hypothesis pytest pytest-timeout
 	@touch $@
 
-# Beside the environment and not in it: that of PyPI is built for CUDA, and beside the CPU build of torch its compiled
-# operators cannot be loaded, on which transformers would fail. Its transforms are Python, and real here as there.
-$(BUILD)/torchvision/.stamp: $(STAMPS)/dev
-	@echo "installing torchvision into $(BUILD)/torchvision"
+# Beside the environment and not in it, without what they depend on: torchvision of PyPI is built for CUDA, and beside the
+# CPU build of torch its compiled operators cannot be loaded, on which transformers would fail; MosaicML Streaming and NeMo
+# ask for older versions of what else is here.  What they do with data is Python, and real here as there.
+$(BUILD)/frameworks/.stamp: $(STAMPS)/dev Makefile
+	@echo "installing frameworks into $(BUILD)/frameworks"
 	@rm -rf $(@D)
-	@.ci/install $(VENV) --target $(@D) --no-deps -c constraints.txt torchvision
+	@.ci/install $(VENV) --target $(@D) --no-deps $(FRAMEWORKS)
 	@touch $@
 
 # `indexer/` is installed as `shardio_indexer`; mypy reads folders and has to find it by that name.

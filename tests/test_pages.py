@@ -45,6 +45,9 @@ PAGES = sorted(
 # Tested where real trainers run, and where a whole corpus is made.
 ELSEWHERE = {
     "docs/curating.md": "tests/lifecycle/test_page.py",
+    "docs/mds.md": "tests/frameworks/test_mosaicml.py",
+    "docs/training/frameworks.md": "tests/frameworks/test_frameworks.py",
+    "docs/training/grain.md": "tests/frameworks/test_grain.py",
     "docs/training/jax.md": "tests/jax/in_jax.py",
     "docs/engines.md": "tests/engines/test_page.py",
     "docs/formats.md": "tests/convert/test_formats.py",
@@ -53,6 +56,7 @@ ELSEWHERE = {
     "docs/training/lightning.md": "tests/torch/test_training_pages.py",
     "docs/training/torchdata.md": "tests/torch/test_training_pages.py",
     "docs/training/transformers.md": "tests/torch/test_training_pages.py",
+    "docs/training/trl.md": "tests/torch/test_hugging_face_trainers.py",
     "docs/walkthroughs/bert.md": "tests/test_walkthroughs.py",
     "docs/walkthroughs/language-model.md": "tests/test_walkthroughs.py",
 }
@@ -244,7 +248,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             ) as out:
                 for n in range(512):
                     out.write({"image": image, "label": n % 10}, split="train")
-            # Tested with the real one by `make torchvision`: that of PyPI brings another torch.
+            # Tested with the real one by `make frameworks`: that of PyPI brings another torch.
             v2 = mock.Mock()
             monkeypatch.setitem(sys.modules, "torchvision", stand_in("torchvision"))
             transforms = stand_in("torchvision.transforms", v2=v2)

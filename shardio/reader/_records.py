@@ -162,7 +162,7 @@ class RecordSequence(Sequence[Any]):
         return self._values(look_up(self.source, wanted), wanted)
 
     def __getitems__(self, positions: Sequence[int]) -> list[Any]:
-        """Return records by one merged read, as `read` does; torch's `DataLoader` calls this where it exists."""
+        """Return records by one merged read, as `read` does; torch's `DataLoader` calls this."""
         return self.read(positions)
 
     _getitems = __getitems__  # the same protocol of Grain, by its name there

@@ -144,8 +144,8 @@ class _StreamDataset(datasets.IterableDataset):  # type: ignore[misc]
         """
         del arguments, options
         raise ValueError(
-            "a stream is shuffled by to_hf(seed=...); a shuffle buffer on top would lose the examples in it at a "
-            "resume: leave shuffle() out"
+            "a stream is shuffled by to_hf(seed=...); a shuffle buffer would lose its examples at a resume: "
+            "leave shuffle() out"
         )
 
 

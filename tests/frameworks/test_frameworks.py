@@ -1,4 +1,4 @@
-"""The blocks of docs/training/frameworks.md, in the real frameworks; killed processes, and every sample counted."""
+"""The blocks of docs/training/frameworks.md in the real frameworks: killed, resumed, every sample counted."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_open_clip_sees_every_pair_once(birds, tmp_path, workers, monkeypatch) -
     sizes = ["--train-num-samples", str(RECORDS), "--batch-size", "5", "--workers", str(workers)]
     args = parse_args([*options, *sizes])
     args.rank, args.world_size, args.distributed = 0, 1, False
-    train = get_data(args, (np.asarray, np.asarray), tokenizer=lambda texts: [int(texts[0])])["train"]
+    train = get_data(args, (np.asarray, np.asarray), tokenizer=lambda text: [int(text)])["train"]
     batches = itertools.islice(train.dataloader, RECORDS // 5)
     assert sorted(flat(texts.tolist() for _, texts in batches)) == list(range(RECORDS))
 
@@ -188,7 +188,9 @@ def megatron(rank: int, folder: Path, url: str, consumed: int, micro: int, itera
     from megatron.core.rerun_state_machine import RerunDataIterator
 
     parallel_state.initialize_model_parallel()
-    args = types.SimpleNamespace(consumed_train_samples=consumed, global_batch_size=20, micro_batch_size=micro)
+    args = types.SimpleNamespace(
+        consumed_train_samples=consumed, global_batch_size=20, micro_batch_size=micro
+    )
     training = types.ModuleType("megatron.training")
     training.get_args = lambda: args
     sys.modules["megatron.training"] = training

@@ -58,7 +58,9 @@ def test_several_records_are_one_read(monkeypatch, tmp_path) -> None:
         assert [int(value["n"]) for value in read([7, 3, 7])] in ([7, 3, 7], [42, 46, 42])
     reads = []
     read = type(ds).read
-    monkeypatch.setattr(type(ds), "read", lambda self, positions: reads.append(positions) or read(self, positions))
+    monkeypatch.setattr(
+        type(ds), "read", lambda self, positions: reads.append(positions) or read(self, positions)
+    )
     from torch.utils.data import DataLoader
 
     assert flat(batch["n"].tolist() for batch in DataLoader(ds, batch_size=10)) == list(range(50))

@@ -7,6 +7,7 @@ import itertools
 import json
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 from datasets.distributed import split_dataset_by_node
@@ -113,6 +114,59 @@ def test_columns_and_mixtures_and_functions_work_as_on_any_dataset(ds) -> None:
     assert [example["square"] for example in squares.take(9)] == [n * n for n in _numbers(chosen.take(9))]
 
 
+OPERATIONS = {
+    "map": lambda hub: hub.map(lambda example: {"m": example["n"] * 2}),
+    "batched map": lambda hub: hub.map(lambda batch: {"m": batch["n"]}, batched=True, batch_size=7),
+    "filter": lambda hub: hub.filter(lambda example: example["n"] % 3),
+    "select_columns": lambda hub: hub.select_columns(["n"]),
+    "rename and remove": lambda hub: hub.rename_column("text", "caption").remove_columns(["vector"]),
+    "cast": lambda hub: hub.cast_column("n", datasets.Value("int32")),
+    "format": lambda hub: hub.with_format("numpy"),
+    "skip and take": lambda hub: hub.skip(5).take(50),
+    "batch": lambda hub: hub.batch(7),
+    "repeat": lambda hub: hub.repeat(2),
+    "concatenate": lambda hub: datasets.concatenate_datasets([hub, hub]),
+    "interleave": lambda hub: datasets.interleave_datasets(
+        [hub, hub.filter(lambda example: example["n"] < 100)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_state_is_exact_through_other_operations(ds, name) -> None:
+    change = OPERATIONS[name]
+
+    def numbers(hub) -> list[str]:
+        return [str(example["n"]) for example in hub]
+
+    whole = numbers(change(ds.to_hf(streaming=True, seed=1)))
+    for count in (1, 8, 19):
+        hub = change(ds.to_hf(streaming=True, seed=1))
+        seen = numbers(itertools.islice(iter(hub), min(count, len(whole))))
+        resumed = change(ds.to_hf(streaming=True, seed=1))
+        resumed.load_state_dict(json.loads(json.dumps(hub.state_dict())))
+        assert seen + numbers(resumed) == whole
+
+
+def test_axolotl_calls(ds) -> None:
+    """As axolotl 0.19 does: its trainer asks for columns, removes some and lets accelerate divide it."""
+    from torch.utils.data import DataLoader, IterableDataset
+
+    hub = ds.to_hf(["n", "odd"], streaming=True, seed=1)
+    assert isinstance(hub, IterableDataset)
+    assert hub.column_names == ["n", "odd"]
+    assert hub.n_shards >= 64
+    parts = [hub.remove_columns(["odd"]).shard(num_shards=4, index=index) for index in range(4)]
+    seen = [[batch["n"].tolist() for batch in DataLoader(part, batch_size=5)] for part in parts]
+    assert sorted(itertools.chain(*itertools.chain(*seen))) == list(range(RECORDS))
+    encoded = hub.skip(3).map(
+        lambda batch: {"length": [n % 7 for n in batch["n"]]}, batched=True, batch_size=10,
+        remove_columns=list(hub.features),
+    ).with_format("torch")  # fmt: skip
+    lengths = [int(example["length"]) for example in encoded]
+    assert lengths == [n % 7 for n in _numbers(hub)[3:]]
+
+
 @pytest.mark.filterwarnings("ignore:'set_vital'")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loaders_of_torch_give_each_example_once_and_resume(ds, workers) -> None:
@@ -141,6 +195,8 @@ def test_what_makes_no_sense_is_refused(ds) -> None:
         ds.to_hf(streaming=True, batch_transform=dict)
     with pytest.raises(ValueError, match='"pad"'):
         ds.to_hf(streaming=True, remainder="pad")
+    with pytest.raises(ValueError, match=r"shuffle\(\)"):
+        ds.to_hf(streaming=True).shuffle(seed=42)
 
 
 def test_the_first_epoch_begins_where_the_stream_is(ds) -> None:

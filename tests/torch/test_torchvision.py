@@ -15,7 +15,7 @@ import shardio
 from shardio.order import record_generator
 from shardio.torch import StreamingDataLoader, StreamingDataset, seeded
 
-pytestmark = pytest.mark.torchvision
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 SIZE = 64
 

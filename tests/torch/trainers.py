@@ -57,6 +57,67 @@ def train(job, write):
     names["fit"](job["folder"], **job["fit"])
 
 
+def tiny_model():
+    """Return a language model and its tokenizer: a word is its number."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    words = {f"{n}": n for n in range(100)} | {"<pad>": 100, "</s>": 101}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=102, num_key_value_heads=1, **sizes))
+    special = {"pad_token": "<pad>", "eos_token": "</s>"}
+    return model, PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def fine_tune(job, write):
+    """Run the code of docs/training/trl.md; the model's embedding notes what it is given."""
+    text = (PAGES / "trl.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names = {"__name__": "page"}
+    exec(compile(code.replace("s3://bucket/texts", job["url"]), "trl", "exec"), names)
+    model, tokenizer = tiny_model()
+    calls = 0
+
+    def note(module, arguments):
+        nonlocal calls
+        calls += 1
+        if calls == job.get("kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(arguments[0][:, 0].tolist())
+
+    model.get_input_embeddings().register_forward_pre_hook(note)
+    names["fit"](model, tokenizer, job["folder"], **job["fit"])
+
+
+def stateful(job, write):
+    """Train from a dataset of Hugging Face by accelerate's own loaders, saving every third step."""
+    import torch
+    from accelerate import Accelerator, DataLoaderConfiguration, skip_first_batches
+    from torch.utils.data import DataLoader
+
+    import shardio
+
+    options = {"use_stateful_dataloader": job["how"] == "state", "dispatch_batches": False}
+    accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(**options))
+    hub = shardio.open(job["url"]).to_hf(["n"], streaming=True, seed=0)
+    loader = accelerator.prepare(DataLoader(hub.with_format("torch"), batch_size=5))
+    model = accelerator.prepare(torch.nn.Linear(1, 1))
+    folder = Path(job["folder"])
+    if job.get("resume") and job["how"] == "state":
+        accelerator.load_state(folder)
+    batches = skip_first_batches(loader, job["skip"]) if "skip" in job else loader
+    for step, batch in enumerate(batches):
+        if step == job.get("kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(batch["n"].tolist())
+        accelerator.backward(model(batch["n"][:, None].float()).mean())  # no rank is ahead of another
+        if step % 3 == 2 and job["how"] == "state" and not job.get("resume"):
+            accelerator.save_state(folder)
+            accelerator.wait_for_everyone()
+
+
 def prepared(job, loader_of):
     """Return what accelerate makes of a loader over a new `StreamingDataset`."""
     from accelerate import Accelerator
@@ -128,6 +189,8 @@ def in_child(job, rank, world_size, port):
         "train": train,
         "skip_first": skip_first,
         "plain_evaluation": plain_evaluation,
+        "fine_tune": fine_tune,
+        "stateful": stateful,
     }
     work = works[job.get("work", "train")]
     work(job, lambda what: out.write(json.dumps(what) + "\n"))
@@ -153,7 +216,7 @@ def run(job):
     """Run a job and return the exit codes of its ranks; 9 after a kill."""
     world_size = job.get("world_size", 1)
     codes = [0] * world_size
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + job.get("seconds", 120)
     with held_port() as port:
         waiting = {fork(job, rank, world_size, port): rank for rank in range(world_size)}
         while waiting:
@@ -171,9 +234,13 @@ def run(job):
 def main(jobs):
     warnings.simplefilter("ignore")
     import accelerate  # noqa: F401
-    import lightning  # noqa: F401
     import torchdata.stateful_dataloader  # noqa: F401
     import transformers.trainer  # noqa: F401
+
+    if any(job.get("work") == "fine_tune" for job in jobs):
+        import trl.trainer.sft_trainer  # noqa: F401
+    else:
+        import lightning  # noqa: F401
 
     print(json.dumps({job["name"]: run(job) for job in jobs}))
 

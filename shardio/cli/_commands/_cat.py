@@ -47,7 +47,10 @@ COMMAND = Command(
         ),
         WHERE,
         Option(
-            ["--rank"], metavar="R/N", type=Value(rank_of), help="part R, from 0, of N equal ones; default: all"
+            ["--rank"],
+            metavar="R/N",
+            type=Value(rank_of),
+            help="part R, from 0, of N equal ones; default: all",
         ),
         Takes("shardio:open", only=("features",)),
         READING,
@@ -56,6 +59,6 @@ COMMAND = Command(
     examples={
         "shardio cat s3://bucket/birds --split train | jq .label": "JSON lines",
         "shardio cat birds --where 'label = 3' --format tar > robins.tar": "a WebDataset shard",
-        "pipe:shardio cat s3://bucket/birds --format tar --rank {0..7}/8": "eight shards of webdataset, open_clip",
+        "pipe:shardio cat s3://bucket/birds --format tar --rank {0..7}/8": "eight shards for webdataset",
     },
 )
