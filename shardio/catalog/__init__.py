@@ -17,7 +17,6 @@ from shardio.catalog._sessions import (
     SafeWork as SafeWork,
     commit_session as commit_session,
     complete_receipts as complete_receipts,
-    complete_tasks as complete_tasks,
     find_safe_work as find_safe_work,
     forget_session as forget_session,
     items_of_tasks as items_of_tasks,

@@ -72,11 +72,6 @@ def find_safe_work(catalog: Catalog, session: str, task: int) -> SafeWork | None
     return SafeWork(chain[-1], ShardTable.concatenate([receipt.table for receipt in chain]), last.attempt)
 
 
-def complete_tasks(catalog: Catalog, session: str) -> set[int]:
-    """Return the tasks of a session that have ended at least once."""
-    return {key.task for key in _receipt_keys(catalog, session) if key.sequence is None}
-
-
 def complete_receipts(catalog: Catalog, session: str) -> dict[naming.ReceiptKey, Receipt]:
     """Return the receipts of tasks that have ended; one request each, side by side."""
     return _read_all(catalog, [key for key in _receipt_keys(catalog, session) if key.sequence is None])

@@ -71,11 +71,6 @@ def pack_lists(
             yield data, sha256, len(part)
 
 
-def _most_shards(limits: Limits) -> int:
-    # More than that would be many lists.
-    return min(limits.shards, limits.items)
-
-
 def pack_table(table: ShardTable) -> bytes:
     """Return a table as the columns that lists and receipts hold."""
     (names, split), (prefixes, prefix), key = table.split.numbered(), table.key.numbered(), table.key
@@ -137,41 +132,43 @@ def _part(columns: dict[str, Any]) -> dict[str, Any]:
 
 def check_table(table: ShardTable, limits: Limits) -> None:
     """Check what holds within a list; what spans lists is the manifest's."""
-    if len(table) > _most_shards(limits):
+    most = min(limits.shards, limits.items)  # more than that would be many lists
+    if len(table) > most:
         raise FormatError(
             f"a {_WHAT} holds more than it may",
-            expected=f"at most {_most_shards(limits)} shards",
+            expected=f"at most {most} shards",
             found=len(table),
             advice="store several lists, or raise `shards` or `items` of the limits if you trust it",
         )
     _check_keys(table)
     _check_sidecar_names(table)
+    for rule, expected, found in _violations(table, limits):
+        raise FormatError(f"a {_WHAT} breaks a rule of the format: {rule}", expected=expected, found=found)
+    if table.holds("deletion_key"):
+        _check_all_deleted(table, limits)
+
+
+def _violations(table: ShardTable, limits: Limits) -> Iterator[tuple[str, object, object]]:
+    """Yield (rule, expected, found) for what is wrong, the cheapest first."""
     for name, kind in (("framing", Framing), ("compression", Compression)):
         unknown = set(np.unique(getattr(table, name)).tolist()) - {int(member) for member in kind}
         if unknown:
-            raise FormatError(f"a {_WHAT} names no known {name}", expected=list(kind), found=sorted(unknown))
+            yield f"its {name} is a known one", list(kind), sorted(unknown)
     if table.has_doubles():
-        raise FormatError(f"a {_WHAT} names a shard twice", expected=f"{len(table)} shards", found="fewer")
-    if table.max("rows") >= 1 << 32:
-        raise FormatError("a shard has too many rows", expected="fewer than 2^32", found=table.max("rows"))
-    if table.sum("rows") > limits.rows:
-        raise FormatError(
-            f"a {_WHAT} is over the limit", expected=f"{limits.rows} rows", found=table.sum("rows")
-        )
-    if table.max("index_head_bytes") > limits.index:
-        raise FormatError(
-            f"a {_WHAT} names an index over the limit",
-            expected=f"{limits.index} bytes",
-            found=table.max("index_head_bytes"),
-        )
-    if not (table.holds("deletion_key") or table.max("deleted_rows")):
-        return
-    if (table.deleted_rows > table.rows).any():
-        raise FormatError(f"a {_WHAT} counts more deleted rows than rows")
-    named = np.array([bool(key) for key in table.deletion_key], bool)
-    if ((table.deleted_rows > 0) != named).any():
-        raise FormatError(f"a {_WHAT} counts deleted rows exactly where it names a deletion sidecar, or not")
-    _check_all_deleted(table, limits)
+        yield "a shard is there once", f"{len(table)} shards", "fewer"
+    for rule, most, found in (
+        ("rows of a shard are fewer than 2^32", (1 << 32) - 1, table.max("rows")),
+        ("rows are within the limit", limits.rows, table.sum("rows")),
+        ("the head of an index is within the limit", limits.index, table.max("index_head_bytes")),
+    ):
+        if found > most:
+            yield rule, most, found
+    if table.holds("deletion_key") or table.max("deleted_rows"):
+        if (table.deleted_rows > table.rows).any():
+            yield "deleted rows are rows", "at most the rows", "more"
+        named = np.array([bool(key) for key in table.deletion_key], bool)
+        if ((table.deleted_rows > 0) != named).any():
+            yield "deleted rows are exactly where a sidecar is", "both", "one alone"
 
 
 def _check_keys(table: ShardTable) -> None:

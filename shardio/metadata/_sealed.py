@@ -13,7 +13,6 @@ import hashlib
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from google.protobuf.message import Message
 
@@ -58,15 +57,6 @@ def seal_message(message: Message, *, what: str, limits: Limits, advice: str) ->
     """
     payload = message.SerializeToString(deterministic=True)
     check_counts(type(message), payload, what=what, limits=limits, advice=advice)
-    return seal_within(payload, what=what, limits=limits, advice=advice)
-
-
-def seal_within(payload: bytes, *, what: str, limits: Limits, advice: str) -> tuple[bytes, bytes]:
-    """Return the sealed bytes of a serialized message, and their SHA-256 (32 bytes).
-
-    Raises:
-        FormatError: they are more than `limits.manifest`.
-    """
     size = len(payload) + SEAL_BYTES
     if size > limits.manifest:
         raise FormatError(
@@ -88,14 +78,9 @@ def unseal_message(
     """
     payload, digest = unseal(data, what=what, url=url)
     message = parse(kind, payload, what=what, url=url, limits=limits)
-    check_features(message, what, url)
-    return message, digest
-
-
-def check_features(message: Any, what: str, url: str | None) -> None:
-    """Raise UnsupportedVersionError for a message that a newer format wrote."""
     features = getattr(message, "critical_features", ())
-    check_version(message.format_version, features, MANIFEST_FEATURES, what=what, url=url)
+    check_version(message.format_version, features, MANIFEST_FEATURES, what=what, url=url)  # type: ignore[attr-defined] # of all sealed ones
+    return message, digest
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from itertools import chain
 from typing import Any
@@ -76,12 +76,8 @@ def cut_key(key: str) -> int:
     return max(key.rfind("-"), key.rfind("/")) + 1
 
 
-def cut_split(name: str) -> int:
-    """Return how many characters of the name of a split are shared with other shards: all."""
-    return len(name)
-
-
-_CUTS = {"key": cut_key, "split": cut_split}
+# How much of a text several shards may share: of the name of a split all.
+_CUTS: dict[str, Callable[[str], int]] = {"key": cut_key, "split": len}
 
 
 @dataclass(frozen=True)

@@ -192,11 +192,6 @@ def random_session(*, rewriting: bool = False) -> str:
     return (_REWRITING if rewriting else _RANDOM_SESSION) + random_id()
 
 
-def is_rewriting_session(name: str) -> bool:
-    """Tell whether a session holds records of other shards, rewritten."""
-    return name.startswith(_REWRITING)
-
-
 def is_random_session(name: str) -> bool:
     """Tell whether this session has no name of the caller's, so that it cannot be run again."""
     return name.startswith(_RANDOM_SESSION)

@@ -220,7 +220,7 @@ def test_a_table_has_the_name_of_a_table():
 
 def test_no_shard_twice():
     """A shard MUST NOT stand in a version twice."""
-    broken("names a shard twice", key=["data/a", "data/a"])
+    broken("a shard is there once", key=["data/a", "data/a"])
     parse_list(list_of(key=["data/a", "data/a"], root=[1, 2]))
 
 
@@ -233,7 +233,7 @@ def test_live_rows():
     broken("exactly where", deleted_rows=[3, 1], deletion_key=["data/d", ""])
     broken("exactly where", deleted_rows=[3, 0])
     broken("exactly where", deletion_key=["data/d", ""])
-    broken("more deleted rows than rows", deleted_rows=[11, 0], deletion_key=["data/d", ""])
+    broken("deleted rows are rows", deleted_rows=[11, 0], deletion_key=["data/d", ""])
 
 
 @pytest.mark.parametrize("value", [1 << 63, (1 << 64) - 1])
@@ -249,9 +249,9 @@ def test_other_limits():
     """
     broken("out of range", rows=[1 << 32, 1])
     broken("out of range", rows=[1 << 63, 1])
-    broken("index over the limit", index_head_bytes=[1 << 40, 1])
-    broken("no known framing", framing=[1, 9])
-    broken("no known compression", compression=[0, 1])
+    broken("head of an index is within", index_head_bytes=[1 << 40, 1])
+    broken("its framing is a known one", framing=[1, 9])
+    broken("its compression is a known one", compression=[0, 1])
     broken("out of range", framing=[1, 300])
     broken("past its names", split=[0, 2])
     broken("past its names", prefix=[0, 2])

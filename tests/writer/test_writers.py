@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import time
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -488,3 +489,46 @@ def test_a_disk_that_takes_less_than_it_is_given(tmp_path, monkeypatch, compress
     monkeypatch.undo()
     assert list(shardio.open(tmp_path / "ds")) == records
     assert shardio.verify(tmp_path / "ds").ok
+
+
+def test_a_small_task_leaves_one_receipt(tmp_path):
+    """What the receipt of the whole task acknowledges has none of its own; a shard before it has."""
+    for session, count in (("one", 3), ("two", 40)):
+        with shardio.DatasetWriter(
+            tmp_path / session, session=session, commit=False, shard_bytes=2000, block_bytes=1000
+        ) as out:
+            for _ in range(count):
+                out.write(b"x" * 100)
+        receipts = sorted((tmp_path / session / "_shardio" / "sessions" / session).iterdir())
+        shards = len(list((tmp_path / session / "data").glob("*.tfrecord")))
+        assert len(receipts) == shards, "one for each shard that was closed, and one for the task"
+        assert (shards == 1) == (session == "one")
+
+
+def test_work_of_killed_attempts_is_continued_by_each_of_several(tmp_path):
+    """Receipts of several attempts are one chain: each shard is taken over once, in order."""
+    url = str(tmp_path / "d")
+
+    def killed(stop: int) -> None:
+        """Write up to a record in a process that ends by itself once a shard of its own is safe."""
+        out = shardio.DatasetWriter(url, session="s", shard_bytes=1000, block_bytes=500)
+        safe = out.written["train"]
+        for number in range(safe, stop):
+            out.write(b"%05d" % number + b"x" * 100)
+        while out.written["train"] == safe:
+            time.sleep(0.01)
+        os._exit(0)
+
+    for stop in (30, 60, 90):
+        child = os.fork()
+        if child == 0:
+            try:
+                killed(stop)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+    with shardio.DatasetWriter(url, session="s", shard_bytes=1000, block_bytes=500) as out:
+        assert out.written["train"] >= 39, "a shard of each attempt at least"
+        for number in range(out.written["train"], 100):
+            out.write(b"%05d" % number + b"x" * 100)
+    assert [record[:5] for record in shardio.open(url)] == [b"%05d" % number for number in range(100)]
