@@ -22,6 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 from shardio.convert._fields import (
     BOOLEANS,
     MISSING,
+    MOST_CLASSES,
     LabelColumn,
     integers_type,
     is_integer,
@@ -43,7 +44,10 @@ _MOST_COLUMNS = 10_000
 # A quote that is never closed reaches to the end of the file: what is read for one field is bounded.
 _LONGEST_LINE = 64 << 20
 _LONGEST_FIELD = 16 << 20
-_MOST_LABELS = 1 << 12  # of more texts in a column they are no names of classes
+# So many different texts of a column are kept; of numbers in a narrow table as many as a feature can have
+# classes, which may be called by numerals.
+_MOST_LABELS = 1 << 12
+_NARROW = 16
 
 
 class _TableRow(NamedTuple):
@@ -122,8 +126,9 @@ def _rows(lines: _TableLines, delimiter: str, *, quotes: bool) -> Iterator[_Tabl
 class _Fields:
     """What the fields of one column have shown so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, narrow: bool = True) -> None:
         self.missing = False
+        self._narrow = narrow
         self.words = 0
         self.quoted = 0
         self.texts: set[str] | None = set()
@@ -139,7 +144,8 @@ class _Fields:
         self.quoted += sum(len(text) > 1 and text[0] == text[-1] == '"' for text in filled)
         if self.texts is not None:
             self.texts.update(filled)
-            self.texts = self.texts if len(self.texts) <= _MOST_LABELS else None
+            most = MOST_CLASSES if self._number and self._narrow else _MOST_LABELS
+            self.texts = self.texts if len(self.texts) <= most else None
         if not (self._integer or self._number or self._boolean):
             return
         told = [text for each in filled if (text := each.strip()) not in MISSING]
@@ -169,9 +175,12 @@ class _Fields:
         return "float64" if self._real else "text"
 
     @property
-    def labels(self) -> LabelColumn | None:
-        """What the column holds where it is one of labels; None where it has more texts than classes."""
-        return None if self.texts is None else LabelColumn.from_texts(self.texts)
+    def labels(self) -> LabelColumn:
+        """What the column holds where it is one of labels."""
+        if self.texts is not None:
+            return LabelColumn.from_texts(self.texts)
+        numbers = "integers" if self._integer and not self.words else "reals"
+        return LabelColumn(numbers if self._number else "names", frozenset())
 
 
 class _Table(NamedTuple):
@@ -220,8 +229,7 @@ class CsvTables(FileSource):
     @cached_property
     def _labels(self) -> dict[str, LabelColumn]:
         """What columns hold that may be labels, by name."""
-        found = {name: fields.labels for name, fields in self._contents.columns.items()}
-        return {name: labels for name, labels in found.items() if labels is not None}
+        return {name: fields.labels for name, fields in self._contents.columns.items()}
 
     @cached_property
     def _contents(self) -> _Contents:
@@ -267,7 +275,8 @@ class CsvTables(FileSource):
             # Without rows there are columns all the same.
             runs = [(lines.start, lines.line)]
             part: list[list[str]] = []
-            columns = [found.columns.setdefault(name, _Fields()) for name in names]
+            narrow = len(names) <= _NARROW
+            columns = [found.columns.setdefault(name, _Fields(narrow=narrow)) for name in names]
             for row in rows:
                 if row.start - runs[-1][0] >= RUN_BYTES and not _is_compressed(file.key):
                     runs.append((row.start, row.line))

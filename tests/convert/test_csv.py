@@ -309,3 +309,11 @@ def test_a_table_of_too_many_columns_is_refused_by_its_header(tmp_path) -> None:
         shardio.convert_dataset(tmp_path / "x.csv", tmp_path / "ds", workers=1)
     assert "200000" in str(caught.value)
     assert not (tmp_path / "ds").exists()
+
+
+@pytest.mark.parametrize("numerals", [False, True])
+def test_many_classes_are_named_by_their_texts(convert, tmp_path, numerals) -> None:
+    names = [f"{3 * n + 1}" if numerals else f"bird{n}" for n in range(5000)]
+    source = table(tmp_path / "a.csv", "n,label\n" + "".join(f"{n},{name}\n" for n, name in enumerate(names)))
+    values = convert(source, schema={"label": shardio.Feature("int64", classes=names[::-1])})
+    assert [value["label"] for value in values] == list(range(4999, -1, -1))
