@@ -1,23 +1,26 @@
-"""Adoption: make shards that others wrote random-access and verifiable, in place, by adding sidecars.
+"""Framers, sniffing and the cutting of blocks: the bytes of a shard in, its index out; no I/O.
 
-Installed as `shardio_indexer`; the program is `shardio-index`.  `adopt` finds shards, scans each once with
-the scanner of its framing, puts an index beside it and commits one new version.  See docs/adoption.md.
+Installed as `shardio_indexer`.  What finds shards and commits them is `shardio.adoption`, whose names are
+forwarded: `shardio_indexer.adopt` is `shardio.adopt`.
 """
 
 from __future__ import annotations
 
-from shardio_indexer._adopt import adopt
-from shardio_indexer._external_index import export_indexes
-from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal
-from shardio_indexer._scan import ScanOptions, ScanResult, scan_shard
+import importlib
+from typing import Any
 
-__all__ = [
-    "AdoptProgress",
-    "AdoptReport",
-    "Refusal",
-    "ScanOptions",
-    "ScanResult",
-    "adopt",
-    "export_indexes",
+_FORWARDED = (
+    "AdoptProgress", "AdoptReport", "Refusal", "ScanOptions", "ScanResult", "adopt", "export_indexes",
     "scan_shard",
-]
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of `shardio.adoption`, which knows filesystems and is loaded when it is asked for."""
+    if name not in _FORWARDED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("shardio.adoption"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FORWARDED})

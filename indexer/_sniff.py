@@ -1,4 +1,4 @@
-"""What a file is: compression and framing, by its first bytes, then by its name."""
+"""What the first bytes of a file say: its framing and compression."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import zlib
 from typing import NamedTuple
 
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS, Compression, Framing, is_tar_header
-from shardio.sources import format_of_name, other_kind
+from shardio.format import Compression, Framing, is_tar_header
 from shardio_indexer._blocks import SalvageOptions
 from shardio_indexer._compressed import decode_members, is_compressed
 from shardio_indexer._tfrecord import head_fits
@@ -23,10 +22,6 @@ FORMATS = {
     "codewithgpu": Framing.RAW,
     "mds": Framing.RAW,
 }
-
-
-class UnknownKindError(FormatError):
-    """Neither the bytes nor the name of a file say what it is."""
 
 
 class ShardKind(NamedTuple):
@@ -46,51 +41,35 @@ class ShardKind(NamedTuple):
         return FORMATS[self.format]
 
 
-def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = True) -> ShardKind:
-    """Return what a file is.
+class Look(NamedTuple):
+    """What the first bytes of a file say.
+
+    Attributes:
+        format: "tfrecord" or "tar", or None where they do not say.
+        compression: of the object.
+        first: the first bytes of what it decodes to.
+    """
+
+    format: str | None
+    compression: Compression
+    first: bytes
+
+
+def look_at(head: bytes, *, named: bool) -> Look:
+    """Return what the first bytes of a file say.
 
     Args:
         head: its first `HEAD_BYTES` bytes, or all of it.
-        name: its name.
-        wanted: the format, where the caller knows it.
-        strict: a TFRECORD file must begin with a plausible length.
-
-    Raises:
-        FormatError: neither bytes nor name say what it is, or they contradict the caller.
+        named: its name says what it is, so that the two bytes with which ZLIB begins are no accident.
     """
     if _framing_of(head) == "tfrecord":
         compression, decoded = Compression.NONE, head
     else:
         compression = is_compressed(head) or Compression.NONE
         decoded = _begin_of(head, compression)
-        if compression is Compression.NONE and _is_zlib(head, name):
+        if compression is Compression.NONE and _is_zlib(head, named=named):
             compression, decoded = Compression.ZLIB, _begin_of(head, Compression.ZLIB)
-    found = _framing_of(decoded)
-    other = other_kind(name, head) if wanted is None and found is None else None
-    if other is not None:
-        raise UnknownKindError(f"this is {other.name}, which is not adopted", advice=other.way)
-    kind = wanted or found or format_of_name(name)
-    first = decoded[:12]
-    if kind is None:
-        raise UnknownKindError(
-            "the kind of this file is unknown",
-            expected="TFRecord, tar, or a name that says what it is",
-            found=f"first bytes {first.hex(' ')}" if first else "an empty file",
-            advice=f"name its format, one of {', '.join(FORMATS)}: "
-            'scan=shardio_indexer.ScanOptions(format="tfrecord")',
-        )
-    # A damaged first length is the scanner's business; text and images are none of it.
-    unlikely = len(first) < 12 or int.from_bytes(first[:8], "little") > DEFAULT_LIMITS.record
-    if strict and kind == "tfrecord" and found is None and first and unlikely:
-        raise FormatError(
-            "this is not a TFRecord file",
-            start=0,
-            expected="a length and its CRC-32C",
-            found=f"first bytes {first.hex(' ')}",
-            advice='name its format, such as scan=shardio_indexer.ScanOptions(format="text"), '
-            "or leave it out",
-        )
-    return ShardKind(kind, compression)
+    return Look(_framing_of(decoded), compression, decoded[:12])
 
 
 def _framing_of(decoded: bytes) -> str | None:
@@ -116,7 +95,7 @@ def _begin_of(head: bytes, compression: Compression) -> bytes:
     return decoded
 
 
-def _is_zlib(head: bytes, name: str) -> bool:
+def _is_zlib(head: bytes, *, named: bool) -> bool:
     """Tell whether an object is a ZLIB stream: its two-byte header alone is a weak witness."""
     if len(head) < 2 or head[0] & 0x0F != 8 or head[0] >> 4 > 7 or (head[0] << 8 | head[1]) % 31:
         return False
@@ -124,4 +103,4 @@ def _is_zlib(head: bytes, name: str) -> bool:
         begin = zlib.decompressobj().decompress(head, HEAD_BYTES)
     except zlib.error:
         return False
-    return _framing_of(begin) is not None or format_of_name(name) is not None
+    return named or _framing_of(begin) is not None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 # What editors and checkers of types see; `_OFFERED` has the same names for when they are first used.
 if TYPE_CHECKING:
     from shardio import codecs as codecs, errors as errors
+    from shardio.adoption import adopt as adopt
     from shardio.catalog import Version as Version, commit as commit, gc as gc, log as log
     from shardio.codecs import (
         CenterCrop as CenterCrop,
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
         stream as stream,
     )
     from shardio.writer import DatasetWriter as DatasetWriter, ShardWriter as ShardWriter
-    from shardio_indexer import adopt as adopt
 
 __version__ = "0.1.0"
 
@@ -98,7 +98,7 @@ _OFFERED = {
     "shardio.storage": "Address CacheOptions",
     "shardio.streaming": "Stream StreamOptions audit bench mix plan_report stream",
     "shardio.writer": "DatasetWriter ShardWriter",
-    "shardio_indexer": "adopt",
+    "shardio.adoption": "adopt",
 }
 _PLACES = {name: module for module, names in _OFFERED.items() for name in names.split()}
 # What users of other libraries try.

@@ -234,7 +234,7 @@ class _ShardRepair:
         Raises:
             FormatError: it is damaged, and damage is not to be left out.
         """
-        from shardio_indexer import ScanOptions, scan_shard
+        from shardio.adoption import ScanOptions, scan_shard
 
         # The head names the program that wrote the shard; with the same name it may be the same head.
         found = None

@@ -18,10 +18,10 @@ from PIL import Image
 import shardio
 import shardio_indexer
 from shardio import Feature, Schema, codecs, kernels
+from shardio.adoption._partitions import Partitions
 from shardio.cli import main
 from shardio.errors import FormatError, SchemaError
 from shardio.sources import SplitRules, folder_keys
-from shardio_indexer._partitions import Partitions
 from tests.suites.errors import refused
 
 

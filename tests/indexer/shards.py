@@ -14,10 +14,10 @@ import crc32c
 import numpy as np
 import zstandard
 
+from shardio.adoption._scan import ScanOptions, ScanResult, scan_shard
 from shardio.cli import main as program
 from shardio.metadata import IndexHead, check_frames_part, parse_head
 from shardio.storage import connect
-from shardio_indexer._scan import ScanOptions, ScanResult, scan_shard
 
 UUID = b"0123456789abcdef"
 

@@ -15,6 +15,8 @@ import pytest
 import shardio
 import shardio_indexer
 from shardio import codecs
+from shardio.adoption import ScanOptions, _adopt
+from shardio.adoption._shard import FoundShard
 from shardio.catalog import Catalog
 from shardio.errors import (
     CommitConflictError,
@@ -25,8 +27,6 @@ from shardio.errors import (
     UnsafeNameError,
 )
 from shardio.metadata import naming
-from shardio_indexer import ScanOptions, _adopt
-from shardio_indexer._shard import FoundShard
 from tests.indexer.shards import members, tar, tfrecord
 from tests.parallel.programs import wait_until_gone, workers_of
 from tests.promises.stores import FaultyStore
@@ -337,7 +337,7 @@ def test_all_bad_is_no_dataset(tmp_path) -> None:
 
 def test_a_shard_that_changes_while_it_is_read(tmp_path, monkeypatch) -> None:
     write(tmp_path, range(2))
-    from shardio_indexer import _scan
+    from shardio.adoption import _scan
 
     real = _scan._scan_plain
 

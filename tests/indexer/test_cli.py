@@ -149,6 +149,6 @@ def test_an_interrupted_adoption_says_that_it_goes_on(folder, capsys, monkeypatc
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shardio_indexer.adopt", interrupted)
+    monkeypatch.setattr("shardio.adoption.adopt", interrupted)
     assert main([str(folder)]) == 130
     assert "run it again to continue" in capsys.readouterr().err

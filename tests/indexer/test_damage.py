@@ -19,10 +19,10 @@ from hypothesis import given, settings, strategies as st
 
 import shardio
 import shardio_indexer
+from shardio.adoption import _scan
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.kernels import crc32c
 from shardio.metadata import parse_head
-from shardio_indexer import _scan
 from tests.indexer.shards import frames_of, members, samples_of, scan, tar, tfrecord
 from tests.suites.errors import refused
 

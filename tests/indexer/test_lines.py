@@ -12,11 +12,11 @@ from hypothesis import given, strategies as st
 
 import shardio
 import shardio_indexer
+from shardio.adoption._commit import Changeset, commit_shards
 from shardio.catalog import Catalog
 from shardio.errors import FormatError
 from shardio.storage import connect
 from shardio_indexer._blocks import SalvageOptions
-from shardio_indexer._commit import Changeset, commit_shards
 from shardio_indexer._lines import LineFramer
 from tests.indexer.shards import frames_of, scan
 

@@ -10,11 +10,11 @@ import pytest
 
 import shardio
 import shardio_indexer
+from shardio.adoption._layout import find_shards
 from shardio.cli import main
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.sources import SplitUrl
 from shardio.storage import MemoryStore
-from shardio_indexer._layout import find_shards
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def main():
 """,
     "adopt": """
 import shardio_indexer
-from shardio_indexer import _shard
+from shardio.adoption import _shard
 index_shard = _shard.index_shard
 def index(*arguments, **options):
     at_work()

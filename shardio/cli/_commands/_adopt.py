@@ -18,8 +18,8 @@ from shardio.display import count, plural, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shardio.adoption import AdoptReport
     from shardio.cli._given import Given
-    from shardio_indexer import AdoptReport
 
 _MOST_SHOWN = 20
 FORMATS = ("tfrecord", "tar", "jsonl", "text", "codewithgpu")  # a test holds them to the indexer's
@@ -30,7 +30,7 @@ def _run(given: Given, console: Console) -> int:
 
 
 def _adopt(given: Given, console: Console) -> int:
-    from shardio_indexer import ScanOptions, adopt
+    from shardio.adoption import ScanOptions, adopt
 
     try:
         with console.progress("adopt") as progress:
@@ -44,7 +44,7 @@ def _adopt(given: Given, console: Console) -> int:
 
 
 def _export(given: Given, console: Console) -> int:
-    from shardio_indexer import export_indexes
+    from shardio.adoption import export_indexes
 
     if len(given.urls) != 1:
         raise ValueError("--export takes one dataset")
@@ -138,13 +138,13 @@ COMMAND = Command(
     summary="adopt shards in place, without changing a byte of them",
     takes=(
         Takes(
-            "shardio_indexer:adopt",
+            "shardio.adoption:adopt",
             places=("urls",),
             without=("types",),  # as in `schema`
             choices={"partitions": ("hive",)},
         ),
         Takes(
-            "shardio_indexer:ScanOptions",
+            "shardio.adoption:ScanOptions",
             only=("format", "record_crc", "trust", "use_index", "block_bytes"),
             choices={"format": FORMATS, "record_crc": ("crc32c", "crc32", "none")},
         ),
@@ -154,7 +154,7 @@ COMMAND = Command(
             type=click.Choice(("dali",)),
             help="write indexes for another program, from those of a dataset",
         ),
-        Takes("shardio_indexer:export_indexes", only=("allow_roots",)),
+        Takes("shardio.adoption:export_indexes", only=("allow_roots",)),
     ),
     run=_run,
     examples={

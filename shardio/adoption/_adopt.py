@@ -15,6 +15,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from shardio.adoption._commit import Changeset, RootedEntry, commit_shards, keeps_deletions, known_shards
+from shardio.adoption._layout import (
+    AdoptTarget,
+    ShardSearch,
+    assign_shards,
+    choose_target,
+    find_shards,
+    known_target,
+)
+from shardio.adoption._report import AdoptProgress, AdoptReport, Refusal, opening_line
+from shardio.adoption._scan import ScanOptions
+from shardio.adoption._schema import ResolvedSchema, line_content, partition_outcomes, resolve_schema
+from shardio.adoption._shard import AdoptJob, FoundShard, ShardOutcome, index_is_intact, run_jobs
+from shardio.adoption._sniff import UnknownKindError
 from shardio.arguments import checked_options, mapping
 from shardio.catalog import Catalog, Version
 from shardio.display import plural
@@ -32,20 +46,6 @@ from shardio.sources import (
     format_of_name,
 )
 from shardio.storage import url_text
-from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, keeps_deletions, known_shards
-from shardio_indexer._layout import (
-    AdoptTarget,
-    ShardSearch,
-    assign_shards,
-    choose_target,
-    find_shards,
-    known_target,
-)
-from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening_line
-from shardio_indexer._scan import ScanOptions
-from shardio_indexer._schema import ResolvedSchema, line_content, partition_outcomes, resolve_schema
-from shardio_indexer._shard import AdoptJob, FoundShard, ShardOutcome, index_is_intact, run_jobs
-from shardio_indexer._sniff import UnknownKindError
 
 
 @checked_options

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardio.adoption._commit import RootedEntry
 from shardio.catalog import Version
 from shardio.errors import SchemaError
 from shardio.metadata import Feature, Schema
 from shardio.sources import SPLIT_KEY, FolderKey, key_value, keys_of_shard, type_of_key
-from shardio_indexer._commit import RootedEntry
 
 LEAVE_OUT = "leave out what folders say with partitions=None, or convert the files with `shardio convert`"
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardio import kernels
+from shardio.adoption._scan import ScanOptions, SpooledIndex, scan_shard
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
 from shardio.format import Compression
 from shardio.metadata import (
@@ -32,7 +33,6 @@ from shardio.metadata import (
 from shardio.parallel import JobRunner, LostJob, check_workers, cut_jobs
 from shardio.storage import Store, connect, read_intact
 from shardio_indexer._blocks import GapFound
-from shardio_indexer._scan import ScanOptions, SpooledIndex, scan_shard
 
 _HEAD_BYTES = 64 << 10
 _FAILURES = (ShardioError, OSError, ValueError, MemoryError)

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from shardio.adoption._commit import known_as
+from shardio.adoption._shard import FoundShard
 from shardio.catalog import Catalog, check_place
 from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
 from shardio.metadata import ShardEntry, naming
@@ -43,8 +45,6 @@ from shardio.sources import (
     same_columns,
 )
 from shardio.storage import RemoteStore, Store, connect
-from shardio_indexer._commit import known_as
-from shardio_indexer._shard import FoundShard
 
 _INDEXES = (".shardidx", ".idx", ".index")
 # Names of files that describe shards and are beside them.

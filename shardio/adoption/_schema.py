@@ -10,6 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardio.adoption._commit import RootedEntry
+from shardio.adoption._layout import AdoptTarget
+from shardio.adoption._partitions import Partitions
+from shardio.adoption._scan import ScanOptions
+from shardio.adoption._shard import ShardOutcome
 from shardio.catalog import Version
 from shardio.codecs import InferenceReport, decode_mds_sample, infer_schema, mds_columns
 from shardio.convert import infer_from_payloads, infer_from_samples
@@ -26,12 +31,7 @@ from shardio.metadata import Feature, Schema, ShardEntry, ShardTable, mds_encodi
 from shardio.reader import ReadOptions, RecordSequence, ShardSource, value_codec
 from shardio.sources import TfdsFolder, format_of_name
 from shardio.storage import Store, connect
-from shardio_indexer._commit import RootedEntry
-from shardio_indexer._layout import AdoptTarget
 from shardio_indexer._lines import LineContent
-from shardio_indexer._partitions import Partitions
-from shardio_indexer._scan import ScanOptions
-from shardio_indexer._shard import ShardOutcome
 
 JSON_LINES = Schema({"json": Feature("json")}, encoding="bytes")
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from shardio import kernels
+from shardio.adoption._external_index import find_external_index
+from shardio.adoption._sniff import sniff
 from shardio.catalog import writer_name
 from shardio.errors import FormatError, ShardioError
 from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
@@ -25,10 +27,10 @@ from shardio.metadata import IndexBuilder, IndexHead
 from shardio.storage import DataFile, Store, temporary_files
 from shardio_indexer._blocks import BlockCutter, Check, Framer, GapFound, SalvageOptions, least_block_bytes
 from shardio_indexer._compressed import DualScan, GzipMember, MemberBlocks, decode_members
-from shardio_indexer._external_index import ExternalIndexFramer, find_external_index
+from shardio_indexer._external_index import ExternalIndexFramer
 from shardio_indexer._lines import LineContent, LineFramer
 from shardio_indexer._mds import MdsFramer
-from shardio_indexer._sniff import HEAD_BYTES, ShardKind, sniff
+from shardio_indexer._sniff import HEAD_BYTES, ShardKind
 from shardio_indexer._tar import TarFramer
 from shardio_indexer._tfrecord import TFRecordFramer
 
