@@ -14,8 +14,6 @@ STAMPS := $(VENV)/.stamps
 # One more than two processors: while a test waits for a disk, a server or a process, another runs.
 WORKERS ?= 3
 FUZZ_SECONDS ?= 30
-SOAK_SECONDS ?= 60
-SOAK_TRIALS ?=
 LOWEST := s3,gcs,azure,obstore,gzip,image,table,view,convert,polars,torchdata,hf
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
@@ -47,7 +45,7 @@ NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1 axe-core@4.
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/reader/_gather.pyx shardio/reader/_read.h shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: bench help demo messages test test-slow test-nightly test-engines test-lowest mutants audit cloud-test soak lint types imports oracle frameworks fuzz env tools docs wheel test-wheel protos constraints clean distclean
+.PHONY: bench help demo messages test test-slow test-nightly test-engines test-lowest mutants audit cloud-test lint types imports oracle frameworks fuzz env tools docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -89,10 +87,6 @@ types: env
 
 imports: env
 	$(VENV)/bin/lint-imports
-
-# Continues where the last run ended, and records what it tried; `make soak SOAK_SECONDS=3600 SOAK_TRIALS="power kills"`.
-soak: env tools  ## long trials: schedules, power cuts, kills, lost replies; a minute each
-	nice $(PY) -m tests.soak $(SOAK_SECONDS) $(SOAK_TRIALS)
 
 # Credentials as for `shardio.open(URL)`. A report goes to .build/; docs/reliability.md says what is in it.
 cloud-test: env  ## laws of stores, commits and streams in your bucket: URL=s3://bucket/folder

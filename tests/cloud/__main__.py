@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 import uuid
@@ -22,7 +23,8 @@ from typing import Any
 import pytest
 
 from shardio.storage import connect
-from tests.soak import ROOT, revision
+
+ROOT = Path(__file__).parents[2]
 
 # Counted by a proxy before moto, with both engines; list prices of the three clouds differ little.
 REQUESTS = {"PUT, POST, LIST": (3000, 0.0055), "GET, HEAD": (4500, 0.0005)}  # and dollars a thousand
@@ -41,6 +43,12 @@ class Results:
         law["seconds"] = round(law["seconds"] + report.duration, 2)
         if report.failed:
             law |= {"outcome": "failed", "why": report.longreprtext[-2000:]}
+
+
+def revision() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "no checkout"
 
 
 def announce(url: str) -> None:

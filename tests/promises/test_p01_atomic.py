@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 import shutil
 import signal
 import sys
@@ -227,10 +226,9 @@ def test_killed_at_every_request_to_a_bucket(deed, begun, s3, tmp_path, long):
 @pytest.mark.parametrize(
     "kills", [8, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
-def test_killed_at_random_moments(kills, begun, tmp_path):
+def test_killed_at_random_moments(kills, begun, tmp_path, seeded):
     """P1: SIGKILL at random moments, with an oracle of acknowledged commits kept outside."""
-    dice = random.Random(1)
     for _ in range(kills):
         url = setting(DEEDS["append"], begun, "local", tmp_path)
-        check_killed_appender(url, tmp_path / "acknowledged", dice.uniform(0, 0.15))
+        check_killed_appender(url, tmp_path / "acknowledged", seeded.uniform(0, 0.15))
         shutil.rmtree(url)

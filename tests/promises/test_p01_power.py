@@ -90,6 +90,5 @@ def test_a_cache_outlasts_a_power_cut(cache, tmp_path):
     try_cuts(recording, lambda cut, disk: check_cache(server, cut, disk), tmp_path, 12, 1)
 
 
-@pytest.mark.slow  # `make soak` tries thousands
-def test_more_cuts(versions, tmp_path):
-    try_cuts(versions, Judge(versions, "versions"), tmp_path, 60, 2)
+def test_more_cuts(versions, tmp_path, long, seeded):
+    try_cuts(versions, Judge(versions, "versions"), tmp_path, 1200 if long else 60, seeded.getrandbits(32))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from tests.streaming.cases import Case, quietly
 from tests.streaming.datasets import write
 from tests.torch.jobs import run_job
 
@@ -28,10 +25,3 @@ def test_a_job_that_lost_a_rank_goes_on_elsewhere_record_by_record(tmp_path, liv
     url = write(tmp_path / "d", [70, 5, 125, 40], compression="zstd", block_bytes=512)
     seen = run_job(url, tmp_path, lives)
     assert sorted(n for rows in seen.values() for n, _ in rows) == list(range(240))
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("number", range(25))
-def test_any_run_through_any_kills(number):
-    """Resume is exact and elastic: shards, ranks, workers, batch, kills."""
-    quietly(Case(random.Random(number)))

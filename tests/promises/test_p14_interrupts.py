@@ -22,7 +22,7 @@ OPERATIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_ctrl_c_at_any_moment(operation, tmp_path, long):
     """Wherever it comes: no thread, process, descriptor or temporary file is left, nothing is lost or seen by

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import fcntl
 import itertools
 import os
@@ -21,7 +20,6 @@ from tests.promises.deeds import BASE, DEEDS, prepared, seen, with_columns
 from tests.promises.places import PLACES, fresh
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
-ROOMS = ("format", "metadata", "catalog", "writer", "reader")
 
 
 @pytest.fixture
@@ -91,36 +89,3 @@ def test_a_cache_of_any_age_is_right_and_within_its_bound(tmp_path, idle_locks):
     found = [cache.get(f"n{number}") for number in range(150)]
     assert all(data in {None, b"%d " % number * 500} for number, data in enumerate(found))
     assert 20_000 < cache.usage().num_bytes <= 100_000
-
-
-def test_locks_on_files_only_save_work():
-    """P18: of two processes that look into one cache, neither waits for the other, nor counts on it.
-
-    One function locks: `locked`, which goes on without the lock after a while. The list of damaged rows uses
-    it, so that two processes do not list a row at the same time, and the cache, so that they do not fetch
-    the same blocks, or append to one file at the same time.
-    """
-    package = Path(shardio.__file__).parent
-    locking: list[str] = []
-    using: list[str] = []
-    for path in package.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                names = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
-                locking += [node.name] if names & {"flock", "lockf"} else []
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "locked":
-                using.append(path.relative_to(package).as_posix())
-    assert locking == ["locked"]
-    assert sorted(set(using)) == ["reader/_damage.py", "storage/_cache.py"]
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_no_file_lock_and_no_age_in_the_sources(room):
-    """Of the clock the rooms take the time that a version shows to people, of locks none on a file."""
-    for path in (Path(shardio.__file__).parent / room).glob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        assert not names & {"flock", "lockf", "st_mtime", "st_mtime_ns", "st_ctime", "getmtime"}, path
-        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        assert not used & {"fcntl", "time"}, path

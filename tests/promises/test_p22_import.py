@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 
@@ -42,6 +43,7 @@ HEAVY = {
 }
 
 
+@functools.cache
 def watch(imports: str) -> list[str]:
     script = WATCHED.replace("{imports}", imports).replace("{heavy}", repr(HEAVY))
     # Without bytecode: Python itself would write it.

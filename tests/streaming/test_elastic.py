@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
@@ -24,5 +22,5 @@ def test_every_record_once_and_every_batch_as_of_one_process_through_all_kills(r
 
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("number", range(80))
-def test_fixed_cases(number):
-    quietly(Case(random.Random(10_000_000 + number)))
+def test_cases_of_the_seed(number, seeded):
+    quietly(Case(seeded))
