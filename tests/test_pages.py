@@ -55,6 +55,8 @@ ELSEWHERE = {
     "docs/training/accelerate.md": "tests/torch/test_training_pages.py",
     "docs/training/lightning.md": "tests/torch/test_training_pages.py",
     "docs/training/torchdata.md": "tests/torch/test_training_pages.py",
+    "docs/training/pretraining.md": "tests/torch/test_script_pages.py",
+    "docs/training/torchrun.md": "tests/torch/test_script_pages.py",
     "docs/training/transformers.md": "tests/torch/test_training_pages.py",
     "docs/training/trl.md": "tests/torch/test_hugging_face_trainers.py",
     "docs/walkthroughs/bert.md": "tests/test_walkthroughs.py",

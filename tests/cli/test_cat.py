@@ -48,6 +48,16 @@ def test_webdataset_reads_the_pipe(birds) -> None:
     assert [sample["image.jpg"] for sample in samples] == [value["image"] for value in ds]
 
 
+def test_parts_are_the_dataset(birds) -> None:
+    whole = _cat(birds, "--features", "label", "--split", "train").splitlines()
+    parts = [
+        _cat(birds, "--features", "label", "--split", "train", "--rank", f"{rank}/3").splitlines()
+        for rank in range(3)
+    ]
+    assert [line for part in parts for line in part] == whole
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
 @pytest.mark.slow
 def test_a_reader_that_closes_the_pipe_ends_it(birds) -> None:
     with subprocess.Popen([*CAT, str(birds), "--split", "train"], stdout=subprocess.PIPE) as process:

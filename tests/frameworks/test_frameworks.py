@@ -81,16 +81,6 @@ def test_open_clip_sees_every_pair_once(birds, tmp_path, workers, monkeypatch) -
     assert sorted(flat(texts.tolist() for _, texts in batches)) == list(range(RECORDS))
 
 
-def test_parts_of_cat_are_the_dataset(birds) -> None:
-    command = [sys.executable, "-m", "shardio", "cat", birds, "--split", "train", "--features", "label"]
-    lines = [
-        subprocess.run([*command, "--rank", f"{rank}/8"], check=True, capture_output=True).stdout
-        for rank in range(8)
-    ]
-    assert [json.loads(line)["label"] for line in b"".join(lines).splitlines()] == list(range(RECORDS))
-    assert {len(part.splitlines()) for part in lines} == {12, 13}
-
-
 LIGHTNING = """
 import json, os, signal, sys
 import torch
