@@ -18,6 +18,7 @@ from shardio.metadata._images import (
     refuse_pixels as refuse_pixels,
 )
 from shardio.metadata._index import (
+    INDEX as INDEX,
     INDEX_ADVICE as INDEX_ADVICE,
     IndexHead as IndexHead,
     check_frames_part as check_frames_part,
@@ -72,6 +73,7 @@ from shardio.metadata._sidecars import (
     usable_keys as usable_keys,
 )
 from shardio.metadata._table import (
+    LIST as LIST,
     ShardEntry as ShardEntry,
     ShardTable as ShardTable,
     SplitTotals as SplitTotals,
