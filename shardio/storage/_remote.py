@@ -346,6 +346,7 @@ class RemoteStore(Store):
         self._backend = backend
         if backend.service is not Other or not backend.single_writer:
             self.read_only_reason = backend.service.read_only_reason
+        self._service: tuple[Service | None, int] = None, 0
         self._renewed = float("-inf")
         self._answered = False
         self._sent = self._again = 0
@@ -404,7 +405,7 @@ class RemoteStore(Store):
             service: Service | None = None
             try:
                 # To build a filesystem may fail like a request: it reads files, and asks for credentials.
-                service = _connections.get(self._backend)
+                service = self._connected()
                 sent = time.monotonic()
                 self._sent += 1
                 with self._in_turn or contextlib.nullcontext():
@@ -435,12 +436,21 @@ class RemoteStore(Store):
             return None
         return _jitter.uniform(0.0, min(_LONGEST_BACKOFF, _BACKOFF * 2.0**number))
 
+    def _connected(self) -> Service:
+        """Return the service, built by this process."""
+        # Looked up once: to compare options and environment costs more than all else of a request here.
+        service, process = self._service
+        if service is None or process != os.getpid():
+            service = _connections.get(self._backend)
+            self._service = service, os.getpid()
+        return service
+
     def _renew(self, service: Service) -> bool:
         """Build the filesystem again as its credentials have expired; once a minute at most."""
         if time.monotonic() - self._renewed < _RENEWAL:
             return False
         self._renewed = time.monotonic()
-        _connections.get(self._backend, instead_of=service)
+        self._service = _connections.get(self._backend, instead_of=service), os.getpid()
         return True
 
     def _ask(self, key: str, name: str, *arguments: Any, **options: Any) -> Any:
@@ -692,7 +702,7 @@ class RemoteStore(Store):
             if number:
                 time.sleep(_jitter.uniform(0.0, _BACKOFF * 2.0**number))
             try:
-                service = _connections.get(self._backend)
+                service = self._connected()
             except Exception as error:
                 raise explain(error, self.url_of(key)) from error
             self._sent += 1
