@@ -72,16 +72,6 @@ class ChangedError(BadResponseError):
         self.found = found
 
 
-class PastEndError(Exception):
-    """The object ends before the range does: an answer, not an accident."""
-
-    def __init__(self, start: int, stop: int, total: int) -> None:
-        super().__init__(f"bytes [{start}, {stop}) of an object of {total}")
-        self.start = start
-        self.stop = stop
-        self.total = total
-
-
 _BY_STATUS = {
     401: ErrorKind.DENIED,
     403: ErrorKind.DENIED,
@@ -289,8 +279,6 @@ def explain(error: BaseException, url: str) -> ShardioError:
     """
     if isinstance(error, ShardioError):
         return error
-    if isinstance(error, PastEndError):
-        return short_read(error, url)
     if isinstance(error, ChangedError):
         what = "the object is not the one that was opened"
         advice = "it was replaced; open the dataset again, or index the shard again"
@@ -324,9 +312,8 @@ def missing_bucket(url: str) -> MissingBucketError:
     )
 
 
-def short_read(error: PastEndError, url: str) -> ShortReadError:
-    """Return the error for a range behind the end of an object."""
+def short_read(url: str, start: int, stop: int, size: int) -> ShortReadError:
+    """Return the error for a range of an object that ends before it."""
     what = "the object ends before the bytes asked for"
-    start, stop = error.start, error.stop
-    found = max(0, min(stop, error.total) - start)
+    found = max(0, min(stop, size) - start)
     return ShortReadError(what, url=url, start=start, stop=stop, expected=stop - start, found=found)

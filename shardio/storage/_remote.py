@@ -35,7 +35,6 @@ from shardio.storage._errors import (
     BadResponseError,
     ChangedError,
     ErrorKind,
-    PastEndError,
     classify,
     explain,
     failed,
@@ -240,11 +239,13 @@ class ObjectIdentity:
     """What is known of an object: its size and ETag, given when it was opened or learned from replies.
 
     Attributes:
+        key, url: its names.
         size, etag: those of the object that was opened.
         end: where it ends, if a request found that to be before its size.
     """
 
-    def __init__(self, size: int | None = None, etag: str = "") -> None:
+    def __init__(self, key: str, url: str, size: int | None = None, etag: str = "") -> None:
+        self.key, self.url = key, url
         self.size, self.etag, self.end = size, etag, None
         self._given = size, etag
 
@@ -252,7 +253,7 @@ class ObjectIdentity:
 
     def forget(self) -> ObjectIdentity:
         """Return what was given, without what replies have told."""
-        copy = ObjectIdentity(*self._given)
+        copy = ObjectIdentity(self.key, self.url, *self._given)
         copy.end = self.end
         return copy
 
@@ -269,7 +270,7 @@ class ObjectIdentity:
 
         Raises:
             ChangedError, BadResponseError: as said.
-            PastEndError: the object ends before `stop`.
+            ShortReadError: the object ends before `stop`.
         """
         total, length = reply.total, len(reply.data)
         if open_ended:
@@ -280,7 +281,7 @@ class ObjectIdentity:
         if length != stop - start:
             if total is not None and total < stop and length == max(0, total - start):
                 self.found_end(total)
-                raise PastEndError(start, stop, total)
+                raise short_read(self.url, start, stop, total)
             raise BadResponseError(f"the response holds {length} bytes where {stop - start} were asked for")
         if changed is None:
             # Only a reply that counts may teach us.
@@ -305,10 +306,9 @@ class ObjectIdentity:
 class RemoteFile(DataFile):
     """One object of a remote store; nothing is requested before the first read."""
 
-    def __init__(self, store: RemoteStore, key: str, identity: ObjectIdentity) -> None:
-        self.url = store.url_of(key)
+    def __init__(self, store: RemoteStore, identity: ObjectIdentity) -> None:
+        self.url = identity.url
         self._store = store
-        self._key = key
         self._identity = identity
 
     def invalidate(self) -> None:
@@ -320,7 +320,7 @@ class RemoteFile(DataFile):
 
     @property
     def size(self) -> int:
-        return self._store.size_of(self._key, self._identity)
+        return self._store.size_of(self._identity)
 
     def read(self, start: int, stop: int) -> memoryview:
         return self.read_many([start], [stop])[0]
@@ -331,8 +331,8 @@ class RemoteFile(DataFile):
     def begin_read(
         self, starts: Offsets, stops: Offsets, *, checksummed: bool = False, gap: int | None = None
     ) -> Callable[[], list[memoryview]]:
-        fetch = functools.partial(self._store.fetch, self._key, self._identity, compared=checksummed)
-        return self._store.begin_ranges(self._key, self._identity, (starts, stops), fetch, gap=gap)
+        fetch = functools.partial(self._store.fetch, self._identity, compared=checksummed)
+        return self._store.begin_ranges(self._identity, (starts, stops), fetch, gap=gap)
 
     def close(self) -> None:
         """Do nothing: connections belong to the store."""
@@ -377,7 +377,7 @@ class RemoteStore(Store):
     def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> RemoteFile:
         del stable
         check_key(key)
-        return RemoteFile(self, key, ObjectIdentity(size, etag))
+        return RemoteFile(self, ObjectIdentity(key, self.url_of(key), size, etag))
 
     def _path(self, key: str) -> str:
         return f"{self._backend.path}/{key}"
@@ -465,7 +465,6 @@ class RemoteStore(Store):
 
     def begin_ranges(
         self,
-        key: str,
         identity: ObjectIdentity,
         ranges: tuple[Offsets, Offsets],
         fetch: Callable[[int, int], Buffer],
@@ -475,7 +474,6 @@ class RemoteStore(Store):
         """Send requests for ranges of one object, and return what waits for the bytes.
 
         Args:
-            key: of the object.
             identity: what is known of it.
             ranges: columns of starts and stops.
             fetch: returns the bytes of one request.
@@ -487,8 +485,7 @@ class RemoteStore(Store):
         merged = coalesce(*ranges, gap=GAP if gap is None else gap, max_bytes=LONGEST)
         last = max(merged.ranges, key=itemgetter(1), default=(0, 0))
         if identity.size is not None and last[1] > identity.size:
-            past = PastEndError(*last, identity.size)
-            return functools.partial(_fail, short_read(past, self.url_of(key)))
+            return functools.partial(_fail, short_read(identity.url, *last, identity.size))
         pieces = [piece for each in merged.ranges for piece in _cut(each)]
 
         def begin() -> _Wait:
@@ -505,7 +502,6 @@ class RemoteStore(Store):
 
     def fetch(
         self,
-        key: str,
         identity: ObjectIdentity,
         start: int,
         stop: int,
@@ -517,7 +513,6 @@ class RemoteStore(Store):
         """Return bytes `[start, stop)` of an object, read by obstore where that can be.
 
         Args:
-            key: of the object.
             identity: what is known of it.
             start, stop: of the range.
             compared, open_ended: as in `ObjectIdentity.check`.
@@ -529,14 +524,14 @@ class RemoteStore(Store):
 
         def send(service: Service) -> Reply:
             read = service.fetch_now if plain else functools.partial(self._read, service)
-            reply = read(self._path(key), start, stop)
+            reply = read(self._path(identity.key), start, stop)
             identity.check(reply, start, stop, compared=compared, open_ended=open_ended)
             return reply
 
         def explained(error: Exception, _url: str) -> ShardioError:
-            return self._explain_range(error, key, identity, start, start + 1 if open_ended else stop)
+            return self._explain_range(error, identity, start, start + 1 if open_ended else stop)
 
-        return self._request(key, send, explained).data
+        return self._request(identity.key, send, explained).data
 
     def _read(self, service: Service, path: str, start: int, stop: int) -> Reply:
         """Read by obstore, unless it turns out that its options were translated wrongly."""
@@ -584,28 +579,26 @@ class RemoteStore(Store):
         _log.warning("%s is read with fsspec instead of obstore: %s", self.url, reason)
 
     def _explain_range(
-        self, error: Exception, key: str, identity: ObjectIdentity, start: int, stop: int
+        self, error: Exception, identity: ObjectIdentity, start: int, stop: int
     ) -> ShardioError:
         """Return the error for a range; the size of the object may have to be asked for."""
         failure = classify(error)
         if failure.kind in {ErrorKind.PAST_END, ErrorKind.BAD_RESPONSE} and type(error) is not ChangedError:
-            if isinstance(error, PastEndError):
-                return explain(error, self.url_of(key))
             info = None
             with contextlib.suppress(ShardioError):
-                info = self._head(key)
+                info = self._head(identity.key)
             if info is not None:
                 identity.found_end(info.size)
             if info is not None and info.size < stop:
-                return short_read(PastEndError(start, stop, info.size), self.url_of(key))
+                return short_read(identity.url, start, stop, info.size)
             if failure.kind is ErrorKind.PAST_END and info is not None:
                 # Not damage: the object is as long as it should be, and its server contradicts itself.
                 what = "the server says that the object ends before bytes that it has"
-                wrong = failed(failure, self.url_of(key), what)
+                wrong = failed(failure, identity.url, what)
                 wrong.start, wrong.stop = start, stop
                 wrong.expected = f"bytes of an object of {info.size} bytes, as the server itself says"
                 return wrong
-        return explain(error, self.url_of(key))
+        return explain(error, identity.url)
 
     def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Generator[R, None, None]:
         if len(items) < 2:
@@ -619,27 +612,27 @@ class RemoteStore(Store):
     def _get(self, key: str, max_bytes: int) -> bytes:
         # The reply to a range request tells the size of the whole, so nothing larger than allowed is fetched,
         # and a body that was cut short on the way is noticed.
-        identity = ObjectIdentity()
+        identity = ObjectIdentity(key, self.url_of(key))
         most = max(1, max_bytes if max_bytes <= LONGEST else _FIRST)
         try:
-            start = self.fetch(key, identity, 0, most, open_ended=True, plain=True)
+            start = self.fetch(identity, 0, most, open_ended=True, plain=True)
         except ShortReadError:
             # An empty object has no first byte: services refuse the range, or answer without one.
             return b""
-        size = self.size_of(key, identity)
+        size = self.size_of(identity)
         if size > max_bytes:
             raise self._too_large(key, size, max_bytes)
         if size == len(start):
             return bytes(start)
-        fetch = functools.partial(self.fetch, key, identity, plain=True)
-        return bytes(start) + self.begin_ranges(key, identity, ([len(start)], [size]), fetch)()[0]
+        fetch = functools.partial(self.fetch, identity, plain=True)
+        return bytes(start) + self.begin_ranges(identity, ([len(start)], [size]), fetch)()[0]
 
-    def size_of(self, key: str, identity: ObjectIdentity) -> int:
+    def size_of(self, identity: ObjectIdentity) -> int:
         """Return the size of an object, and ask for it where no reply has told."""
         if identity.size is None:
-            info = self._head(key)
+            info = self._head(identity.key)
             if info is None:
-                raise NotFoundError("there is no such object", url=self.url_of(key))
+                raise NotFoundError("there is no such object", url=identity.url)
             identity.size = info.size
             identity.etag = identity.etag or info.etag
         return identity.size
@@ -764,10 +757,11 @@ class RemoteStore(Store):
         """Tell whether the object is byte for byte what was sent."""
         if isinstance(content, bytes):
             return holds(self, key, content)
+        identity = ObjectIdentity(key, self.url_of(key))
         with content.open("rb") as file:
             return all(
                 file.read(min(LONGEST, size - start))
-                == self.fetch(key, ObjectIdentity(), start, min(start + LONGEST, size), plain=True)
+                == self.fetch(identity, start, min(start + LONGEST, size), plain=True)
                 for start in range(0, size, LONGEST)
             )
 

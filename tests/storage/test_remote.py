@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -100,6 +100,29 @@ def test_an_etag_given_is_held_against_replies(server: FaultServer) -> None:
         store.open("a", etag='"another"').read(0, 9)
 
 
+@contextlib.contextmanager
+def slow_answers(server: FaultServer, seconds: float) -> Iterator[Callable[[], int]]:
+    """Delay answers; give how many requests were under way at once at most."""
+    now = most = 0
+    answer = server._answer
+
+    async def answer_later(*arguments: object) -> bool:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(seconds)
+        try:
+            return await answer(*arguments)
+        finally:
+            now -= 1
+
+    server._answer = answer_later
+    try:
+        yield lambda: most
+    finally:
+        server._answer = answer
+
+
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 def test_bytes_in_flight_are_bounded(
     server: FaultServer, engine: str, monkeypatch: pytest.MonkeyPatch
@@ -108,28 +131,27 @@ def test_bytes_in_flight_are_bounded(
     _remote._budget_of.cache_clear()
     file = store_on(server, engine).open("a", size=len(CONTENT))
     file.read(0, 1)
-    now = most = 0
-    answer = server._answer
-
-    async def counting(*arguments: object) -> bool:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        await asyncio.sleep(0.01)
-        try:
-            return await answer(*arguments)
-        finally:
-            now -= 1
-
-    server._answer = counting
+    starts = np.arange(0, 300_000, 6_000)
     try:
-        starts = np.arange(0, 300_000, 6_000)
-        got = file.begin_read(starts, starts + 5_000, gap=0)()
+        with slow_answers(server, 0.01) as most_at_once:
+            got = file.begin_read(starts, starts + 5_000, gap=0)()
     finally:
-        server._answer = answer
         _remote._budget_of.cache_clear()
     assert [bytes(view) for view in got] == [CONTENT[s : s + 5_000] for s in starts]
-    assert 2 <= most <= 4
+    assert 2 <= most_at_once() <= 4
+
+
+def test_requests_that_were_not_sent_are_forgotten_at_exit(server: FaultServer) -> None:
+    script = f"""
+from shardio.storage import connect
+store = connect("s3://bucket/root", storage_options={options_for(server.url)!r}, engine="fsspec")
+file = store.open("a", size={len(CONTENT)})
+file.read(0, 1)
+waits = [file.begin_read([1000 * k], [1000 * k + 10]) for k in range(300)]
+"""
+    with slow_answers(server, 0.3):
+        subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
+    assert len(server.log) < 150
 
 
 @pytest.mark.parametrize("client", ["s3 fsspec", "s3 obstore", "http fsspec", "http obstore"])

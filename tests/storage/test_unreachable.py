@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
-import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
+import fsspec
 import pytest
 
 import shardio
@@ -27,7 +28,6 @@ from shardio.storage import (
     connect,
     connect_folder,
 )
-from shardio.storage._errors import ErrorKind, classify
 from tests.servers.azure import options_for as azure_options
 from tests.servers.faults import FaultServer, Request, fault_server, self_signed
 from tests.servers.gcs import options_for as gcs_options
@@ -83,7 +83,11 @@ def denied_url(client: str, server: FaultServer) -> str:
     return f"{server.url}/bucket/ds/_shardio/latest" if client.startswith("http") else "s3://bucket/ds"
 
 
-LOOKS: list[Callable[..., object]] = [shardio.open, shardio.verify]
+def verify(url: str, **place: Any) -> object:
+    return shardio.verify(shardio.Address(url, **place))
+
+
+LOOKS: list[Callable[..., object]] = [shardio.open, verify]
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.__name__)
@@ -336,37 +340,55 @@ def test_a_url_that_lost_a_slash_is_refused_everywhere(
 # Libraries of HTTP below huggingface_hub
 
 
-class Response:
-    def __init__(self, status: int, headers: dict[str, str] | None = None) -> None:
-        self.status_code = status
-        self.headers = headers or {}
+class Failing(fsspec.AbstractFileSystem):
+    """Fails as it is told to, and counts how often."""
+
+    protocol = "failing"
+    failure: Exception
+    calls = 0
+
+    def cat_file(self, *_: object, **__: object) -> bytes:
+        Failing.calls += 1
+        raise self.failure
+
+    def info(self, path: str, **_: object) -> dict[str, object]:
+        raise self.failure
+
+
+fsspec.register_implementation("failing", Failing, clobber=True)
+
+
+def hub_error(status: int) -> Exception:
+    kind = type("HfHubHTTPError", (OSError,), {"response": SimpleNamespace(status_code=status, headers={})})
+    return kind(f"{status} Client Error")
+
+
+def broken_connection(module: str) -> Exception:
+    base = type("TransportError", (Exception,), {"__module__": module})
+    return type("ReadTimeout", (base,), {"__module__": f"{module}._exceptions"})("gone")
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"),
+    ("failure", "kind", "again"),
     [
-        (429, ErrorKind.UNAVAILABLE),
-        (503, ErrorKind.UNAVAILABLE),
-        (404, ErrorKind.NOT_FOUND),
-        (401, ErrorKind.DENIED),
+        (hub_error(429), StorageError, True),
+        (hub_error(503), StorageError, True),
+        (hub_error(404), NotFoundError, False),
+        (hub_error(401), StorageError, False),
+        (broken_connection("httpx"), StorageError, True),
+        (broken_connection("httpx2"), StorageError, True),
     ],
+    ids=["429", "503", "404", "401", "httpx", "httpx2"],
 )
-def test_errors_of_huggingface_hub_mean_what_their_status_says(status: int, kind: ErrorKind) -> None:
-    class HfHubHTTPError(OSError):
-        def __init__(self) -> None:
-            super().__init__(f"{status} Client Error")
-            self.response = Response(status, {"Retry-After": "3"})
-
-    found = classify(HfHubHTTPError())
-    assert (found.kind, found.status) == (kind, status)
-    assert re.search(str(status), found.text)
-
-
-@pytest.mark.parametrize("module", ["httpx", "httpx2"])
-def test_a_broken_connection_of_httpx_is_one(module: str) -> None:
-    base = type("TransportError", (Exception,), {"__module__": module})
-    error = type("ReadTimeout", (base,), {"__module__": f"{module}._exceptions"})
-    assert classify(error("gone")).kind is ErrorKind.CONNECTION
+def test_errors_of_other_libraries_mean_what_they_say(
+    failure: Exception, kind: type[ShardioError], again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Failing, "failure", failure, raising=False)
+    monkeypatch.setattr(Failing, "calls", 0)
+    with pytest.raises(kind) as caught:
+        connect("failing://x").get("a", max_bytes=9)
+    assert caught.value.url == "failing://x/a"
+    assert (Failing.calls > 1) == again
 
 
 def test_hf_waits_for_a_busy_hub(server: FaultServer) -> None:
