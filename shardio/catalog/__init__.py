@@ -13,6 +13,7 @@ from shardio.catalog._gc import GcReport as GcReport, collect_garbage as collect
 from shardio.catalog._lists import StoredLists as StoredLists
 from shardio.catalog._merge import MODES as MODES, commit_receipts as commit_receipts
 from shardio.catalog._place import check_place as check_place
+from shardio.catalog._schemas import merge_onto as merge_onto
 from shardio.catalog._sessions import (
     SafeWork as SafeWork,
     commit_session as commit_session,

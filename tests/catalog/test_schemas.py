@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from shardio.catalog._schemas import merge_onto
+from shardio.catalog import merge_onto
 from shardio.errors import SchemaError
 from shardio.metadata import Feature, Schema
 from tests.suites.errors import refused

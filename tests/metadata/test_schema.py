@@ -13,7 +13,6 @@ from hypothesis.extra import numpy as hnp
 
 from shardio.errors import FormatError, SchemaError, UnsupportedVersionError
 from shardio.metadata import Feature, Schema
-from shardio.metadata._types import parse_short, print_short
 from shardio.v1 import manifest_pb2
 from tests.suites.errors import refused
 
@@ -48,8 +47,9 @@ def test_short_strings(short, name, shape):
     st.lists(st.none() | st.integers(1, 9), max_size=5).map(tuple),
 )
 def test_printing_is_the_inverse_of_parsing(name, shape):
-    assert parse_short(print_short(name, shape)) == (name, shape)
-    assert Feature(print_short(name, shape)).shape == shape
+    feature = Feature(name, shape=shape)
+    assert Feature(feature.short) == feature
+    assert (Feature(feature.short).type, Feature(feature.short).shape) == (name, shape)
 
 
 @pytest.mark.parametrize("name", [*NUMBERS, *FILES, "json"])

@@ -10,24 +10,21 @@ from hypothesis import given, strategies as st
 
 from shardio.errors import FormatError
 from shardio.kernels import crc32c
-from shardio.metadata._sealed import SEAL_BYTES, seal, unseal
+from shardio.metadata import unseal
 from tests.metadata.crafted import sealed
 
 
 @given(st.binary(max_size=200))
 def test_what_is_sealed_is_read(payload):
-    data, digest = seal(payload)
-    assert unseal(data, what="manifest") == (payload, digest)
-    assert data == sealed(payload)
-    assert digest == hashlib.sha256(data[:-40]).digest()
-    assert len(data) == len(payload) + SEAL_BYTES
+    data = sealed(payload)
+    assert unseal(data, what="manifest") == (payload, hashlib.sha256(data[:-40]).digest())
 
 
 def test_every_flipped_bit_cut_and_added_byte_is_found():
     """A reader MUST refuse a sealed object in which any byte was changed, cut off or added, and MUST NOT
     parse it before both checks passed.
     """
-    data, _ = seal(b"wren and robin")
+    data = sealed(b"wren and robin")
     damaged = [data[:k] for k in range(len(data))]
     damaged += [data + more for more in (b"\0", b"SHRDEND1", data)]
     for bit in range(8 * len(data)):
@@ -42,7 +39,7 @@ def test_every_flipped_bit_cut_and_added_byte_is_found():
 
 def test_both_checks_count():
     """A repaired CRC-32C does not help where the SHA-256 is wrong, nor the other way round."""
-    data, _ = seal(b"wren")
+    data = sealed(b"wren")
     other = bytearray(data)
     other[16:20] = b"hawk"
     other[20:24] = struct.pack("<I", crc32c(bytes(other[:20])))
@@ -55,7 +52,7 @@ def test_both_checks_count():
         unseal(bytes(other), what="list of shards")
 
 
-@pytest.mark.parametrize("length", [1 << 31, 1 << 63, (1 << 64) - 1, (1 << 64) - SEAL_BYTES])
+@pytest.mark.parametrize("length", [1 << 31, 1 << 63, (1 << 64) - 1, (1 << 64) - 60])
 def test_huge_lengths_are_refused(length):
     """A length MUST be checked against its limit, and against what is left, before anything is allocated."""
     body = b"SHRDMAN1" + struct.pack("<Q", length) + b"wren"

@@ -14,9 +14,7 @@ from hypothesis import given, strategies as st
 
 from shardio.errors import FormatError
 from shardio.format import Limits
-from shardio.metadata import Manifest, Receipt, Schema, parse_manifest
-from shardio.metadata._manifest import seal_manifest
-from shardio.metadata._sealed import seal
+from shardio.metadata import Manifest, Receipt, Schema, parse_manifest, seal_manifest
 from shardio.metadata._wire import check_counts
 from shardio.v1 import manifest_pb2
 from tests.metadata.crafted import (
@@ -113,7 +111,7 @@ def test_bombs_cost_little(tmp_path):
     paths = []
     for name, payload in bombs():
         paths.append(tmp_path / name)
-        paths[-1].write_bytes(seal(payload)[0])
+        paths[-1].write_bytes(sealed(payload))
     index = index_of(header_of(columns_of([[20]])), columns_of([[20]]))
     for items in (1 << 21, 1 << 31, 1 << 63):
         for kind, data, name in (("index", index, "gap_reason"), ("list", list_of(), "key_rest")):
@@ -196,8 +194,8 @@ def test_any_bytes_are_counted_or_refused(data):
             message = kind.FromString(data)
         except DecodeError:
             for way in (
-                lambda: parse_manifest(seal(data)[0], version=1),
-                lambda: Receipt.parse(seal(data)[0]),
+                lambda: parse_manifest(sealed(data), version=1),
+                lambda: Receipt.parse(sealed(data)),
             ):
                 with pytest.raises(FormatError):
                     way()
@@ -247,4 +245,4 @@ def test_counts_are_those_of_what_is_parsed(sessions, roots, features, expired):
 
 def test_receipts_and_indexes_name_what_does_not_parse():
     with pytest.raises(FormatError):
-        Receipt.parse(seal(b"\xff" * 20)[0])
+        Receipt.parse(sealed(b"\xff" * 20))
