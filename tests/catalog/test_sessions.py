@@ -234,7 +234,7 @@ def test_missing_tasks_are_named(tmp_path):
     with pytest.raises(NotFoundError) as caught:
         shardio.commit(url, session="run", tasks=10)
     assert caught.value.found == "missing tasks 1-2, 5-8"
-    with pytest.raises(ValueError, match="also holds tasks 3-4, 9; give their true number"):
+    with refused(ValueError, "tasks 3-4, 9"):
         shardio.commit(url, session="run", tasks=1)
     with pytest.raises(NotFoundError):
         shardio.commit(url, session="never", tasks=1)

@@ -136,7 +136,7 @@ def test_descriptions_that_mean_nothing(make):
 
 
 def test_mistakes_of_type():
-    with pytest.raises(TypeError, match="VarLen, Sparse or Ragged, not str"):
+    with refused(TypeError, "VarLen", "Sparse", "Ragged"):
         parse_examples([ONE], {"n": "int64"})
     with pytest.raises(TypeError, match="one payload"):
         parse_examples(ONE, {"n": VarLen("int64")})

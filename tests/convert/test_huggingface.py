@@ -413,7 +413,7 @@ def test_addresses_of_the_hub(monkeypatch, tmp_path) -> None:
 def test_what_their_loaders_do_not_read(loaded, tmp_path) -> None:
     with pytest.raises((NotFoundError, FormatError)):
         loaded(str(tmp_path / "nothing-here"))
-    with pytest.raises(ValueError, match="s3://"):
+    with refused(ValueError, "s3://"):
         loaded("s3://bucket/songs")
     (tmp_path / "bad.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(90))
     with pytest.raises(FormatError) as caught:

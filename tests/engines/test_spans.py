@@ -118,9 +118,9 @@ def test_records_without_a_schema_are_one_column_of_payloads(tmp_path) -> None:
 
 def test_records_in_another_order_are_refused(numbers) -> None:
     ds = shardio.open(numbers)
-    with pytest.raises(ValueError, match=r"without shuffle\(\)"):
+    with refused(ValueError, "shuffle()"):
         ds.shuffle(seed=1).spans()
-    with pytest.raises(ValueError, match=r"before map\(\)"):
+    with refused(ValueError, "map()"):
         ds.map(len).spans()
     with refused(ValueError, "bytes="):
         ds.spans(bytes=0)

@@ -14,6 +14,7 @@ from shardio.v1 import example_pb2
 from tests.kernels import reference
 from tests.kernels.differential import IMPLEMENTATIONS, plain
 from tests.kernels.messages import INTEGERS, WORDS
+from tests.suites.errors import refused
 
 # None begins with another: of such two upb's deterministic mode writes the longer one first, and shardio the
 # shorter.
@@ -180,14 +181,14 @@ def test_lists_are_packed_as_they_would_be_encoded(kind, size, items) -> None:
     ],
 )
 def test_a_value_of_another_type_is_refused(kernels, value) -> None:
-    with pytest.raises(TypeError, match="expected int, float, bytes"):
+    with refused(TypeError, "int, float, bytes"):
         kernels.encode_example({"a": value})
-    with pytest.raises(TypeError, match="expected int, float, bytes"):
+    with refused(TypeError, "int, float, bytes"):
         encode_sequence_example({}, {"a": [value]})
 
 
 def test_names_are_text_and_ints_have_64_bits(kernels) -> None:
-    with pytest.raises(TypeError, match="name of a feature as str"):
+    with refused(TypeError, "feature"):
         kernels.encode_example({b"a": 1})
     for value in (1 << 63, -(1 << 63) - 1):
         with pytest.raises(OverflowError):

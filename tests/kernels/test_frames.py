@@ -17,6 +17,7 @@ from shardio import kernels as public
 from shardio.kernels._compiled import _frames
 from tests.kernels import reference
 from tests.kernels.differential import IMPLEMENTATIONS
+from tests.suites.errors import refused
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tensorflow"
 PAYLOADS = [b"", b"x", b"12345678", bytes(range(256)), b"\0" * 40, b"tail"]
@@ -243,7 +244,7 @@ def test_careless_writers_can_be_read(kernels) -> None:
     zeros = b"".join(struct.pack("<QI", len(payload), 0) + payload + bytes(4) for payload in PAYLOADS)
     assert kernels.scan_frames(zeros, check="none").frame_stops.tolist() == STOPS.tolist()
     assert kernels.check_frames(zeros, STARTS, STOPS, check="none") == -1
-    with pytest.raises(ValueError, match="expected one of crc32c, crc32, none"):
+    with refused(ValueError, "crc32c", "crc32"):
         kernels.scan_frames(data, check="md5")
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.kernels.differential import IMPLEMENTATIONS
+from tests.suites.errors import refused
 
 DATA = bytes(range(256)) * 4
 
@@ -99,7 +100,7 @@ def test_a_row_outside_names_itself(kernels, start) -> None:
     ],
 )
 def test_rows_need_a_place_that_fits(kernels, out) -> None:
-    with pytest.raises(ValueError, match="out: expected"):
+    with refused(ValueError, "out:"):
         kernels.gather_fixed(DATA, [0, 1], 8, out)
 
 
@@ -111,9 +112,9 @@ def test_rows_may_be_empty_but_not_negative(kernels) -> None:
 
 
 def test_bounds_are_integers_in_pairs(kernels) -> None:
-    with pytest.raises(TypeError, match="starts: expected a list or array of integers"):
+    with refused(TypeError, "starts"):
         kernels.slice_records(DATA, [0.5], [1])
-    with pytest.raises(TypeError, match="stops: expected"):
+    with refused(TypeError, "stops"):
         kernels.slice_records(DATA, [0], [[1]])
     with pytest.raises(ValueError, match="as many starts as stops, found 1 and 2"):
         kernels.slice_records(DATA, [0], [1, 2])

@@ -78,9 +78,9 @@ def test_classes_that_cannot_be(kind, classes, why) -> None:
 def test_the_callers_other_mistakes() -> None:
     with pytest.raises(TypeError, match="a list of names, not str"):
         Feature("int64", classes="abc")
-    with pytest.raises(TypeError, match="class 1 is int 7"):
+    with refused(TypeError, "class 1"):
         Feature("int64", classes=["a", 7])
-    with pytest.raises(TypeError, match="a description is a str"):
+    with refused(TypeError, "str"):
         Feature("int64", description=7)
     with pytest.raises(ValueError, match="5000 bytes"):
         Feature("int64", description="x" * 5000)

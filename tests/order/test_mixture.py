@@ -128,7 +128,7 @@ def test_weights_that_are_none(weights):
 
 
 def test_mixtures_that_cannot_be():
-    with pytest.raises(ValueError, match="source 1 gets no place in a period of 10"):
+    with refused(ValueError, "source 1"):
         Mixture.from_weights([1, 1e-3], period=10)
     for counts in ((), (0, 1)):
         with pytest.raises(ValueError, match="a count of at least 1"):
@@ -139,7 +139,7 @@ def test_mixtures_that_cannot_be():
     order = mixed_order(
         [sizes_of(3), sizes_of(30)], Mixture((1, 1), "all"), global_batch=4, plan=small_plan()
     )
-    with pytest.raises(ValueError, match="source 0 has 3 rows for 4 lanes and none for lane 3"):
+    with refused(ValueError, "source 0", "lane 3"):
         order.schedule(0, 4)
     with pytest.raises(ValueError, match="2 sources given for a mixture of 3"):
         mixed_order([sizes_of(3), sizes_of(3)], Mixture((1, 1, 1)), global_batch=4)

@@ -35,11 +35,11 @@ def default_plan(sizes, *, budget=None, **options):
 
 
 def test_sizes_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="blocks has 1 entries, but rows has 2"):
+    with refused(ValueError, "blocks", "rows"):
         ShardSizes([1, 2], [1, 2], [1, 2], [1])
-    with pytest.raises(ValueError, match="must not be negative, found -1 at shard 1"):
+    with refused(ValueError, "shard 1", "-1"):
         ShardSizes([1, 2], [1, -1], [1, 2], [1, 1])
-    with pytest.raises(ValueError, match="shard 1 has 2 rows in no block"):
+    with refused(ValueError, "shard 1"):
         ShardSizes([1, 2], [1, 2], [1, 2], [1, 0])
     with pytest.raises(ValueError, match="must be a list of integers"):
         ShardSizes([1.5], [1], [1], [1])
@@ -208,7 +208,7 @@ def test_plans_that_cannot_be_are_refused():
     ):
         with pytest.raises(ValueError, match=rf"Plan\.{field} must be in"):
             Plan(**{"ranks": 1, "window": 1, field: value})
-    with pytest.raises(TypeError, match=r"Plan\.window must be an integer"):
+    with refused(TypeError, "Plan.window"):
         Plan(ranks=1, window=2.0)
     with pytest.raises(ValueError, match="lanes, at most"):
         Plan(ranks=1024, workers=1024, window=1)
@@ -218,7 +218,7 @@ def test_plans_that_cannot_be_are_refused():
         Plan(window=4, chunk_rows=3)
     with pytest.raises(ValueError, match="multiple of the plan's ranks, 2: found 9; use 8 or 10"):
         order_of(sizes_of(100), global_batch=9, plan=small_plan())
-    with pytest.raises(ValueError, match="global_batch 200 is larger than the 100 rows"):
+    with refused(ValueError, "global_batch 200"):
         order_of(sizes_of(100), global_batch=200).schedule(0, 200)
     with refused(ValueError, "remainder"):
         order_of(sizes_of(100), global_batch=2, remainder="no")

@@ -134,7 +134,7 @@ def test_asking_for_what_is_not_there():
         schedule.batch(5)
     with refused(ValueError, "rank"):
         schedule.batch(0, rank=2, world_size=2)
-    with pytest.raises(ValueError, match="world_size 5 is larger than global_batch 4"):
+    with refused(ValueError, "world_size 5", "global_batch 4"):
         schedule.batch(0, rank=0, world_size=5)
     with refused(ValueError, "worker"):
         schedule.steps(worker=2, workers=2)

@@ -11,6 +11,7 @@ import pytest
 import shardio
 from shardio.parallel import RayExecutor
 from tests.parallel import jobs
+from tests.suites.errors import refused
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_a_write_runs_on_ray(tmp_path, ray) -> None:
     assert report.records == {"train": 100}
     assert ray.options == {"max_retries": 0, "num_cpus": 2}, "lost tasks are run again by the driver"
     assert not ray.running, "what was started here ends here"
-    with pytest.raises(RuntimeError, match="shut down"):
+    with refused(RuntimeError, "shut down"):
         executor.submit(int)
 
 
@@ -66,5 +67,5 @@ def test_a_ray_that_ran_before_runs_on(ray) -> None:
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ModuleNotFoundError, match=r"shardio\[ray\]"):
+    with refused(ModuleNotFoundError, "shardio[ray]"):
         RayExecutor()

@@ -107,7 +107,7 @@ def test_a_rerun_finds_the_first_pass_done(tmp_path, threads, monkeypatch) -> No
     spool.mkdir()
     with monkeypatch.context() as patch:
         patch.setattr(_shuffle._Spooled, "__call__", fail)
-        with pytest.raises(OSError, match="disk is gone"):
+        with refused(OSError, "disk is gone"):
             WRITE(url, items, jobs.log_task, **options)
     first = len(list((tmp_path / "log").iterdir()))
     assert first == 50

@@ -112,7 +112,7 @@ def test_what_does_not_count(urls):
     for mixed in ([0, True], (np.True_, 0), iter([False, 0])):
         with pytest.raises(TypeError, match=r"positions\[[01]\] must be an integer, found (True|False)"):
             ds.select(mixed)
-    with pytest.raises(TypeError, match=r"a mask goes to ds\.filter\(mask\)"):
+    with refused(TypeError, "ds.filter(mask)"):
         ds.select([True] * len(wanted))
     used = (k for k in range(2))
     assert len(ds.select(used)) == 2
@@ -125,7 +125,7 @@ def test_what_does_not_count(urls):
         with pytest.raises(IndexError):
             ds.read(far)
     for item in ([0, 1], np.array([0]), "0", None, 1.0, True):
-        with pytest.raises(TypeError, match=r"ds\.read_batch\(positions\) columns, ds\.select\(positions\)"):
+        with refused(TypeError, "ds.read_batch(positions)", "ds.select(positions)"):
             ds[item]
 
 
@@ -298,7 +298,7 @@ def test_senseless_options(options, match, urls):
 @pytest.mark.parametrize("given", ["image", b"bytes", [b"image"], {"image": 1}, 3])
 def test_features_are_a_list_of_names(given, urls):
     """One name alone would be taken for its letters."""
-    with pytest.raises(TypeError, match=r"features= takes a list of names, found") as caught:
+    with refused(TypeError, "features=") as caught:
         shardio.open(urls["three", "local"], features=given)
     assert given != "image" or str(caught.value).endswith("found a string: features=['image']")
 

@@ -291,7 +291,7 @@ def test_a_missing_package_or_protocol_is_named_before_anything_is_asked(
         with refused(ModuleNotFoundError, "paramiko"):
             look("sftp://host/x")
         for url in ("nosuch://b/x", "simplecache::nosuch://b/x"):
-            with pytest.raises(ValueError, match="nosuch:// is not a kind of storage"):
+            with refused(ValueError, "nosuch://"):
                 look(url)
 
 

@@ -537,7 +537,7 @@ def test_a_loader_that_would_batch_the_batches_is_refused(url, workers, batch_si
 
 
 def test_it_loads_streaming_datasets_only(url):
-    with pytest.raises(TypeError, match="found MapDataset; make one, StreamingDataset"):
+    with refused(TypeError, "MapDataset", "StreamingDataset"):
         StreamingDataLoader(MapDataset(shardio.open(url)))
 
 

@@ -123,7 +123,7 @@ def test_rows_of_a_collate_fn_become_a_column():
     column = RaggedTensor.of_rows(rows)
     assert [row.tolist() for row in column] == [[0, 1, 2], [], [0, 1]]
     assert RaggedTensor.of_rows([], torch.int32, (None, 4)).pad(2).shape == (0, 2, 4)
-    with pytest.raises(TypeError, match=r"row 1 is torch\.float32"):
+    with refused(TypeError, "row 1", "torch.float32"):
         RaggedTensor.of_rows([torch.arange(3), torch.zeros(2)])
 
 
@@ -141,20 +141,20 @@ def test_what_makes_no_sense_is_refused(as_tensor):
     column = make(column_of([2, 5, 1]))
     with refused(ValueError, "to="):
         column.pad(4)
-    with pytest.raises(ValueError, match="row 1 has 5 values"):
+    with refused(ValueError, "row 1"):
         column.mask(4)
     with refused(ValueError, "multiple="):
         column.pad(multiple=0)
     for value in (0.5, 1 << 40):
         with pytest.raises(ValueError, match="does not fit"):
             column.pad(value=value)
-    with pytest.raises(ValueError, match="-100 does not fit"):
+    with refused(ValueError, "-100"):
         make(column_of([1], "uint8")).pad(value=-100)
     assert np.isnan(np.asarray(make(column_of([1], "float32")).pad(2, value=np.nan))[0, 1])
     assert np.asarray(make(column_of([1], "float32")).pad(2, value=0.1))[0, 1] == np.float32(0.1)
     backwards = make(RaggedColumn(np.arange(3), np.array([0, 3, 1])))
     for call in (backwards.pad, backwards.varlen, backwards.position_ids):
-        with pytest.raises(ValueError, match="row 1 of this column has a negative length, -2"):
+        with refused(ValueError, "row 1", "-2"):
             call()
     text = make(RaggedColumn(["a"], np.array([0, 1])))
     shaped = make(RaggedColumn(np.arange(4), np.array([0, 4]), np.array([[2, 2]])))

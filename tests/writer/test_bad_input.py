@@ -28,6 +28,7 @@ from shardio.errors import (
 from shardio.sources import SplitUrl
 from shardio.storage import connect
 from tests.promises.places import GOLDEN, PLACES, copied, fresh
+from tests.suites.errors import refused
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 
@@ -161,7 +162,7 @@ def test_a_value_that_is_no_bytes(value, tmp_path):
     url = fresh("memory", tmp_path)
     with shardio.DatasetWriter(url) as out:
         out.write(b"one")
-        with pytest.raises(TypeError, match="without a schema records are bytes, not"):
+        with refused(TypeError, "bytes"):
             out.write(value)
         out.write(bytearray(b"two"))
         out.write(memoryview(b"three"))
@@ -306,7 +307,7 @@ def test_schemas_that_do_not_follow(place, tmp_path):
 
 def test_metadata_that_json_cannot_hold(tmp_path):
     for metadata in ({"a": object()}, {"a": float("nan")}):
-        with pytest.raises(ValueError, match="JSON"):
+        with refused(ValueError, "JSON"):
             shardio.DatasetWriter(tmp_path / "ds", metadata=metadata)
     assert not (tmp_path / "ds").exists()
 

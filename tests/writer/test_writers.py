@@ -95,7 +95,7 @@ def test_what_an_iterable_gave_before_its_error_is_taken(tmp_path, given):
         raise RuntimeError("no more")
 
     with shardio.DatasetWriter(tmp_path / "d") as out:
-        with pytest.raises(RuntimeError, match="no more"):
+        with refused(RuntimeError, "no more"):
             out.write_many(some())
         out.write(b"last")
     assert list(shardio.open(tmp_path / "d")) == [*(b"%d" % n for n in range(given)), b"last"]
@@ -107,7 +107,7 @@ def test_many_at_once_by_a_schema_and_where_one_is_refused(tmp_path):
         out.write_many([], split="none")
     assert shardio.open(tmp_path / "n", "all").splits == {"a": 3000}
     with shardio.DatasetWriter(tmp_path / "bytes") as out:
-        with pytest.raises(TypeError, match="records are bytes, not str"):
+        with refused(TypeError, "bytes"):
             out.write_many([b"a", b"b", "c", b"d"])
         out.write_many([b"e"])
     assert list(shardio.open(tmp_path / "bytes")) == [b"a", b"b", b"e"]
