@@ -35,7 +35,7 @@ from shardio.lifecycle._rewrite import rewriting_task
 from shardio.maintenance import UNREADABLE, CheckedBlock, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import IndexHead, ShardEntry, check_index_end, naming, parse_deletions, parse_head
 from shardio.ranges import runs_of
-from shardio.reader import Slice, deleted_rows
+from shardio.reader import ShardSource, Slice, deleted_rows
 from shardio.storage import (
     Address,
     ShortReadError,
@@ -91,7 +91,11 @@ class Repairing:
     def __call__(self, part: Slice) -> list[RepairOutcome]:
         """Repair the shards of a slice, in a worker."""
         mirror = None if self.mirror is None else self.mirror.connect()
-        return [_ShardRepair(self, part, mirror, number).repair() for number in range(len(part.shards))]
+        source = part.open()
+        return [
+            _ShardRepair(self, source, mirror, number, part.number + number).repair()
+            for number in range(len(part.shards))
+        ]
 
 
 @dataclass(kw_only=True)
@@ -123,12 +127,13 @@ class _Index(NamedTuple):
 class _ShardRepair:
     """One shard while it is looked at and repaired."""
 
-    def __init__(self, job: Repairing, part: Slice, mirror: Store | None, number: int) -> None:
-        self.job, self.mirror, self.number = job, mirror, part.number + number
-        self.entry = part.shards[number]
-        self.source = replace(part, shards=part.shards.take(np.array([number]))).open()
-        self.store = self.source.pool.stores[0]  # takes what is written, and holds indexes and deleted rows
-        self.data_store = self.source.pool.store_of(0)
+    def __init__(
+        self, job: Repairing, source: ShardSource, mirror: Store | None, place: int, number: int
+    ) -> None:
+        self.job, self.source, self.mirror, self.place, self.number = job, source, mirror, place, number
+        self.entry = source.table[place]
+        self.store = source.pool.stores[0]  # takes what is written, and holds indexes and deleted rows
+        self.data_store = source.pool.store_of(place)
         self.url = self.data_store.url_of(self.entry.key)
         self.index_url = self.store.url_of(self.entry.usual_index_key)
         self.rows_url = self.store.url_of(self.entry.deletion_key) if self.entry.deletion_key else ""
@@ -140,7 +145,7 @@ class _ShardRepair:
     def repair(self) -> RepairOutcome:
         """Return what is wrong and what became of it."""
         survey = Survey()
-        check_listed(survey, self.source, self.store, 0, self.entry)
+        check_listed(survey, self.source, self.store, self.place, self.entry)
         if any(finding.kind == UNREADABLE for finding in survey.findings):
             # What cannot be looked at is not known to be lost.
             self.out.unrepaired += survey.findings
@@ -313,7 +318,7 @@ class _ShardRepair:
         with contextlib.ExitStack() as files:
             data = files.enter_context(place[0].open(place[1]))
             if index is None:
-                opened, head = self.source.pool.open_index(0)
+                opened, head = self.source.pool.open_index(self.place)
                 files.enter_context(opened)
             else:
                 (folder / "index").write_bytes(index.data)
@@ -329,7 +334,7 @@ class _ShardRepair:
         """Put the good records into a new shard, and list what is lost."""
         proven, index = True, None
         try:
-            head = self.source.pool.open_index(0)[1]
+            head = self.source.pool.open_index(self.place)[1]
         except _WRONG:
             index = self._mirrored_index()
             if index is None:
