@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -178,7 +178,7 @@ class _Repair:
             self._remove(changed)
             return out.report(**self.facts, before=before, after=before)
         changes = {_identity(each.old): [] if each.new is None else [each.new] for each in changed}
-        recovered = list(self._recover(found, version, table, changes, after))
+        recovered = [] if self.mirror is None else list(self._recover(found, version, table, changes, after))
         out.notes += [
             f"split {name!r} is gone, because none of its shards is left; earlier versions name it"
             for name in before
@@ -244,47 +244,80 @@ class _Repair:
         after: dict[str, int],
     ) -> Iterator[RepairOutcome]:
         """Add to the changes shards of which earlier repairs lost records, and which the mirror has."""
-        if self.mirror is None:
-            return
-        expired = set(version.manifest.expiry.expired_versions)
         here = {entry.uuid: entry for entry in table}
+        order = list(here)
+        places = dict(here)  # of the latest version, by UUID; of what is recovered in its place too
         work = self._repairing(version, mirror_only=True)
+        for number, lost in enumerate(self._lost_shards(found, version, here), len(table)):
+            old, place = lost.table[lost.number], lost.place
+            part = self._slice(lost.version, lost.table.take(np.array([lost.number])), number)
+            (outcome,) = work(part)
+            if not outcome.repaired or outcome.unrepaired or outcome.new is None:
+                continue
+            at = order.index(place.uuid)
+            if lost.replaced:
+                here[old.uuid] = replace(outcome.new, split=place.split)
+                places[old.uuid], order[at] = place, old.uuid
+                changes[_identity(place)] = [here[old.uuid]]
+            else:
+                here[old.uuid] = outcome.new
+                order.insert(at + lost.behind, old.uuid)
+            gained = old.live_rows - (place.live_rows if lost.replaced else 0)
+            after[here[old.uuid].split] = after.get(here[old.uuid].split, 0) + gained
+            self.out.repaired += [replace(each, how="recovered") for each in outcome.repaired]
+            yield outcome
+        # Those that were dropped go before the next shard that is there, or behind the last one.
+        waiting: list[ShardEntry] = []
+        for uuid in order:
+            if uuid not in places:
+                waiting.append(here[uuid])
+            elif waiting:
+                identity = _identity(places[uuid])
+                changes[identity] = [*waiting, *changes.get(identity, [places[uuid]])]
+                waiting = []
+        if waiting:
+            last = next(places[uuid] for uuid in reversed(order) if uuid in places)
+            changes[_identity(last)] = [*changes.get(_identity(last), [last]), *waiting]
+
+    def _lost_shards(
+        self, found: RepairedMetadata, version: Version, here: dict[bytes, ShardEntry]
+    ) -> Iterator[_LostShard]:
+        """Yield the shards that earlier repairs replaced by what was good of them, or dropped.
+
+        Args:
+            found: all versions.
+            version: the latest.
+            here: its shards by UUID.
+        """
+        expired = set(version.manifest.expiry.expired_versions)
+        successors: dict[bytes, tuple[bytes, ...]] = {}
         steady = True
         for number in range(version.number, 1, -1):
             later, before = found.versions.get(number), found.versions.get(number - 1)
             if later is None or before is None:
                 return  # a manifest between is lost: what became of the shards is not known
             rewrites = later.manifest.rewrites if later.manifest.operation == "repair" else ()
+            successors |= {each.old[0]: each.new for each in rewrites}
             if rewrites and before.number not in expired:
-                old_table = self.catalog.table(before)
-                for k, old in enumerate(old_table):
-                    new = [each.new for each in rewrites if each.old == (old.uuid,)]
-                    if not new or old.uuid in here:
+                table = self.catalog.table(before)
+                gone = {each.old[0] for each in rewrites} - here.keys()
+                for k, old in enumerate(table):
+                    if old.uuid not in gone:
                         continue
-                    # What is in its place now; of a shard that was dropped, the one that comes behind it.
-                    near = [old_table[i] for i in (*range(k + 1, len(old_table)), *range(k - 1, -1, -1))]
-                    place = here.get(new[0][0]) if new[0] else self._place(near, here) if steady else None
-                    gained = old.live_rows - (place.live_rows if place and new[0] else 0)
-                    if place is None or gained <= 0 or (new[0] and place.deletion_key):
-                        continue
-                    part = self._slice(before, old_table.take(np.array([k])), len(table) + len(changes))
-                    (outcome,) = work(part)
-                    if not outcome.repaired or outcome.unrepaired or outcome.new is None:
-                        continue
-                    entry = replace(outcome.new, split=place.split if new[0] else old.split)
-                    rest = [] if new[0] else changes.get(_identity(place), [place])
-                    # Before the shard that comes behind it; behind all where none does.
-                    is_next = place.uuid in {each.uuid for each in near[: len(old_table) - k - 1]}
-                    rest.insert(max(0, len(rest) - 1) if is_next else len(rest), entry)
-                    changes[_identity(place)] = rest
-                    after[entry.split] = after.get(entry.split, 0) + gained
-                    self.out.repaired += [replace(each, how="recovered") for each in outcome.repaired]
-                    yield outcome
+                    new = successors[old.uuid]
+                    while new and new[0] not in here and new[0] in successors:
+                        new = successors[new[0]]
+                    place = here.get(new[0]) if new else None
+                    if place is not None and not place.deletion_key and place.live_rows < old.live_rows:
+                        yield _LostShard(before, table, k, place, replaced=True)
+                    elif not new and steady:
+                        # Before the next shard that is still here; behind the one before where none is.
+                        order = (*range(k + 1, len(table)), *range(k - 1, -1, -1))
+                        near = next((i for i in order if table[i].uuid in here), None)
+                        if near is not None:
+                            place = here[table[near].uuid]
+                            yield _LostShard(before, table, k, place, replaced=False, behind=near < k)
             steady = steady and later.manifest.operation in _STEADY
-
-    @staticmethod
-    def _place(near: list[ShardEntry], here: dict[bytes, ShardEntry]) -> ShardEntry | None:
-        return next((here[each.uuid] for each in near if each.uuid in here), None)
 
     def _commit(
         self, version: Version, changes: dict[_Identity, list[ShardEntry]], outcomes: list[RepairOutcome]
@@ -340,6 +373,26 @@ class _Repair:
 
 
 _Identity = tuple[int, str, bytes]
+
+
+class _LostShard(NamedTuple):
+    """A shard of which an earlier repair lost records.
+
+    Attributes:
+        version: the last one that named it.
+        table: the shards of that version.
+        number: of the shard among them.
+        place: the shard of the latest version in whose place, or beside which, it was.
+        replaced: what was good of it is in `place`; else it was dropped.
+        behind: a dropped shard was behind `place`, not before it.
+    """
+
+    version: Version
+    table: ShardTable
+    number: int
+    place: ShardEntry
+    replaced: bool
+    behind: bool = False
 
 
 def _identity(entry: ShardEntry) -> _Identity:

@@ -265,6 +265,26 @@ def test_a_mirror_found_later_brings_lost_records_back(damage, later, place, tmp
     assert read(case.url) == outcome(case.payloads)
 
 
+@pytest.mark.parametrize("damage", ["flipped", "gone"])
+def test_shards_lost_one_after_another_return_to_their_places(damage, tmp_path):
+    """In any order, at both ends; and a shard that was salvaged twice."""
+    case = victim("none", "local", tmp_path)
+    mirror = copy_of(case, tmp_path)
+    shards = list(shardio.open(case.url, "all", decode=False).source.table.key)
+    for number in (len(shards) - 1, 0, 3, len(shards) - 2, 1):
+        case.put(shards[number], damaged_by(damage, case.objects[shards[number]]))
+        repaired(case.url)
+    if damage == "flipped":
+        again = shardio.open(case.url, "all", decode=False).source.table.key[0]
+        data = bytearray(case.store.get(again, max_bytes=1 << 20))
+        data[-3] ^= 1
+        case.put(again, bytes(data))
+        repaired(case.url)
+    assert len(read(case.url)) < len(case.payloads)
+    repaired(case.url, mirror=mirror)
+    assert read(case.url) == case.payloads
+
+
 def test_a_mirror_brings_back_nothing_that_was_erased_or_replaced(tmp_path):
     for number, deed in enumerate((lambda url: shardio.erase(url, [5]), overwritten)):
         case = victim("none", "local", tmp_path)
