@@ -132,10 +132,12 @@ def test_help_speaks_as_a_shell_does(name: str) -> None:
 def test_what_may_be_chosen_is_what_the_library_takes() -> None:
     from shardio.cli import _signature
     from shardio.metadata import _schema
-    from shardio.order import _plan
 
     assert _signature.ENCODINGS == _schema.ENCODINGS
-    assert set(_signature.MIXINGS) == set(_plan.MIXINGS)
+    for mixing in _signature.MIXINGS:
+        assert shardio.StreamOptions(global_batch=4, mixing=mixing).mixing == mixing
+    with pytest.raises(ValueError, match="mixing"):
+        shardio.StreamOptions(global_batch=4, mixing="other")
 
 
 @pytest.mark.parametrize(
