@@ -16,6 +16,7 @@ import io
 import json
 import os
 import pathlib
+import random
 import re
 import secrets
 import threading
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from shardio.storage._obstore import ObstoreReader
 
 PART_BYTES = 16 << 20  # files of twice this are uploaded in parts of this size
+_PART_ATTEMPTS = 6
 _CONNECT_SECONDS, _SILENT_SECONDS = 20, 20
 # A body may take this long, and a second for each so many bytes of it.
 _BODY_SECONDS, _SLOWEST = 60, 64 << 10
@@ -38,6 +40,7 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 # The name of the token among an object's metadata, by which a writer knows its own object.
 _TOKEN = "shardio-put"  # noqa: S105 - a name, no secret
 _OCTETS = "application/octet-stream"
+_jitter = random.SystemRandom()
 
 
 class Reply(NamedTuple):
@@ -206,7 +209,7 @@ class S3(Service):
     def _filesystem(self, options: Mapping[str, Any]) -> Any:
         import s3fs
 
-        once = {"total_max_attempts": 1}
+        once = {"mode": "standard", "total_max_attempts": 1}
         config = {"max_pool_connections": 64, "retries": once, **(options.get("config_kwargs") or {})}
         fs = s3fs.S3FileSystem(**{**options, "config_kwargs": config, "skip_instance_cache": True})
         # It would repeat five times what botocore repeats; there is no option for it.
@@ -247,6 +250,8 @@ class S3(Service):
         mark = {"Metadata": {_TOKEN: token}}
         if isinstance(data, pathlib.Path) and os.stat(data).st_size >= 2 * PART_BYTES:
             mode = "create" if exclusive else "overwrite"
+            client = await self.fs.set_session()
+            client.meta.events.register("needs-retry.s3.UploadPart", _send_part_again, unique_id=_TOKEN)
             try:
                 await self.fs._put_file(  # noqa: SLF001 - `put_file` is its blocking twin
                     str(data), path, mode=mode, chunksize=PART_BYTES, max_concurrency=2, **mark
@@ -266,6 +271,13 @@ class S3(Service):
 
     async def delete(self, path: str) -> None:
         await self._call("delete_object", path)
+
+
+def _send_part_again(attempts: int, response: Any, **_: Any) -> float | None:
+    """Return the seconds until botocore sends a part of an upload again: one must not end them all."""
+    status = 503 if response is None else response[0].status_code
+    busy = status in {408, 429} or status >= 500
+    return _jitter.uniform(0.0, 0.2 * 2.0**attempts) if busy and attempts < _PART_ATTEMPTS else None
 
 
 class GCS(Service):

@@ -22,6 +22,7 @@ from tests.servers.proxy import Exchange, Proxy, proxy
 
 SMALL = b"a small object " * 7
 PAGE = b"<html>Please sign in</html>"
+BUSY = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n"
 
 
 class Place(NamedTuple):
@@ -139,6 +140,32 @@ def test_what_is_cut_off_on_its_way_is_read_again(place, relay, lost, engine) ->
         assert bytes(file.read(start, 250_000)) == content[start:250_000]
         assert store.get("a", max_bytes=len(content)) == content
     assert relay.lost
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+@pytest.mark.parametrize("lost", ["request", "reply", "busy"])
+def test_a_part_that_is_lost_is_sent_again_alone(place, relay, tmp_path, lost) -> None:
+    """Of a shard of a hundred parts some are lost; to begin anew each time would never end."""
+    store = connect(f"{place.url}/{uuid.uuid4().hex}", storage_options=through(place, relay))
+    assert store.put_if_absent("before", b"the probe is done")
+    file = tmp_path / "content"
+    file.write_bytes(bytes(range(256)) * (place.part_bytes * 5 // 512))
+    failed: set[str] = set()
+    begun = 0
+
+    def plan(exchange: Exchange, answered: bool) -> int | bytes | None:
+        nonlocal begun
+        begun += exchange.path.endswith("?uploads") and not answered
+        part = re.search(r"partNumber=\d+", exchange.path)
+        if part is None or part[0] in failed or answered != (lost == "reply"):
+            return None
+        failed.add(part[0])
+        return {"request": -1, "reply": 10, "busy": BUSY}[lost]
+
+    relay.plan = plan
+    assert store.put_if_absent("data/key", file)
+    assert (len(failed), begun) == (3, 1)
+    assert store.get("data/key", max_bytes=1 << 30) == file.read_bytes()
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
