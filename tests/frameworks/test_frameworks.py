@@ -154,6 +154,7 @@ fit(step, FOLDER + "/runs")
 """
     (tmp_path / "train.py").write_text(code + script)
     environment = {**os.environ, "FOLDER": str(tmp_path), "RAY_TRAIN_V2_ENABLED": "1"}
+    environment["RAY_agent_register_timeout_ms"] = "300000"  # on a busy machine agents start slowly
     done = subprocess.run(
         [sys.executable, str(tmp_path / "train.py")], cwd=ROOT, env=environment, check=False,
         capture_output=True, text=True, timeout=800,
