@@ -1497,32 +1497,38 @@ class _Opened:
         """Yield the rows of a group; a dictionary of few bytes may stand for gigabytes of text."""
         rows, texts = self._batch_rows(group), self._large_texts(group)
         file = self._open_parquet(read_dictionary=texts) if texts else self._parquet
+        names = [
+            name
+            for name in self._stored_names
+            if any(path == name or path.startswith(f"{name}.") for path in texts)
+        ]
         for batch in file.iter_batches(rows, row_groups=[group], use_threads=False):
-            for start, stop in _row_runs(batch, texts):
-                part = batch.slice(start, stop - start)
-                for name in texts:
+            for start, stop in _row_runs(batch, names):
+                # A slice of lists would be cast with all values of the batch.
+                part = batch.take(np.arange(start, stop)) if names else batch
+                for name in names:
                     number = part.schema.get_field_index(name)
                     kind = self._parquet.schema_arrow.field(name)
                     part = part.set_column(number, kind, part.column(number).cast(kind.type))
                 yield part
 
     def _large_texts(self, group: int) -> list[str]:
-        """Return the plain columns of text of a group whose values may be much larger than what is stored."""
+        """Return the paths of columns of text of a group that may hold much more than what is stored."""
         found = self._parquet.metadata.row_group(group)
-        names = []
+        paths = []
         for number in range(found.num_columns):
             column = found.column(number)
-            name = column.path_in_schema
-            largest = min(found.num_rows, self._batch_rows(group)) * column.total_uncompressed_size
+            per_row = max(1, column.num_values // max(1, found.num_rows))
+            largest = min(found.num_rows, self._batch_rows(group)) * per_row * column.total_uncompressed_size
             if (
                 column.has_dictionary_page
-                and column.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
-                and self._parquet.schema_arrow.get_field_index(name) >= 0
-                and _is_text(self._parquet.schema_arrow.field(name).type)
+                and column.physical_type == "BYTE_ARRAY"
+                and self._parquet.schema.column(number).logical_type.type != "DECIMAL"
+                and ".key_value." not in column.path_in_schema
                 and largest > _DICTIONARY_BYTES
             ):
-                names.append(name)
-        return names
+                paths.append(column.path_in_schema)
+        return paths
 
     def _batch_rows(self, group: int) -> int:
         """Return how many rows of a group are decoded at a time: few where they are large."""
@@ -1563,32 +1569,37 @@ class _Opened:
         return coarse if beyond else file
 
 
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    types = pa.types
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    return bool(
-        types.is_string(kind) or types.is_binary(kind)
-        or types.is_large_string(kind) or types.is_large_binary(kind)
-    )  # fmt: skip
-
-
-def _row_runs(batch: Any, texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _row_runs(batch: Any, names: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Cut a batch into runs of rows whose dictionary-encoded texts take about `_BATCH_BYTES`."""
-    import pyarrow.compute as pc
-
+    if not names:
+        yield 0, batch.num_rows
+        return
     sizes = np.zeros(batch.num_rows, np.int64)
-    for name in texts:
-        column = batch.column(batch.schema.get_field_index(name))
-        lengths = pc.binary_length(column.dictionary).take(column.indices).fill_null(0)
-        sizes += lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    for name in names:
+        sizes += _text_bytes(batch.column(batch.schema.get_field_index(name)))
     ends, start = np.cumsum(sizes), 0
     while start < batch.num_rows:
         before = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + _BATCH_BYTES, side="right")))
         yield start, stop
         start = stop
+
+
+def _text_bytes(column: Any) -> Any:
+    """Return how many bytes the dictionary-encoded texts in each value of a column take, int64."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        lengths = pc.binary_length(column.dictionary).take(column.indices).fill_null(0)
+        return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    if _is_struct(column.type):
+        return sum(map(_text_bytes, column.flatten()), np.zeros(len(column), np.int64))
+    if hasattr(column.type, "value_type"):
+        inner = np.concatenate([[0], np.cumsum(_text_bytes(column.flatten()))])
+        ends = np.cumsum(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False))
+        return np.diff(inner[ends.astype(np.int64)], prepend=0)
+    return np.zeros(len(column), np.int64)
 
 
 def _leaves(batch: Any) -> list[Any]:
