@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from shardio_indexer._sniff import Look as Look, look_at as look_at
+
 _FORWARDED = (
     "AdoptProgress", "AdoptReport", "Refusal", "ScanOptions", "ScanResult", "adopt", "export_indexes",
     "scan_shard",

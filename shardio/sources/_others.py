@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from shardio import kernels
-from shardio.errors import FormatError
-from shardio.format import (
-    TFRECORD_HEAD,
-    Compression,
-    decode_stream,
-    is_tar_header,
-    parse_json,
-    sniff_compression,
-)
+from shardio.format import parse_json
 from shardio.sources._find import FoundFile, Listing
 from shardio.sources._names import is_nameless
 from shardio.storage import connect
+from shardio_indexer import look_at
 
 MEGATRON_MAGIC = b"MMIDIDX\0\0"
 # How a file of Riegeli begins, which ArrayRecord is: doc/riegeli_records_file_format.md of
@@ -117,18 +108,9 @@ def kind_of_bytes(root: str, key: str, storage_options: Mapping[str, Any] | None
         StorageError: the file cannot be read.
     """
     head = _head_of(root, key, storage_options, _HEAD)
-    compression = sniff_compression(head[:12])
-    plain = head
-    if compression is not Compression.NONE:
-        # The rest of the file is missing here.
-        with contextlib.suppress(FormatError):
-            plain = next(decode_stream([head], compression), b"")
-    if len(plain) >= TFRECORD_HEAD and sniff_compression(plain[:TFRECORD_HEAD]) is Compression.NONE:
-        scan = kernels.scan_frames(plain[:TFRECORD_HEAD], check="crc32c", max_record=1 << 62)
-        if scan.problem is None:
-            return "tfrecord"
-    if is_tar_header(plain[:512]):
-        return "webdataset"
+    found = look_at(head, named=False).format
+    if found is not None:
+        return {"tar": "webdataset"}.get(found, found)
     kind = other_kind(key, head)
     return kind.source if kind is not None else None
 
