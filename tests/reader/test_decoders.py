@@ -18,8 +18,9 @@ from hypothesis import given, settings, strategies as st
 import shardio
 from shardio.codecs import RecordCodec, encode_example, record_codec
 from shardio.errors import FormatError, SchemaError, ShardioError
+from shardio.format import Framing
 from shardio.metadata import Feature, Schema
-from shardio.reader._foreign import LineCodec, TarSampleCodec
+from shardio.reader import value_codec
 from tests.codecs._values import rows_of
 
 SCHEMA = {
@@ -76,14 +77,16 @@ CHANGES: list[dict[str, Any]] = [
     {"m/shape": [-1, -2]}, {"t": b"\xff"}, {"t": []}, {"j": b"{"}, {"j": b"NaN"}, {"j": b'{"a": 1, "a": 2}'},
     {"l": ["a"]}, {"l": ["a", b"\xff"]}, {"o": b"123"}, {"n": [1, 2]},
 ]  # fmt: skip
-TAR = TarSampleCodec(Schema.parse({"txt": "text", "json": "json", "cls": "int64", "bin": "bytes"}))
-LINES = LineCodec(Schema.parse({"x": "json"}, encoding="bytes"))
+TAR = value_codec(
+    [Framing.TAR_SAMPLE], Schema.parse({"txt": "text", "json": "json", "cls": "int64", "bin": "bytes"})
+)
+LINES = value_codec([Framing.LINES], Schema.parse({"x": "json"}, encoding="bytes"))
 MEMBERS = {"txt": b"wren", "json": b'{"a": 1}', "cls": b"7", "bin": b"\0"}
 CODECS: dict[str, tuple[RecordCodec, list[bytes]]] = {
     **{name: written(name) for name in ("example", "sequence_example", "tensors", "array", "bytes")},
     "tar": (TAR, [tar_sample(**MEMBERS), tar_sample(**{**MEMBERS, "more": b"x"})]),
     "lines": (LINES, [b'{"a": 1}', b"[]"]),
-    "text": (LineCodec(None), [b"wren", b""]),
+    "text": (value_codec([Framing.LINES], None), [b"wren", b""]),
 }
 BAD: list[tuple[str, bytes]] = [
     *(("example", encode_example({**STORED, **change})) for change in CHANGES),
