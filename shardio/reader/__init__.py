@@ -51,6 +51,7 @@ from shardio.reader._gather import (
     find_in_shards as find_in_shards,
     gather as gather,
 )
+from shardio.reader._groups import DatasetDict as DatasetDict
 from shardio.reader._huggingface import (
     HF_METADATA as HF_METADATA,
     hf_feature as hf_feature,
@@ -76,7 +77,6 @@ from shardio.reader._open import (
 from shardio.reader._options import ReadOptions as ReadOptions, ReadStats as ReadStats
 from shardio.reader._pool import ShardPool as ShardPool, deleted_rows as deleted_rows, read_head as read_head
 from shardio.reader._records import (
-    DatasetDict as DatasetDict,
     DatasetReader as DatasetReader,
     RecordSequence as RecordSequence,
 )

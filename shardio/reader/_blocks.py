@@ -7,7 +7,7 @@ its part of `frame_stop` matched its own: `kernels.ShardIndex.open_block` compar
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -134,6 +134,7 @@ class BlockReader:
     ) -> None:
         self._files, self.head, self.stats = files, files.head, files.stats
         self.index, self.mapped = index, data.view
+        self.decodes = self.head.compression is not Compression.NONE and not self.head.stream
         # Items of a memoryview are Python's integers, at a third of the price of NumPy's.
         self.stops = memoryview(self.head.block_stop)
         self.row_stops = memoryview(self.head.block_row_stop)
@@ -371,6 +372,8 @@ class FetchedRun:
     def _together(self, rows: Rows, *, as_bytes: bool) -> Any:
         """Read rows out of blocks as these are stored; None where each is opened, or one is wrong."""
         blocks = self._blocks
+        if blocks.decodes:
+            return None
         first, stop = int(rows[0]), int(rows[-1]) + 1
         number = bisect_right(blocks.row_stops, first)
         buffer, start, _ = self._place(number)
@@ -482,19 +485,21 @@ def _rows_between(rows: Rows, first: int, stop: int) -> Rows:
     """Return those of ascending rows that are among `first .. stop - 1`."""
     if isinstance(rows, range):
         return range(max(rows.start, first), min(rows.stop, stop))
-    low, high = np.searchsorted(rows, [first, stop]).tolist()
-    return rows[low:high]
+    if rows[0] >= first and rows[-1] < stop:
+        return rows
+    # A few steps of Python's take less than one call of NumPy's.
+    return rows[bisect_left(rows, first) : bisect_left(rows, stop)]
 
 
 def _rows_in(block: kernels.OpenBlock, rows: Rows, *, as_bytes: bool) -> Any:
     """Return, of those of ascending rows that are in a block, the payloads or where they are."""
     first = block.first_row
     rows = _rows_between(rows, first, first + len(block))
+    if as_bytes:
+        return block.payloads(rows)
     if isinstance(rows, range):
-        places = block.places(rows.start, rows.stop)
-    else:
-        places = block.places(first, first + len(block))[:, rows - first]
-    return kernels.slice_records(block.buffer, *places) if as_bytes else (block.buffer, *places)
+        return (block.buffer, *block.places(rows.start, rows.stop))
+    return (block.buffer, *block.places(first, first + len(block))[:, rows - first])
 
 
 def _edges(column: NDArray[np.uint64], low: int, high: int) -> NDArray[np.int64]:

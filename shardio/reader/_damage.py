@@ -251,13 +251,13 @@ def _look_up_skipping(
     source: ShardSource, positions: NDArray[np.int64], damage: Damage
 ) -> tuple[list[bytes], NDArray[np.int64]]:
     """Return the payloads of some positions that are whole, in order, with their positions."""
-    wanted, numbers = np.unique(positions, return_inverse=True)
+    order = np.argsort(positions, kind="stable")
     found: dict[int, bytes] = {}
-    for rows in begin_lookup(source, wanted, scattered=False):
+    for rows in begin_lookup(source, positions[order], scattered=False):
         payloads, places = _whole_payloads(source, rows, damage)
-        found.update(zip(places, payloads, strict=True))
-    kept = [k for k, number in enumerate(numbers.tolist()) if number in found]
-    return [found[number] for number in numbers[kept].tolist()], positions[kept]
+        found.update(zip(order[np.array(places, np.int64)].tolist(), payloads, strict=True))
+    kept = sorted(found)
+    return [found[item] for item in kept], positions[kept]
 
 
 def _whole_payloads(

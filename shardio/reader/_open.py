@@ -26,9 +26,10 @@ from shardio.format import (
     sniff_compression,
 )
 from shardio.metadata import ShardEntry, ShardTable, naming
+from shardio.reader._groups import DatasetDict
 from shardio.reader._options import ReadOptions
 from shardio.reader._pool import read_head
-from shardio.reader._records import DatasetDict, DatasetReader, RecordSequence
+from shardio.reader._records import DatasetReader, RecordSequence
 from shardio.reader._source import DatasetSource, ShardSource, several_splits
 from shardio.redact import redact
 from shardio.storage import (

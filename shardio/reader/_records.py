@@ -34,10 +34,12 @@ from shardio.reader._damage import (
     iterate,
     read_or_errors,
 )
+from shardio.reader._elsewhere import ELSEWHERE, public_names
 from shardio.reader._filter import FilterOptions, check_mask, matching, matching_sql, parts
 from shardio.reader._find import find, find_all, key_indexes, positions_of
+from shardio.reader._groups import Batches, DatasetDict
 from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
-from shardio.reader._rows import in_lists, iterate_pieces, look_up, place
+from shardio.reader._rows import in_lists, iterate_pieces, look_up
 from shardio.reader._source import DatasetSource, Location, ShardSource, reopen
 from shardio.reader._spans import SPAN_BYTES, Span, arrow_schema, cut_spans
 from shardio.reader._subset import Selection, ascending, chosen, positions_at
@@ -178,9 +180,8 @@ class RecordSequence(Sequence[Any]):
             offsets for ragged features. Without a schema the one column `"payload"`, a list of bytes.
         """
         wanted = self._positions(positions)
-        if self.source.codec is None:
-            return {"payload": look_up(self.source, wanted)}
-        return self._decode_columns(place(self.source, wanted), wanted)
+        payloads = look_up(self.source, wanted)
+        return {"payload": payloads} if self.source.codec is None else self._decode_columns(payloads, wanted)
 
     def select(self, positions: ArrayLike) -> Self:
         """Return a reader of these positions, in this order; ascending ones can be streamed, too.
@@ -563,7 +564,7 @@ class RecordSequence(Sequence[Any]):
 
     def __getattr__(self, name: str) -> NoReturn:
         owner = f"{type(self).__name__!r} object"
-        raise no_attribute(owner, name, _public_names(type(self)), _ELSEWHERE.get(name))
+        raise no_attribute(owner, name, public_names(type(self)), ELSEWHERE.get(name))
 
     def unmapped(self) -> Self:
         """Return a reader of the same records as they are stored: without the functions of `map`."""
@@ -675,100 +676,6 @@ def _count(name: str, value: int) -> int:
 
 
 _SHOWN = 3  # records in a notebook's table
-
-# What readers of other libraries have, and what does the same here.
-_ELSEWHERE = {
-    "iloc": "ds[i] is a record, ds[10:20] a reader, ds.read_batch(positions) columns",
-    "loc": "ds[ds.find(key)] is the record with a key",
-    "iterrows": "a reader is iterable: for record in ds",
-    "itertuples": "a reader is iterable: for record in ds",
-    "items": "ds.read_batch(positions) returns columns by name",
-    "keys": "ds.column_names are the features, ds.find(key) looks a key up",
-    "columns": "ds.column_names are the features",
-    "shape": "len(ds) records, ds.column_names features",
-    "dtypes": "ds.features has the types",
-    "size": "len(ds) records, ds.num_bytes stored bytes",
-    "to_list": "list(ds) or ds.read(positions)",
-    "to_dict": "ds.read_batch(positions) returns columns by name",
-    "to_iterable_dataset": "a reader is iterable; shardio.stream(ds) shuffles it",
-    "as_numpy_iterator": "for value in ds: ...; shardio.stream(ds) for batches",
-    "to_tf_dataset": "shardio.stream(ds) yields batches of NumPy arrays",
-    "repeat": "shardio.stream(ds, epoch=n): iterating again begins the next epoch",
-    "prefetch": "streams and loaders read ahead by themselves",
-    "cache": "shardio.open(url, cache=shardio.CacheOptions(...)) keeps blocks on local disk",
-    "interleave": "shardio.mix([(a, 0.7), (b, 0.3)]) draws from several datasets",
-    "shard": "shardio.stream(ds, rank=r, world_size=n) gives each process its part",
-    "remove_columns": "ds.select_columns(names) keeps the others",
-    "rename_column": "shardio.set_schema renames a feature",
-    "rename_columns": "shardio.set_schema renames features",
-    "cast": "shardio.set_schema changes types",
-    "cast_column": "shardio.set_schema changes types",
-    "set_format": "records are NumPy; shardio.torch.MapDataset and loaders give tensors",
-    "with_format": "records are NumPy; shardio.torch.MapDataset and loaders give tensors",
-    "with_transform": "ds.map(f), or transform=f of a stream or loader",
-    "set_transform": "ds.map(f), or transform=f of a stream or loader",
-    "skip": "ds[n:]",
-    "iter": "ds.iter_batches(batch_size)",
-    "num_columns": "len(ds.column_names)",
-    "cardinality": "len(ds)",
-    "concatenate": "shardio.mix of several datasets, or shardio.open(url, split='all') of several splits",
-    "info": "ds.features, ds.metadata, ds.version and ds.digest",
-    "dataset_size": "ds.num_bytes",
-    "element_spec": "ds.features has the types",
-    "describe": "ds.to_pandas().describe()",
-    "groupby": "ds.to_pandas().groupby(...)",
-    "sort": "records are in storage order; ds.select(positions) takes any other",
-    "unique": "ds.to_pandas([feature])[feature].unique()",
-    "sample": "ds.shuffle(seed).take(n)",
-    "tail": "ds[-5:]",
-    "save_to_disk": "datasets are stored where they were written; shardio.export_dataset copies one",
-    "push_to_hub": "ds.to_hf().push_to_hub(...)",
-    "query": "ds.filter('label = 3')",
-    "to_parquet": "ds.to_arrow() and pyarrow.parquet.write_table",
-    "to_polars": "polars.from_arrow(ds.to_arrow())",
-    "to_csv": "ds.to_pandas().to_csv(...)",
-    "to_json": "ds.to_pandas().to_json(...)",
-}
-
-
-def _public_names(kind: type) -> list[str]:
-    return [name for name in dir(kind) if not name.startswith("_")]
-
-
-class Batches(Sequence[Any]):
-    """The records of a reader by the batch; made by `DatasetReader.batch`."""
-
-    def __init__(self, records: RecordSequence, batch_size: int, *, drop_last: bool = False) -> None:
-        self._size = integer("batch_size", batch_size)
-        if self._size < 1:
-            raise ValueError(f"batch_size={batch_size} must be 1 or more")
-        self._records = records[: len(records) // self._size * self._size] if drop_last else records
-
-    def __len__(self) -> int:
-        return (len(self._records) + self._size - 1) // self._size
-
-    @overload
-    def __getitem__(self, item: int) -> Any: ...
-    @overload
-    def __getitem__(self, item: slice) -> list[Any]: ...
-    def __getitem__(self, item: int | slice) -> Any:
-        """Return a batch, or a list of those of a slice."""
-        numbers = range(len(self))[item]
-        if isinstance(numbers, range):
-            return [self[number] for number in numbers]
-        first = numbers * self._size
-        positions = range(first, min(first + self._size, len(self._records)))
-        return (
-            self._records.read(positions)
-            if self._records.source.codec is None
-            else self._records.read_batch(positions)
-        )
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._records.iter_batches(self._size)
-
-    def __repr__(self) -> str:
-        return f"<shardio.Batches of {self._size}: {len(self):,} of {self._records!r}>"
 
 
 class DatasetReader(RecordSequence):
@@ -974,99 +881,3 @@ class DatasetReader(RecordSequence):
         columns = list(dict.fromkeys(name for value in first for name in value))
         cells = [[html_cell(value.get(name)) for name in columns] for value in first]
         return html_table(cells, head=columns, title="first records")
-
-
-class DatasetDict(dict[str, DatasetReader]):
-    """Readers of splits by name: "train" first, the others in the order of their names.
-
-    `shardio.open` returns it for a dataset of several splits, `train_test_split` for the two that it makes.
-    What it does to readers it does to each: `filter`, `map`, `select_columns`, `shuffle`.
-
-    Examples:
-        >>> import shardio, tempfile
-        >>> url = tempfile.mkdtemp() + "/numbers"
-        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
-        ...     for n in range(100):
-        ...         out.write({"n": n}, split="test" if n % 10 == 0 else "train")
-        >>> ds = shardio.open(url)
-        >>> ds.num_rows, int(ds["train"][0]["n"])
-        ({'train': 90, 'test': 10}, 1)
-    """
-
-    def __init__(self, readers: Mapping[str, DatasetReader]) -> None:
-        super().__init__(readers)
-
-    def __missing__(self, name: object) -> NoReturn:
-        if isinstance(name, str):
-            raise KeyError(f"there is no split {name!r}; the splits are {', '.join(self)}")
-        first = next(iter(self), "train")
-        raise TypeError(f"choose a split first: ds[{first!r}][{name!r}]; the splits are {', '.join(self)}")
-
-    def __getattr__(self, name: str) -> NoReturn:
-        hint = None
-        if not name.startswith("_") and self and hasattr(next(iter(self.values())), name):
-            hint = f"a split has: ds[{next(iter(self))!r}].{name}"
-        raise no_attribute(f"{type(self).__name__!r} object", name, _public_names(type(self)), hint)
-
-    @property
-    def splits(self) -> Mapping[str, int]:
-        """Number of records of every split, by name."""
-        return self.num_rows
-
-    @property
-    def num_rows(self) -> dict[str, int]:
-        """Number of records of every split, by name."""
-        return {name: len(reader) for name, reader in self.items()}
-
-    @property
-    def column_names(self) -> dict[str, list[str]]:
-        """Names of the features of every split, by name of the split."""
-        return {name: reader.column_names for name, reader in self.items()}
-
-    @property
-    def schema(self) -> Schema | None:
-        """What a record holds, or None where records are bytes."""
-        return next(iter(self.values())).schema
-
-    @property
-    def version(self) -> int:
-        """Number of the version read here."""
-        return next(iter(self.values())).version
-
-    @property
-    def digest(self) -> str:
-        """`"sha256:..."` of the version's manifest; pins it in `shardio.open(url, digest=...)`."""
-        return next(iter(self.values())).digest
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The free metadata that writers gave."""
-        return next(iter(self.values())).metadata
-
-    def filter(self, condition: Any, **options: Any) -> DatasetDict:
-        """Return readers of the records of every split that meet a condition; see `DatasetReader.filter`."""
-        return self._each(lambda reader: reader.filter(condition, **options))
-
-    def map(self, function: Callable[[Any], Any]) -> DatasetDict:
-        """Return readers that call a function for each record; see `DatasetReader.map`."""
-        return self._each(lambda reader: reader.map(function))
-
-    def select_columns(self, features: str | Sequence[str]) -> DatasetDict:
-        """Return readers that decode some features only; see `DatasetReader.select_columns`."""
-        return self._each(lambda reader: reader.select_columns(features))
-
-    def shuffle(self, seed: int = 0) -> DatasetDict:
-        """Return readers of every split in random order; see `DatasetReader.shuffle`."""
-        return self._each(lambda reader: reader.shuffle(seed))
-
-    def _each(self, change: Callable[[DatasetReader], DatasetReader]) -> DatasetDict:
-        return type(self)({name: change(reader) for name, reader in self.items()})
-
-    def __repr__(self) -> str:
-        inside = "".join(f"\n    {name}: {reader!r}" for name, reader in self.items())
-        return f"shardio.DatasetDict({{{inside}\n}})"
-
-    def _repr_html_(self) -> str:
-        rows = [(name, plural(len(reader), "record")) for name, reader in self.items()]
-        schema = self.schema
-        return html_table(rows, head=("split", "records")) + ("" if schema is None else schema._repr_html_())

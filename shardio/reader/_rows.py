@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shardio.reader._subset import Selection
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BegunRows:
     """Rows of a shard whose bytes are on their way; what is wrong is raised when they are waited for.
 
@@ -78,19 +78,15 @@ def look_up(source: ShardSource, positions: NDArray[np.int64]) -> list[bytes]:
         source: of the shards.
         positions: int64, each within `[0, len(source))`; any order, repeats allowed.
     """
-    wanted, numbers = np.unique(positions, return_inverse=True)
-    payloads: list[bytes] = []
-    for rows in begin_lookup(source, wanted):
-        payloads += rows.payloads()
-    return [payloads[number] for number in numbers.tolist()]
-
-
-def place(source: ShardSource, positions: NDArray[np.int64]) -> Placed:
-    """Return where the payloads at some positions are, in the order given, in one buffer; see `look_up`."""
-    wanted, numbers = np.unique(positions, return_inverse=True)
-    pieces = [piece for rows in begin_lookup(source, wanted) for piece in rows.pieces()]
-    buffer, starts, stops = _in_one_buffer(pieces) if pieces else (b"", wanted, wanted)
-    return buffer, starts[numbers], stops[numbers]
+    order = np.argsort(positions, kind="stable")
+    items = order.tolist()
+    payloads = [b""] * len(items)
+    done = 0
+    for rows in begin_lookup(source, positions[order]):
+        for payload in rows.payloads():
+            payloads[items[done]] = payload
+            done += 1
+    return payloads
 
 
 def begin_lookup(
@@ -113,13 +109,16 @@ def _read_ahead(
     source: ShardSource, begun: Iterable[BegunRows], first: int, most: int
 ) -> Iterator[BegunRows]:
     """Yield what was begun, in order; what comes next is on its way: `first` bytes, doubled each time."""
+    if source.is_local:
+        # A disk does its work at the end, so what waits would only hold descriptors.
+        yield from begun
+        return
     waiting: deque[BegunRows] = deque()
     size = 0
     for rows in begun:
         waiting.append(rows)
         size += rows.size
-        # A local disk does its work at the end, so waiting for others would only hold descriptors.
-        while waiting and (size >= first or source.is_local):
+        while waiting and size >= first:
             oldest = waiting.popleft()
             size -= oldest.size
             first = min(max(2 * first, TUNING.run_bytes), most)
@@ -163,7 +162,8 @@ def _begin_shard(
     try:
         rows = source.pool.physical_rows(number, live)
         shard = source.pool.get(number)
-        for some in _runs_of(shard, rows, run_bytes):
+        gathers = scattered and shard.frames is not None
+        for some in (rows,) if gathers else _runs_of(shard, rows, run_bytes):
             here = places[done : done + len(some)]
             begun = BegunRows(number, here, some, *shard.begin(some, scattered=scattered))
             done += len(some)
@@ -183,22 +183,20 @@ def _parts(source: ShardSource, positions: range | NDArray[np.int64]) -> Iterato
     if not len(positions):
         return
     stops = source.stops
-    first, last = np.searchsorted(stops, [positions[0], positions[-1]], side="right").tolist()
-    numbers = np.flatnonzero(source.table.live_rows[first : last + 1]) + first
-    below = (
-        stops[numbers] - positions.start
-        if isinstance(positions, range)
-        else np.searchsorted(positions, stops[numbers])
-    )
+    if isinstance(positions, range):
+        first, last = np.searchsorted(stops, [positions[0], positions[-1]], side="right").tolist()
+        numbers = (np.flatnonzero(source.table.live_rows[first : last + 1]) + first).tolist()
+        ends = [min(int(stops[number]), positions.stop) - positions.start for number in numbers]
+    else:
+        shards = np.searchsorted(stops, positions, side="right")
+        ends = [*(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(positions)]
+        numbers = [int(shards[end - 1]) for end in ends]
     low = 0
-    for number, high in zip(numbers.tolist(), np.minimum(below, len(positions)).tolist(), strict=True):
-        if low < high:
-            before = int(stops[number - 1]) if number else 0
-            some = positions[low:high]
-            live = (
-                range(some.start - before, some.stop - before) if isinstance(some, range) else some - before
-            )
-            yield number, range(low, high), live
+    for number, high in zip(numbers, ends, strict=True):
+        before = int(stops[number - 1]) if number else 0
+        some = positions[low:high]
+        live = range(some.start - before, some.stop - before) if isinstance(some, range) else some - before
+        yield number, range(low, high), live
         low = high
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardio import kernels
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
 from shardio.metadata import IndexHead
-from shardio.reader._blocks import BlockReader, DecodedBlocks, Placed, Rows, Wait, shard_index
+from shardio.reader._blocks import BlockReader, DecodedBlocks, Rows, Wait, shard_index
 from shardio.reader._files import (
     REFUSED,
     BlockSource,
@@ -27,7 +27,7 @@ from shardio.reader._files import (
     map_data,
     map_frames,
 )
-from shardio.reader._gather import ENTRY, READS_FILES, ShardFrames, find_frames, find_in_shards, gather
+from shardio.reader._gather import READS_FILES, ShardFrames, find_frames
 from shardio.reader._tuning import TUNING
 from shardio.storage import BlockCache
 
@@ -202,23 +202,9 @@ class OpenShard:
 
 def _gather(frames: ShardFrames, blocks: BlockReader, rows: Rows, *, as_bytes: bool) -> Iterator[Any]:
     """Yield rows of a local shard; what is wrong is read by block, which says what is."""
-    wanted = np.asarray(rows, np.int64)
-    found: Any = frames.records(wanted) if as_bytes else _gather_values(frames, wanted)
-    if found is None:
-        yield from blocks.begin_rows(rows)[1](as_bytes=as_bytes)
-    else:
-        yield found
-
-
-def _gather_values(frames: ShardFrames, rows: NDArray[np.int64]) -> Placed | None:
-    """Bring payloads into one array; None where one is wrong."""
-    addresses = np.array([frames.address], np.uint64)
-    entries, ways = np.empty(rows.size, ENTRY), np.empty(rows.size, np.int32)
-    numbers, places = np.zeros(rows.size, np.int64), np.arange(rows.size)
-    if find_in_shards(addresses, numbers, rows, places, entries, ways) >= 0:
-        return None
-    values, offsets, wrong = gather(entries, ways, addresses, as_bytes=False)
-    return None if wrong is not None else (values, offsets[:-1], offsets[1:])
+    assert as_bytes  # noqa: S101 - only consecutive rows are asked for by their places
+    payloads = frames.records(np.asarray(rows, np.int64))
+    yield blocks.payloads(rows) if payloads is None else payloads
 
 
 def _gap_of(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> int:

@@ -93,7 +93,7 @@ class ShardSource:
     @property
     def is_plain_local(self) -> bool:
         """Whether all shards are files of this dataset on a local disk, not compressed."""
-        return self._is_own_local and self._is_plain
+        return self._is_own_local and bool((self.table.compression == Compression.NONE.value).all())
 
     @property
     def has_local_blocks(self) -> bool:
@@ -101,21 +101,9 @@ class ShardSource:
         return self._is_own_local and not bool((self.table.compression == Compression.ZLIB.value).any())
 
     @property
-    def caches_records(self) -> bool:
-        """Whether a cache on a local disk has blocks of which each record is read by itself."""
-        return self.options.cache is not None and self._is_framed and self._is_plain
-
-    @property
     def _is_own_local(self) -> bool:
-        return self.is_local and self._is_framed and not (self.table.root.any() or self.table.holds("etag"))
-
-    @property
-    def _is_framed(self) -> bool:
-        return bool((self.table.framing == Framing.TFRECORD.value).all())
-
-    @property
-    def _is_plain(self) -> bool:
-        return bool((self.table.compression == Compression.NONE.value).all())
+        framed = bool((self.table.framing == Framing.TFRECORD.value).all())
+        return self.is_local and framed and not (self.table.root.any() or self.table.holds("etag"))
 
     @property
     def is_mapped(self) -> bool:

@@ -11,7 +11,6 @@ import numpy as np
 
 from shardio.errors import NotFoundError, ShardioError
 from shardio.format import Compression
-from shardio.metadata import live_to_physical
 from shardio.reader import ENTRY, SKIPPED, SuppressCorruption, WrongBlock, copy_rows
 
 if TYPE_CHECKING:
@@ -133,8 +132,7 @@ class Opener:
         before, at = -1, 0
         for number, key, rows in zip(owners, shards.tolist(), live, strict=True):
             at = at if number == before else 0
-            deleted = component.source.pool.deleted(key)
-            stored = rows if deleted is None else live_to_physical(rows, deleted)
+            stored = np.asarray(component.source.pool.physical_rows(key, rows))
             by_shard.setdefault(key, []).append(_Wanted(number, at, stored))
             before, at = number, at + stored.size
         return by_shard

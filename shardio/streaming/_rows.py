@@ -14,7 +14,6 @@ import numpy as np
 
 from shardio.errors import StorageError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
-from shardio.metadata import live_to_physical
 from shardio.reader import (
     ENTRY,
     READS_FILES,
@@ -110,10 +109,8 @@ class RowGatherer:
         shards = np.searchsorted(stops, positions, side="right")
         rows = positions - (stops - component.source.table.live_rows)[shards]
         for number in np.unique(shards).tolist() if pool.has_deletions else ():
-            deleted = pool.deleted(number)
-            if deleted is not None:
-                own = shards == number
-                rows[own] = live_to_physical(rows[own], deleted)
+            own = shards == number
+            rows[own] = pool.physical_rows(number, rows[own])
         return MAPPED | source << _SOURCE_BITS | shards << _SHARD_BITS | rows
 
     def gather(self, codes: Codes, *, as_bytes: bool) -> GatheredRows:
@@ -203,9 +200,8 @@ class RowGatherer:
         number = int(pieces.shards[piece])
         start = int(pieces.stops[piece] - ends[piece]) + local
         rows = component.live_rows(number, start, start + 1)
-        deleted = component.source.pool.deleted(number)
-        row = rows if deleted is None else live_to_physical(rows, deleted)
-        return RowPlace(component.source, number, int(row[0]))
+        row = component.source.pool.physical_rows(number, rows)[0]
+        return RowPlace(component.source, number, int(row))
 
 
 class _MappedShards:

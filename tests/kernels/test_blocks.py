@@ -173,6 +173,8 @@ def test_a_block_is_opened_and_cut(kernels, whole) -> None:
         assert (len(block), block.first_row) == (last - first, first)
         wanted = shard.records[first:last]
         assert [block.payload(row) for row in range(first, last)] == wanted
+        assert block.payloads(range(first, last)) == wanted
+        assert block.payloads(np.arange(first, last)[::-1].copy()) == wanted[::-1]
         assert block.places(last, first).size == 0
         starts, stops = block.places(0, 100).tolist()
         found = [bytes(block.buffer[a:b]) for a, b in zip(starts, stops, strict=True)]
@@ -182,6 +184,8 @@ def test_a_block_is_opened_and_cut(kernels, whole) -> None:
         for row in (first - 1, last):
             with pytest.raises(IndexError):
                 block.payload(row)
+            with pytest.raises(IndexError):
+                block.payloads(np.array([row]))
     for number in (-1, len(BLOCKS)):
         with refused(IndexError, "block"):
             kernels.ShardIndex(**shard.columns).open_block(number, b"")

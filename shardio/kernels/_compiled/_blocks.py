@@ -7,6 +7,8 @@ import cython
 import numpy as np
 from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.cpython.list import PyList_New, PyList_SET_ITEM
+from cython.cimports.cpython.ref import Py_INCREF
 from cython.cimports.libc.stdint import int64_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memcpy
 from cython.cimports.shardio.kernels._compiled._columns import (
@@ -14,7 +16,7 @@ from cython.cimports.shardio.kernels._compiled._columns import (
     block_of,
     part_fits,
 )
-from cython.cimports.shardio.kernels._compiled._crc import shardio_crc, shardio_crc_begin
+from cython.cimports.shardio.kernels._compiled._crc import shardio_crc, shardio_crc_begin, shardio_crc_on
 from cython.cimports.shardio.kernels._compiled._frame import Bytes
 
 from shardio.kernels._arguments import as_index, no_block, no_row
@@ -22,6 +24,7 @@ from shardio.kernels._arguments import as_index, no_block, no_row
 COMPILED = cython.compiled
 _INSTRUCTION = bool(shardio_crc_begin())  # fills the tables of this module
 
+STEP = cython.declare(int64_t, 1 << 11)  # bytes that are compared before what they complete is cut
 LARGE_BLOCK = cython.declare(int64_t, 1 << 17)  # bytes of a block that is compared without the GIL
 
 Table = cython.typedef(cython.pointer(cython.const[Columns]))
@@ -185,37 +188,51 @@ class ShardIndex:
         flags: cython.uchar[::1] = checked
         places = None if as_bytes else np.empty((2, stop - first), np.int64)
         out: int64_t[:, ::1] = places
-        payloads: list = []
+        payloads: list = PyList_New(stop - first if as_bytes else 0)
         base: int64_t = start
         while row < stop and ends != cython.NULL and block < table.blocks:
             last: int64_t = table.row_stops[block]
             if last < row or last - low > count or base < 0 or base > stored.size:
                 break
-            whole: cython.bint = flags is not None and flags[block] != 0
+            whole: cython.bint = table.block_crcs == cython.NULL or (flags is not None and flags[block] != 0)
+            # A small block is compared while it is cut, step by step: it is still in the fastest cache then.
+            steps: cython.bint = as_bytes and not whole and table.sizes[block] <= LARGE_BLOCK
             room: int64_t = stored.size - base
-            size: int64_t = _stored_size(table, block, stored.data + base, room, ends + (row - low), whole)
+            size: int64_t = _stored_size(
+                table, block, stored.data + base, room, ends + (row - low), whole or steps
+            )
             if size < 0:
                 break
-            if flags is not None:
-                flags[block] = 1
             begin: int64_t = base
+            at: int64_t = base
+            crc: uint32_t = 0
             while row < last and row < stop:
                 end: int64_t = base + ends[row - low]
                 # A mapped index may change under our feet, and then hold anything.
                 if end - begin < self._head + self._tail or end > base + size:
                     return None
+                while steps and at < end:
+                    crc = shardio_crc_on(0, crc, stored.data + at, min(STEP, base + size - at))
+                    at += STEP
                 if row >= first and as_bytes:
-                    payloads.append(
-                        PyBytes_FromStringAndSize(
-                            cython.cast(cython.p_char, stored.data + begin + self._head),
-                            end - begin - self._head - self._tail,
-                        )
+                    payload = PyBytes_FromStringAndSize(
+                        cython.cast(cython.p_char, stored.data + begin + self._head),
+                        end - begin - self._head - self._tail,
                     )
+                    # The list takes a reference of its own, and every place of it is filled once.
+                    Py_INCREF(payload)
+                    PyList_SET_ITEM(payloads, row - first, payload)
                 elif row >= first:
                     out[0, row - first] = begin + self._head
                     out[1, row - first] = end - self._tail
                 begin = end
                 row += 1
+            if steps and at < base + size:
+                crc = shardio_crc_on(0, crc, stored.data + at, base + size - at)
+            if steps and crc != table.block_crcs[block]:
+                return None
+            if flags is not None:
+                flags[block] = 1
             row = last
             base += size
             block += 1
@@ -332,6 +349,27 @@ class OpenBlock:
         if k < 0 or k >= self.rows:
             raise no_row(row, self.first_row + self.rows)
         return self._payload(k)
+
+    def payloads(self, rows):
+        """Return the payloads of some rows of the shard, a range or int64[n].
+
+        Raises:
+            IndexError: one of them is not in this block.
+        """
+        count: cython.Py_ssize_t = len(rows)
+        first: int64_t = rows[0] if count else 0
+        wanted: cython.const[int64_t][::1] = None if isinstance(rows, range) else rows
+        found: list = PyList_New(count)
+        k: cython.Py_ssize_t
+        for k in range(count):
+            row: int64_t = (first + k if wanted is None else wanted[k]) - self.first_row
+            if row < 0 or row >= self.rows:
+                raise no_row(row + self.first_row, self.first_row + self.rows)
+            record = self._payload(row)
+            # The list takes a reference of its own, and every place of it is filled once.
+            Py_INCREF(record)
+            PyList_SET_ITEM(found, k, record)
+        return found
 
     def places(self, first: int64_t, stop: int64_t):
         """Return where the payloads of those of the rows `first .. stop - 1` that are in this block are.

@@ -132,6 +132,9 @@ class OpenBlock:
         (start,), (stop,) = self.places(row, row + 1).tolist()
         return bytes(memoryview(self.buffer)[start:stop])
 
+    def payloads(self, rows: Any) -> list[bytes]:
+        return [self.payload(row) for row in np.asarray(rows).tolist()]
+
     def places(self, first: int, stop: int) -> NDArray[np.int64]:
         low, high = max(first - self.first_row, 0), min(stop - self.first_row, len(self))
         edges = self.edges[low : max(low, high) + 1].astype(np.int64) + self.base

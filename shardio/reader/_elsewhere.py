@@ -1,0 +1,61 @@
+"""What readers of other libraries have, and what does the same here: named where an attribute is missing."""
+
+from __future__ import annotations
+
+ELSEWHERE = {
+    "iloc": "ds[i] is a record, ds[10:20] a reader, ds.read_batch(positions) columns",
+    "loc": "ds[ds.find(key)] is the record with a key",
+    "iterrows": "a reader is iterable: for record in ds",
+    "itertuples": "a reader is iterable: for record in ds",
+    "items": "ds.read_batch(positions) returns columns by name",
+    "keys": "ds.column_names are the features, ds.find(key) looks a key up",
+    "columns": "ds.column_names are the features",
+    "shape": "len(ds) records, ds.column_names features",
+    "dtypes": "ds.features has the types",
+    "size": "len(ds) records, ds.num_bytes stored bytes",
+    "to_list": "list(ds) or ds.read(positions)",
+    "to_dict": "ds.read_batch(positions) returns columns by name",
+    "to_iterable_dataset": "a reader is iterable; shardio.stream(ds) shuffles it",
+    "as_numpy_iterator": "for value in ds: ...; shardio.stream(ds) for batches",
+    "to_tf_dataset": "shardio.stream(ds) yields batches of NumPy arrays",
+    "repeat": "shardio.stream(ds, epoch=n): iterating again begins the next epoch",
+    "prefetch": "streams and loaders read ahead by themselves",
+    "cache": "shardio.open(url, cache=shardio.CacheOptions(...)) keeps blocks on local disk",
+    "interleave": "shardio.mix([(a, 0.7), (b, 0.3)]) draws from several datasets",
+    "shard": "shardio.stream(ds, rank=r, world_size=n) gives each process its part",
+    "remove_columns": "ds.select_columns(names) keeps the others",
+    "rename_column": "shardio.set_schema renames a feature",
+    "rename_columns": "shardio.set_schema renames features",
+    "cast": "shardio.set_schema changes types",
+    "cast_column": "shardio.set_schema changes types",
+    "set_format": "records are NumPy; shardio.torch.MapDataset and loaders give tensors",
+    "with_format": "records are NumPy; shardio.torch.MapDataset and loaders give tensors",
+    "with_transform": "ds.map(f), or transform=f of a stream or loader",
+    "set_transform": "ds.map(f), or transform=f of a stream or loader",
+    "skip": "ds[n:]",
+    "iter": "ds.iter_batches(batch_size)",
+    "num_columns": "len(ds.column_names)",
+    "cardinality": "len(ds)",
+    "concatenate": "shardio.mix of several datasets, or shardio.open(url, split='all') of several splits",
+    "info": "ds.features, ds.metadata, ds.version and ds.digest",
+    "dataset_size": "ds.num_bytes",
+    "element_spec": "ds.features has the types",
+    "describe": "ds.to_pandas().describe()",
+    "groupby": "ds.to_pandas().groupby(...)",
+    "sort": "records are in storage order; ds.select(positions) takes any other",
+    "unique": "ds.to_pandas([feature])[feature].unique()",
+    "sample": "ds.shuffle(seed).take(n)",
+    "tail": "ds[-5:]",
+    "save_to_disk": "datasets are stored where they were written; shardio.export_dataset copies one",
+    "push_to_hub": "ds.to_hf().push_to_hub(...)",
+    "query": "ds.filter('label = 3')",
+    "to_parquet": "ds.to_arrow() and pyarrow.parquet.write_table",
+    "to_polars": "polars.from_arrow(ds.to_arrow())",
+    "to_csv": "ds.to_pandas().to_csv(...)",
+    "to_json": "ds.to_pandas().to_json(...)",
+}
+
+
+def public_names(kind: type) -> list[str]:
+    """Return the public attributes of a class."""
+    return [name for name in dir(kind) if not name.startswith("_")]
