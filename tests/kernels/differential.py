@@ -1,13 +1,7 @@
-"""Say what a parser makes of records in a form that two parsers can be compared in.
-
-Run as a program (`python -m tests.kernels.differential 1000000 [seed]`) it compares the compiled parser with
-protobuf's own on that many random and mutated records and prints what it compared.
-"""
+"""Say what a parser makes of records in a form that two parsers can be compared in."""
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
 from random import Random
 from types import ModuleType
 from typing import Any
@@ -67,23 +61,3 @@ def draw(random: Random) -> tuple[list[bytes], list[FeatureRequest], list[Featur
         record = writer.sequence_example() if sequence else writer.example()
         records.append(mutate(random, record) if random.random() < 0.2 else record)
     return records, description(random), description(random, lists=True) if sequence else None
-
-
-def main(count: int, seed: int) -> None:
-    random = Random(seed)
-    seen: Counter[str] = Counter()
-    done = 0
-    while done < count:
-        records, features, lists = draw(random)
-        expected = outcome(reference, records, features, lists)
-        found = outcome(kernels, records, features, lists)
-        if expected != found:
-            print("DIFFERENT", seed, records, features, lists, expected, found, sep="\n")
-            raise SystemExit(1)
-        seen[expected[0]] += 1
-        done += len(records)
-    print(f"{done} records of seed {seed}: the same; outcomes of batches: {dict(seen)}")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)

@@ -1,17 +1,12 @@
 """Any history of a dataset against a model of dicts: records, schema, deletions, versions, tables, keys.
 
 `History(folder, seed, encoding).run(steps)` takes random steps and compares ways of reading after each one.
-As a program it walks for long: `python -m tests.lifecycle.histories [first seed] [seeds] [steps]`.
 """
 
 from __future__ import annotations
 
 import copy
 import random
-import sys
-import tempfile
-import traceback
-import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -423,28 +418,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | np.ndarray):
         return [plain(item) for item in value]
     return int(value) if isinstance(value, np.generic) else value
-
-
-def main(first: int, seeds: int, steps: int) -> None:
-    """Walk, and print which walks failed."""
-    warnings.simplefilter("ignore")
-    refused: Counter[str] = Counter()
-    took: Counter[str] = Counter()
-    for seed in range(first, first + seeds):
-        encoding = ENCODINGS[seed % 3]
-        with tempfile.TemporaryDirectory() as folder:
-            history = History(Path(folder), seed, encoding)
-            try:
-                history.run(steps)
-            except Exception:  # noqa: BLE001 - the next walk continues
-                traceback.print_exc()
-                print("seed", seed, encoding, *(f"\n  {line}" for line in history.done), flush=True)
-            refused += history.refused
-            took += history.took
-    print(*sorted(f"{n} {line}" for line, n in refused.items()), sep="\n")
-    print(took)
-    print(f"{seeds} histories, {sum(took[name] for name in set(STEPS))} steps")
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:] or (0, 20, 40)))

@@ -1,20 +1,16 @@
 """Processes that change one dataset at random, and what must be there afterwards.
 
-`race(url, options, seed, steps)` starts them and returns what they did.  As a program it races for long:
-`python -m tests.lifecycle.races [first seed] [races] [steps]`.
+`race(url, options, seed, steps)` starts them and returns what they did.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import random
-import sys
-import tempfile
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,17 +161,3 @@ def race(url: str, options: Any, seed: int, steps: int) -> Raced:
             process.kill()
             process.join()
     return Raced(did, refused, failed, sorted(expected))
-
-
-def main(first: int = 0, races: int = 10, steps: int = 100) -> None:
-    """Race for long in folders of this machine."""
-    for seed in range(first, first + races):
-        with tempfile.TemporaryDirectory() as folder:
-            raced = race(str(Path(folder) / "ds"), None, seed, steps)
-            found = sorted(int(value["n"]) for value in shardio.open(f"{folder}/ds"))
-        print(seed, dict(raced.did), Counter(name for name, _ in raced.refused), *raced.failed, sep="\n")
-        assert found == raced.expected
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -1,14 +1,12 @@
 """Random runs that are killed and continue elsewhere, checked against the replaying reference.
 
-`python -m tests.order.cases 20000` runs many; the tests run a few hundred through hypothesis, which shrinks
-them.
+The tests run some through hypothesis, which shrinks them; `make test-nightly` runs many.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import sys
 from collections import Counter
 from dataclasses import dataclass
 
@@ -182,21 +180,3 @@ def run_case(case):
             break
     run.check_end(schedule)
     return len(run.history)
-
-
-def main(cases):
-    steps = killed = mixtures = 0
-    for number in range(cases):
-        case = random_case(random.Random(number))
-        try:
-            steps += run_case(case)
-        except Exception:
-            print(f"case {number}: {case}")
-            raise
-        mixtures += case.mixture is not None
-        killed += len(case.lives)
-    print(f"{cases} cases ({mixtures} mixtures), {steps} steps, {killed} kills: all as the reference says")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
