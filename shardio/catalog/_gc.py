@@ -99,8 +99,7 @@ def collect_garbage(
         progress: shows how many objects were deleted.
 
     Raises:
-        ValueError: a version or session that cannot be given up.
-        NotFoundError: there is no dataset.
+        ValueError, NotFoundError: a version or session that cannot be given up; there is no dataset.
         StorageError: the environment failed; what was deleted is garbage, and the next run deletes the rest.
     """
     expired = frozenset(integers("expire", expire).tolist())
@@ -142,8 +141,7 @@ def _remove(
         nonlocal plan
         if base is None:
             raise NotFoundError("there is no shardio dataset here any more", url=catalog.store.url)
-        if base.sha256 != plan.latest.sha256:
-            plan = _Plan(catalog, base, plan.request)
+        plan = _follow(plan, base)
         return replace(base.manifest.carried, operation="gc", expiry=plan.expiry(most))
 
     fence = publish(catalog, build, bases=[Base.of(plan.latest)])
@@ -155,6 +153,11 @@ def _remove(
             if show is not None:
                 show(CountProgress(done, len(doomed), "objects"))
     return replace(plan.report, dry_run=False, version=fence.number, doomed=doomed, deleted=deleted)
+
+
+def _follow(plan: _Plan, base: Version) -> _Plan:
+    """Return the plan of the latest version: another one where others have committed."""
+    return plan if base.sha256 == plan.latest.sha256 else _Plan(plan.catalog, base, plan.request)
 
 
 def _is_full(error: BaseException | None) -> bool:
@@ -197,8 +200,7 @@ class _Plan:
 
     Attributes:
         expired: versions, all told.
-        doomed: objects that go.
-        fenced: those of them that an earlier version has doomed.
+        doomed, fenced: objects that go, and those of them that an earlier version has doomed.
     """
 
     def __init__(self, catalog: Catalog, latest: Version, request: _Request) -> None:
@@ -288,10 +290,8 @@ class _Plan:
     ) -> tuple[set[str], set[str], set[str]]:
         """Return the keys that live versions name, those that only expired ones do, and adopted shards.
 
-        The latest versions are read first: once everything that was listed is known to be live, older lists
-        have nothing to add.  Adopted shards belong to others, whatever their folder and names.  `adopt` takes
-        no file that is called as shardio's own are, but other programs write lists too, and a file of theirs
-        that is deleted is lost.
+        The latest lists are read first: once all that was listed is live, older ones have nothing to add.
+        Adopted shards belong to others, whatever they are called: other programs write lists, too.
         """
         newest = versions[::-1]
         living = [version for version in newest if version.number not in self.expired]
