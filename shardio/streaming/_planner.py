@@ -159,6 +159,7 @@ class Planner:
         self._gatherer, self._chunks, self._opener = opening
         self._task_bytes = min(TUNING.task_bytes, limits.group_bytes)
         self._identities, self._remote, self._first = identities, remote, records_first
+        self._total_bytes = sum(source.sizes.total_decoded_bytes for source in sources)
         self._any_mapped = any(source.mapped for source in sources)
         self._all_mapped = all(source.mapped for source in sources)
         # A pass that begins in the middle does not know which windows were delivered before.
@@ -329,11 +330,15 @@ class Planner:
             readers.chunk[behind], readers.window[behind] = 0, -1
 
     def _has_more(self, windows: Windows, rows: int) -> bool:
-        """Whether windows have more bytes, all decoded, than the blocks of so many rows, and many."""
+        """Whether windows have more bytes, all decoded, than the blocks of so many rows.
+
+        A small dataset in a bucket is opened as a whole, which takes fewer requests than its first records.
+        """
+        if self._remote and self._total_bytes <= TUNING.first_bytes:
+            return False
         size = np.array([source.row_bytes for source in self._sources])[windows.source]
         block = max(max(source.block_bytes, source.row_bytes) for source in self._sources)
-        least = TUNING.first_bytes if self._remote else 0
-        return float((windows.rows * size).sum()) > max(least, rows * block)
+        return float((windows.rows * size).sum()) > rows * block
 
     def _open_records(
         self, group: StepGroup, submit: Callable[..., Future[None]]

@@ -219,13 +219,15 @@ def _reads_of(plan: Plan, sizes: ShardSizes, processes: int, global_batch: int) 
 def _first_records(made: Stream, sizes: list[ShardSizes]) -> int:
     """Return how many records of the first batch are fetched alone, a block for each, before their chunks."""
     order, rows = made.order, made.global_batch
+    if sum(each.total_decoded_bytes for each in sizes) <= TUNING.first_bytes:
+        return 0
     windows = sum(
         min(rows, each.number) * each.rows * size.row_decoded_bytes
         for each, size in zip(order.open_windows(rows), sizes, strict=True)
     )
     blocks = sum(each.total_blocks for each in sizes)
     block_bytes = max(max(each.largest_block_bytes, each.row_decoded_bytes) for each in sizes)
-    if windows <= max(TUNING.first_bytes, rows * block_bytes):
+    if windows <= rows * block_bytes:
         return 0
     return min(rows, blocks)
 

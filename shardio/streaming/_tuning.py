@@ -26,8 +26,8 @@ class StreamTuning:
         built_bytes: of groups that are built, or wait to be taken, if they are more than two.
         large_step_bytes: chunks and batches of two steps this large would take more than a process may hold.
         first_rows: records of the first batch that one call opens from a bucket.
-        first_bytes: of windows from a bucket, for which the first batch waits: they are fewer requests than
-            its records are.
+        first_bytes: of a dataset in a bucket, up to which the first batch waits for all of it: that takes
+            fewer requests than its records do.
         template_rows: of which a batch without records is the pattern.
         read_row_bytes: from this mean of a record on, those of mapped shards are read past the map: looking
             into a page for the first time costs more.
