@@ -26,7 +26,8 @@ from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexE
 from shardio.redact import redact
 from shardio.storage._keys import check_key, check_prefix
 
-_MAX_PUTS = 2
+# So many times an object is created whose absence a lost answer, or a false one, leaves to be found out.
+_MAX_PUTS = 5
 # So many times what does not match its checksum is fetched again: it may have been hurt on its way only.
 REFETCHES = 2
 
@@ -298,26 +299,26 @@ class Store(abc.ABC):
         return all(self._put_again(key, data) for key, data in objects)
 
     def _put_again(self, key: str, data: Buffer | pathlib.Path) -> bool:
-        sent, move = False, isinstance(data, os.PathLike)
+        move = isinstance(data, os.PathLike)
+        unknown: UnknownOutcomeError | None = None
         for _ in range(_MAX_PUTS):
             try:
                 if self.put_if_absent(key, data, move=move):
                     return True
-                # A 412 of something in between names no object; where there is none, it is asked again.
-                if self.head(key) is not None:
-                    return sent
             except NotDurableError:
                 raise
-            except UnknownOutcomeError:
-                sent = True
-                # Not `Path.exists`, which raises what the disk says: `head` says it in our words.
-                if isinstance(data, os.PathLike) and not os.path.exists(data):
-                    # The file is gone only where the object was made of it.
-                    if self.head(key) is not None:
-                        return True
-                    break
+            except UnknownOutcomeError as error:
+                unknown = error
+            # Neither no answer nor a 412, which something in between may give, tells what is there. A service
+            # that fails here is down, and the next create would wait for it as long.
+            if self.head(key) is not None:
+                return unknown is not None
+            # The file is gone only where the object was made of it. Not `Path.exists`, which raises what the
+            # disk says: `head` says it in our words.
+            if isinstance(data, os.PathLike) and not os.path.exists(data):
+                break
         what = "an object could not be stored: no answer came back, or it was said to be there and is not"
-        raise StorageError(what, url=self.url_of(key))
+        raise StorageError(what, url=self.url_of(key)) from unknown
 
     def put_and_confirm(self, key: str, data: Buffer) -> bool:
         """Create an object as `put_if_absent` does, and make sure that it is this one that is.

@@ -156,11 +156,11 @@ class Counting:
 
 
 class Dropping:
-    """A policy that loses some replies of the calls that change something; safe to share among threads."""
+    """A policy that loses a share of the creates, before or after they take effect; safe among threads."""
 
-    def __init__(self, seed: int, share: float = 0.3) -> None:
+    def __init__(self, seed: int, share: float = 0.3, before: float = 0.5) -> None:
         self._random = random.Random(seed)
-        self._share = share
+        self._share, self._before = share, before
         self._lock = threading.Lock()
         self.lost = 0
 
@@ -169,4 +169,4 @@ class Dropping:
             if verb != "put_if_absent" or self._random.random() >= self._share:
                 return ""
             self.lost += 1
-            return self._random.choice(["lost before", "lost after"])
+            return "lost before" if self._random.random() < self._before else "lost after"

@@ -32,7 +32,7 @@ def test_no_commit_is_lost_or_doubled_when_replies_are(place, tmp_path, long, se
 @EVERY_PLACE
 def test_a_named_session_is_run_again_until_it_is_known(place, tmp_path):
     """P2: after an unknown outcome the same session is run again, and is there once."""
-    dropping = Dropping(seed=3, share=0.6)
+    dropping = Dropping(seed=3, share=0.8, before=0.9)
     unknown = 0
     for k in range(6):
         url = fresh(place, tmp_path)
@@ -141,6 +141,44 @@ def test_a_moved_file_whose_reply_was_lost_is_stored(place, tmp_path):
     assert [verb for verb, _ in policy.calls] == ["put_if_absent", "head"]
     assert not spool.exists()
     assert connect(url).get("data/a", max_bytes=100) == b"records"
+
+
+@EVERY_PLACE
+@pytest.mark.parametrize(
+    ("faults", "stored"),
+    [
+        (["lost before"] * 2, True),
+        (["lost before"] * 4, True),
+        (["lost before", "lost after"], True),
+        (["lost before"] * 5, False),
+    ],
+)
+def test_an_object_of_its_own_name_is_sent_again(place, tmp_path, faults, stored):
+    """P2: as often as a manifest; two lost requests in succession are no reason to give up."""
+    store, left = connect(fresh(place, tmp_path)), list(faults)
+
+    def lose(verb: str, key: str) -> str:
+        del key
+        return left.pop(0) if verb == "put_if_absent" and left else ""
+
+    outcome = contextlib.nullcontext() if stored else pytest.raises(StorageError)
+    with outcome:
+        assert FaultyStore(store, lose).put_idempotent(("list", b"shards")) is True
+    assert not left
+    assert (store.head("list") is not None) == stored
+
+
+def test_a_service_that_is_down_is_not_written_to_again(tmp_path):
+    """A create without an answer is looked for first: where that fails too, another would only wait."""
+    calls = []
+
+    def fail(verb: str, key: str) -> str:
+        calls.append(verb)
+        return "lost before" if verb == "put_if_absent" else "before"
+
+    with pytest.raises(StorageError):
+        FaultyStore(connect(str(tmp_path / "ds")), fail).put_idempotent(("list", b"shards"))
+    assert calls == ["put_if_absent", "head"]
 
 
 def test_a_moved_file_that_is_gone_without_an_object_is_a_failure(tmp_path):
