@@ -174,12 +174,17 @@ class BlockReader:
         """Send the requests for the blocks of rows, ascending; return their stored bytes, and what waits."""
         runs = self.runs(rows)
         wait = self.begin(runs)
+        ends = [len(rows)]
+        if len(runs) > 1:
+            ends = np.searchsorted(rows, [self.row_stops[stop - 1] for _, stop in runs]).tolist()
 
         def finish(*, as_bytes: bool) -> Iterator[Any]:
-            for run in wait():
-                yield from run.read(rows, as_bytes=as_bytes)
+            low = 0
+            for run, high in zip(wait(), ends, strict=True):
+                yield from run.read(rows[low:high], as_bytes=as_bytes)
+                low = high
 
-        return sum(self.stops[stop - 1] - self._start_of(first) for first, stop in runs), finish
+        return sum([self.stops[stop - 1] - self._start_of(first) for first, stop in runs]), finish
 
     def payloads(self, rows: Rows) -> list[bytes]:
         """Return the payloads of rows, ascending; errors are those of `begin`."""
@@ -195,9 +200,11 @@ class BlockReader:
 
     def runs(self, rows: Rows) -> list[tuple[int, int]]:
         """Return the runs `[first, stop)` of blocks that ascending rows are in."""
+        if isinstance(rows, range):
+            return [self.around(rows.start, rows.stop)]
         if rows[-1] - rows[0] == len(rows) - 1:
             return [self.around(int(rows[0]), int(rows[-1]) + 1)]
-        return runs_of(np.unique(self.head.blocks_of(np.asarray(rows, np.int64))))
+        return runs_of(np.unique(self.head.blocks_of(rows)))
 
     def locate(self, row: int) -> tuple[int, int]:
         """Return the half-open byte range of a row's frame: in the stored object where the shard is not
@@ -353,47 +360,46 @@ class FetchedRun:
         self._frames, self._stored = frames, stored
 
     def read(self, rows: Rows, *, as_bytes: bool) -> Iterator[Any]:
-        """Yield, of those rows, ascending, that are in these blocks, the payloads or where they are.
+        """Yield the payloads, or where they are, of ascending rows that are in these blocks.
 
         Raises:
             CorruptBlockError, FormatError, StaleIndexError, NotFoundError, StorageError: with their address.
         """
-        low, high = self._run
-        rows = _rows_between(rows, self._row_of(low), self._blocks.row_stops[high - 1])
-        together = self._together(rows, as_bytes=as_bytes)
+        together = None if self._blocks.decodes else self._together(rows, as_bytes=as_bytes)
         if together is not None:
             yield together
         else:
-            for number in range(low, high):
+            for number in range(*self._run):
                 # Not held here: the next block takes the memory of this one, which stays in the cache.
                 yield _rows_in(self.open(number), rows, as_bytes=as_bytes)
         self.keep()
 
     def _together(self, rows: Rows, *, as_bytes: bool) -> Any:
         """Read rows out of blocks as these are stored; None where each is opened, or one is wrong."""
-        blocks = self._blocks
-        if blocks.decodes:
-            return None
-        first, stop = int(rows[0]), int(rows[-1]) + 1
-        number = bisect_right(blocks.row_stops, first)
-        buffer, start, _ = self._place(number)
-        part = None
-        if blocks.column is None and self._frames is not None:
-            part = self._frames.data[4 * (self._row_of(number) - self._row_of(self._frames.first)) :]
-        read = partial(blocks.index.read_rows, first, stop, buffer, start, part, checked=blocks.checked)
+        blocks, (number, end) = self._blocks, self._run
+        buffer, start, part = self._place(number)
         if buffer is None:
             return None
-        if as_bytes and isinstance(rows, range):
-            found: Any = read(as_bytes=True)
+        if blocks.column is not None:
+            part = None
+        elif self._frames is not None:
+            part = self._frames.data[4 * (self._row_of(number) - self._row_of(self._frames.first)) :]
+        first, stop, checked = int(rows[0]), int(rows[-1]) + 1, blocks.checked
+        places: Any
+        if isinstance(rows, range) and as_bytes:
+            found: Any = blocks.index.read_rows(
+                first, stop, buffer, start, part, checked=checked, as_bytes=True
+            )
         else:
-            found = read(as_bytes=False)
-        if found is None:
-            return None
-        blocks.stats.blocks_opened += self._run[1] - self._run[0]
-        if as_bytes and isinstance(rows, range):
-            return found
-        places = found if isinstance(rows, range) else found[:, rows - first]
-        return kernels.slice_records(buffer, *places) if as_bytes else (buffer, *places)
+            places = blocks.index.read_rows(first, stop, buffer, start, part, checked=checked, as_bytes=False)
+            if places is None:
+                return None
+            if not isinstance(rows, range):
+                places = places[:, rows - first]
+            found = kernels.slice_records(buffer, *places) if as_bytes else (buffer, *places)
+        if found is not None:
+            blocks.stats.blocks_opened += end - number
+        return found
 
     def _row_of(self, number: int) -> int:
         """Return the first row of a block."""

@@ -8,7 +8,6 @@ fetched in runs, compared and decoded once.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -78,7 +77,7 @@ def look_up(source: ShardSource, positions: NDArray[np.int64]) -> list[bytes]:
         source: of the shards.
         positions: int64, each within `[0, len(source))`; any order, repeats allowed.
     """
-    order = np.argsort(positions, kind="stable")
+    order = positions.argsort(kind="stable")
     items = order.tolist()
     payloads = [b""] * len(items)
     done = 0
@@ -93,15 +92,13 @@ def begin_lookup(
     source: ShardSource, wanted: NDArray[np.int64], *, scattered: bool = True
 ) -> Iterator[BegunRows]:
     """Yield the rows at some positions, int64 ascending; the other rows are on their way."""
-    begun = begin_rows(
-        source, wanted, run_bytes=TUNING.lookup_bytes, heads=source.pool.capacity, scattered=scattered
-    )
+    begun = begin_rows(source, wanted, run_bytes=TUNING.lookup_bytes, scattered=scattered)
     return _read_ahead(source, begun, TUNING.lookup_bytes, TUNING.lookup_bytes)
 
 
 def read_in_order(source: ShardSource, selection: range) -> Iterator[BegunRows]:
     """Yield the rows of a selection without gaps, in runs; those of the next runs are on their way."""
-    begun = begin_rows(source, selection, run_bytes=TUNING.run_bytes, heads=TUNING.heads)
+    begun = begin_rows(source, selection, run_bytes=TUNING.run_bytes)
     return _read_ahead(source, begun, 0, TUNING.ahead * TUNING.run_bytes)
 
 
@@ -131,7 +128,6 @@ def begin_rows(
     positions: range | NDArray[np.int64],
     *,
     run_bytes: int,
-    heads: int,
     scattered: bool = False,
 ) -> Iterator[BegunRows]:
     """Yield rows of shards, in order, each after its requests were sent.
@@ -140,17 +136,20 @@ def begin_rows(
         source: of the shards.
         positions: a range with step 1, or int64 ascending.
         run_bytes: of blocks that are fetched as one.
-        heads: of indexes that are fetched together.
         scattered: rows that can be checked without their blocks are.
     """
     parts = list(_parts(source, positions))
-    # A single record of the first shard does not wait for the heads of others.
-    edges = [0, *range(1 if isinstance(positions, range) else heads, len(parts), heads), len(parts)]
-    for low, high in itertools.pairwise(edges):
-        with contextlib.suppress(ShardioError):  # raised in its turn
-            source.pool.prepare([number for number, _, _ in parts[low:high]])
-        for number, places, live in parts[low:high]:
-            yield from _begin_shard(source, number, places, live, run_bytes, scattered=scattered)
+    prepared = 0
+    for place, (number, places, live) in enumerate(parts):
+        if place == prepared and not source.is_local:
+            if not isinstance(positions, range):
+                prepared += source.pool.capacity
+            else:
+                # A single record of the first shard does not wait for the heads of others.
+                prepared += TUNING.heads if place else 1
+            with contextlib.suppress(ShardioError):  # raised in its turn
+                source.pool.prepare([part[0] for part in parts[place:prepared]])
+        yield from _begin_shard(source, number, places, live, run_bytes, scattered=scattered)
 
 
 def _begin_shard(
@@ -188,8 +187,10 @@ def _parts(source: ShardSource, positions: range | NDArray[np.int64]) -> Iterato
         numbers = (np.flatnonzero(source.table.live_rows[first : last + 1]) + first).tolist()
         ends = [min(int(stops[number]), positions.stop) - positions.start for number in numbers]
     else:
-        shards = np.searchsorted(stops, positions, side="right")
-        ends = [*(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(positions)]
+        shards = stops.searchsorted(positions, side="right")
+        ends = [len(positions)]
+        if shards[0] != shards[-1]:
+            ends = [*(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), *ends]
         numbers = [int(shards[end - 1]) for end in ends]
     low = 0
     for number, high in zip(numbers, ends, strict=True):
@@ -208,12 +209,13 @@ def _runs_of(shard: OpenShard, rows: Rows, run_bytes: int) -> Iterator[Rows]:
             run_bytes = min(run_bytes, TUNING.mapped_run_bytes)
         decoded = TUNING.run_decoded_bytes if head.compression is not Compression.NONE else None
         low, high = shard.blocks.around(rows.start, rows.stop)
-        for first, stop in head.runs(
+        row = rows.start
+        for _, stop in head.runs(
             low, high, most_bytes=run_bytes, most_rows=TUNING.run_rows, most_decoded=decoded
         ):
-            yield range(
-                max(rows.start, head.block_rows(first)[0]), min(rows.stop, head.block_rows(stop - 1)[1])
-            )
+            end = min(rows.stop, shard.blocks.row_stops[stop - 1])
+            yield range(row, end)
+            row = end
         return
     blocks = head.blocks_of(rows)
     firsts = np.flatnonzero(np.diff(blocks, prepend=-1))

@@ -190,17 +190,18 @@ class ShardIndex:
         out: int64_t[:, ::1] = places
         payloads: list = PyList_New(stop - first if as_bytes else 0)
         base: int64_t = start
+        around: int64_t = self._head + self._tail
         while row < stop and ends != cython.NULL and block < table.blocks:
             last: int64_t = table.row_stops[block]
             if last < row or last - low > count or base < 0 or base > stored.size:
                 break
-            whole: cython.bint = table.block_crcs == cython.NULL or (flags is not None and flags[block] != 0)
+            before: cython.bint = flags is not None and flags[block] != 0
+            whole: cython.bint = before or table.block_crcs == cython.NULL
             # A small block is compared while it is cut, step by step: it is still in the fastest cache then.
             steps: cython.bint = as_bytes and not whole and table.sizes[block] <= LARGE_BLOCK
             room: int64_t = stored.size - base
-            size: int64_t = _stored_size(
-                table, block, stored.data + base, room, ends + (row - low), whole or steps
-            )
+            part_ends: Part = cython.NULL if before and part is None else ends + (row - low)
+            size: int64_t = _stored_size(table, block, stored.data + base, room, part_ends, whole or steps)
             if size < 0:
                 break
             begin: int64_t = base
@@ -209,7 +210,7 @@ class ShardIndex:
             while row < last and row < stop:
                 end: int64_t = base + ends[row - low]
                 # A mapped index may change under our feet, and then hold anything.
-                if end - begin < self._head + self._tail or end > base + size:
+                if end - begin < around or end > base + size:
                     return None
                 while steps and at < end:
                     crc = shardio_crc_on(0, crc, stored.data + at, min(STEP, base + size - at))
@@ -217,7 +218,7 @@ class ShardIndex:
                 if row >= first and as_bytes:
                     payload = PyBytes_FromStringAndSize(
                         cython.cast(cython.p_char, stored.data + begin + self._head),
-                        end - begin - self._head - self._tail,
+                        end - begin - around,
                     )
                     # The list takes a reference of its own, and every place of it is filled once.
                     Py_INCREF(payload)
@@ -252,14 +253,14 @@ def _stored_size(
         table: the columns of the index.
         block: its number.
         data, most: its stored bytes, and how many are here.
-        ends: its part of `frame_stops`.
+        ends: its part of `frame_stops`; NULL where that was compared before.
         whole: its bytes were compared before.
     """
     size: int64_t = table.stops[block] - (table.stops[block - 1] if block else 0)
     rows: int64_t = table.row_stops[block] - (table.row_stops[block - 1] if block else 0)
     if size < 0 or size > most or (rows and size != table.sizes[block]):
         return -1
-    if not part_fits(table, block, ends, rows):
+    if ends != cython.NULL and not part_fits(table, block, ends, rows):
         return -1
     if whole or table.block_crcs == cython.NULL or _stored_fits(data, size, table.block_crcs[block]):
         return size
