@@ -214,7 +214,8 @@ def _runs_of(shard: OpenShard, rows: Rows, run_bytes: int) -> Iterator[Rows]:
             low, high, most_bytes=run_bytes, most_rows=TUNING.run_rows, most_decoded=decoded
         ):
             end = min(rows.stop, shard.blocks.row_stops[stop - 1])
-            yield range(row, end)
+            if row < end:  # a run may be a gap, which has no rows
+                yield range(row, end)
             row = end
         return
     blocks = head.blocks_of(rows)
