@@ -100,8 +100,8 @@ def erase(  # noqa: PLR0913 - the options are the public contract
         >>> report = shardio.erase(url, [3, 5])
         >>> report.deleted, report.expired_versions, len(shardio.open(url))
         (2, (1,), 8)
-        >>> shardio.gc(url, dry_run=False).deleted
-        2
+        >>> shardio.gc(url, dry_run=False).deleted  # the old shard, its index and its list
+        3
     """
     catalog = Catalog(Address.of(url).connect())
     read, targets = find_targets(

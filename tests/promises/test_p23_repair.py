@@ -191,7 +191,10 @@ def test_flipped_bits_of_shards_are_salvaged(compression, place, tmp_path):
 
 
 def test_valid_records_in_the_wrong_place_are_never_taken(tmp_path):
-    """Of a block that does not match its checksum and of which every record does, none is taken."""
+    """Records that go into a new shard MUST be those of blocks that match their checksum in an index which the
+    list names, or match their own checksums, but none of a block (without an index: of a shard) that does not
+    match its checksum and of which every record does: these are records, and not those that were written.
+    """
     url = fresh("local", tmp_path)
     records = [b"%06d" % k for k in range(60)]
     with shardio.DatasetWriter(url, None, shard_bytes=400, block_bytes=100) as out:
