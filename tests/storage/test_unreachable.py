@@ -83,8 +83,8 @@ def denied_url(client: str, server: FaultServer) -> str:
     return f"{server.url}/bucket/ds/_shardio/latest" if client.startswith("http") else "s3://bucket/ds"
 
 
-def verify(url: str, **place: Any) -> object:
-    return shardio.verify(shardio.Address(url, **place))
+def verify(url: str, *, version: int | None = None, **place: Any) -> object:
+    return shardio.verify(shardio.Address(url, **place), version=version)
 
 
 LOOKS: list[Callable[..., object]] = [shardio.open, verify]
