@@ -712,7 +712,7 @@ class RemoteStore(Store):
                     continue
                 if failure.kind is not ErrorKind.EXISTS and failure.kind not in _ATTEMPTS:
                     break
-            created = self._is_ours(key, content, token, in_doubt=in_doubt)
+            created = self._is_ours(key, content, token, in_doubt=in_doubt or service.resends)
             if created is not None:
                 return created
         assert last is not None  # noqa: S101 - for the type checker

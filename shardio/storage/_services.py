@@ -72,6 +72,8 @@ class Service:
     Attributes:
         protocols, package, extra: its URLs, the package that serves it, and what installs that.
         has_buckets: its URLs begin with a bucket, and one filesystem serves all of them.
+        resends: the client may send a PUT again by itself, as aiohttp does on a connection that was closed.
+            Then a refusal may be caused by its own first sending.
         can_list: it has listings.
         read_only_reason: why it takes no objects, or None.
         lifecycle: what becomes of unfinished uploads, which are not listed, or None.
@@ -84,6 +86,7 @@ class Service:
     protocols: frozenset[str] = frozenset()
     package = extra = ""
     has_buckets = True
+    resends = True
     can_list = True
     read_only_reason: str | None = None
     lifecycle: str | None = None
@@ -288,6 +291,8 @@ class GCS(Service):
 
     protocols, package, extra = frozenset({"gs", "gcs"}), "gcsfs", "shardio[gcs]"
     lifecycle = "GCS removes uploads that were not finished after a week"
+
+    resends = False  # uploads are POST
 
     def _filesystem(self, options: Mapping[str, Any]) -> Any:
         # The plain class: the one for zonal and hierarchical buckets asks a second service about each bucket.
@@ -526,7 +531,7 @@ class Other(Service):
     Its methods block, and its replies make no claims but their length.
     """
 
-    has_buckets = False
+    has_buckets = resends = False
     read_only_reason = (
         "it is not known whether this kind of storage can create an object only if it is absent"
     )
