@@ -119,6 +119,9 @@ class _Budget:
         self._free_bytes, self._free_threads = _IN_FLIGHT, _THREADS
         self._lock = threading.Lock()
         self._queue: collections.deque[tuple[Future[Any], Callable[[], Any], int]] = collections.deque()
+        # Requests that were given to threads. The frames of an error lead to what a pool was given: a future
+        # there would keep its own error, and all callers of the request.
+        self._started: collections.deque[tuple[Future[Any], Callable[[], Any], int]] = collections.deque()
 
     def submit(self, call: Callable[[], T], size: int) -> Future[T]:
         """Run a call that holds so many bytes as soon as there is a thread and room for them."""
@@ -132,16 +135,19 @@ class _Budget:
         with self._lock:
             while self._queue and self._free_threads and self._free_bytes >= self._queue[0][2]:
                 request = self._queue.popleft()
+                self._started.append(request)
                 try:
                     # Only now: the interpreter waits at exit for all that its pools of threads were given.
-                    self._threads.submit(functools.partial(self._run, *request))
+                    self._threads.submit(self._run)
                 except RuntimeError:
+                    self._started.remove(request)
                     request[0].cancel()
                     continue
                 self._free_bytes -= request[2]
                 self._free_threads -= 1
 
-    def _run(self, future: Future[T], call: Callable[[], T], size: int) -> None:
+    def _run(self) -> None:
+        future, call, size = self._started.popleft()
         if future.set_running_or_notify_cancel():
             try:
                 future.set_result(call())

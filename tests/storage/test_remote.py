@@ -248,6 +248,7 @@ def test_errors_hold_no_callers(server: FaultServer) -> None:
     calls: list[Callable[[], object]] = [
         lambda: store.get("absent", max_bytes=9),
         lambda: store.head("absent"),
+        lambda: store.open("absent", size=9).read(0, 9),
         lambda: store.put_if_absent("a", b"again"),
     ]
     gc.collect()
