@@ -87,7 +87,7 @@ def test_a_notebook_runs_and_says_what_it_shows(name, tmp_path) -> None:
     notebook = nbformat.read(ROOT / "examples" / name, as_version=4)
     before = [outputs(cell) for cell in notebook.cells if cell.cell_type == "code"]
     assert any(before), "the notebook is kept as it was run"
-    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert [outputs(cell) for cell in notebook.cells if cell.cell_type == "code"] == before
 
 

@@ -310,7 +310,7 @@ def test_looking_at_help_loads_nothing_heavy() -> None:
         "sys.exit(','.join(heavy) or 0)"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600
     )
     assert ended.returncode == 0, ended.stderr
 
@@ -326,7 +326,7 @@ def test_a_closed_pipe_is_no_error(birds: Path) -> None:
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
-        timeout=60,
+        timeout=600,
     )
     os.close(writing)
     assert ended.stderr == b""
@@ -341,7 +341,7 @@ def in_bash(line: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
 
 
@@ -400,7 +400,7 @@ def test_a_real_ctrl_c() -> None:
     assert process.stdout.readline() == "here\n"
     process.send_signal(signal.SIGINT)
     with contextlib.closing(process.stdout):
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=600)
     assert process.returncode == 130
     assert err == "interrupted\n"
 
@@ -485,7 +485,7 @@ def test_colours_are_for_terminals_alone(birds: Path) -> None:
             stdout=subprocess.PIPE,
             stderr=theirs,
         )
-        child.communicate(timeout=60)
+        child.communicate(timeout=600)
         os.close(theirs)
         said = ""
         with contextlib.suppress(OSError):  # with which it ends

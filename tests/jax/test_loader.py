@@ -24,7 +24,7 @@ def run(*jobs, whole=False):
             command = [sys.executable, str(JOB), json.dumps({**more, **job})]
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
             processes.append(subprocess.Popen(command, **pipes))
-        done = [(process, *process.communicate(timeout=140)) for process in processes]
+        done = [(process, *process.communicate(timeout=600)) for process in processes]
     for process, _, errors in done:
         assert process.returncode == 0, errors[-3000:]
     # Gloo prints lines of its own.

@@ -45,7 +45,6 @@ def test_histories(tmp_path, seed) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(3)
-@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("s3")
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_histories_on_s3(tmp_path, encoding) -> None:

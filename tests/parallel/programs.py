@@ -34,13 +34,13 @@ def driver(**options) -> Iterator[subprocess.Popen]:
 
 def finished(process: subprocess.Popen) -> list:
     """Wait for a driver to end well; return version, reused tasks and records by split."""
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     (line,) = [line for line in out.splitlines() if line.startswith("report ")]
     return json.loads(line.removeprefix("report "))
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"

@@ -39,7 +39,7 @@ def test_ctrl_c_leaves_no_worker_and_publishes_nothing(tmp_path, group, items) -
     with driver(url=str(url), items=[str(busy)] * items, function="wait_for_ever") as process:
         workers = at_work(busy, process, items)
         (os.killpg if group else os.kill)(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=600)
         assert process.returncode == -signal.SIGINT
         assert err.count("Traceback") == 1, "the driver says it, and not every worker too"
         assert err.rstrip().endswith("KeyboardInterrupt")
@@ -71,7 +71,7 @@ def test_sigterm_ends_a_driver_like_any_program(tmp_path) -> None:
     with driver(url=str(url), items=[str(busy)] * 8, function="wait_for_ever", session="s") as process:
         workers = at_work(busy, process)
         process.terminate()
-        assert process.wait(timeout=60) == -signal.SIGTERM
+        assert process.wait(timeout=600) == -signal.SIGTERM
         wait_until_gone(workers)
     with pytest.raises(NotFoundError):
         shardio.open(url)

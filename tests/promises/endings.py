@@ -56,7 +56,7 @@ def left():
     # it has that.
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
-            thread.join(30)
+            thread.join(600)
     children = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -64,7 +64,7 @@ def left():
             if "resource_tracker" not in words and "forkserver" not in words:
                 children.append(child)
     # torch waits five seconds for a worker to end and then ends it, without a look whether it has.
-    _, children = psutil.wait_procs(children, timeout=30)
+    _, children = psutil.wait_procs(children, timeout=600)
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     return {"children": [child.pid for child in children], "threads": threads}
 

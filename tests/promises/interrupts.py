@@ -37,7 +37,7 @@ from shardio.reader._sql import _end_engines as end_engines
 from shardio.storage import TEMPORARY
 
 PACKAGE = str(Path(shardio.__file__).parent)
-SECONDS = 30.0  # in which threads end
+SECONDS = 600.0  # in which threads end
 
 
 class Moments:
@@ -513,7 +513,7 @@ def in_child(pristine, operation, at):
     try:
         here, scratch = pristine.with_name(f"at{at}"), pristine.with_name(f"tmp{at}")
         with os.fdopen(wrote, "w") as out:
-            faulthandler.dump_traceback_later(60, exit=True, file=out)  # one that hangs says where
+            faulthandler.dump_traceback_later(900, exit=True, file=out)  # one that hangs says where
             shutil.copytree(pristine, here)
             scratch.mkdir()
             tempfile.tempdir = os.environ["TMPDIR"] = str(scratch)

@@ -18,7 +18,7 @@ from tests.servers.web import folder_server
 pytestmark = [
     pytest.mark.skipif(STRACE is None, reason="strace is missing, which sees what is written"),
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
 ]
 
 

@@ -23,7 +23,7 @@ ROWS = 300
 pytestmark = pytest.mark.filterwarnings("ignore:some chunks are fetched more than once:UserWarning")
 
 
-def in_child(work, seconds=60):
+def in_child(work, seconds=600):
     """Return what `work` returns in a forked child, as text; a child that hangs fails the test."""
     read, wrote = os.pipe()
     child = os.fork()
@@ -156,7 +156,7 @@ def test_a_child_that_a_transform_forks_ends(tmp_path, how, ending, code):
         child = os.fork()
         if not child:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(30)  # one that hangs is told by its code
+            signal.alarm(300)  # one that hangs is told by its code
             if ending == "exits":
                 sys.exit(3)
             if ending == "raises":

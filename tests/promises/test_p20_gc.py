@@ -277,18 +277,18 @@ def test_a_list_that_was_committed_meanwhile_is_kept(place, tmp_path):
         if verb == "put_if_absent" and key.endswith("2.manifest"):
             if threading.current_thread() is writer:
                 stored.set()
-                assert go_on.wait(60)
+                assert go_on.wait(600)
             elif not go_on.is_set():
                 # Garbage collection has listed the writer's list, and is about to doom it.
                 go_on.set()
-                writer.join(60)
+                writer.join(600)
                 assert not writer.is_alive()
         return ""
 
     writer = threading.Thread(target=write, args=(url, "append", 100, 10))
     with faulty(in_turn):
         writer.start()
-        assert stored.wait(60)
+        assert stored.wait(600)
         assert lists(url) & {info.key for info in shardio.gc(url).doomed}, "its list is unused"
         report = shardio.gc(url, dry_run=False)
     assert go_on.is_set()

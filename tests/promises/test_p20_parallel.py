@@ -72,7 +72,7 @@ def test_a_session_given_up_while_it_is_written_publishes_nothing(tmp_path) -> N
                 shardio.gc(url, abandon=["doomed"], dry_run=False)
                 go_on.touch()
                 break
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=600)
         assert process.returncode == 1
         assert "abandoned" in err
     assert place.numbers(url) == [-1]

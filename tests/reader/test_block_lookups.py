@@ -136,7 +136,7 @@ def test_lookups_in_threads_and_in_children_forked_meanwhile(tmp_path):
         for _ in range(10):
             child = os.fork()
             if not child:
-                signal.alarm(30)
+                signal.alarm(300)
                 os._exit([ds[row] for row in range(0, 400, 9)] != RECORDS[::9])
             assert os.waitpid(child, 0)[1] == 0
     finally:

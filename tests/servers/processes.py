@@ -34,7 +34,7 @@ def held_port() -> Iterator[int]:
 
 @contextlib.contextmanager
 def running(
-    command: Sequence[str], port: int, *, env: Mapping[str, str] | None = None, seconds: float = 60
+    command: Sequence[str], port: int, *, env: Mapping[str, str] | None = None, seconds: float = 600
 ) -> Iterator[None]:
     """Run a program while the block lasts; its output is shown if it does not come up."""
     if not pathlib.Path(command[0]).exists():
@@ -59,7 +59,7 @@ def running(
         finally:
             process.terminate()
             try:
-                process.communicate(timeout=10)
+                process.communicate(timeout=600)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()

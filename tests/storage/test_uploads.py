@@ -25,7 +25,7 @@ class Gate:
 
     def store(self) -> None:
         self.begun.set()
-        assert self.open.wait(60)
+        assert self.open.wait(600)
         self._done.append(("stored", self.name))
 
     def acknowledge(self) -> None:
@@ -46,7 +46,7 @@ def test_they_are_acknowledged_in_the_order_in_which_they_were_begun() -> None:
     for gate in gates:
         uploads.begin(gate.store, gate.acknowledge)
     for gate in gates:
-        assert gate.begun.wait(60), "several are under way at once"
+        assert gate.begun.wait(600), "several are under way at once"
     for k in (2, 1):
         gates[k].open.set()
         while ("stored", k) not in done:
@@ -67,7 +67,7 @@ def test_no_more_are_under_way_than_allowed() -> None:
         with lock:
             running += 1
             most = max(most, running)
-        pairs.wait(60)
+        pairs.wait(600)
         with lock:
             running -= 1
 
@@ -142,7 +142,7 @@ def test_what_is_cancelled_ends_without_being_acknowledged() -> None:
     uploads = Uploads(3)
     gate = Gate(done, 1)
     uploads.begin(gate.store, gate.acknowledge)
-    assert gate.begun.wait(60)
+    assert gate.begun.wait(600)
 
     def open_once_cancelled() -> None:
         while not uploads.cancelled:

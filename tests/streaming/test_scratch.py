@@ -288,7 +288,7 @@ print([str(each.message) for each in told])
 def run(folder: Path, *, limit: str = "", kill: bool = False) -> subprocess.CompletedProcess[str]:
     script = textwrap.dedent(SCRIPT).format(limit=limit, kill=kill)
     command = [sys.executable, "-c", script, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_a_disk_that_is_full_costs_memory_and_one_warning(tmp_path: Path) -> None:

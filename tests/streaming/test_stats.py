@@ -166,7 +166,7 @@ def test_the_examples_of_the_page(ds, tmp_path):
     environment = {**os.environ, **places, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
     command = [sys.executable, "-c", BEFORE + code[1].replace("(100", "(5") + AFTER, ds.source.url]
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True, timeout=140
+        command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr[-3000:]
     scalars, gauges, logged = json.loads(done.stdout.splitlines()[-1])

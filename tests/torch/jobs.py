@@ -54,7 +54,7 @@ def start(world_size, folder, work, *args):
     return ranks
 
 
-def finish(ranks, seconds=120):
+def finish(ranks, seconds=500):
     """Wait for all, or end the others when one has died, as a launcher does; return the exit codes."""
     deadline = time.monotonic() + seconds
     while any(rank.is_alive() for rank in ranks):

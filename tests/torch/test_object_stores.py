@@ -61,7 +61,7 @@ def read_with_workers(ds: shardio.DatasetReader, method: str, init=refuse_notice
         multiprocessing_context=method,
         collate_fn=list,
         worker_init_fn=init,
-        timeout=120,
+        timeout=600,
     )
     assert [record for batch in loader for record in batch] == RECORDS
 

@@ -93,7 +93,6 @@ def rank_of_two(rank, folder, url):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_two_processes_learn_what_one_does(url, tmp_path):
     """The same documents in every step, and the same weights, though each rank packs its own rows."""
     # Spawned: a fork of a process that has used autograd may hang in it.

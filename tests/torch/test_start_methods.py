@@ -66,5 +66,5 @@ def test_a_program_that_ends_says_nothing(tmp_path, method):
         str(write(tmp_path / "d", [40])),
         method,
     ]
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")

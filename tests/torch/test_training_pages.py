@@ -106,7 +106,7 @@ def together(shares):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(660)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_in_mid_epoch_and_resumed(seen, expected, name):
     """On two processes, too: the very global batches that one would have seen."""
@@ -120,7 +120,7 @@ def test_killed_in_mid_epoch_and_resumed(seen, expected, name):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(660)
+@pytest.mark.timeout(900)
 def test_lightning_leaves_epochs_early(seen, expected):
     """`limit_train_batches`: the next epoch has batches of its own, not the same first ones again."""
     found = together(seen["lightning, left early"])
@@ -128,7 +128,7 @@ def test_lightning_leaves_epochs_early(seen, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(660)
+@pytest.mark.timeout(900)
 def test_accelerate_skips_first_batches_on_two_processes(seen, expected):
     shares = seen["skip"]
     assert [len(share) for share in shares] == [STEPS - 4 + STEPS] * 2
@@ -136,7 +136,7 @@ def test_accelerate_skips_first_batches_on_two_processes(seen, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(660)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_another_loader_in_lightning_may_evaluate(seen, workers):
     """Two epochs of evaluation in a fit, then validate, test and predict: each sees every record once."""

@@ -259,13 +259,13 @@ def test_leaving_a_loop_ends_transforms_at_the_next_record(url, monkeypatch):
         calls.append(int(value["n"]))
         if len(calls) > 6:  # beyond the first step
             held.set()
-            gate.wait(60)
+            gate.wait(600)
         return value
 
     loader = StreamingDataLoader(dataset(url, transform=slow), num_threads=2)
     it = iter(loader)
     next(it)
-    assert held.wait(60)
+    assert held.wait(600)
     join = threading.Thread.join
 
     def opening(thread, timeout=None):
@@ -300,7 +300,7 @@ def test_a_transform_that_hangs_is_interrupted_by_the_first_ctrl_c(url, threads)
     )
     assert process.stdout.readline() == "hangs\n"
     os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=100)
+    _, said = process.communicate(timeout=600)
     assert said.rstrip().endswith("KeyboardInterrupt")
     assert process.returncode in (1, 130, -signal.SIGINT)
 
@@ -320,7 +320,7 @@ def test_a_loader_that_is_alive_when_the_interpreter_ends_says_nothing(url, opti
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert (done.returncode, done.stderr) == (0, "")
 

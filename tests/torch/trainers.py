@@ -216,7 +216,7 @@ def run(job):
     """Run a job and return the exit codes of its ranks; 9 after a kill."""
     world_size = job.get("world_size", 1)
     codes = [0] * world_size
-    deadline = time.monotonic() + job.get("seconds", 120)
+    deadline = time.monotonic() + job.get("seconds", 500)
     with held_port() as port:
         waiting = {fork(job, rank, world_size, port): rank for rank in range(world_size)}
         while waiting:

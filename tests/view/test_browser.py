@@ -27,7 +27,7 @@ from tests.servers.processes import BUILD
 from tests.view import made
 from tests.view.test_web import TOKEN, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # a dozen browsers are started one after another
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a dozen browsers are started one after another
 
 RUN = "document.title='taken'"
 ATTACKS = [
@@ -65,7 +65,7 @@ def command(folder: Path, *more: str) -> list[str]:
 def shown(url: str, folder: Path) -> str:
     """The page as it is once its script has drawn it: its elements as text."""
     words = command(folder, "--virtual-time-budget=20000", "--dump-dom", url)
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=True)
     return done.stdout
 
 
@@ -80,7 +80,7 @@ class Tab:
         number = next(self._numbers)
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
         while True:
-            answer = await self._socket.receive_json(timeout=60)
+            answer = await self._socket.receive_json(timeout=600)
             if answer.get("id") == number:
                 if "error" in answer:
                     raise LookupError(answer["error"]["message"])
@@ -93,7 +93,7 @@ class Tab:
 
     async def until(self, expression: str, wanted: Any = True) -> None:
         """Wait until the page's own word for it is what is wanted."""
-        end = time.monotonic() + 90
+        end = time.monotonic() + 600
         found = None
         while True:
             # Before a page is there, and between two, nothing can be asked.
@@ -133,7 +133,7 @@ async def used(url: str, folder: Path) -> AsyncIterator[Tab]:
     quiet = asyncio.subprocess.DEVNULL
     browser = await asyncio.create_subprocess_exec(*words, stdout=quiet, stderr=quiet)
     try:
-        end = time.monotonic() + 90
+        end = time.monotonic() + 600
         while not told.exists() or "\n" not in told.read_text(encoding="utf-8"):
             assert browser.returncode is None, browser.returncode
             assert time.monotonic() < end, "the browser did not tell its port"

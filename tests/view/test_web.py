@@ -46,7 +46,7 @@ class Browser:
         self.server = server
 
     def ask(self, path: str, *, method: str = "GET", body: Any = None, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         data = body if isinstance(body, bytes | None) else json.dumps(body)
         connection.request(method, path, data, {"Host": f"127.0.0.1:{self.port}", **names})
@@ -213,7 +213,7 @@ def test_a_condition_ends_with_the_page_that_asked_and_hinders_no_other(tmp_path
         assert (more.status, "try again when one has ended" in more.json["error"]) == (400, True)
         for client in clients:
             client.close()
-        assert all(pages._searching.acquire(timeout=120) for _ in permits)
+        assert all(pages._searching.acquire(timeout=600) for _ in permits)
         for _ in permits:
             pages._searching.release()
         assert browser.get("records", where="id = 'x'").json["total"] == 0
@@ -297,7 +297,7 @@ def test_the_program_prints_its_address_and_ends_when_told(tmp_path, number):
             assert browser.ask(f"/?{parts.query}").status == 200
             assert browser.ask(f"/api/records?{parts.query}").json["total"] == 2
             process.send_signal(number)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=600)
         finally:
             process.kill()
     assert (process.returncode, out, err) == (0, "", "")
@@ -332,7 +332,7 @@ def test_a_dataset_that_is_not_there_is_said_at_once(tmp_path):
 
 def test_connections_without_a_token_keep_nobody_out(browser, monkeypatch):
     """150 that send nothing, and as many that have begun a request."""
-    known = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=60)
+    known = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=600)
     with contextlib.ExitStack() as stack:
         stack.callback(known.close)
 
@@ -348,7 +348,7 @@ def test_connections_without_a_token_keep_nobody_out(browser, monkeypatch):
             if number % 2:
                 idle.sendall(b"POST /api/audit HTTP/1.1\r\nContent-Length: 9\r\n\r\n1")
         assert browser.get("summary").status == 200
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while len(browser.server.active_channels) > _web._STRANGERS + 1 and time.monotonic() < deadline:
             time.sleep(0.1)
         assert len(browser.server.active_channels) <= _web._STRANGERS + 1
@@ -384,7 +384,7 @@ def test_the_token_is_in_no_argument_of_a_process(tmp_path):
     with process:
         try:
             token = next(line for line in process.stdout if "?token=" in line).strip().partition("token=")[2]
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 600
             while not seen.exists() and time.monotonic() < deadline:
                 time.sleep(0.05)
             argument = seen.read_text()
