@@ -4,7 +4,7 @@
 
 TFRecord: scan with both checksums of every record, against `tfrecord2idx` of the `tfrecord` package, which
 follows the lengths and looks at no checksum; PYTHON is an interpreter that has the package (`pip install
-tfrecord`).  Tar: against `getmembers()` of `tarfile`, which reads the headers alone.  Files are in the page
+tfrecord`).  JSON lines: against `json.loads` of each line.  Tar: against `getmembers()` of `tarfile`, which reads the headers alone.  Files are in the page
 cache.  Prints the best of some runs, wall clock and processor time, of one process each.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import pathlib
 import resource
@@ -21,9 +22,8 @@ import time
 from typing import TYPE_CHECKING
 
 from shardio import kernels
+from shardio.adoption import ScanOptions, scan_shard
 from shardio.storage import connect
-from shardio_indexer import ScanOptions
-from shardio_indexer._scan import scan_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +83,28 @@ def write_tar(path: pathlib.Path, size: int) -> None:
             number += 1
 
 
+def write_lines(path: pathlib.Path, size: int) -> None:
+    """Write JSON lines of text, numbers and nested values, of about 300 bytes."""
+    words = [f"word{number % 97}" for number in range(40)]
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(size // 330):
+            value = {
+                "id": number,
+                "text": " ".join(words),
+                "score": number / 7,
+                "tags": words[:3],
+                "meta": {"ok": True},
+            }
+            file.write(json.dumps(value) + "\n")
+
+
+def load_lines(path: pathlib.Path) -> None:
+    """Parse each line, as Python does."""
+    with path.open("rb") as file:
+        for line in file:
+            json.loads(line)
+
+
 def list_members(path: pathlib.Path) -> list[tarfile.TarInfo]:
     """Read all headers of a tar file, as Python does."""
     with tarfile.open(path) as archive:
@@ -119,6 +141,12 @@ def main() -> None:
             peer = best(lambda path=path: tfrecord2idx(path), max(1, arguments.repeat // 2))
         show(f"TFRecord, records of {payload} bytes", path.stat().st_size, own, "tfrecord2idx", peer)
         path.unlink()
+    path = arguments.folder / "x.jsonl"
+    write_lines(path, arguments.megabytes << 20)
+    own = scan(path.name)
+    peer = best(lambda path=path: timed(lambda: load_lines(path)), max(1, arguments.repeat // 2))
+    show("JSON lines", path.stat().st_size, own, "json.loads", peer)
+    path.unlink()
     path = arguments.folder / "x.tar"
     write_tar(path, arguments.megabytes << 20)
     own = scan(path.name)

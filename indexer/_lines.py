@@ -13,12 +13,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import (
     UTF8_BOM,
     Framing,
     RecordCrc,
-    count_documents,
     is_blank_line,
     parse_json,
     wide_encoding,
@@ -146,10 +146,10 @@ class LineFramer:
         data = bytes(data)
         ends = [0, *stops.tolist()]
         # Where some bytes are not UTF-8, each line is looked at by itself.
-        texts = data.decode().split("\n")[: len(stops)] if _is_text(data) else None
+        known_text = self._content == "json" and _is_text(data)
         first = 0
         while first < len(stops):
-            last = first if texts is None else count_documents(texts, first)
+            last = kernels.count_documents(data, stops, first) if known_text else first
             reason = None
             if last == first:
                 reason, last = self._look_alike(data, ends, first)

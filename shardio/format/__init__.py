@@ -32,7 +32,6 @@ from shardio.format._json import (
     UTF8_BOM as UTF8_BOM,
     check_json_depth as check_json_depth,
     check_json_keys as check_json_keys,
-    count_documents as count_documents,
     is_blank_line as is_blank_line,
     parse_json as parse_json,
     restored_object as restored_object,

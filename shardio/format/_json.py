@@ -17,7 +17,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -73,35 +73,6 @@ def parse_json(
     except RecursionError:
         check_json_depth(data)
         raise
-
-
-def count_documents(lines: Sequence[str], start: int = 0) -> int:
-    """Return the number of the first line from `start` on that is blank or not JSON; `len(lines)` for none.
-
-    It decides as `parse_json` does, in half of its time.
-    """
-    scan = _decoder(None, finite=False).scan_once  # type: ignore[attr-defined]
-    for number in range(start, len(lines)):
-        text = lines[number]
-        try:
-            value, end = scan(text, 0)
-            if end == len(text) and type(value) is dict:
-                nested = False
-                for item in value.values():
-                    kind = type(item)
-                    if kind is float:
-                        nested = nested or bool(item - item)  # not a number, where it is infinite
-                    elif kind is dict or kind is list:
-                        nested = True
-                if not (nested and _has_infinity(value)):
-                    continue
-        except (ValueError, StopIteration, RecursionError):
-            pass
-        try:
-            parse_json(text.encode())
-        except ValueError:
-            return number
-    return len(lines)
 
 
 def restored_object(value: dict[str, Any]) -> Any:

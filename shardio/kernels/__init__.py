@@ -18,6 +18,7 @@ from shardio.kernels._compiled._blocks import (
     OpenBlock as OpenBlock,
     ShardIndex as ShardIndex,
 )
+from shardio.kernels._compiled._documents import count_documents as count_documents
 from shardio.kernels._compiled._encode import (
     encode_example as encode_example,
     encode_sequence_example as encode_sequence_example,

@@ -13,7 +13,6 @@ from shardio import Feature
 from shardio.errors import SchemaError
 from shardio.format import (
     MAX_JSON_DEPTH,
-    count_documents,
     is_blank_line,
     parse_json,
     restored_object,
@@ -128,39 +127,3 @@ def test_a_number_beyond_float64_is_refused_wherever_it_is(document: str) -> Non
 def test_infinities_that_an_export_wrote_come_back() -> None:
     document = b'{"a": {"$float": "Infinity"}, "b": [1.5, {"$float": "-Infinity"}]}'
     assert parse_json(document, make=restored_object) == {"a": math.inf, "b": [1.5, -math.inf]}
-
-
-def is_document(line: str) -> bool:
-    try:
-        parse_json(line.encode())
-    except ValueError:
-        return False
-    return True
-
-
-LINES = [text.decode() for text, _ in BAD.values() if b"\xe9" not in text]
-LINES += [
-    "",
-    " ",
-    '{"a": 1e999}',
-    '{"a": [1e999]}',
-    "1e999",
-    ' {"a": 1} ',
-    "[1]",
-    '{"a": {"b": [' * 200,
-    "{}",
-    '{"a": 1.5}',
-]
-
-
-@pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
-def test_many_lines_are_judged_as_one_by_one(line: str) -> None:
-    good = ['{"a": 1}', "[2]"]
-    assert count_documents([*good, line, *good]) == (5 if is_document(line) else 2)
-    assert count_documents([line, *good], 1) == 3
-
-
-@given(st.lists(VALUES.map(json.dumps) | st.text(alphabet='{}[]":,1e\\ a')))
-def test_lines_of_any_kind(lines: list[str]) -> None:
-    wanted = next((number for number, line in enumerate(lines) if not is_document(line)), len(lines))
-    assert count_documents(lines) == wanted

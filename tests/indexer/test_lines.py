@@ -101,7 +101,20 @@ def test_jsonl_may_be_declared_to_be_text(tmp_path) -> None:
 
 
 LINES = st.lists(
-    st.sampled_from([b"1", b"", b" ", b"x", b'{"a":"\xc3\xa9"}', b"\xff", b"[1,2]\r"]), max_size=12
+    st.sampled_from(
+        [
+            b"1",
+            b"",
+            b" ",
+            b"x",
+            b'{"a":"\xc3\xa9"}',
+            b"\xff",
+            b"[1,2]\r",
+            b'{"\\u0061":1}',
+            b'{"a":1,"\\u0061":2}',
+        ]
+    ),
+    max_size=12,
 )
 
 
