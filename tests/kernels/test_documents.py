@@ -11,8 +11,21 @@ from hypothesis import given, strategies as st
 from shardio.format import parse_json
 from shardio.kernels import count_documents
 
-PLAIN = ["{}", "[]", "0", "-0", "-1.5", "1e9", "true", "false", "null", '""', ' {"a": 1} \r\n', '{"a": {"a": 1}, "b": 2}',
-         '["\\u00e9\\n", "\u00e9", [[]]]']  # fmt: skip
+PLAIN = [
+    "{}",
+    "[]",
+    "0",
+    "-0",
+    "-1.5",
+    "1e9",
+    "true",
+    "false",
+    "null",
+    '""',
+    ' {"a": 1} \r\n',
+    '{"a": {"a": 1}, "b": 2}',
+    '["\\u00e9\\n", "\u00e9", [[]]]',
+]
 DOUBTFUL = [
     '{"\\u0061": 1}',
     "1e100",
@@ -20,9 +33,43 @@ DOUBTFUL = [
     "[" * 100 + "]" * 100,
     json.dumps({str(n): n for n in range(300)}),
 ]
-WRONG = ["", " ", "NaN", "Infinity", "-", "01", "1.", ".5", "+1", "1e", "1e999", "[1e999]", "tru", "nulls", "[1,]", "[,1]",
-         "{", "[", '{"a"}', '{"a":}', '{"a": 1,}', "{a: 1}", '{"a": 1, "a": 2}', '{"a": 1, "\\u0061": 2}', '"', '"a\nb"',
-         '"\\x"', '"\\u12g4"', '"\\u12"', '"\\', "[1] [2]", "[1}", "\ufeff1", "\x00", "[" * 300 + "]" * 300]  # fmt: skip
+WRONG = [
+    "",
+    " ",
+    "NaN",
+    "Infinity",
+    "-",
+    "01",
+    "1.",
+    ".5",
+    "+1",
+    "1e",
+    "1e999",
+    "[1e999]",
+    "tru",
+    "nulls",
+    "[1,]",
+    "[,1]",
+    "{",
+    "[",
+    '{"a"}',
+    '{"a":}',
+    '{"a": 1,}',
+    "{a: 1}",
+    '{"a": 1, "a": 2}',
+    '{"a": 1, "\\u0061": 2}',
+    '"',
+    '"a\nb"',
+    '"\\x"',
+    '"\\u12g4"',
+    '"\\u12"',
+    '"\\',
+    "[1] [2]",
+    "[1}",
+    "\ufeff1",
+    "\x00",
+    "[" * 300 + "]" * 300,
+]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

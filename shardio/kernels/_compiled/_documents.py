@@ -13,9 +13,9 @@ COMPILED = cython.compiled
 
 
 def count_documents(data, stops, first=0):
-    """Return the first line from `first` on that is not clearly one JSON document; the number of lines for none.
+    """Return the first line from `first` on that is not clearly one JSON document, or the number of lines.
 
-    A line that is in doubt may be a document all the same; one that is passed is.
+    A line in doubt may be a document all the same; one that is passed is a document.
 
     Args:
         data: lines in a row, UTF-8.
