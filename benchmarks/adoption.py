@@ -5,7 +5,8 @@
 TFRecord: scan with both checksums of every record, against `tfrecord2idx` of the `tfrecord` package, which
 follows the lengths and looks at no checksum; PYTHON is an interpreter that has the package (`pip install
 tfrecord`).  JSON lines: against `json.loads` of each line.  Tar: against `getmembers()` of `tarfile`, which
-reads the headers alone.  Files are in the page cache.  Prints the best of some runs, wall clock and processor time, of one process each.
+reads the headers alone.  Files are in the page cache.  Prints
+the best of some runs, wall clock and processor time, of one process each.
 """
 
 from __future__ import annotations
