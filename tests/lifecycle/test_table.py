@@ -38,7 +38,7 @@ from shardio.reader._sql import Condition
 from shardio.storage import connect
 from tests.lifecycle.overtaken import collect_before_commit
 from tests.suites.errors import refused
-from tests.suites.store import answer_of_child
+from tests.suites.processes import answer_of_child
 
 SCHEMA = {
     "label": "int64",

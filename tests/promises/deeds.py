@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import signal
-import time
+import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,12 +16,15 @@ import shardio.lifecycle  # imported now: doubles of its stores are put in place
 from shardio.codecs import encode_example
 from shardio.errors import NotFoundError
 
-Seen: TypeAlias = dict[str, list[bytes]] | None
+Seen: TypeAlias = dict[str, list[bytes]] | str | None
 SMALL = {"block_bytes": 64, "shard_bytes": 150}
 
 
 def records(start: int, count: int) -> list[bytes]:
     return [b"record %d " % k * (k % 5) for k in range(start, start + count)]
+
+
+DAMAGED = "damaged"
 
 
 def seen(url: str) -> Seen:
@@ -33,7 +33,7 @@ def seen(url: str) -> Seen:
         whole = shardio.open(url, "all")
     except NotFoundError:
         return None
-    found = {}
+    found: dict[str, list[bytes]] = {}
     for split in whole.splits:
         ds = shardio.open(url, split, decode=False)
         found[split] = list(ds)
@@ -67,7 +67,19 @@ def beginnings(folder: Path) -> Path:
     prepared(str(folder / "ds"))
     with_columns(str(folder / "columns"))
     (folder / "nothing").mkdir()
+    shutil.copytree(folder / "ds", folder / "torn")
+    tear(folder / "torn")
     return folder / "ds"
+
+
+def tear(url: Path) -> None:
+    """Damage the first record of split "a", an index, and a list of the first version."""
+    a, b = (shardio.open(url, split).locate(0) for split in "ab")
+    for shard, place in ((url / a.shard, a.start), (url / f"{b.shard}.shardidx", 30)):
+        data = bytearray(shard.read_bytes())
+        data[place] ^= 4
+        shard.write_bytes(data)
+    (url / shardio.log(url)[-1].manifest.lists[0].key).unlink()
 
 
 def prepared(url: str) -> None:
@@ -171,31 +183,8 @@ DEEDS = {
     ),
     "table": Deed(lambda url: shardio.build_table(url, features=["n"], workers=1), ROWS, ROWS, columns=True),
     "keys": Deed(lambda url: shardio.build_keys(url, "n", workers=1), ROWS, ROWS, columns=True),
+    "repair": Deed(
+        lambda url: shardio.repair(url, workers=1, dry_run=False), DAMAGED, without("a", 0), begins="torn"
+    ),
     "rename": Deed(lambda url: shardio.rename_split(url, "b", "c"), BASE, {"a": BASE["a"], "c": BASE["b"]}),
 }
-
-
-def check_killed_appender(url: str, oracle: Path, seconds: float) -> None:
-    """Kill a process that appends to what `prepared` wrote; what it said it committed is there, in order."""
-    oracle.write_bytes(b"")
-    child = os.fork()
-    if child == 0:
-        try:
-            with oracle.open("ab", buffering=0) as acknowledged:
-                for k in itertools.count():
-                    write(url, "append", 1000 * (k + 1), 4)
-                    acknowledged.write(b"x")
-        finally:
-            os._exit(0)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    known, found = len(oracle.read_bytes()), seen(url)
-    assert found is not None
-    count = (sum(map(len, found.values())) - sum(map(len, BASE.values()))) // 4
-    assert count in (known, known + 1), f"{known} acknowledged, {count} there"
-    wanted = {split: list(BASE[split]) for split in BASE}
-    for k in range(count):
-        for number, each in enumerate(records(1000 * (k + 1), 4)):
-            wanted["b" if number % 3 == 0 else "a"].append(each)
-    assert found == wanted

@@ -1,4 +1,4 @@
-"""P1 on a disk that fails: any system call, once or for good; only shardio's errors, and the first cause."""
+"""P1, P2 on a disk: what is flushed before what, and permissions and space that run out."""
 
 from __future__ import annotations
 
@@ -15,106 +15,21 @@ import pytest
 
 import shardio
 from shardio.catalog import Catalog
-from shardio.errors import CommitOutcomeUnknownError, ShardioError, StorageError
+from shardio.errors import CommitOutcomeUnknownError, StorageError
 from shardio.metadata import naming
 from shardio.storage import NotDurableError, connect
-from tests.promises.deeds import BASE, DEEDS, Deed, beginnings, check_columns, prepared, records, seen, write
-from tests.promises.disk import MARK, FailingDisk
+from tests.promises.deeds import BASE, beginnings, records, seen, write
+from tests.promises.disk import FailingDisk
 from tests.promises.places import copied
-from tests.promises.test_p01_atomic import setting
 from tests.promises.test_p11_full_disk import may_mount
-from tests.suites.store import answer_of_child
-
-NUMBERS = (errno.EIO, errno.EACCES, errno.ENOSPC)
-# Beside the others a repair of what an earlier version needs, so that all records can be read all the time.
-ON_DISK = {
-    **{name: deed for name, deed in DEEDS.items() if name != "compressed"},
-    "repair": Deed(
-        lambda url: shardio.repair(url, workers=1, dry_run=False), BASE, BASE, begins="without-a-list"
-    ),
-}
+from tests.suites.processes import answer_of_child
 
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory) -> Path:
     root = beginnings(tmp_path_factory.mktemp("begun"))
     assert seen(str(root)) == BASE
-    damaged = root.with_name(ON_DISK["repair"].begins)
-    prepared(str(damaged))
-    (lost,) = Catalog(connect(str(damaged))).load(1).manifest.lists
-    (damaged / lost.key).unlink()
     return root
-
-
-def version_of(url: str) -> int:
-    """Return the number of the latest version, 0 where there is no dataset."""
-    latest = Catalog(connect(url)).latest()
-    return 0 if latest is None else latest.number
-
-
-def chain(error: BaseException | None) -> list[str]:
-    found = []
-    while error is not None:
-        found.append(str(error))
-        error = error.__cause__
-    return found
-
-
-@pytest.mark.sampled(len(ON_DISK))
-@pytest.mark.parametrize("deed", ON_DISK)
-@pytest.mark.parametrize("way", ["once", "for good", "after its effect"])
-def test_every_system_call_failing_in_turn(deed, way, begun, tmp_path, long):
-    """P1: only shardio's errors come out, they name what failed and not what was cleaned up after it, and one
-    that is not an unknown outcome means that nothing happened.
-
-    Once the manifest may be under its name, a commit MUST end as a success or as
-    `CommitOutcomeUnknownError`.
-    """
-    todo = ON_DISK[deed]
-    url = setting(todo, begun, "local", tmp_path)
-    number = version_of(url)
-    counting = FailingDisk(tmp_path)
-    with counting():
-        todo.do(url)
-    total = len(counting.calls)
-    assert total > 40
-    shutil.rmtree(url)
-    failures = 0
-    # The commit itself is always tried, call by call.
-    commit = [k for k, call in enumerate(counting.calls) if "manifests" in call and "scandir" not in call]
-    points = range(total) if long else sorted({*range(0, total, 15), *commit[::2]})
-    for at in points:
-        for failure in NUMBERS if long else (NUMBERS[at % 3],):
-            url = setting(todo, begun, "local", tmp_path)
-            disk = FailingDisk(
-                tmp_path, at, failure, lasting=way == "for good", after=way == "after its effect"
-            )
-            acknowledged, unknown = True, False
-            with disk():
-                try:
-                    todo.do(url)
-                except ShardioError as error:
-                    acknowledged = False
-                    unknown = isinstance(error, CommitOutcomeUnknownError)
-                    told = chain(error)
-            where = f"{at}: {os.strerror(failure)} at {disk.failed[:1]}"
-            if not acknowledged:
-                failures += 1
-                assert os.strerror(failure) in told[0], f"{where} is not told: {told}"
-                cleaning = any(f"{MARK} ({os.strerror(failure)}): {verb}" in told[0] for verb in ("unlink",))
-                assert not cleaning or "unlink" in disk.failed[0], f"{where} is hidden: {told}"
-            found = seen(url)
-            wanted = (todo.after,) if acknowledged else (todo.before, todo.after)
-            assert found in wanted, where
-            if not acknowledged and not unknown:
-                assert found == todo.before, f"{where}: said that nothing happened: {told}"
-                # Where gc cannot delete, it has committed what is garbage; the next one deletes it.
-                made = version_of(url) != number and deed != "gc"
-                assert not made, f"{where}: a version was made: {told}"
-            if todo.columns:
-                check_columns(url)
-            shutil.rmtree(url, ignore_errors=True)
-    assert failures > 5
 
 
 def test_a_folder_that_cannot_be_flushed_is_no_success(begun, tmp_path):

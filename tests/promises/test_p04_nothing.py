@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
@@ -18,6 +17,7 @@ from shardio.storage import connect
 from tests.promises.places import EVERYWHERE, IN_A_BUCKET, PLACES, fresh
 from tests.servers.proxy import proxy
 from tests.suites.errors import refused
+from tests.suites.processes import Forked
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 EVERY_MODE = pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
@@ -201,19 +201,9 @@ def refuse(_block) -> None:
     raise StorageError("no space left")
 
 
-def in_child(work: Callable[[], None], ready: Path) -> int:
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        code = 1
-        with contextlib.suppress(BaseException):
-            work()
-            code = 0
-        os._exit(code)
-    deadline = time.monotonic() + 600
+def in_child(work: Callable[[], None], ready: Path) -> Forked:
+    child = Forked(work)
     while not ready.exists():
-        assert time.monotonic() < deadline, "the child never began"
         time.sleep(0.005)
     return child
 
@@ -223,7 +213,7 @@ def write_and_wait(url: str, ready: Path, **options) -> None:
     with shardio.DatasetWriter(url, **SMALL, **options) as out:
         fill(out)
         ready.touch()
-        time.sleep(60)
+        time.sleep(600)
 
 
 @pytest.mark.sampled(3)
@@ -236,8 +226,8 @@ def test_a_signal(mode, number, place, tmp_path):
     before = begin(url, mode)
 
     child = in_child(lambda: write_and_wait(url, ready, mode=mode), ready)
-    os.kill(child, number)
-    os.waitpid(child, 0)
+    child.kill(number)
+    child.end()
     check_nothing_new(url, before, clean=number == signal.SIGINT)
 
 
@@ -251,7 +241,7 @@ def test_killed_in_the_middle_of_an_upload(s3, tmp_path, monkeypatch):
         def plan(exchange, _answered):
             # The head of the request has passed by and its body is on its way.
             if exchange.method == "PUT" and ".tfrecord" in exchange.path:
-                os.kill(child, signal.SIGKILL)
+                child.kill()
                 return -1
             return None
 
@@ -268,8 +258,7 @@ def test_killed_in_the_middle_of_an_upload(s3, tmp_path, monkeypatch):
             child = in_child(work, ready)
         relay.plan = plan
         go_on.touch()
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+        assert child.end()[0] == -signal.SIGKILL
     check_nothing_new(url, before)
 
 
@@ -282,8 +271,8 @@ def test_sigterm_turned_into_an_exception_cleans_up(tmp_path):
         write_and_wait(url, ready)
 
     child = in_child(work, ready)
-    os.kill(child, signal.SIGTERM)
-    os.waitpid(child, 0)
+    child.kill(signal.SIGTERM)
+    child.end()
     check_nothing_new(url, None)
 
 
@@ -294,8 +283,8 @@ def test_a_task_whose_worker_dies_publishes_nothing(tmp_path):
         out.write(b"0")
 
     child = in_child(lambda: write_and_wait(url, ready, session="run", task=1, commit=False), ready)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    child.kill()
+    child.end()
     with pytest.raises(NotFoundError) as caught:
         shardio.commit(url, session="run", tasks=2)
     assert caught.value.found == "missing task 1"
@@ -307,20 +296,13 @@ def test_a_task_whose_worker_dies_publishes_nothing(tmp_path):
     assert list(shardio.open(url)) == [b"0", b"1"]
 
 
-def exit_code(work: Callable[[], None]) -> int:
-    """Run something in a forked child; 7 if it raised ValueError, 0 if nothing."""
-    child = os.fork()
-    if child == 0:
-        signal.alarm(300)  # should it hang, it must not stay
-        code = 1
-        try:
-            work()
-            code = 0
-        except ValueError:
-            code = 7
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+REFUSED = (1, b"ValueError")
+
+
+def outcome(work: Callable[[], object]) -> tuple[int, bytes]:
+    """Do something in a forked child; return its exit code and the class of its error."""
+    code, answer = Forked(work).end()
+    return code, answer.partition(b":")[0]
 
 
 @pytest.mark.parametrize("size", [1, 30, 3000])
@@ -342,9 +324,9 @@ def test_a_forked_child_writes_nothing(size, tmp_path):
             lambda: out.write_encoded(b"child"),
             out.close,
         ):
-            assert exit_code(call) == 7
-        assert exit_code(out.abort) == 0
-        assert exit_code(drop) == 0
+            assert outcome(call) == REFUSED
+        assert outcome(out.abort)[0] == 0
+        assert outcome(drop)[0] == 0
         for record in records[100:]:
             out.write(record)
     assert list(shardio.open(url)) == records
@@ -356,9 +338,9 @@ def test_a_forked_child_stores_no_shard(tmp_path):
     with shardio.ShardWriter(path, block_bytes=10) as out:
         out.write(b"wren")
         out.write(b"robin")
-        assert exit_code(lambda: out.write(b"child")) == 7
-        assert exit_code(out.close) == 7
-        assert exit_code(out.abort) == 0
+        assert outcome(lambda: out.write(b"child")) == REFUSED
+        assert outcome(out.close) == REFUSED
+        assert outcome(out.abort)[0] == 0
         assert [each.name for each in tmp_path.iterdir() if each.suffix] == []
         out.write(b"hawk")
     assert list(shardio.open_shard(path)) == [b"wren", b"robin", b"hawk"]
@@ -369,29 +351,18 @@ def test_a_forked_child_that_leaves_the_block_does_no_harm(tmp_path):
     url = str(tmp_path / "ds")
     with shardio.DatasetWriter(url, **SMALL) as out:
         fill(out)
-        child = os.fork()
-        if child == 0:
-            signal.alarm(300)  # should it hang, it must not stay
+
+        def leave() -> None:
+            nonlocal out
             try:
-                try:
-                    with out:
-                        raise SystemExit
-                finally:
-                    del out
-                    gc.collect()
+                with out:
+                    raise SystemExit
             finally:
-                os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        child = os.fork()
-        if child == 0:
-            signal.alarm(300)
-            try:
-                out.close()
-            except ValueError:
-                os._exit(7)
-            finally:
-                os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+                del out
+                gc.collect()
+
+        assert outcome(leave) == (1, b"SystemExit")
+        assert outcome(out.close) == REFUSED
         out.write(b"last")
     assert len(shardio.open(url)) == 31
     assert shardio.open(url).version == 1

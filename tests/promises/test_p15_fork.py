@@ -18,36 +18,15 @@ from shardio.streaming._arena import Arena
 from shardio.torch import MapDataset, StreamingDataLoader, StreamingDataset
 from tests.servers.web import folder_server
 from tests.streaming.datasets import flat, write
+from tests.suites.processes import answer_of_child
 
 ROWS = 300
 pytestmark = pytest.mark.filterwarnings("ignore:some chunks are fetched more than once:UserWarning")
 
 
-def in_child(work, seconds=600):
-    """Return what `work` returns in a forked child, as text; a child that hangs fails the test."""
-    read, wrote = os.pipe()
-    child = os.fork()
-    if not child:
-        text = "nothing"
-        try:
-            os.close(read)
-            text = repr(work())
-        except BaseException as error:  # noqa: BLE001 - the parent is to know of it
-            text = f"{type(error).__name__}: {error}"
-        finally:
-            os.write(wrote, text.encode())
-            os._exit(0)
-    os.close(wrote)
-    alarm = threading.Timer(seconds, os.kill, (child, signal.SIGKILL))
-    alarm.start()
-    try:
-        with os.fdopen(read) as file:
-            said = file.read()
-        _, status = os.waitpid(child, 0)
-    finally:
-        alarm.cancel()
-    assert os.waitstatus_to_exitcode(status) == 0, f"the child hung, after {said!r}"
-    return said
+def in_child(work):
+    """Return what `work` returns in a forked child, as text."""
+    return answer_of_child(lambda: repr(work())).decode()
 
 
 @pytest.fixture(params=["mapped", "compressed", "http"])

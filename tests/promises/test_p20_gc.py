@@ -1,17 +1,14 @@
 """P20: garbage collection never removes live data.
 
-Kills at every point of a run: `test_p01_atomic.py`; random versions and sessions: the model in
+Kills at every point of a run: `test_deeds.py`; random versions and sessions: the model in
 `test_p03_concurrent.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import random
 import signal
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -29,6 +26,7 @@ from tests.promises.deeds import SMALL, records, seen, split_up, write
 from tests.promises.places import GOLDEN, PLACES, copied, fresh
 from tests.promises.stores import faultless, faulty
 from tests.suites.errors import refused
+from tests.suites.processes import Forked
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 
@@ -428,17 +426,12 @@ def test_the_list_of_a_killed_commit_goes(tmp_path):
     url = fresh("local", tmp_path)
     write(url, "create", 0, 20)
     before, there = seen(url), keys(url)
-    child = os.fork()
-    if child == 0:
-        try:
-            with faulty(
-                lambda verb, key: "kill before" if key.endswith("2.manifest") and "put" in verb else ""
-            ):
-                write(url, "append", 100, 10)
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+
+    def append() -> None:
+        with faulty(lambda verb, key: "kill before" if key.endswith("2.manifest") and "put" in verb else ""):
+            write(url, "append", 100, 10)
+
+    assert Forked(append).end()[0] == -signal.SIGKILL
     (left,) = lists(url) - there
     stored = keys(url) - there - {left}
     assert stored
@@ -652,35 +645,3 @@ def test_readers_of_live_versions_never_notice(tmp_path):
         reader.join()
     assert problems == []
     assert len(shardio.open(url, "all")) == 60
-
-
-@pytest.mark.slow
-def test_collections_killed_at_random_moments(tmp_path, long):
-    """P20: state machine with kills: whatever was killed, live versions stay whole."""
-    begun = tmp_path / "begun"
-    write(str(begun), "create", 0, 20)
-    for k in range(4):
-        write(str(begun), "overwrite" if k % 2 else "append", 100 * (k + 1), 15)
-    live = {number: seen_at(str(begun), number) for number in (3, 4, 5)}
-    only_old = named(str(begun), 1, 2) - named(str(begun), 3, 4, 5)
-    assert only_old
-    dice = random.Random(5)
-    for _ in range(60 if long else 8):
-        url = copied(Path(begun), "local", tmp_path)
-        for _ in range(3):
-            child = os.fork()
-            if child == 0:
-                try:
-                    shardio.gc(url, expire=[1, 2], dry_run=False)
-                    write(url, "append", 900, 2)
-                finally:
-                    os._exit(0)
-            time.sleep(dice.uniform(0, 0.05))
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            for number, wanted in live.items():
-                assert seen_at(url, number) == wanted
-        shardio.gc(url, expire=[1, 2], dry_run=False)
-        assert not only_old & keys(url)
-        for number, wanted in live.items():
-            assert seen_at(url, number) == wanted

@@ -16,7 +16,8 @@ from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.storage import ShortReadError, Store, connect
 from tests.servers.web import folder_server, serving
 from tests.suites.errors import refused
-from tests.suites.store import CONTENT, NAMES, answer_of_child, read_ranges
+from tests.suites.processes import answer_of_child
+from tests.suites.store import CONTENT, NAMES, read_ranges
 
 URL_NAMES = [name for name in NAMES if not name.startswith(".")]
 

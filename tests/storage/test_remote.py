@@ -25,7 +25,8 @@ from shardio.storage import Store, _remote, connect, unlisted
 from tests.servers.faults import FaultServer
 from tests.servers.s3 import make_bucket, options_for
 from tests.suites.errors import refused
-from tests.suites.store import answer_of_child, read_ranges
+from tests.suites.processes import answer_of_child
+from tests.suites.store import read_ranges
 
 CONTENT = np.random.default_rng(5).integers(0, 256, 300_000, np.uint8).tobytes()
 

@@ -6,9 +6,7 @@ A class that inherits gives a fixture `store` (an empty root, writable) and, whe
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import multiprocessing
-import os
 import pathlib
 import pickle
 import threading
@@ -17,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
+from shardio.errors import FormatError, NotFoundError, UnsafeNameError
 from shardio.storage import ObjectInfo, ShortReadError, Store, connect
 from tests.suites.errors import refused
+from tests.suites.processes import answer_of_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -330,33 +329,4 @@ class StoreLaws:
         assert store.url in repr(store)
 
 
-def answer_of_child(work: Callable[[], bytes], *, seconds: int = 60) -> bytes:
-    """Run `work` in a child made by a bare fork; an error's text comes back as its answer; a hang fails."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            try:
-                answer = work()
-            except ShardioError as error:
-                answer = f"error: {error}".encode()
-            except BaseException as error:  # noqa: BLE001 - the parent must see whatever went wrong
-                answer = f"unexpected: {error!r}".encode()
-            with open(writing, "wb") as pipe:
-                pipe.write(answer)
-        os._exit(0)
-    os.close(writing)
-    killer = threading.Timer(seconds, os.kill, (child, 9))
-    killer.start()
-    try:
-        with open(reading, "rb") as pipe:
-            answer = pipe.read()
-    finally:
-        killer.cancel()
-        killer.join()
-        _, status = os.waitpid(child, 0)
-    assert status == 0, "the child hung and was killed"
-    return answer
-
-
-__all__ = ["CONTENT", "NAMES", "StoreLaws", "answer_of_child", "connect"]
+__all__ = ["CONTENT", "NAMES", "StoreLaws", "connect"]
