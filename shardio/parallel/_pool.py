@@ -7,7 +7,6 @@ open forever, and print a traceback each at Ctrl-C.
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import pickle
 import shutil
@@ -17,13 +16,14 @@ from multiprocessing import connection, get_start_method
 from typing import TYPE_CHECKING, Any
 
 from shardio.parallel._parent_watch import end_with_parent, worker_folder
-from shardio.storage import fork_is_meant
+from shardio.storage import fork_is_meant, remove_temporaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-_GRACE = 10.0  # seconds in which a worker told to stop may clean up
+# Seconds in which a worker told to stop may clean up; a flush of its files may wait for a busy disk.
+_GRACE = 60.0
 
 _busy = False
 _stopping = False
@@ -93,10 +93,14 @@ def run_in_worker(function: Callable[..., Any], *arguments: Any) -> Any:
     finally:
         _busy = False
         if _stopping:
-            # The error is gone, and so are the frames that it kept: what their objects remove with themselves
-            # is removed.
-            gc.collect()
+            remove_temporaries()
             os._exit(1)
+
+
+def check_stopped() -> None:
+    """End the task of this worker if it was told to stop; a finalizer may have swallowed what said so."""
+    if _stopping:
+        raise _StoppedError
 
 
 def _begin_worker(folder: str | None) -> None:

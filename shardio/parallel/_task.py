@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardio.errors import BadRecord, SchemaError, ShardioError
+from shardio.parallel._pool import check_stopped
 from shardio.parallel._write_session import WriteSession
 from shardio.writer import DatasetWriter
 
@@ -141,6 +142,7 @@ def run_task(spec: TaskSpec, part: TaskItems) -> TaskResult:
         with spec.write.task(part.task) as out:
             out.note_items(spec.items_of(part))
             for number, item in enumerate(part.items, part.first):
+                check_stopped()
                 try:
                     for mark in _write_item(spec, out, item):
                         if isinstance(mark, Note):

@@ -50,4 +50,9 @@ from shardio.storage._store import (
     holds as holds,
     read_intact as read_intact,
 )
+from shardio.storage._temporaries import (
+    new_temporary as new_temporary,
+    remove_temporaries as remove_temporaries,
+    remove_temporary as remove_temporary,
+)
 from shardio.storage._uploads import Uploads as Uploads

@@ -19,15 +19,14 @@ import errno
 import functools
 import os
 import pathlib
-import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 from shardio.errors import StorageError
-from shardio.storage._keys import TEMPORARY
 from shardio.storage._store import Buffer, NotDurableError, UnknownOutcomeError
+from shardio.storage._temporaries import new_temporary, remove_temporary
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -81,7 +80,7 @@ def create(
         for (target, data), file in zip(objects, on_way, strict=True):
             created.append(file is not None and _publish(file, target, single_writer=single_writer))
             if created[-1] and move and isinstance(data, os.PathLike):
-                _remove(os.fspath(data))
+                remove_temporary(os.fspath(data))
         try:
             # Also where there was a file: an earlier attempt of the same writer may have made it.
             for sync in syncs:
@@ -257,7 +256,7 @@ def _exclusive_rename() -> Callable[[str, str], None] | None:
 @contextlib.contextmanager
 def written(folder: str, data: Buffer | pathlib.Path) -> Iterator[str]:
     """Write a temporary in a folder and yield its path, its bytes on their way; it is gone afterwards."""
-    temporary = os.path.join(folder, TEMPORARY + secrets.token_hex(12))
+    temporary = new_temporary(folder)
     try:
         with open(temporary, "xb", buffering=0) as file:
             if isinstance(data, os.PathLike):
@@ -270,7 +269,7 @@ def written(folder: str, data: Buffer | pathlib.Path) -> Iterator[str]:
             begin_write_back(file.fileno())
         yield temporary
     finally:
-        _remove(temporary)
+        remove_temporary(temporary)
 
 
 def _adopt(folder: str, spool: os.PathLike[str]) -> bool:
@@ -288,19 +287,12 @@ def _adopt(folder: str, spool: os.PathLike[str]) -> bool:
 
 def _mode_of_new_files(folder: str) -> int:
     """Return the rights of a new file in a folder; to ask for the umask is to change it for a moment."""
-    sample = os.path.join(folder, TEMPORARY + secrets.token_hex(12))
+    sample = new_temporary(folder)
     try:
         with open(sample, "xb", buffering=0) as file:
             return os.fstat(file.fileno()).st_mode & 0o777
     finally:
-        _remove(sample)
-
-
-def _remove(path: str) -> None:
-    try:  # noqa: SIM105 - at a call of `suppress` an interrupt would come between
-        os.unlink(path)
-    except OSError:
-        pass
+        remove_temporary(sample)
 
 
 def _sync_file(path: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import tempfile
 import uuid
 import weakref
@@ -32,7 +31,7 @@ from shardio.format import (
     iterate_payloads,
 )
 from shardio.metadata import FinishedIndex, IndexBuilder
-from shardio.storage import TEMPORARY, Store, begin_write_back, make_folders
+from shardio.storage import Store, begin_write_back, make_folders, new_temporary, remove_temporary
 
 _PIECE = 1 << 20
 _WRITTEN = 512 << 10  # bytes that are written by one call
@@ -172,7 +171,7 @@ class ShardSpool:
             writer=options.writer,
             limits=options.limits,
         )
-        self._path = options.spool / f"{TEMPORARY}{secrets.token_hex(12)}"
+        self._path = Path(new_temporary(options.spool))
         self._pid = os.getpid()
         # Blocks that are not in the file yet, and their bytes.
         self._waiting: list[Buffer] = []
@@ -239,8 +238,7 @@ class ShardSpool:
         # Whatever fails here comes after what ended the write; a file that stays is listed by `shardio gc`.
         with contextlib.suppress(OSError, AttributeError):  # an interrupt may come before it is known
             self._file.close()
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
+        remove_temporary(str(self._path))
         self._pid = -1
 
     def __del__(self) -> None:

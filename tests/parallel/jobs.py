@@ -10,6 +10,7 @@ from pathlib import Path
 from shardio.storage import TEMPORARY
 
 SCHEMA = {"n": "int64"}
+KEPT = []
 
 
 def number(item):
@@ -100,18 +101,40 @@ def wait_for_ever(item):
 
 
 def stopped_while_a_file_is_made(item):
-    """Be told to end when the next file under construction is there, before its name is known."""
+    """Be told to end when the next file under construction is there; something keeps the error."""
     true = Path.open
 
     def opened(path, *arguments, **options):
         file = true(path, *arguments, **options)
         if path.name.startswith(TEMPORARY):
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(3)
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(3)
+            except BaseException as error:
+                KEPT.append(error)
+                raise
         return file
 
     Path.open = opened
     return {"n": item}
+
+
+class StoppedInAFinalizer:
+    """Be told to end in a finalizer, which ignores what is raised in it."""
+
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+
+
+def stopped_in_a_finalizer(folder):
+    """Be told to end at the first item; leave a file where another follows."""
+    told = folder / str(os.getpid())
+    if told.exists():
+        (folder / "went on").touch()
+    told.touch()
+    StoppedInAFinalizer()
+    return {"n": 0}
 
 
 def wait_for_a_file(item):

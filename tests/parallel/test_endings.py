@@ -79,9 +79,17 @@ def test_sigterm_ends_a_driver_like_any_program(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_is_told_to_end_while_it_makes_a_file_leaves_none(tmp_path) -> None:
-    """The error that ends it keeps the writer that has the file, and a worker does not end as programs do."""
+    """Also where something keeps the error, whose frames keep the writer that has the file."""
     with pytest.raises(ShardioError):
         shardio.write_dataset(
             tmp_path / "ds", range(4), jobs.stopped_while_a_file_is_made, schema=jobs.SCHEMA, workers=2
         )
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_worker_ends_though_a_finalizer_ignored_that_it_was_told_to(tmp_path) -> None:
+    with pytest.raises(ShardioError):
+        shardio.write_dataset(
+            tmp_path / "ds", [tmp_path] * 100, jobs.stopped_in_a_finalizer, schema=jobs.SCHEMA, workers=2
+        )
+    assert not (tmp_path / "went on").exists()
