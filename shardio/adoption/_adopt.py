@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from shardio.adoption._commit import Changeset, RootedEntry, commit_shards, keeps_deletions, known_shards
 from shardio.adoption._layout import (
@@ -36,13 +36,14 @@ from shardio.errors import BadRecord, NotFoundError, StorageError, UnsafeNameErr
 from shardio.metadata import Schema, ShardEntry, naming
 from shardio.progress import displayed
 from shardio.sources import (
+    SPLIT_KEY,
     FoundFile,
     SplitRules,
     SplitUrl,
-    check_partitions,
     explain_listing,
     find_governed,
     find_links,
+    folder_key,
     format_of_name,
 )
 from shardio.storage import url_text
@@ -61,7 +62,6 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     schema: Any = None,
     types: Mapping[str, Any] | None = None,
     encoding: str | None = None,
-    partitions: Literal["hive"] | None = "hive",
     follow_links: bool = False,
     scan: ScanOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -93,8 +93,6 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         types: types of some features, as a mapping for `schema`. Not beside a whole one.
         encoding: how records hold the features of `schema`, where that is not what is inferred. A mapping is
             the whole schema then. "bytes" with one feature takes lines as they are.
-        partitions: "hive" makes features of the names of folders such as `year=2020`, as `convert_dataset`
-            does. None leaves them out.
         follow_links: take also files that symbolic links lead to outside of the folder that was named.
         scan: format, checksums and block size, where they are not to be detected.
         storage_options: of the shards, as in fsspec.
@@ -122,7 +120,6 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         >>> shardio.open(folder)[1]
         'robin'
     """
-    check_partitions(partitions)
     if schema is not False and not isinstance(schema, Schema):
         schema = None if schema is None else mapping("schema", schema)
     if types is not None:
@@ -158,7 +155,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         raise nothing
     work = _Adoption(
         target, options, storage_options, search, schema, encoding,
-        partitions=partitions is not None, update=update, drop_missing=drop_missing,
+        update=update, drop_missing=drop_missing,
     )  # fmt: skip
     work.plan(splits)
     if not (search.shards or work.missing):
@@ -175,6 +172,16 @@ def _patterns(urls: object) -> list[str]:
     return [url_text(url) for url in given]
 
 
+def _notes_on_keys(shards: Iterable[FoundShard]) -> list[str]:
+    """Note what folders such as `year=2020` say of records: only a conversion makes features of it."""
+    found = map(folder_key, {part for shard in shards for part in shard.key.split("/")[:-1]})
+    keys = {key.name: str(key) for key in found if key is not None and key.name != SPLIT_KEY}
+    if not keys:
+        return []
+    names = ", ".join(sorted(keys.values()))
+    return [f"folders ({names}) give adopted records no features; `shardio convert` makes features of them"]
+
+
 class _Adoption:
     """One adoption on its way.
 
@@ -184,12 +191,11 @@ class _Adoption:
         data_options: storage options of the shards.
         search: what was found.
         schema, encoding: that the caller wants.
-        partitions: whether folders tell features.
         update: index changed shards again.
         drop_missing: take shards out that are gone.
     """
 
-    def __init__(  # noqa: PLR0913 - made in one place
+    def __init__(
         self,
         target: AdoptTarget,
         options: ScanOptions,
@@ -198,7 +204,6 @@ class _Adoption:
         schema: Any,
         encoding: str | None,
         *,
-        partitions: bool,
         update: bool,
         drop_missing: bool,
     ) -> None:
@@ -214,7 +219,6 @@ class _Adoption:
                 lambda base: (base, known_shards(self._catalog, base))
             )
         self._schema, self._encoding = schema, encoding
-        self._partitions, self._split_is_key = partitions, False
         if options.lines is None:
             formats = {options.format or format_of_name(file.key) for file in search.shards.values()}
             lines = line_content(schema, encoding, self._base, self._known.values(), formats)
@@ -243,7 +247,7 @@ class _Adoption:
             )
             self._notes.append(f"{plural(len(left), 'shard')} {none}, such as {left[0]}")
             self._ignored += left
-        self._split_is_key = splits.given is not None
+        self._notes += _notes_on_keys(shards)
         self._find_missing({(shard.root, shard.key) for shard in shards})
         doomed, (rewritten, gone) = self._doomed_keys(), self._rewritten()
         within = []
@@ -495,8 +499,6 @@ class _Adoption:
             data_options=self._data_options,
             tfds=self._search.tfds,
             mds=self._search.mds_columns,
-            partitions=self._partitions,
-            split_is_key=self._split_is_key,
         )
         self._notes += [*resolved.notes, *self._untold(good), *self._undeleted(good)]
         version = self._base
@@ -512,7 +514,6 @@ class _Adoption:
                 metadata=resolved.metadata,
                 update=self._update,
                 dropped=gone,
-                partitions=resolved.partitions,
             )
             version = commit_shards(self._catalog, change, base=self._base)
         return self._report(good, resolved, version)

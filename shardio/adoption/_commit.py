@@ -68,7 +68,6 @@ class Changeset:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     update: bool = False
     dropped: frozenset[tuple[str, str]] = frozenset()
-    partitions: tuple[str, ...] = ()
 
 
 def commit_shards(catalog: Catalog, change: Changeset, *, base: Version | None) -> Version:
@@ -163,7 +162,6 @@ class _Builder:
             schemas=schemas,
             metadata={**metadata, **self._change.metadata},
             roots={number: url for number, url in roots.items() if number in named},
-            partitions=tuple(sorted({*old.partitions, *self._change.partitions})),
             lists=self.lists.extend(self._catalog, lists, added, merge=not changed),
             splits=tuple(whole.totals().values()),
             deletions=any(whole.deletion_key),

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from shardio.adoption._commit import RootedEntry
 from shardio.adoption._layout import AdoptTarget
-from shardio.adoption._partitions import Partitions
 from shardio.adoption._scan import ScanOptions
 from shardio.adoption._shard import ShardOutcome
 from shardio.catalog import Version
@@ -194,7 +193,6 @@ class ResolvedSchema(NamedTuple):
         notes: what deserves attention.
         replaces: it takes the place of the schema that the dataset has.
         report: what it rests on, where it was inferred.
-        partitions: the features that folders tell, as manifests have them.
     """
 
     schema: Schema | None
@@ -202,7 +200,6 @@ class ResolvedSchema(NamedTuple):
     notes: list[str]
     replaces: bool = False
     report: InferenceReport | None = None
-    partitions: tuple[str, ...] = ()
 
 
 def partition_outcomes(
@@ -293,8 +290,6 @@ def resolve_schema(  # noqa: PLR0913 - what a schema depends on
     data_options: Mapping[str, Any] | None,
     tfds: TfdsFolder | None,
     mds: MdsColumns | None,
-    partitions: bool,
-    split_is_key: bool,
 ) -> ResolvedSchema:
     """Find the schema of the dataset with its new shards.
 
@@ -310,46 +305,12 @@ def resolve_schema(  # noqa: PLR0913 - what a schema depends on
         data_options: storage options of the shards.
         tfds: what a folder of TensorFlow Datasets says of its records.
         mds: name, encoding and size of the columns of MDS samples.
-        partitions: whether folders `key=value` tell features of records.
-        split_is_key: whether `split` is such a key.
 
     Raises:
         SchemaError: no one schema reads all records.
         ValueError, TypeError: what the caller gave is not a schema.
     """
-    theirs = [shard for shard in known if shard.entry.adopted]
-    told = Partitions(
-        [*theirs, *(RootedEntry(each.shard.root, each.entry) for each in good if each.entry is not None)],
-        len(good), target.place.url, base, partitions, split_is_key,
-    )  # fmt: skip
     old = base.manifest.schema if base is not None else None
-    wanted = told.divided(wanted)
-    found = _resolve(
-        good, known, wanted=wanted, encoding=encoding, base=base, old=told.held, target=target,
-        options=options, data_options=data_options, tfds=tfds, mds=mds,
-    )  # fmt: skip
-    schema, names, notes = told.added(found.schema)
-    replaces = base is not None and schema != old and (found.replaces or bool(told.said))
-    return found._replace(
-        schema=schema, partitions=names, notes=[*found.notes, *notes], replaces=replaces or found.replaces
-    )
-
-
-def _resolve(  # noqa: PLR0913 - as `resolve_schema`
-    good: list[ShardOutcome],
-    known: list[RootedEntry],
-    *,
-    wanted: Any,
-    encoding: str | None,
-    base: Version | None,
-    old: Schema | None,
-    target: AdoptTarget,
-    options: ScanOptions,
-    data_options: Mapping[str, Any] | None,
-    tfds: TfdsFolder | None,
-    mds: MdsColumns | None,
-) -> ResolvedSchema:
-    """Find the schema of what records hold; `old` is that of the dataset."""
     new = [RootedEntry(outcome.shard.root, outcome.entry) for outcome in good if outcome.entry is not None]
     shards = _Shards(target, data_options, tfds, mds)
     table, stores = shards.open(new)

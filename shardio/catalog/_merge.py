@@ -64,7 +64,7 @@ class _Merge:
         kept = old.carried
         if self.mode != "append":
             kept = replace(
-                kept, metadata={}, roots={}, partitions=(), lists=(), splits=(), deletions=False, table=(),
+                kept, metadata={}, roots={}, lists=(), splits=(), deletions=False, table=(),
                 keys=(),
             )  # fmt: skip
         schemas, number = self._schemas(base if self.mode == "append" else None)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,19 +33,6 @@ class RecordCodec(ABC):
     schema: Schema | None = None
     features: tuple[str, ...] | None = None
     inner: RecordCodec | None = None
-
-    @property
-    def by_shard(self) -> bool:
-        """Whether a value depends on more than its payload: see `of_shards`."""
-        return self.inner is not None and self.inner.by_shard
-
-    def of_shards(self, numbers: npt.NDArray[np.int64]) -> Self:
-        """Return this codec for one call, whose records are of the shards with these numbers, int64 [n]."""
-        if not self.by_shard:
-            return self
-        other = copy(self)
-        other.inner = other.inner and other.inner.of_shards(numbers)
-        return other
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:

@@ -149,8 +149,6 @@ def _write_group(part: Slice, *, version: int, session: str, spool_dir: str | No
     source = part.open()
     catalog = Catalog(source.pool.stores[0])
     records = RecordSequence(source)
-    # What folders tell of adopted shards would be lost with their keys.
-    ends = source.payload_ends()
     options = ShardOptions(
         compression=group.compression,
         level=group.level,
@@ -163,14 +161,9 @@ def _write_group(part: Slice, *, version: int, session: str, spool_dir: str | No
         spool = ShardSpool(options)
         try:
             done = group.first
-            for stored in records.iter_batches(_AT_ONCE):
-                payloads = stored
+            for payloads in records.iter_batches(_AT_ONCE):
                 edges = np.searchsorted(group.leave_out, [done, done + len(payloads)])
                 skipped = set((group.leave_out[edges[0] : edges[1]] - done).tolist())
-                if ends is not None:
-                    at = np.arange(len(payloads)) + (done - group.first)
-                    shards = np.searchsorted(source.stops, at, side="right").tolist()
-                    payloads = [payload + ends[k] for payload, k in zip(payloads, shards, strict=True)]
                 for k, payload in enumerate(payloads):
                     if k in skipped:
                         continue

@@ -7,7 +7,7 @@ Images are decoded in threads, which their decoders allow; memory holds a block,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,15 +29,12 @@ _ADVICE = 'readers with on_error="skip" leave such records out'
 
 
 @contextmanager
-def value_check(
-    survey: Survey, schema: Schema | None, partitions: Sequence[str] = ()
-) -> Iterator[ValueCheck]:
+def value_check(survey: Survey, schema: Schema | None) -> Iterator[ValueCheck]:
     """Give what decodes the records of a dataset, while its threads run.
 
     Args:
         survey: takes the findings.
         schema: of the dataset.
-        partitions: features of it that folders of adopted shards tell.
 
     Raises:
         ModuleNotFoundError: the schema has images, and Pillow is not installed.
@@ -47,7 +44,7 @@ def value_check(
     if any(images):
         pillow()  # said once, and not of each record
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "shardio-verify") as pool:
-        yield ValueCheck(survey, schema, images, pool, partitions)
+        yield ValueCheck(survey, schema, images, pool)
 
 
 @dataclass(eq=False, repr=False)
@@ -59,14 +56,12 @@ class ValueCheck:
         schema: of the dataset, None where it has none.
         images: the features that are images, by name: those of a record, and those of its feature lists.
         pool: decodes images.
-        partitions: features of the schema that records of adopted shards do not hold.
     """
 
     survey: Survey
     schema: Schema | None
     images: list[dict[str, Feature]]
     pool: ThreadPoolExecutor
-    partitions: Sequence[str]
 
     def of_shard(self, entry: ShardEntry, url: str, deleted: NDArray[np.int64] | None) -> _ShardValues:
         """Return what takes the blocks of a shard; deleted rows are left out."""
@@ -99,10 +94,7 @@ class _ShardValues:
         self._entry = entry
         self._url = url
         self._deleted = np.empty(0, np.int64) if deleted is None else deleted
-        schema = check.schema
-        if schema is not None and entry.adopted:
-            schema = schema.changed(dict.fromkeys(schema.called(check.partitions)))
-        self._codec = value_codec([int(entry.framing)], schema)
+        self._codec = value_codec([int(entry.framing)], check.schema)
 
     def take(self, block: CheckedBlock) -> None:
         """Decode the good records of a block."""

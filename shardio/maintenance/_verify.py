@@ -196,7 +196,7 @@ class _Verification:
 def _check_shards(survey: Survey, source: ShardSource, store: Store, *, decode: bool) -> None:
     """Check the shards of a source one after another."""
     done = 0
-    values_of = value_check(survey, source.schema, source.partitions) if decode else nullcontext()
+    values_of = value_check(survey, source.schema) if decode else nullcontext()
     with values_of as values:
         for number, entry in enumerate(source.table):
             check_listed(survey, source, store, number, entry, values)

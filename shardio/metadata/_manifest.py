@@ -146,7 +146,6 @@ class Manifest:
     rolled_back: tuple[str, ...] = ()
     restored_version: int = 0
     rewrites: tuple[Rewrite, ...] = ()
-    partitions: tuple[str, ...] = ()
 
     @property
     def carried(self) -> Manifest:
@@ -233,7 +232,6 @@ _MANIFEST = MessageLayout(
         lambda given: {check_tag(i.name): i.version for i in given},
         lambda given: [pb.Tag(name=name, version=version) for name, version in sorted(given.items())],
     ),
-    partitions=StoredField("", tuple),
     rolled_back=StoredField("rolled_back_sessions", lambda names: tuple(map(check_session, names))),
     rewrites=MessageLayout(Rewrite, pb.Rewrite, old=_UUIDS, new=_UUIDS).many(),
 )
@@ -248,7 +246,6 @@ def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tup
     used = {
         "deletions": manifest.deletions,
         "foreign_roots": manifest.roots,
-        "partitions": manifest.partitions,
         "session_lists": manifest.session_lists,
         "stored_names": any(schema.stores_other_names for schema in manifest.schemas),
     }
@@ -432,12 +429,6 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
             "lists of sessions are a critical feature",
             ("session_lists" in critical) == bool(manifest.session_lists),
             "",
-        ),
-        (
-            "names of folders are sorted, each once, and a critical feature",
-            list(manifest.partitions) == sorted({*manifest.partitions})
-            and ("partitions" in critical) == bool(manifest.partitions),
-            manifest.partitions,
         ),
         (
             "stored names are a critical feature",

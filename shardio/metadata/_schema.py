@@ -13,7 +13,7 @@ import base64
 import inspect
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -309,10 +309,6 @@ class Schema(Mapping[str, Feature]):
                     lines.append(f"{name}: described as {feature.description!r}")
             lines += [f"{name}: no longer read" for name, _ in stored.values()]
         return lines
-
-    def called(self, stored: Collection[str]) -> list[str]:
-        """Return the names of the features that records hold, or would hold, under some names."""
-        return [name for name, feature in self.items() if (feature.stored_name or name) in stored]
 
     def append_to(self, schemas: tuple[Schema, ...]) -> tuple[Schema, ...]:
         """Return the schemas of a dataset, oldest first, that had `schemas` and continues with this one.

@@ -22,7 +22,7 @@ from shardio.format import Limits
 from shardio.metadata._wire import M, check_counts, check_version, parse
 
 # Critical features of manifests that this version reads; other sealed objects have none.
-MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots", "partitions", "session_lists", "stored_names"})
+MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots", "session_lists", "stored_names"})
 
 # What to do about an object of a dataset that is damaged, gone or another's.
 COPY_ADVICE = "`shardio repair --mirror` restores it from a copy of the dataset"

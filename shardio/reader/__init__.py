@@ -87,7 +87,6 @@ from shardio.reader._source import (
     Location as Location,
     ShardSource as ShardSource,
     choose_split as choose_split,
-    codec_over as codec_over,
     root_stores as root_stores,
 )
 from shardio.reader._spans import Span as Span

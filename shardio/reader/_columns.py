@@ -244,7 +244,6 @@ def iterate_rows(
     )
     alone = ShardSource(
         source.url, ShardTable.from_entries([entry]), source.pool.stores, options, source.schema,
-        partitions=source.partitions, roots=source.roots,
     )  # fmt: skip
     records = reader(alone)
     step = batch_rows(source, number)

@@ -378,7 +378,7 @@ def batches_skipping(
     """
 
     def refuse_damaged(payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
-        source.codec_of(positions).decode_batch(payloads)
+        source.codec.decode_batch(payloads)
         return list(zip(payloads, positions, strict=True))
 
     found = iterate(source, selection, damage)
@@ -387,4 +387,4 @@ def batches_skipping(
         kept = decode_skipping(source, list(payloads), np.array(positions), refuse_damaged, located, damage)
         if kept:
             payloads, positions = zip(*kept, strict=True)
-            yield source.codec_of(positions).decode_batch(list(payloads))
+            yield source.codec.decode_batch(list(payloads))

@@ -64,7 +64,6 @@ class RecordSequence(Sequence[Any]):
         self.selection = range(len(source)) if selection is None else selection
         codec = source.codec
         self._decode: Callable[[bytes], Any] | None = None if codec is None else codec.decode
-        self._by_shard = source.is_partitioned
         self._whole = selection is None
         self._stops = memoryview(source.stops)
         self._direct = len(source) if self._whole and not source.table.holds("deletion_key") else 0
@@ -100,8 +99,6 @@ class RecordSequence(Sequence[Any]):
         if self._decode is None:
             return payload
         decode = self._decode
-        if self._by_shard:
-            decode = self.source.codec_of([self._position(item)]).decode
         try:
             return decode(payload)
         except ShardioError as error:
@@ -596,8 +593,7 @@ class RecordSequence(Sequence[Any]):
 
     def _decode_columns(self, payloads: Any, positions: range | NDArray[np.int64]) -> dict[str, Any]:
         try:
-            codec = self.source.codec_of(positions) if self._by_shard else self.source.codec
-            columns: dict[str, Any] = codec.decode_batch(payloads)
+            columns: dict[str, Any] = self.source.codec.decode_batch(payloads)
         except ShardioError as error:
             raise self._located(error, positions) from error
         return columns
@@ -615,8 +611,8 @@ class RecordSequence(Sequence[Any]):
             del payloads
 
     def _decode_at(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
-        codec = self.source.codec_of(positions) if self._by_shard else self.source.codec
-        values: list[Any] = codec.decode_many(payloads)
+        del positions  # values are those of the payloads
+        values: list[Any] = self.source.codec.decode_many(payloads)
         return values
 
     def _values(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:

@@ -25,7 +25,7 @@ class Slice:
         shards: the shards themselves.
         options: how they are read.
         number: of the first shard in the version.
-        schema, partitions, roots: of the version, as `ShardSource` takes them.
+        schema, roots: of the version.
         extra: what else the worker needs to know.
     """
 
@@ -34,7 +34,6 @@ class Slice:
     options: ReadOptions
     number: int = 0
     schema: Schema | None = None
-    partitions: tuple[str, ...] = ()
     roots: Mapping[int, str] | None = None
     extra: Any = None
 
@@ -51,7 +50,7 @@ class Slice:
     ) -> Slice:
         """Return some shards of a version."""
         manifest = version.manifest
-        return cls(url, shards, options, number, manifest.schema, manifest.partitions, manifest.roots, extra)
+        return cls(url, shards, options, number, manifest.schema, manifest.roots, extra)
 
     @property
     def entry(self) -> ShardEntry:
@@ -88,8 +87,6 @@ class Slice:
             stores,
             options,
             self.schema,
-            partitions=self.partitions,
-            roots=self.roots,
         )
 
 

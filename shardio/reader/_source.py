@@ -7,10 +7,9 @@ is passed on, never looked up again.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +22,6 @@ from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._pool import ShardPool
 from shardio.redact import redact
 from shardio.storage import Store, connect
-
-if TYPE_CHECKING:
-    from shardio.reader._partitions import Told
 
 
 class Location(NamedTuple):
@@ -57,9 +53,6 @@ class ShardSource:
         options: of the reader.
         stats: what reading has done so far in this process.
         schema: what a record holds, or None where records are bytes.
-        partitions: names of the features that folders of adopted shards tell, as manifests have them.
-        roots: URLs of the data roots of shards, by number; None where no feature is told.
-        is_partitioned: folders of adopted shards tell features of their records.
         is_local: all bytes are in local files.
         metadata: the free metadata of the version.
     """
@@ -73,18 +66,12 @@ class ShardSource:
         schema: Schema | None,
         *,
         version: Version | None = None,
-        partitions: Sequence[str] = (),
-        roots: Mapping[int, str] | None = None,
     ) -> None:
         self.url = url
         self.metadata = {} if version is None else version.manifest.metadata
         self.table = table
         self.options = options
         self.schema = schema
-        self.partitions = partitions
-        self.roots = roots
-        told = partitions and schema is not None and schema.called(partitions)
-        self.is_partitioned = bool(told) and (bool(table.root.any()) or table.holds("etag"))
         self.stats = ReadStats()
         self.is_local = all(store.is_local for store in stores.values())
         self.stops: NDArray[np.int64] = table.row_stops()
@@ -140,8 +127,6 @@ class ShardSource:
                 f'{redact(self.url)}: decode="image" needs a schema that says which features are images, and '
                 "this dataset has none"
             )
-        if self.is_partitioned and options.decode is not False:
-            return self._partitioned_codec()
         if options.decode is not False:
             from shardio.reader._foreign import foreign_codec
 
@@ -168,62 +153,16 @@ class ShardSource:
             return {int(Framing.LINES)}
         return set(self.table.framing.tolist())
 
-    def _partitioned_codec(self) -> Any:
-        """Return the codec of shards of which folders tell some features."""
-        from shardio.codecs import with_images
-        from shardio.reader._foreign import value_codec
-        from shardio.reader._partitions import PartitionedCodec
-
-        assert self.schema is not None  # noqa: S101 - as `is_partitioned` found
-        held, framings = self.schema.changed(dict.fromkeys(self.told)), self.table.framing.tolist()
-        own = Schema({name: self.schema[name] for name in self.told})
-        codec = PartitionedCodec(
-            self.schema,
-            self.options.features,
-            self.told,
-            value_codec(framings, held),
-            value_codec(framings, own),
-        )
-        return with_images(codec, self.options.images)
-
-    @cached_property
-    def told(self) -> Told:
-        """What folders tell of the shards, by feature."""
-        from shardio.reader._partitions import told_by_folders
-
-        if self.schema is None or not self.is_partitioned:
-            return {}
-        return told_by_folders(self.table, self.roots or {}, self.schema, self.partitions)
-
-    def told_of(self, name: str) -> NDArray[np.object_]:
-        """Return what folders tell of a feature for each shard, of none that its records hold it."""
-        from shardio.reader._partitions import HELD
-
-        return self.told.get(name, np.full(len(self.table), HELD, object))
-
-    def payload_ends(self) -> list[bytes] | None:
-        """Return what makes the payloads of each shard hold what folders tell; None for nothing."""
-        from shardio.reader._partitions import payload_ends
-
-        return payload_ends(self.told, self.schema) if self.told and self.schema is not None else None
-
-    def codec_of(self, positions: Sequence[int] | NDArray[np.int64]) -> Any:
-        """Return the codec for a call with the records at some positions."""
-        codec = self.codec
-        if not getattr(codec, "by_shard", False):  # of the caller's own, it may know nothing of it
-            return codec
-        return codec.of_shards(np.searchsorted(self.stops, positions, side="right"))
-
     def _refuse_features(self) -> None:
         if self.options.features is not None:
             raise ValueError("features= needs a schema, and this dataset has none")
 
     @property
     def holds_objects(self) -> bool:
-        """Whether the bytes of records are not payloads: tar samples, JSON objects, or folders tell more."""
+        """Whether the bytes of records are not payloads: tar samples or JSON objects."""
         from shardio.reader._foreign import holds_objects
 
-        return self.is_partitioned or holds_objects(self.table.framing.tolist(), self.schema)
+        return holds_objects(self.table.framing.tolist(), self.schema)
 
     @property
     def values_without_schema(self) -> str:
@@ -287,7 +226,7 @@ class DatasetSource(ShardSource):
         manifest = version.manifest
         super().__init__(
             store.url, table, stores, options, manifest.schema,
-            version=version, partitions=manifest.partitions, roots=manifest.roots,
+            version=version,
         )  # fmt: skip
 
     @classmethod
@@ -318,19 +257,6 @@ class DatasetSource(ShardSource):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle to an address; the other side reads the manifest again and compares its digest."""
         return _reopen, (self.url, self.version.number, self.version.digest, self.split, self.options)
-
-
-def codec_over(sources: Sequence[DatasetSource]) -> Any:
-    """Return the codec for records of several datasets of one schema, whose shards follow each other."""
-    first = sources[0]
-    if not any(source.is_partitioned for source in sources):
-        return first.codec
-    names = dict.fromkeys(name for source in sources for name in source.told)
-    over = copy.copy(first)
-    over.told = {name: np.concatenate([source.told_of(name) for source in sources]) for name in names}
-    over.is_partitioned = True
-    vars(over).pop("codec", None)
-    return over.codec
 
 
 def reopen(source: DatasetSource, number: int, digest: str) -> DatasetSource:

@@ -21,7 +21,6 @@ from shardio.sources._hive import (
     folder_key as folder_key,
     folder_keys as folder_keys,
     key_value as key_value,
-    keys_of_shard as keys_of_shard,
     type_of_key as type_of_key,
 )
 from shardio.sources._lists import SPLITS_FILE as SPLITS_FILE

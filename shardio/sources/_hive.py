@@ -83,17 +83,6 @@ def _counted(url: str, roots: Iterable[str]) -> list[str]:
     return above + url[len(root) + 1 :].split("/")[:-1]
 
 
-def keys_of_shard(root: str, key: str) -> dict[str, str | None]:
-    """Return by name what folders say of a shard of a dataset, see `folder_keys`; None for null.
-
-    Args:
-        root: URL of the data root that it is in, "" for the dataset's own, whose place may change.
-        key: of the shard.
-    """
-    place = root.rstrip("/")
-    return {each.name: each.text for each in folder_keys(f"{place}/{key}", [place])}
-
-
 def key_value(text: str | None, name: str, feature: Feature) -> Any:
     """Return the text of a key as a value of its feature; what does not fit, the feature refuses.
 

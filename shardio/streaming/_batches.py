@@ -17,7 +17,7 @@ import numpy as np
 from shardio import kernels
 from shardio.codecs import ImageCodec, are_alike, stack
 from shardio.order import StepGroup, record_generator
-from shardio.reader import Damage, DatasetSource, JoinedSource, SuppressCorruption, codec_over
+from shardio.reader import Damage, DatasetSource, JoinedSource, SuppressCorruption
 from shardio.redact import redact
 
 if TYPE_CHECKING:
@@ -189,9 +189,7 @@ class BatchBuilder:
         self._template = template
         self._collate = collate or stack
         self._finish = finish
-        source = components[0].source
-        self._codec = source.codec if len(components) == 1 else codec_over([c.source for c in components])
-        self._partitioned = any(each.source.is_partitioned for each in components)
+        self._codec = components[0].source.codec
         self._by_value = options.transforms_records or collate is not None
         # Where the schema alone does not say what a batch of no rows looks like.
         self._components = components
@@ -423,8 +421,6 @@ class BatchBuilder:
 
     def _content(self, planned: PlannedSteps, rows: NDArray[np.int64], *payloads: NDArray[Any]) -> Any:
         codec = self._codec
-        if self._partitioned and getattr(codec, "by_shard", False):
-            codec = codec.of_shards(self._shards(planned, rows))
         if isinstance(codec, ImageCodec) and codec.random:
             codec = codec.keyed(lambda row: self._generator(planned, int(rows[row]), "crop"))
         if codec is None:
@@ -434,19 +430,6 @@ class BatchBuilder:
             return self._joined_values(values, planned, rows) if self._joins else values
         columns = codec.decode_batch(payloads)
         return self._joined_columns(columns, planned, rows) if self._joins else columns
-
-    def _shards(self, planned: PlannedSteps, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of the shards of rows of a group, those of one dataset after another's."""
-        identities = planned.identities
-        assert identities is not None  # noqa: S101 - a stream whose values depend on the shard asks for them
-        shards = np.empty(len(rows), np.int64)
-        before = 0
-        for number, component in enumerate(self._components):
-            places = np.flatnonzero(identities.sources[rows] == number)
-            positions = component.positions(identities.positions[rows[places]])
-            shards[places] = before + np.searchsorted(component.source.stops, positions, side="right")
-            before += len(component.source.table)
-        return shards
 
     def _raw(self, planned: PlannedSteps, rows: NDArray[np.int64], records: list[bytes]) -> Any:
         """Return the content of rows whose records stay bytes."""

@@ -238,10 +238,6 @@ def mix(
         raise ValueError(
             "the datasets of a mixture must all be joined, with the same features, or none of them"
         )
-    if any(joins) and any(reader.source.is_partitioned for reader, _ in sources):
-        raise ValueError(
-            "a mixture of joins takes no dataset of which folders tell features: convert it, or do not join"
-        )
     if any(
         reader.source.options.functions != sources[0][0].source.options.functions for reader, _ in sources
     ):

@@ -118,10 +118,7 @@ def needs_identities(options: StreamOptions, components: Sequence[Component]) ->
     images = components[0].source.options.images
     if options.positions or options.random_transform is not None or (images is not None and images.random):
         return True
-    return any(
-        isinstance(component.source, JoinedSource) or component.source.is_partitioned
-        for component in components
-    )
+    return any(isinstance(component.source, JoinedSource) for component in components)
 
 
 def _ahead_bytes(components: Sequence[Component], *, local: bool) -> int:

@@ -95,9 +95,9 @@ class _Reading(NamedTuple):
     decoding: DatasetReader
     decode_tokens: Decode | None
 
-    def value(self, payload: bytes, position: int) -> Any:
-        """Return the value of the payload at a position, guessed where there is no schema."""
-        codec = self.decoding.source.codec_of([position])
+    def value(self, payload: bytes) -> Any:
+        """Return the value of a payload, guessed where there is no schema."""
+        codec = self.decoding.source.codec
         return guess_value(payload) if codec is None else codec.decode_many([payload])[0]
 
 
@@ -388,7 +388,7 @@ class Pages:
             CorruptRecordError: the image is damaged, or would be too large.
         """
         reading = self._reading(version, split)
-        value = follow(reading.value(self._payload_at(reading, position), position), path)
+        value = follow(reading.value(self._payload_at(reading, position)), path)
         if isinstance(value, bytes | bytearray | memoryview):
             audio = audio_type(bytes(value))
             if audio is not None:
@@ -415,7 +415,7 @@ class Pages:
         """
         reading = self._reading(version, split)
         payload = self._payload_at(reading, position)
-        value = follow(reading.value(payload, position), path) if path else payload
+        value = follow(reading.value(payload), path) if path else payload
         if isinstance(value, str):
             value = value.encode(errors="surrogateescape")
         if isinstance(value, np.ndarray):
@@ -467,7 +467,7 @@ class Pages:
                 continue
             sizes.append(len(payload))
             try:
-                values.append(reading.value(payload, position))
+                values.append(reading.value(payload))
             except ShardioError as error:
                 errors.append(self._error(position, error))
         return {
@@ -637,7 +637,7 @@ class Pages:
         if not isinstance(payload, ShardioError):
             found["bytes"] = len(payload)
             try:
-                flat = flatten(reading.value(payload, position), reading.payloads.schema)
+                flat = flatten(reading.value(payload), reading.payloads.schema)
                 decode = reading.decode_tokens
                 found["cells"] = [
                     [each.name, add_text(_cell_of(each, full=full), each.value, decode, full=full)]

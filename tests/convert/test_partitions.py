@@ -18,7 +18,6 @@ from PIL import Image
 import shardio
 import shardio_indexer
 from shardio import Feature, Schema, codecs, kernels
-from shardio.adoption._partitions import Partitions
 from shardio.cli import main
 from shardio.errors import FormatError, SchemaError
 from shardio.sources import SplitRules, folder_keys
@@ -244,147 +243,21 @@ def test_images_in_such_folders(tmp_path) -> None:
     assert (value["camera"], value["label"]) == (2, 1)
 
 
-ADOPTED = ["tfrecord", "jsonl", "tar"]
-
-
-@pytest.fixture(params=ADOPTED)
-def adopted(request, tmp_path) -> Path:
-    source = write(tmp_path / "in", request.param)
-    report = shardio_indexer.adopt(source, schema=KINDS[request.param][1] or None)
-    assert "features told by names of folders: year (year=2020), lang (lang=en)" in report.notes
-    return source
-
-
-def test_adopted_in_place_they_are_features_for_every_consumer(adopted, tmp_path, recwarn) -> None:
-    wanted = [{"n": number, **keys} for number, keys in enumerate(KEYS)]
-    ds = shardio.open(adopted)
-    assert ds.features["year"] == Feature("int64", optional=True)
-    assert ds.features["lang"] == Feature("text")
-    assert values(adopted) == wanted
-    names = ["n", "year", "lang"]
-    assert [[ds[at][name] for name in names] for at in (2, 0)] == [list(wanted[at].values()) for at in (2, 0)]
-    some = ds.select_columns(["lang", "n"])
-    assert some.read_batch([2, 0])["lang"] == ["007", "en"]
-    assert [batch["lang"] for batch in some.iter_batches(2)] == [["en", "d e/"], ["007"]]
-    assert [value["lang"] for value in ds.select_columns(["lang"])] == ["en", "d e/", "007"]
-    assert [value["lang"] for value in shardio.open(adopted, on_error="skip")] == ["en", "d e/", "007"]
-    assert len(ds.filter("year = 2021 AND lang = 'd e/'")) == len(ds.filter("year IS NULL")) == 1
-    assert len(ds.filter(lambda columns: [each == "en" for each in columns["lang"]], features=["lang"])) == 1
-    assert ds.to_arrow(["year", "lang"]).to_pylist() == KEYS
-    assert list(ds.map(lambda value: value["year"])) == [2020, 2021, None]
-    (batch,) = shardio.stream(some, global_batch=3, seed=1)
-    assert dict(zip(batch["n"].tolist(), batch["lang"], strict=True)) == {0: "en", 1: "d e/", 2: "007"}
-    (one,) = shardio.stream(ds, global_batch=3, transform=lambda value: {"of": (value["n"], value["year"])})
-    assert sorted(one["of"], key=lambda of: int(of[0])) == [(0, 2020), (1, 2021), (2, None)]
-    mixed = shardio.mix([(some, 0.5), (some[1:], 0.5)], steps=2)
-    for batch in shardio.stream(mixed, global_batch=4, shuffle=False):
-        wide = zip(batch["n"].tolist(), batch["lang"], strict=True)
-        assert all(lang == KEYS[n]["lang"] for n, lang in wide)
-    assert shardio.verify(adopted, decode=True).ok
-    shardio.export_dataset(adopted, tmp_path / "lines", kind="jsonl")
-    told = map(json.loads, (tmp_path / "lines" / "train.jsonl").read_text().splitlines())
-    assert [line.get("year") for line in told] == [2020, 2021, None]
-    shardio.convert_dataset(adopted, tmp_path / "copy")
-    assert values(tmp_path / "copy") == wanted
-    shardio.build_keys(adopted, feature="lang", workers=1)
-    assert shardio.open(adopted).find("007") == 2
-    shardio.build_table(adopted, features=["year", "lang"], workers=1)
-    shardio.delete(adopted, where="year = 2021")
-    assert values(adopted) == [wanted[0], wanted[2]]
-    (joined,) = shardio.join(shardio.open(tmp_path / "copy"), shardio.open(adopted), on="lang", how="inner",
-                             rename={"n": "m", "year": "y", "__key__": "k"} if "__key__" in ds.features else
-                             {"n": "m", "year": "y"})[1:].read([0])  # fmt: skip
-    assert joined["y"] is None
-    shardio.set_schema(adopted, rename={"year": "when"})
-    assert [value["when"] for value in values(adopted)] == [2020, None]
-
-
-def test_records_of_shardio_beside_adopted_ones_hold_them(tmp_path) -> None:
-    """Who writes records of an adopted shard into one of the dataset's own MUST write these values into
-    them.
-    """
-    source = write(tmp_path / "in", "tfrecord")
-    shardio_indexer.adopt(source)
-    with shardio.DatasetWriter(source, mode="append") as out:
-        out.write({"n": 3, "year": 1999, "lang": "own"})
-    wanted = [
-        *({"n": number, **keys} for number, keys in enumerate(KEYS)),
-        {"n": 3, "year": 1999, "lang": "own"},
-    ]
-    assert values(source) == wanted
-    ds = shardio.open(source).select_columns(["lang"])
-    assert ds.read_batch([3, 0])["lang"] == ["own", "en"]
-    # More of the same, of a new folder: the types are those that are there.
-    write(source, "tfrecord", ["year=2022/lang=fr"])
-    assert not [note for note in shardio_indexer.adopt(source).notes if "folders" in note]
-    assert {value["lang"]: value["year"] for value in values(source)}["fr"] == 2022
-    wanted = values(source)
-    with refused(SchemaError, "year="):
-        shardio_indexer.adopt(write(source, "tfrecord", ["year=new/lang=fr"]))
-    # Merged, they hold what their folders told; and so do those that are written by it again.
-    report = shardio.compact(source, adopted=True, workers=1)
-    assert report.shards_after == 1
-    assert values(source) == wanted
-    assert not shardio.open(source).source.is_partitioned
-
-
-def test_a_feature_that_no_folder_tells_and_the_schema_requires(tmp_path, monkeypatch) -> None:
-    """As where two adoptions race: never None in silence."""
-    source = write(tmp_path / "in", "jsonl", ["lang=en"])
-    schema = shardio_indexer.adopt(source).schema
-    write(source, "jsonl", ["other"])
-    with monkeypatch.context() as patch:
-        patch.setattr(Partitions, "added", lambda _self, _held: (schema, ("lang",), []))
-        shardio_indexer.adopt(source)
-    with refused(SchemaError, "'lang'") as caught:
-        values(source)
-    assert caught.value.advice is not None
-    option = caught.value.advice.partition("--feature ")[2].strip("'")
-    assert main(["schema", "set", str(source), "--feature", option]) == 0
-    assert sorted(str(value["lang"]) for value in values(source)) == ["None", "en"]
-
-
-def test_folders_of_adopted_shards_of_which_some_tell_less(tmp_path) -> None:
-    source = write(tmp_path / "in", "jsonl", ["year=2020", "other", "."])
-    shardio_indexer.adopt(source, into=tmp_path / "set")
-    roots = {source.as_uri().removeprefix("file://"): {}}
-    told = values(tmp_path / "set", allow_roots=roots)
-    assert sorted((value["n"], value["year"]) for value in told if value["year"]) == [(0, 2020)]
-    # The folder of the dataset itself, whose place may change, gives all records one default.
-    part = write(tmp_path / "in2", "jsonl", ["year=2020/lang=en"]) / "year=2020"
-    report = shardio_indexer.adopt(part)
-    assert report.schema is not None
-    assert (report.schema["year"], report.schema["lang"]) == (Feature("int64", default=2020), Feature("text"))
-    part.rename(tmp_path / "moved")
-    assert values(tmp_path / "moved") == [{"n": 0, "year": 2020, "lang": "en"}]
-
-
-@pytest.mark.parametrize("kind", ADOPTED)
-def test_adoption_leaves_them_out_or_takes_them_as_the_caller_says(tmp_path, kind, capsys) -> None:
-    types, source = KINDS[kind][1], write(tmp_path / "in", kind)
-    more = [f"--type={name}={kind}" for name, kind in types.items()]
-    assert main(["adopt", str(source), "--partitions", "none", *more]) == 0
-    assert "year" not in capsys.readouterr().err
-    assert values(source) == [{"n": 0}, {"n": 1}, {"n": 2}]
-    (source / "year=2023").mkdir()
-    KINDS[kind][0](source / "year=2023" / f"part-0.{kind}", {"n": 3})
+@pytest.mark.parametrize("kind", ["jsonl", "tfrecord", "tar"])
+def test_adoption_notes_them(tmp_path, kind) -> None:
+    """Records in place hold what their files hold; the note names what they lack, and what adds it."""
+    source = write(tmp_path / "in", kind)
     report = shardio_indexer.adopt(source)
-    assert any("year (year=2020); --type year=text adds it" in note for note in report.notes)
-    assert main(["adopt", str(source), "--type", "year=text"]) == 0
-    assert [value["year"] for value in values(source)] == ["2020", "2021", None, "2023"]
-
-
-def test_adoption_refuses_what_cannot_have_them(tmp_path) -> None:
-    (tmp_path / "text" / "lang=en").mkdir(parents=True)
-    (tmp_path / "text" / "lang=en" / "a.txt").write_text("wren\n")
-    with pytest.raises(SchemaError) as caught:
-        shardio_indexer.adopt(tmp_path / "text/*/a.txt")
-    assert "partitions=None" in str(caught.value)
-    assert shardio_indexer.adopt(tmp_path / "text/*/a.txt", partitions=None).records == 1
-    source = write(tmp_path / "held", "jsonl", year=1)
-    with refused(SchemaError, "'year'"):
-        shardio_indexer.adopt(source)
-    assert shardio_indexer.adopt(source, partitions=None).ok
+    assert report.schema is not None
+    assert list(report.schema) == [*["__key__"] * (kind == "tar"), "n"]
+    (note,) = [note for note in report.notes if "shardio convert" in note]
+    assert "year=" in note
+    assert "lang=" in note
+    copied = shardio.convert_dataset(
+        [str(path) for path in sorted(source.rglob(f"*.{kind}"))], tmp_path / "out"
+    )
+    assert copied.schema is not None
+    assert {"year", "lang"} <= set(copied.schema)
 
 
 def test_a_whole_schema_takes_its_features_and_no_others(tmp_path) -> None:

@@ -172,19 +172,6 @@ def test_tags_restores_and_rewrites():
         broken("a rewrite names shards", rewrites=[one])
 
 
-def test_names_that_folders_tell():
-    """`partitions` MUST be sorted, each once, and be a critical feature exactly where there are any."""
-    for names in (["year", "lang"], ["lang", "lang"]):
-        broken("names of folders are sorted", partitions=names, critical_features=["partitions"])
-    broken("names of folders are sorted", partitions=["lang"])
-    broken("names of folders are sorted", critical_features=["partitions"])
-    told = manifest_message(partitions=["lang", "year"], critical_features=["partitions"])
-    manifest, _ = parse_manifest(sealed(told), version=1)
-    assert manifest.partitions == manifest.carried.partitions == ("lang", "year")
-    again, _ = parse_manifest(seal_manifest(manifest)[0], version=1)
-    assert again == manifest
-
-
 def test_stored_names():
     """Stored names MUST occur once in a schema, and `stored_names` MUST stand in the manifest exactly where a
     schema gives one that is not the feature's name.

@@ -141,7 +141,6 @@ COMMAND = Command(
             "shardio.adoption:adopt",
             places=("urls",),
             without=("types",),  # as in `schema`
-            choices={"partitions": ("hive",)},
         ),
         Takes(
             "shardio.adoption:ScanOptions",
