@@ -1,4 +1,4 @@
-"""Every test of the kernels runs on the kernels and on the reference that they are compared with."""
+"""The kernels that the tests of this folder are about."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from tests.kernels.differential import IMPLEMENTATIONS
+import shardio.kernels
 
 
-@pytest.fixture(params=IMPLEMENTATIONS, ids=lambda module: module.__name__.rpartition(".")[2])
-def kernels(request: pytest.FixtureRequest) -> ModuleType:
-    return request.param
+@pytest.fixture(scope="session")
+def kernels() -> ModuleType:
+    return shardio.kernels

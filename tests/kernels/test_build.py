@@ -1,8 +1,7 @@
-"""The reference has what the kernels have; what is said where nothing was, or can be, compiled."""
+"""What is said where nothing was, or can be, compiled."""
 
 from __future__ import annotations
 
-import inspect
 import os
 import subprocess
 import sys
@@ -10,22 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardio import kernels
-from tests.kernels import reference
-
 ROOT = Path(__file__).parents[2]
-
-
-def test_every_kernel_has_a_reference() -> None:
-    compiled = {
-        name
-        for name, value in vars(kernels).items()
-        if getattr(value, "__module__", "").startswith("shardio.kernels._compiled.")
-    }
-    assert compiled - {"OpenBlock"} == set(reference.__all__) - {"OpenBlock"}
-    for name in reference.__all__:
-        assert getattr(kernels, name) is not getattr(reference, name)
-        assert inspect.getdoc(getattr(kernels, name))
 
 
 def test_an_import_without_the_compiled_modules_says_what_to_do() -> None:

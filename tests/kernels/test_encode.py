@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from shardio import kernels
 from shardio.kernels import FeatureRequest, encode_sequence_example
 from shardio.kernels._compiled import _encode
 from shardio.v1 import example_pb2
-from tests.kernels import reference
-from tests.kernels.differential import IMPLEMENTATIONS, plain
+from tests.kernels.differential import plain
 from tests.kernels.messages import INTEGERS, WORDS
 from tests.suites.errors import refused
 
@@ -62,8 +62,7 @@ def message(values: dict) -> bytes:
 
 @given(st.dictionaries(NAMES, st.one_of(VALUES, st.none()), max_size=5))
 def test_one_example_is_what_protobuf_writes(values) -> None:
-    for module in IMPLEMENTATIONS:
-        assert module.encode_example(values) == message(values)
+    assert kernels.encode_example(values) == message(values)
 
 
 @given(st.data(), st.integers(0, 4))
@@ -73,19 +72,18 @@ def test_what_was_encoded_is_parsed_again(data, rows) -> None:
     kinds = data.draw(st.dictionaries(NAMES, st.sampled_from(sorted(drawn)), max_size=3))
     records = [{n: value for n, k in kinds.items() if (value := data.draw(st.none() | drawn[k])) is not None}
                for _ in range(rows)]  # fmt: skip
-    for module in IMPLEMENTATIONS:
-        encoded = [module.encode_example(record) for record in records]
-        parsed = module.parse_examples(encoded, [FeatureRequest(n.encode(), k) for n, k in kinds.items()])
-        assert parsed.mismatch is None
-        for name, column in parsed.columns.items():
-            lists = [record.get(name.decode(), []) for record in records]
-            assert column.present.tolist() == [name.decode() in record for record in records]
-            assert column.offsets.tolist() == np.cumsum([0, *map(len, lists)]).tolist()
-            found = plain(column)["values"]
-            if column.kind == "bytes":
-                assert found == [value for values in lists for value in values]
-            else:
-                assert found[-1] == b"".join(values.tobytes() for values in lists if len(values))
+    encoded = [kernels.encode_example(record) for record in records]
+    parsed = kernels.parse_examples(encoded, [FeatureRequest(n.encode(), k) for n, k in kinds.items()])
+    assert parsed.mismatch is None
+    for name, column in parsed.columns.items():
+        lists = [record.get(name.decode(), []) for record in records]
+        assert column.present.tolist() == [name.decode() in record for record in records]
+        assert column.offsets.tolist() == np.cumsum([0, *map(len, lists)]).tolist()
+        found = plain(column)["values"]
+        if column.kind == "bytes":
+            assert found == [value for values in lists for value in values]
+        else:
+            assert found[-1] == b"".join(values.tobytes() for values in lists if len(values))
 
 
 @given(
@@ -156,12 +154,11 @@ def test_lists_are_packed_as_they_would_be_encoded(kind, size, items) -> None:
         value = [item.encode() for item in items] if fits else None
     else:
         value = items
-    for module in IMPLEMENTATIONS:
-        packed = module.pack_list(kind, size, items)
-        assert (packed is not None) == fits
-        if packed is not None:
-            assert module.encode_example({"x": packed}) == message({"x": value})
-            assert encode_sequence_example({"x": packed}, {}) == encode_sequence_example({"x": value}, {})
+    packed = kernels.pack_list(kind, size, items)
+    assert (packed is not None) == fits
+    if packed is not None:
+        assert kernels.encode_example({"x": packed}) == message({"x": value})
+        assert encode_sequence_example({"x": packed}, {}) == encode_sequence_example({"x": value}, {})
 
 
 @pytest.mark.parametrize(
@@ -196,7 +193,6 @@ def test_names_are_text_and_ints_have_64_bits(kernels) -> None:
 
 
 def test_messages_beyond_protobufs_limit_are_refused(kernels, monkeypatch) -> None:
-    for module in (_encode, reference._encode):
-        monkeypatch.setattr(module, "MAX_MESSAGE", 1000)
+    monkeypatch.setattr(_encode, "MAX_MESSAGE", 1000)
     with pytest.raises(ValueError, match="the record would take"):
         kernels.encode_example({"a": b"x" * 1000})

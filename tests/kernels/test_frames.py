@@ -15,7 +15,6 @@ from hypothesis import given, strategies as st
 
 from shardio import kernels as public
 from shardio.kernels._compiled import _frames
-from tests.kernels import reference
 from tests.kernels.differential import IMPLEMENTATIONS
 from tests.suites.errors import refused
 
@@ -50,11 +49,10 @@ def test_crc32c_has_the_values_of_rfc_3720(kernels, data, crc) -> None:
 
 @given(st.lists(st.binary(max_size=50) | st.integers(0, 70_000).map(bytes), max_size=4))
 def test_a_crc_goes_on_over_data_whose_own_is_known(parts) -> None:
-    for module in IMPLEMENTATIONS:
-        crc = 0
-        for part in parts:
-            crc = module.crc32c_joined(crc, public.crc32c(part), len(part))
-        assert crc == public.crc32c(b"".join(parts))
+    crc = 0
+    for part in parts:
+        crc = public.crc32c_joined(crc, public.crc32c(part), len(part))
+    assert crc == public.crc32c(b"".join(parts))
 
 
 @given(
@@ -63,22 +61,21 @@ def test_a_crc_goes_on_over_data_whose_own_is_known(parts) -> None:
 )
 def test_a_buffer_of_frames_holds_what_encoding_them_at_once_gives(payloads, block_bytes) -> None:
     """A payload is taken if it fits, and by force if not; what comes out is whole; the buffer starts over."""
-    for module in IMPLEMENTATIONS:
-        buffer = module.FrameBuffer(block_bytes)
-        blocks: list[list[bytes]] = [[]]
-        for payload in payloads:
-            size = sum(16 + len(taken) for taken in blocks[-1])
-            wrapped = payload if len(payload) % 3 else memoryview(payload)
-            assert buffer.add(wrapped) == (size + 16 + len(payload) <= block_bytes)
-            if buffer.rows == len(blocks[-1]):
-                if blocks[-1] and len(payload) % 2:
-                    check_taken(buffer, blocks[-1])
-                    blocks.append([])
-                buffer.force(wrapped)
-            blocks[-1].append(payload)
-            assert (buffer.rows, buffer.size) == (len(blocks[-1]), sum(16 + len(p) for p in blocks[-1]))
-        check_taken(buffer, blocks[-1])
-        check_taken(buffer, [])
+    buffer = public.FrameBuffer(block_bytes)
+    blocks: list[list[bytes]] = [[]]
+    for payload in payloads:
+        size = sum(16 + len(taken) for taken in blocks[-1])
+        wrapped = payload if len(payload) % 3 else memoryview(payload)
+        assert buffer.add(wrapped) == (size + 16 + len(payload) <= block_bytes)
+        if buffer.rows == len(blocks[-1]):
+            if blocks[-1] and len(payload) % 2:
+                check_taken(buffer, blocks[-1])
+                blocks.append([])
+            buffer.force(wrapped)
+        blocks[-1].append(payload)
+        assert (buffer.rows, buffer.size) == (len(blocks[-1]), sum(16 + len(p) for p in blocks[-1]))
+    check_taken(buffer, blocks[-1])
+    check_taken(buffer, [])
 
 
 @given(
@@ -90,16 +87,15 @@ def test_a_buffer_of_frames_holds_what_encoding_them_at_once_gives(payloads, blo
 def test_many_payloads_are_taken_up_to_the_first_that_is_not(payloads, block_bytes, start, odd) -> None:
     """What does not fit, or is another buffer than bytes, ends it; nothing of that one is taken."""
     mixed = [memoryview(each) if k == odd else each for k, each in enumerate(payloads)]
-    for module in IMPLEMENTATIONS:
-        buffer = module.FrameBuffer(block_bytes)
-        taken, size = [], 0
-        for payload in mixed[start:]:
-            size += 16 + len(payload)
-            if size > block_bytes or isinstance(payload, memoryview):
-                break
-            taken.append(payload)
-        assert buffer.add_many(mixed, start) == start + len(taken)
-        check_taken(buffer, taken)
+    buffer = public.FrameBuffer(block_bytes)
+    taken, size = [], 0
+    for payload in mixed[start:]:
+        size += 16 + len(payload)
+        if size > block_bytes or isinstance(payload, memoryview):
+            break
+        taken.append(payload)
+    assert buffer.add_many(mixed, start) == start + len(taken)
+    check_taken(buffer, taken)
 
 
 def check_taken(buffer, payloads: list[bytes]) -> None:
@@ -165,8 +161,7 @@ def test_no_payloads_make_no_frames(kernels) -> None:
 
 
 def test_frames_that_no_u32_could_point_into_are_refused(kernels, monkeypatch) -> None:
-    for module in (_frames, reference._frames):
-        monkeypatch.setattr(module, "MAX_BLOCK", 40)
+    monkeypatch.setattr(_frames, "MAX_BLOCK", 40)
     assert len(kernels.encode_frames([b"x" * 24])[0]) == 40
     with pytest.raises(ValueError, match="take 41 bytes"):
         kernels.encode_frames([b"x" * 25])

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from tests.kernels.differential import IMPLEMENTATIONS
 from tests.suites.errors import refused
 
 SIDES = st.integers(1, 90)
@@ -33,7 +32,6 @@ def by_pillow(
     return made[:, ::-1] if flip else made
 
 
-@pytest.mark.parametrize("kernels", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 @settings(max_examples=max(50, settings().max_examples // 5), deadline=None)
 @given(
     st.tuples(SIDES, SIDES), st.tuples(SIDES, SIDES), st.sampled_from([1, 3]), st.booleans(), st.booleans(),
@@ -49,7 +47,6 @@ def test_pixels_are_those_of_pillow(kernels, size, wanted, channels, bicubic, fl
     np.testing.assert_array_equal(out, by_pillow(image, *wanted, bicubic=bicubic, flip=flip))
 
 
-@pytest.mark.parametrize("kernels", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 @settings(max_examples=max(40, settings().max_examples // 4), deadline=None)
 @given(st.data(), st.tuples(SIDES, SIDES), st.tuples(SIDES, SIDES), st.sampled_from([1, 3]), st.booleans())
 def test_pixels_of_parts_are_those_of_pillow(kernels, data, size, wanted, channels, flip) -> None:

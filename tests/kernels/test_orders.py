@@ -8,7 +8,6 @@ from hypothesis import given, settings, strategies as st
 from numpy.random import Philox
 
 from shardio.kernels import Interleaving, InterleavingState, Network
-from tests.kernels.differential import IMPLEMENTATIONS
 from tests.suites.errors import refused
 
 WORDS = st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 1, 1 << 63, (1 << 64) - 1])
@@ -26,7 +25,6 @@ def exchanged(key: list[int], start: int, count: int) -> list[int]:
     return order
 
 
-@pytest.mark.parametrize("kernels", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 @given(
     st.tuples(WORDS, WORDS),
     st.lists(st.tuples(st.integers(0, 1 << 45), st.integers(0, 40)), max_size=8),
@@ -63,7 +61,6 @@ def test_a_network_permutes_and_is_undone(kernels, n) -> None:
     assert found.shape == (n, 1)
     assert np.array_equal(np.sort(found, axis=None), np.arange(n))
     assert np.array_equal(kernels.permute(found, network(n), forward=False), given_numbers)
-    assert np.array_equal(found, IMPLEMENTATIONS[0].permute(given_numbers, network(n)))
     assert given_numbers.ravel().tolist() == list(range(n))
 
 
@@ -100,18 +97,17 @@ def parts_of(rnd, shape: Interleaving) -> np.ndarray:
 
 @settings(max_examples=max(50, settings().max_examples // 5), deadline=None)
 @given(st.randoms(use_true_random=False))
-def test_interleaved_rows_whatever_was_asked_before(rnd) -> None:
+def test_interleaved_rows_whatever_was_asked_before(kernels, rnd) -> None:
     """What is held between two questions changes no answer."""
     shape = shape_of(rnd)
-    for kernels in IMPLEMENTATIONS:
-        held = InterleavingState.from_shape(shape)
-        for _ in range(4):
-            parts = parts_of(rnd, shape)
-            found = kernels.interleave(shape, parts, held)
-            wanted = IMPLEMENTATIONS[0].interleave(shape, parts, InterleavingState.from_shape(shape))
-            for name, mine, right in zip(found._fields, found, wanted, strict=True):
-                assert mine.dtype == np.int64
-                assert mine.tolist() == right.tolist(), name
+    held = InterleavingState.from_shape(shape)
+    for _ in range(4):
+        parts = parts_of(rnd, shape)
+        found = kernels.interleave(shape, parts, held)
+        wanted = kernels.interleave(shape, parts, InterleavingState.from_shape(shape))
+        for name, mine, right in zip(found._fields, found, wanted, strict=True):
+            assert mine.dtype == np.int64
+            assert mine.tolist() == right.tolist(), name
 
 
 @pytest.mark.parametrize("part", [(2, 0, 1), (-1, 0, 1), (0, -1, 1), (0, 3, 2), (1, 0, 6)])
@@ -131,7 +127,7 @@ def test_parts_of_no_lane_are_refused(kernels, part) -> None:
         kernels.interleave(shape, [1, 2, 3], held)
 
 
-def test_large_windows_are_kept_too() -> None:
+def test_large_windows_are_kept_too(kernels) -> None:
     """Were the permutation made again for each question, one row would cost as much as its whole window."""
     rows, strands = 1 << 20, 33
     edges, zeros, keys = np.array([0, rows * strands]), np.zeros(strands, np.int64), np.ones(2, np.uint64)
@@ -139,7 +135,6 @@ def test_large_windows_are_kept_too() -> None:
         rows, rows, strands, strands, -1, 0, edges, np.arange(strands) * rows, np.full(strands, rows), zeros,
         keys, keys, True, np.arange(strands), network(strands),
     )  # fmt: skip
-    kernels = IMPLEMENTATIONS[-1]
     held = InterleavingState.from_shape(shape)
     first = kernels.interleave(shape, [(0, 0, 1)], held)
     order = held.orders[first.strand[0]]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,27 +9,6 @@ from shardio.errors import FormatError, SchemaError
 from shardio.kernels import FeatureRequest, Mismatch, Records
 from tests.kernels.differential import plain
 from tests.kernels.messages import varint
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "tensorflow"
-MISSING = [b"missing"]
-SCHEMA = [
-    FeatureRequest(b"id", "int64", 1, required=True),
-    FeatureRequest(b"signed", "int64", 6, required=True),
-    FeatureRequest(b"floats", "float", 4, default=np.array([1, 2, 3, 4], np.float32)),
-    FeatureRequest(b"blob", "bytes", 1, default=MISSING),
-    FeatureRequest(b"ragged", "int64"),
-    FeatureRequest(b"texts", "bytes"),
-]
-
-
-def records_of(kernels, name: str) -> Records:
-    data = (GOLDEN / name).read_bytes()
-    stops = kernels.scan_frames(data).frame_stops
-    return Records(data, np.concatenate([[0], stops[:-1]]) + 12, stops - 4)
-
-
-def texts(column) -> list[bytes]:
-    return [base64.b64encode(value) for value in plain(column)["values"]]
 
 
 def field(number: int, body: bytes) -> bytes:
@@ -69,52 +44,6 @@ def only(kernels, payload: bytes, kind: str, count: int | None = None) -> list |
         return None
     values = plain(column)["values"]
     return values if kind == "bytes" else column.values.ravel().tolist()
-
-
-def test_columns_are_those_of_tf_io_parse_example(kernels) -> None:
-    """The golden files of TensorFlow give what tf.io.parse_example made of them, bit for bit."""
-    expected = np.load(GOLDEN / "parsed.npz")
-    parsed = kernels.parse_examples(records_of(kernels, "examples-plain.tfrecord"), SCHEMA)
-    assert parsed.mismatch is None
-    columns = parsed.columns
-    assert list(columns) == [feature.name for feature in SCHEMA]
-    assert np.array_equal(columns[b"id"].values[:, 0], expected["id"])
-    assert np.array_equal(columns[b"signed"].values.reshape(-1, 2, 3), expected["signed"])
-    assert columns[b"floats"].values.dtype == np.float32
-    assert columns[b"floats"].values.tobytes() == expected["floats"].tobytes()
-    assert texts(columns[b"blob"]) == expected["blob"].tolist()
-    assert np.array_equal(columns[b"ragged"].values, expected["ragged_values"])
-    assert np.array_equal(columns[b"ragged"].offsets, expected["ragged_splits"])
-    assert texts(columns[b"texts"]) == expected["texts_values"].tolist()
-    counts = np.bincount(expected["texts_indices"][:, 0], minlength=len(expected["id"]))
-    assert np.array_equal(np.diff(columns[b"texts"].offsets), counts)
-
-
-def test_sequences_are_those_of_tensorflow(kernels) -> None:
-    expected = json.loads((GOLDEN / "expected.json").read_text())["sequences"]
-    context = [FeatureRequest(b"length", "int64", 1, required=True), FeatureRequest(b"name", "bytes", 1)]
-    lists = [
-        FeatureRequest(b"audio", "float", 3),
-        FeatureRequest(b"frames", "bytes", 1),
-        FeatureRequest(b"tokens", "int64"),
-    ]
-    parsed = kernels.parse_sequence_examples(records_of(kernels, "sequences-plain.tfrecord"), context, lists)
-    assert parsed.mismatch is None
-    lengths = [int(record["context"]["length"]["int64"][0]) for record in expected]
-    assert parsed.columns[b"length"].values[:, 0].tolist() == lengths
-    assert texts(parsed.columns[b"name"]) == [
-        item["context"]["name"]["bytes"][0].encode() for item in expected
-    ]
-    series = [record["feature_lists"] for record in expected]
-    assert np.diff(parsed.lists[b"audio"].steps).tolist() == [len(item["audio"]) for item in series]
-    bits = [value for item in series for step in item["audio"] for value in step["float_bits"]]
-    assert parsed.lists[b"audio"].values.view(np.uint32).ravel().tolist() == bits
-    frames = [step["bytes"][0].encode() for item in series for step in item["frames"]]
-    assert texts(parsed.lists[b"frames"]) == frames
-    tokens = parsed.lists[b"tokens"]
-    steps = [[int(value) for value in step["int64"]] for item in series for step in item["tokens"]]
-    assert np.diff(tokens.offsets).tolist() == [len(step) for step in steps]
-    assert tokens.values.tolist() == [value for step in steps for value in step]
 
 
 ODD_FORMS = {

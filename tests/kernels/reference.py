@@ -1,4 +1,4 @@
-"""tf.train.Example and SequenceExample by the batch, through protobuf: the oracle of the compiled parser.
+"""Oracles of what reads hostile bytes: protobuf for the parser, and the specification for frames.
 
 protobuf parses and refuses; what is left is to leave its containers cheaply.  Integers of a whole column are
 collected in one list.  Floats are taken from the list's own serialisation, which is faster than its elements
@@ -7,13 +7,17 @@ and keeps every bit: a signalling NaN would not survive the way through a Python
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardio.errors import FormatError
-from tests.kernels.reference._shared import (
+from shardio.kernels import gather, slice_records
+from shardio.kernels._arguments import Scan
+from shardio.kernels._checksums import crc32c, mask_crc
+from shardio.kernels._features import (
     KINDS,
     Column,
     FeatureRequest,
@@ -24,7 +28,6 @@ from tests.kernels.reference._shared import (
     check_features,
     fill_missing,
 )
-from tests.kernels.reference._slices import gather, slice_records
 
 _LISTS = (None, "bytes_list", "float_list", "int64_list")  # by number of the kind
 
@@ -212,3 +215,48 @@ def _finish(columns: list[_Gathering], lists: list[_Gathering], error: FormatErr
         {column.feature.name: column.column(lists=False) for column in columns},
         {column.feature.name: column.column(lists=True) for column in lists},
     )
+
+
+_CRCS: dict[str, Callable[[bytes], int]] = {"crc32c": crc32c, "crc32": zlib.crc32}
+
+
+def _problem(data: bytes, start: int, check: str, limit: int) -> tuple[Any, ...] | None:
+    """Return what is wrong with a frame: None for nothing; what and why, all None where it is cut."""
+
+    def differ(name: str, body: bytes, stored: bytes) -> tuple[Any, ...] | None:
+        if check == "none":
+            return None
+        expected, found = int.from_bytes(stored, "little"), mask_crc(_CRCS[check](body))
+        return None if expected == found else (name, expected, found)
+
+    if len(data) - start < 12:
+        return (None, None, None)
+    head = data[start : start + 8]
+    if wrong := differ("length crc", head, data[start + 8 : start + 12]):
+        return wrong
+    length = int.from_bytes(head, "little")
+    if length > limit:
+        return ("length over limit", limit, length)
+    stop = start + 16 + length
+    if stop > len(data):
+        return (None, None, None)
+    return differ("payload crc", data[start + 12 : stop - 4], data[stop - 4 : stop])
+
+
+def scan_frames(buffer: Any, *, check: str = "crc32c", max_record: int = 1 << 30) -> Scan:
+    data, place, stops = bytes(buffer), 0, []
+    while (problem := _problem(data, place, check, max_record)) is None:
+        place += 16 + int.from_bytes(data[place : place + 8], "little")
+        stops.append(place)
+    return Scan(np.array(stops, np.int64), place, *problem)
+
+
+def check_frames(buffer: Any, starts: Any, stops: Any, *, check: str = "crc32c") -> int:
+    data = bytes(buffer)
+    for row, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        length = int.from_bytes(data[start : start + 8], "little")
+        if not 0 <= start <= stop - 16 <= len(data) - 16 or length != stop - start - 16:
+            return row
+        if _problem(data, int(start), check, 1 << 62) is not None:
+            return row
+    return -1
