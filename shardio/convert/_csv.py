@@ -1,11 +1,11 @@
 """CSV and TSV: a row is a record, a column a feature, and the first row names the columns.
 
-Fields are text until all of them were seen: the caller's process reads the whole source once, a few rows at a
-time, and a column gets the type that holds every field of it.  That reading also cuts uncompressed files into
-runs of 8 MiB at ends of rows, which workers read side by side.  Types that the caller gives count instead.
+The caller's process reads the source once, and a column gets the type that holds every field of it.  A type
+that the caller gives takes precedence.  Each file is then read by one worker.
 
-Python's own `csv` reads the rows, in its strict mode: pyarrow's reader takes a quote that is never closed to
-reach to the end of the file, and does not say on which line a row begins.
+Python's `csv` reads the rows, in its strict mode.  pyarrow's reader lets a quote that is never closed reach
+to the end of the file.  DuckDB 2.0 drops the rows behind such a quote when it collects rejected rows, and
+numbers rejected rows by rows instead of lines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import csv
 import io
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -30,7 +30,7 @@ from shardio.convert._fields import (
     is_real,
     parse_number,
 )
-from shardio.convert._files import READ_BYTES, RUN_BYTES, DecodedFile, File, FileSource, SeekableFile
+from shardio.convert._files import READ_BYTES, DecodedFile, File, FileSource
 from shardio.convert._source import Piece, Sample, SourceOptions, Unreadable, keep_as
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, SchemaError
@@ -51,10 +51,9 @@ _NARROW = 16
 
 
 class _TableRow(NamedTuple):
-    """A row, or what is wrong with it, and where it begins: its line, from 1, and its byte."""
+    """A row, or what is wrong with it, and the line where it begins, from 1."""
 
     line: int
-    start: int
     fields: list[str]
     trouble: str | None = None
 
@@ -62,8 +61,8 @@ class _TableRow(NamedTuple):
 class _TableLines:
     """The lines of a stream as text, counted as they are taken; `csv` takes more than one for some rows."""
 
-    def __init__(self, stream: io.BufferedReader, url: str, *, line: int = 1, start: int = 0) -> None:
-        self.line, self.start = line, start
+    def __init__(self, stream: io.BufferedReader, url: str) -> None:
+        self.line, self.start = 1, 0
         self._stream, self._url = stream, url
 
     def __iter__(self) -> Iterator[str]:
@@ -105,7 +104,7 @@ def _rows(lines: _TableLines, delimiter: str, *, quotes: bool) -> Iterator[_Tabl
     dialect: dict[str, Any] = {} if quotes else {"quoting": csv.QUOTE_NONE}
     reader = csv.reader(lines, delimiter=delimiter, strict=True, **dialect)
     while True:
-        line, start = lines.line, lines.start
+        line = lines.line
         try:
             fields = next(reader, None)
         except csv.Error as error:
@@ -115,12 +114,12 @@ def _rows(lines: _TableLines, delimiter: str, *, quotes: bool) -> Iterator[_Tabl
                 if unclosed
                 else f"this is not a row of a table ({error})"
             )
-            yield _TableRow(line, start, [], trouble)
+            yield _TableRow(line, [], trouble)
             continue
         if fields is None:
             return
         if fields:
-            yield _TableRow(line, start, fields)
+            yield _TableRow(line, fields)
 
 
 class _Fields:
@@ -183,28 +182,10 @@ class _Fields:
         return LabelColumn(numbers if self._number else "names", frozenset())
 
 
-class _Table(NamedTuple):
-    """What is known of one file once it was read.
-
-    Attributes:
-        file: which.
-        names: of its columns.
-        delimiter: between its fields.
-        runs: (byte, line) at which each run begins.
-        size: decoded bytes.
-    """
-
-    file: File
-    names: tuple[str, ...]
-    delimiter: str
-    runs: tuple[tuple[int, int], ...]
-    size: int
-
-
 class _Contents(NamedTuple):
-    """What all files hold: their tables, their columns, and what the caller should know."""
+    """The names of the columns of each file, what all columns hold, and what the caller should know."""
 
-    tables: list[_Table]
+    names: dict[str, tuple[str, ...]]
     columns: dict[str, _Fields]
     notes: list[str]
     bad: list[BadRecord]
@@ -233,7 +214,7 @@ class CsvTables(FileSource):
 
     @cached_property
     def _contents(self) -> _Contents:
-        found = _Contents([], {}, [], [])
+        found = _Contents({}, {}, [], [])
         for file, _ in self.split_files():
             try:
                 self._take(file, found)
@@ -241,11 +222,11 @@ class CsvTables(FileSource):
                 reason = error.what if error.found is None else f"{error.what} ({error.found})"
                 found.bad.append(BadRecord(file.url, reason, error.advice))
         for name, fields in found.columns.items():
-            lacking = [table.file.url for table in found.tables if name not in table.names]
+            lacking = [url for url, names in found.names.items() if name not in names]
             if lacking:
                 fields.missing = True
                 found.notes.append(
-                    f"column {name!r} is missing in {len(lacking)} of {len(found.tables)} files "
+                    f"column {name!r} is missing in {len(lacking)} of {len(found.names)} files "
                     f"(first {lacking[0]}): its values are missing there"
                 )
             if fields.words and fields.type != "text":
@@ -266,52 +247,35 @@ class CsvTables(FileSource):
         return found
 
     def _take(self, file: File, found: _Contents) -> None:
-        """Read a file once: its columns, and where its runs begin."""
+        """Read a file once for the types of its columns."""
         with _opened(file.root, file.key, self.options) as stream:
-            lines = _TableLines(stream, file.url)
             delimiter = self.delimiter or _delimiter_of(stream)
-            rows = _rows(lines, delimiter, quotes=self.quotes)
+            rows = _rows(_TableLines(stream, file.url), delimiter, quotes=self.quotes)
             names, notes = _header(rows, file.url)
             # Without rows there are columns all the same.
-            runs = [(lines.start, lines.line)]
-            part: list[list[str]] = []
+            found.names[file.url] = names
             narrow = len(names) <= _NARROW
             columns = [found.columns.setdefault(name, _Fields(narrow=narrow)) for name in names]
-            for row in rows:
-                if row.start - runs[-1][0] >= RUN_BYTES and not _is_compressed(file.key):
-                    runs.append((row.start, row.line))
-                if row.trouble is None and len(row.fields) == len(names):
-                    part.append(row.fields)
-                if len(part) == _ROWS:
-                    _add(columns, part)
-                    part = []
-            _add(columns, part)
-            found.tables.append(_Table(file, names, delimiter, tuple(runs), lines.start))
+            whole = (row.fields for row in rows if row.trouble is None and len(row.fields) == len(names))
+            while part := list(itertools.islice(whole, _ROWS)):
+                for fields, texts in zip(columns, zip(*part, strict=True), strict=True):
+                    fields.add(texts)
         if self.delimiter is None and delimiter != ",":
             notes.append(f"the fields are separated by {delimiter!r}")
         found.notes.extend(f"{file.url}: {note}" for note in notes)
 
-    def pieces(self) -> list[Piece]:
-        """Return runs of 8 MiB; of compressed files the whole."""
-        splits = {file.url: split for file, split in self.split_files()}
-        found = []
-        for table in self._contents.tables:
-            file = table.file
-            stops = [start for start, _ in table.runs[1:]] + [table.size]
-            for (start, line), stop in zip(table.runs, stops, strict=True):
-                extra = (table.names, table.delimiter, line)
-                size = file.size if len(table.runs) == 1 else stop - start
-                found.append(Piece(file.root, file.key, splits[file.url], size, start, stop, extra))
-        return found
+    def pieces(self) -> Sequence[Piece]:
+        """Return the files that are tables."""
+        names = self._contents.names
+        return [piece for piece in super().pieces() if piece.url in names]
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
-        """Yield the rows that begin within a run, their fields as text."""
-        names, delimiter, line = piece.extra
-        with _opened(piece.root, piece.key, self.options, start=piece.start) as stream:
-            lines = _TableLines(stream, piece.url, line=line, start=piece.start)
-            for row in _rows(lines, delimiter, quotes=self.quotes):
-                if row.start >= piece.stop:
-                    return
+        """Yield the rows of a file, their fields as text."""
+        with _opened(piece.root, piece.key, self.options) as stream:
+            delimiter = self.delimiter or _delimiter_of(stream)
+            rows = _rows(_TableLines(stream, piece.url), delimiter, quotes=self.quotes)
+            names, _ = _header(rows, piece.url)
+            for row in rows:
                 where = f"{piece.url} line {row.line}"
                 if row.trouble is not None:
                     yield BadRecord(where, row.trouble)
@@ -370,20 +334,11 @@ def first_rows(file: File, options: SourceOptions, *, tabs: bool) -> list[list[s
         return [row.fields for row in itertools.islice(rows, 2)]
 
 
-def _is_compressed(key: str) -> bool:
-    return without_compression(key) != key.rpartition("/")[2]
-
-
-def _opened(root: str, key: str, options: SourceOptions, *, start: int = 0) -> io.BufferedReader:
-    """Return the decoded bytes of a file from a place on."""
+def _opened(root: str, key: str, options: SourceOptions) -> io.BufferedReader:
+    """Return the decoded bytes of a file."""
     data = connect(root, storage_options=options.storage_options).open(key)
-    if _is_compressed(key):
-        decoded: io.BufferedReader = io.BufferedReader(DecodedFile(data, compressed=True), READ_BYTES)
-        decoded.read(start)
-        return decoded
-    stored: io.BufferedReader = io.BufferedReader(SeekableFile(data), READ_BYTES)
-    stored.seek(start)
-    return stored
+    compressed = without_compression(key) != key.rpartition("/")[2]
+    return io.BufferedReader(DecodedFile(data, compressed=compressed), READ_BYTES)
 
 
 def _delimiter_of(stream: io.BufferedReader) -> str:
@@ -427,11 +382,6 @@ def _header(rows: Iterator[_TableRow], url: str) -> tuple[tuple[str, ...], list[
         if not said
     ]
     return tuple(names), notes
-
-
-def _add(columns: Sequence[_Fields], rows: Iterable[Sequence[str]]) -> None:
-    for fields, texts in zip(columns, zip(*rows, strict=True), strict=False):
-        fields.add(texts)
 
 
 def _fitted(name: str, text: str, feature: Feature, labels: LabelColumn | None) -> Any:

@@ -49,7 +49,6 @@ from shardio import kernels
 from shardio.catalog import check_place
 from shardio.codecs import arrow_array
 from shardio.convert._images import IMAGE_ENDINGS
-from shardio.convert._parquet import arrow_field, arrow_schema
 from shardio.errors import CommitConflictError, SchemaError, StorageError, UnsafeNameError
 from shardio.format import MAX_JSON_DEPTH, sample_name
 from shardio.metadata import Feature, Schema, image_type, naming
@@ -822,8 +821,9 @@ class ParquetWriter(GroupedFiles):
         super().check(schema, compression)
         if not schema or schema.sequence_features:
             raise ValueError("Parquet needs columns: a schema with features, and no feature lists")
-        for name, feature in schema.items():
-            arrow_field(name, feature)
+        from shardio.convert._columns import arrow_schema
+
+        arrow_schema(schema)
 
     def add(self, value: Any) -> None:
         """Take a row."""
@@ -836,18 +836,20 @@ class ParquetWriter(GroupedFiles):
         import pyarrow as pa
         import pyarrow.parquet
 
+        from shardio.convert._columns import arrow_schema
+
         assert self.schema is not None  # noqa: S101 - as `check` found
-        fields = [arrow_field(name, feature) for name, feature in self.schema.items()]
+        schema = arrow_schema(self.schema)
         if self._file is None:
             self._file = pyarrow.parquet.ParquetWriter(
-                self.next_path(), arrow_schema(self.schema), compression=self.compression or "snappy"
+                self.next_path(), schema, compression=self.compression or "snappy"
             )
         columns = []
-        for column, feature in zip(fields, self.schema.values(), strict=True):
+        for column, feature in zip(schema, self.schema.values(), strict=True):
             values = [row[column.name] for row in items]
             number = feature.kind == "number"
             columns.append(arrow_array(values, feature) if number else pa.array(values, column.type))
-        self._file.write_table(pa.Table.from_arrays(columns, schema=arrow_schema(self.schema)))
+        self._file.write_table(pa.Table.from_arrays(columns, schema=schema))
         return size
 
 
