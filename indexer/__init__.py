@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from shardio_indexer._blocks import Framer as Framer, SalvageOptions as SalvageOptions
 from shardio_indexer._sniff import Look as Look, look_at as look_at
+from shardio_indexer._tar import TarFramer as TarFramer
 
 _FORWARDED = (
     "AdoptProgress", "AdoptReport", "Refusal", "ScanOptions", "ScanResult", "adopt", "export_indexes",

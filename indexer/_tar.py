@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,13 +27,14 @@ from shardio.format import (
 )
 from shardio_indexer._blocks import Bytes, FrameRun, SalvageOptions
 
-_END = "end of the tar archive"
 _NO_SAMPLES = "no sample"
 
 
 class TarFramer:
     """Find samples; `salvage` leaves damage out."""
 
+    END: ClassVar[str] = "end of the tar archive"  # the reason of the bytes that end one
+    NO_END: ClassVar[str] = "the archive has no end mark"  # a note
     framing = Framing.TAR_SAMPLE
     record_crc = RecordCrc.ABSENT
 
@@ -79,7 +81,7 @@ class TarFramer:
         if self._open and not self._ended and cut:
             yield FrameRun(b"", reason="damage: the sample may lack a member")
         elif self._open and not self._ended:
-            self.notes["the archive has no end mark"] += 1
+            self.notes[self.NO_END] += 1
             if self._key is None or self._bad:
                 yield FrameRun(b"", reason=self._bad or _NO_SAMPLES)
             else:
@@ -114,7 +116,7 @@ class TarFramer:
             self._bad = "damage: the sample may lack a member" if self._orphan else None
             self._orphan = False
         if extension in self._extensions:
-            what = f"sample {key!r} has two members {extension!r}"
+            what = f"duplicate key: sample {key!r} has two members {extension!r}"
             if not self._salvage.enabled:
                 advice = "leave the sample out with salvage=True"
                 raise FormatError(what, row=self._row, start=self._offset + place, advice=advice)
@@ -138,7 +140,7 @@ class TarFramer:
             sheet.gap(place, _NO_SAMPLES)
         others = np.flatnonzero(np.frombuffer(data[place:], np.uint8))
         if not len(others):
-            sheet.gap(len(data), _END)
+            sheet.gap(len(data), self.END)
             return len(data)
         absolute = self._offset + place + int(others[0])
         header = max(place, absolute // TAR_BLOCK * TAR_BLOCK - self._offset)
@@ -146,7 +148,7 @@ class TarFramer:
             advice = "other programs stop at the end mark; continue behind it with salvage=True"
             what = "bytes follow the end of a tar archive"
             raise FormatError(what, start=absolute, found="bytes that are not zero", advice=advice)
-        sheet.gap(header, _END)
+        sheet.gap(header, self.END)
         self._ended = False
         return header if header > place else self._step(data, header, sheet)
 

@@ -10,17 +10,19 @@ A text file is one record, `{"text", "path"}`; line ends and everything else sta
 
 from __future__ import annotations
 
+import io
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
-from shardio.convert._files import READ_BYTES, RUN_BYTES, DecodedFile, FileSource, read_whole
+from shardio.convert._files import READ_BYTES, RUN_BYTES, DecodedFile, FileSource, SeekableFile, read_whole
 from shardio.convert._source import Piece, Sample
 from shardio.errors import BadRecord, FormatError
 from shardio.format import DEFAULT_LIMITS, UTF8_BOM, is_blank_line, parse_json, restored_object, wide_encoding
 from shardio.metadata import Feature
 from shardio.sources import format_of_name, without_compression
-from shardio.storage import DataFile, connect
+from shardio.storage import connect
 
 TEXT_ENDINGS = (".txt", ".text", ".md", ".rst")
 
@@ -54,66 +56,32 @@ class JsonLines(FileSource):
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the lines that begin within a run."""
-        with connect(piece.root, storage_options=self.options.storage_options).open(piece.key) as file:
-            if piece.extra:
-                lines: Iterator[tuple[int, bytes]] = _decoded_lines(file, piece.url)
-            else:
-                lines = _lines_of_run(file, piece.start, piece.stop, piece.url)
-            for start, line in lines:
-                where = f"{piece.url} byte {start}"
+        file = connect(piece.root, storage_options=self.options.storage_options).open(piece.key)
+        raw = DecodedFile(file, compressed=True) if piece.extra else SeekableFile(file)
+        with io.BufferedReader(raw, READ_BYTES) as stream:
+            stop = math.inf if piece.extra else piece.stop
+            for start, line in _lines_of_run(stream, piece.start, stop, piece.url):
                 if start == 0 and (encoding := wide_encoding(line)) is not None:
                     # No line of it could be read, and the line feeds are none.
                     advice = "write the file as UTF-8"
                     raise FormatError(f"the file is {encoding}, not UTF-8", url=piece.url, advice=advice)
                 text = line.removeprefix(UTF8_BOM) if start == 0 else line
                 if not is_blank_line(text):
-                    yield _parsed(text, where)
+                    yield _parsed(text, f"{piece.url} byte {start}")
 
 
-def _lines_of_run(file: DataFile, start: int, stop: int, url: str) -> Iterator[tuple[int, bytes]]:
-    """Yield (place, line) of the lines that begin in `[start, stop)`: the last may end behind it.
-
-    Each byte is looked at once, however long the lines are.
-    """
+def _lines_of_run(stream: BinaryIO, start: int, stop: float, url: str) -> Iterator[tuple[int, bytes]]:
+    """Yield (place, line) of the lines that begin in `[start, stop)`: the last may end behind it."""
     place = start
-    held: list[bytes] = []
-    size = 0
-    # A line that begins exactly here is ours if the byte before it ends a line.
-    skipping = start > 0 and bytes(file.read(start - 1, start)) != b"\n"
-    line_start = start
-    while place < file.size:
-        if skipping and place >= stop:
-            # One line covers the whole run; it belongs to the run that it begins in.
-            return
-        end = min(place + READ_BYTES, file.size)
-        first, *others = bytes(file.read(place, end)).split(b"\n")
-        place = end
-        if not skipping:
-            held.append(first)
-        size += len(first)
-        if not skipping and size > DEFAULT_LIMITS.record:
-            raise FormatError("a line is longer than a record may be", url=url, start=line_start)
-        for following in others:
-            if not skipping:
-                yield line_start, b"".join(held)
-            line_start += size + 1
-            if line_start >= stop:
-                return
-            held, size, skipping = [following], len(following), False
-    if size and not skipping:
-        yield line_start, b"".join(held)
-
-
-def _decoded_lines(file: DataFile, url: str) -> Iterator[tuple[int, bytes]]:
-    import io
-
-    place = 0
-    with io.BufferedReader(DecodedFile(file, compressed=True), READ_BYTES) as stream:
-        while line := stream.readline(DEFAULT_LIMITS.record + 1):
-            if len(line) > DEFAULT_LIMITS.record:
-                raise FormatError("a line is longer than a record may be", url=url, start=place)
-            yield place, line
-            place += len(line)
+    if start:
+        stream.seek(start - 1)
+        # Of a line that covers the whole run no more is read: it belongs to the run that it begins in.
+        place += len(stream.readline(int(stop) - start + 1)) - 1
+    while place < stop and (line := stream.readline(DEFAULT_LIMITS.record + 2)):
+        if len(line) - line.endswith(b"\n") > DEFAULT_LIMITS.record:
+            raise FormatError("a line is longer than a record may be", url=url, start=place)
+        yield place, line
+        place += len(line)
 
 
 def _parsed(line: bytes, where: str) -> Sample | BadRecord:

@@ -209,9 +209,9 @@ def tar(path: Path, members: list[tuple[Any, bytes]]) -> Path:
 @pytest.mark.parametrize(
     ("odd", "reason"),
     [
-        ([("c.txt", b"1"), ("c.txt", b"2")], "duplicate key: member 'c.txt' comes twice"),
+        ([("c.txt", b"1"), ("c.txt", b"2")], "has two members 'txt'"),
         ([("c.", b"1")], "no ending"),
-        ([("c.__key__", b"1")], "duplicate key: member 'c.__key__' is called as what"),
+        ([("c.__key__", b"1")], "has two members '__key__'"),
         ([(os.fsdecode(b"\xff.txt"), b"1")], "not UTF-8"),
         ([("c.txt", b"\xff")], "is not text"),
     ],

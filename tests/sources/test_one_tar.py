@@ -106,8 +106,7 @@ def test_what_belongs_to_no_sample_is_said(tmp_path) -> None:
     report = shardio.convert_dataset(path, tmp_path / "out")
     assert report.skipped == []
     told = " | ".join(report.notes)
-    for words in ("1 members without an ending", "README", "1 hidden", "1 links", "1 samples have the name"):
-        assert words in told
-    notes = " | ".join(shardio_indexer.adopt(path, into=str(tmp_path)).notes)
-    assert "members without a key: 2" in notes
-    assert "folders, links and devices: 1" in notes
+    assert "1 samples have the name" in told
+    for notes in (told, " | ".join(shardio_indexer.adopt(path, into=str(tmp_path)).notes)):
+        assert "members without a key: 2" in notes
+        assert "folders, links and devices: 1" in notes
