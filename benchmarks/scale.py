@@ -39,9 +39,11 @@ def table(shards: int) -> Any:
     from shardio.metadata import ShardTable, naming
 
     rng = np.random.default_rng(0)
-    attempts = [f"{number:016x}" for number in rng.integers(1 << 63, size=-(-shards // 1000)).tolist()]
+    session = naming.session_id("run7")
+    attempts = [naming.random_attempt() for _ in range(-(-shards // 1000))]
     keys = [
-        naming.DataKey("train", "run7", k // 1000, attempts[k // 1000], k % 1000).key() for k in range(shards)
+        naming.DataKey("train", session, k // 1000, attempts[k // 1000], k % 1000).key()
+        for k in range(shards)
     ]
     size = 1016 * ROWS + rng.integers(0, 1 << 16, shards)
     rows, none = np.full(shards, ROWS), np.zeros(shards, np.int64)

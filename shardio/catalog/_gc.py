@@ -50,7 +50,8 @@ class GcReport(Report):
         doomed: objects that are (or would be) deleted, with their sizes in bytes.
         deleted: how many of them this run removed.
         unclaimed: sessions that have objects here and are in no version: still being written, or given up;
-            name them in `abandon` to have them removed. Bytes by session.
+            name them in `abandon` to have them removed. Bytes by session; one that has left no receipt is
+            called `auto.` and the id in the names of its shards.
         temporaries: what interrupted writes left behind, which may belong to a writer that is still at work.
         unlisted: what could not be looked at, in words; of a bucket, what becomes of unfinished uploads.
     """
@@ -211,14 +212,9 @@ class _Plan:
                 what = f"cannot expire version {number}: it has the tag {name!r}"
                 raise ValueError(f"{what}; `shardio tag URL {name} --delete` removes that")
         versions = _history(catalog, latest)
-        for session in request.abandon:
-            here = (version.manifest.session(session) for version in versions)
-            if found := next(filter(None, here), None) or catalog.merged(latest, session):
-                what = f"session {session!r} is part of version {found.version}"
-                raise ValueError(f"{what}: expire that to remove its records")
         below = set(range(1, request.below)) - {*tags.values()}
         self.expired = request.expire | below | {*known.expired_versions}
-        self.gone = request.abandon | {*known.abandoned_sessions}
+        self.abandoned = request.abandon | {*known.abandoned_sessions}
         store = catalog.store
         # Other files among the indexes are not of shardio's making.
         suffixes = {folder: naming.INDEX_SUFFIX * (folder == naming.INDEXES) for folder in naming.FOLDERS}
@@ -238,41 +234,62 @@ class _Plan:
             notes.append(f"what interrupted writes left here could not be listed: {error}")
         notes += filter(None, [unlisted(store)])
         live, dead, adopted = self._named(versions, objects)
+        receipts = [key for info in objects if (key := naming.ReceiptKey.parse(info.key)) is not None]
+        names = {naming.session_id(key.session): key.session for key in receipts}
+        owners = {info.key: _session_id_of(info.key) for info in objects if info.key not in adopted}
+        unnamed = {owner for key, owner in owners.items() if owner and key not in live}
+        given_up = {*map(naming.session_id, self.abandoned)}
+        merged = self._merged(versions, unnamed)
         # Rewrites name no session: that of a shard which a version names was committed as a whole.
-        merged = {each.session for version in versions for each in version.manifest.sessions}
-        merged |= {data.session for key in live | dead if (data := naming.DataKey.parse(key)) is not None}
-        # Those of versions that were collected before stand in lists of sessions, if they have names.
-        unnamed = (info.key for info in (*objects, *temporaries) if info.key not in live)
-        unknown = {*filter(None, map(_session_of, unnamed))} - merged
-        merged |= {name for name in unknown if catalog.merged(latest, name)}
+        whole = merged | {owner for key in live | dead if (owner := _session_id_of(key))}
         already = {key for version in versions for key in version.manifest.expiry.doomed_keys}
 
         def is_doomed(key: str) -> bool:
             if key in live or key in adopted or not naming.is_own_key(key):
                 return False
-            session = _session_of(key)
             # What lost attempts of a merged session left: it cannot be merged again with other content.
-            lost = key.startswith(naming.DATA) and session in merged
+            lost = key.startswith(naming.DATA) and owners[key] in whole
             nameless = naming.is_unowned_key(key) or naming.is_sidecar_key(key)
-            return key in dead or key in already or nameless or session in self.gone or lost
+            return key in dead or key in already or nameless or owners[key] in given_up or lost
 
         self.doomed = [info for info in objects if is_doomed(info.key)]
         self.fenced = [info for info in self.doomed if info.key in already]
-        unclaimed: dict[str, int] = {}
+        left = dict.fromkeys(unnamed - given_up - whole, 0)
         for info in objects:
-            owner = None if info.key in live or info.key in adopted else _session_of(info.key)
-            if owner and owner not in self.gone and owner not in merged:
-                unclaimed[owner] = unclaimed.get(owner, 0) + info.size
+            owner = owners.get(info.key)
+            if owner in left and info.key not in live:
+                left[owner] += info.size
+        unclaimed = {names.get(owner) or naming.session_of_id(owner): size for owner, size in left.items()}
         self.report = GcReport(
             store.url, dry_run=True, version=None, expired_versions=tuple(sorted(self.expired)),
-            doomed=tuple(sorted(self.doomed)), deleted=0, unclaimed=unclaimed,
+            doomed=tuple(sorted(self.doomed)), deleted=0,
+            unclaimed=dict(sorted(unclaimed.items())),
             temporaries=tuple(temporaries), unlisted=tuple(notes),
         )  # fmt: skip
+
+    def _merged(self, versions: list[Version], unnamed: set[str]) -> set[str]:
+        """Return the ids of sessions that were merged; refuse to give up one of them.
+
+        Raises:
+            ValueError: the caller gives up a session that is part of a version.
+        """
+        each_merged = (each for version in versions for each in version.manifest.sessions)
+        merged = {naming.session_id(each.session): each.version for each in each_merged}
+        if self.request.abandon or unnamed - merged.keys():
+            # Those of versions that were collected before stand in lists of sessions, if they have names.
+            for ref in self.latest.manifest.session_lists:
+                listed = self.catalog.sessions_of(ref)
+                merged |= {naming.session_id(name): each.version for name, each in listed.items()}
+        for name in self.request.abandon:
+            if version := merged.get(naming.session_id(name)):
+                what = f"session {name!r} is part of version {version}"
+                raise ValueError(f"{what}: expire that to remove its records")
+        return {*merged}
 
     def has_work(self) -> bool:
         """Tell whether there is anything to fence."""
         known = self.latest.manifest.expiry
-        new = self.expired - {*known.expired_versions} or self.gone - {*known.abandoned_sessions}
+        new = self.expired - {*known.expired_versions} or self.abandoned - {*known.abandoned_sessions}
         return bool(self.doomed or new)
 
     def largest(self, most: int | None) -> list[ObjectInfo]:
@@ -283,7 +300,7 @@ class _Plan:
         """Return what the fence says; with `most`, naming only so many keys."""
         keys = tuple(sorted(info.key for info in self.largest(most)))
         whole = most is None and not self._linked
-        return Expiry(tuple(sorted(self.expired)), tuple(sorted(self.gone)), keys, complete=whole)
+        return Expiry(tuple(sorted(self.expired)), tuple(sorted(self.abandoned)), keys, complete=whole)
 
     def _named(
         self, versions: list[Version], objects: list[ObjectInfo]
@@ -345,6 +362,6 @@ def _add_keys(table: ShardTable, own: set[str], adopted: set[str]) -> None:
     own.update(filter(None, table.deletion_key), filter(None, table.table_key))
 
 
-def _session_of(key: str) -> str | None:
-    found = naming.ReceiptKey.parse(key) or naming.DataKey.parse(key)
-    return None if found is None else found.session
+def _session_id_of(key: str) -> str | None:
+    data, receipt = naming.DataKey.parse(key), naming.ReceiptKey.parse(key)
+    return data.session_id if data else naming.session_id(receipt.session) if receipt else None

@@ -104,7 +104,7 @@ class _Merge:
                 advice="write its records under a new session, or restore a version that holds them "
                 "(`shardio log`, `shardio restore`)",
             )
-        if base is not None and self.session in base.manifest.expiry.abandoned_sessions:
+        if base is not None and base.manifest.expiry.abandons(self.session):
             raise CommitConflictError(
                 f"session {self.session!r} was abandoned by garbage collection",
                 url=url,

@@ -5,17 +5,18 @@ task; a rerun of a killed task finds what its earlier attempts have stored safel
 
 An example: `shardio.commit(url, session="run7", tasks=2)`, with task 1 killed once.  Before it there are:
 
-    data/train-run7-00000-192a-00000.tfrecord           task 0, attempt 192a, its shard 0 (with its index)
-    data/train-run7-00001-7c9f-00000.tfrecord           task 1, attempt 7c9f, which was killed after shard 0
-    data/train-run7-00001-eef9-00001.tfrecord           task 1, attempt eef9, the rerun
-    _shardio/sessions/run7/00000-192a.receipt           task 0 is complete
-    _shardio/sessions/run7/00001-7c9f-00000.receipt     7c9f has stored its shard 0
-    _shardio/sessions/run7/00001-eef9.receipt           task 1 is complete: shard 0 of 7c9f, and shard 1
+    data/train-edka6jpjiroixfsj-0000.tfrecord            task 0, attempt iroixfsj, its shard 0, with its index
+    data/train-edka6jpjnb4t3dka-1-0000.tfrecord          task 1, attempt nb4t3dka, killed after shard 0
+    data/train-edka6jpjq5m2w7ve-1-0001.tfrecord          task 1, attempt q5m2w7ve, the rerun
+    _shardio/sessions/run7/00000-iroixfsj.receipt        task 0 is complete
+    _shardio/sessions/run7/00001-nb4t3dka-00000.receipt  nb4t3dka has stored its shard 0
+    _shardio/sessions/run7/00001-q5m2w7ve.receipt        task 1 is complete: nb4t3dka's shard 0, and shard 1
 
-The commit reads the receipts, of each task those of one complete attempt, writes a list of the three shards,
-and creates the next manifest, which names the list: that is the moment in which the records are there.  If it
-finds manifest 5 taken, it reads that, adds its list to those of version 5, and tries to create manifest 6.
-Shards of attempts that no receipt of a complete one names stay for `shardio gc`.
+`edka6jpj` is the id of the session `run7`.  The commit reads the receipts, of each task those of one complete
+attempt, writes a list of the three shards, and creates the next manifest, which names the list: that is the
+moment in which the records are there.  If it finds manifest 5 taken, it reads that, adds its list to those of
+version 5, and tries to create manifest 6.  Shards that no receipt of a complete attempt names stay for
+`shardio gc`.
 """
 
 from __future__ import annotations
@@ -93,10 +94,17 @@ def forget_session(catalog: Catalog, session: str, *, shards: bool) -> None:
     for key in list(_receipt_keys(catalog, session)):
         catalog.store.delete(key.key())
     if shards:
-        for info in list(catalog.store.list(naming.DATA)):
+        own = []
+        for info in catalog.store.list(naming.DATA):
             name = naming.DataKey.parse(info.key)
-            if name is not None and name.session == session:
-                catalog.store.delete(info.key)
+            if name is not None and name.session_id == naming.session_id(session):
+                own.append(info.key)
+        # The id of another session may be the same, so shards that are in the dataset stay.
+        latest = catalog.latest() if own else None
+        kept = set() if latest is None else {*catalog.table(latest).key}
+        for each in own:
+            if each.removesuffix(naming.INDEX_SUFFIX) not in kept:
+                catalog.store.delete(each)
 
 
 def commit_session(

@@ -293,10 +293,10 @@ def _stored(catalog: Catalog, old: Mapping[str, int], kept: Container[str]) -> d
     store = catalog.store
     if not store.can_list:
         return dict(old)
-    sessions = {name.session for key in old if (name := naming.DataKey.parse(key)) is not None}
+    sessions = {name.session_id for key in old if (name := naming.DataKey.parse(key)) is not None}
     found = {}
     for info in (*store.list(naming.DATA), *store.list(naming.TABLES)):
         name = None if info.key.endswith(naming.INDEX_SUFFIX) else naming.DataKey.parse(info.key)
-        if info.key in old or (name is not None and name.session in sessions and info.key not in kept):
+        if info.key in old or (name is not None and name.session_id in sessions and info.key not in kept):
             found[info.key] = info.size
     return found

@@ -250,7 +250,8 @@ class _MetadataRepair:
             before = [] if parent is None else list(self.catalog.table(parent))
         except ShardioError:
             before = []
-        merged = {each.session for each in version.manifest.sessions if each.version == version.number}
+        sessions = (each.session for each in version.manifest.sessions if each.version == version.number)
+        merged = {*map(naming.session_id, sessions)}
         own = self._entries_of(merged, len(version.manifest.schemas)) if merged else []
         for entries in ([*before, *own], own):
             part = entries[begin : begin + ref.shards]
@@ -259,12 +260,12 @@ class _MetadataRepair:
                 return data
         return None
 
-    def _entries_of(self, sessions: set[str], schema: int) -> list[ShardEntry]:
+    def _entries_of(self, session_ids: set[str], schema: int) -> list[ShardEntry]:
         """Return shards of sessions as their indexes describe them, by session, task and sequence."""
         found = []
         for info in self.store.list(naming.DATA):
             name = None if info.key.endswith(naming.INDEX_SUFFIX) else naming.DataKey.parse(info.key)
-            if name is None or name.session not in sessions:
+            if name is None or name.session_id not in session_ids:
                 continue
             try:
                 with self.store.open(naming.usual_index_key(info.key)) as index:
@@ -272,7 +273,7 @@ class _MetadataRepair:
             except (FormatError, NotFoundError):
                 continue
             entry = replace(ShardEntry.of_index(head, split=name.split, key=info.key), schema=schema)
-            found.append(((name.session, name.task, name.sequence, name.attempt), entry))
+            found.append(((name.session_id, name.task, name.sequence, name.attempt), entry))
         return [entry for _, entry in sorted(found, key=lambda item: item[0])]
 
     def _made_sessions(self, ref: ListRef) -> bytes | None:

@@ -442,7 +442,8 @@ class _ShardRepair:
 
     def _new_key(self) -> str:
         entry = self._new()
-        name = naming.DataKey(entry.split, self.job.session, self.number, naming.random_id(), 0)
+        session, attempt = naming.session_id(self.job.session), naming.random_attempt()
+        name = naming.DataKey(entry.split, session, self.number, attempt, 0)
         return name.key(entry.compression.suffix)
 
     def _spool(self) -> ShardSpool | None:

@@ -26,6 +26,7 @@ from shardio.metadata.naming import (
     is_own_key,
     is_random_session,
     key_run_of,
+    session_id,
 )
 from shardio.v1 import manifest_pb2 as pb
 
@@ -65,6 +66,10 @@ class Expiry:
     abandoned_sessions: tuple[str, ...] = ()
     doomed_keys: tuple[str, ...] = ()
     complete: bool = False
+
+    def abandons(self, session: str) -> bool:
+        """Tell whether a session was given up."""
+        return session_id(session) in map(session_id, self.abandoned_sessions)
 
 
 @dataclass(frozen=True)

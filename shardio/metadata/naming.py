@@ -6,6 +6,8 @@ root, hide in a listing, or mean something to a filesystem.  See "keys are not U
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import secrets
 from typing import NamedTuple, Self
@@ -38,7 +40,7 @@ _MANIFEST = re.compile(r"_shardio/manifests/([0-9]{20})\.manifest\Z")
 _LIST = re.compile(r"_shardio/lists/(?:[0-9a-f]{32}|[0-9a-f]{64})\.list\Z")
 # A shard that shardio wrote, and what is beside one: its index, an index remade, deleted rows.
 _DATA = re.compile(
-    r"data/[A-Za-z0-9][A-Za-z0-9._=-]*-[A-Za-z0-9][A-Za-z0-9._=]*-[0-9]{5,}-[0-9a-f]{16}-[0-9]{5,}"
+    r"data/([A-Za-z0-9][A-Za-z0-9._=-]*)-([a-z2-7]{8})([a-z2-7]{8})(?:-([1-9][0-9]{0,5}))?-([0-9]{4,})"
     r"\.tfrecord(?:\.zst|\.gz|\.zz)?(?:(?:\.[0-9a-f]{16})?\.shardidx)?\Z"
 )
 _TABLE = re.compile(r"_shardio/tables/([0-9a-f]{32})-[0-9a-f]{16}\.parquet\Z")
@@ -55,7 +57,8 @@ _MAX_FOREIGN = 4096  # no filesystem and no bucket takes longer ones
 _MAX_SHOWN = 200
 _RANDOM_SESSION = "auto."
 _REWRITING = "auto.rewritten."
-_RECEIPT = re.compile(r"_shardio/sessions/([^/]+)/([0-9]+)-([0-9a-f]+)(?:-([0-9]+))?\.receipt\Z")
+_RANDOM = re.compile(r"auto\.(?:rewritten\.)?([a-z2-7]{8})\Z")
+_RECEIPT = re.compile(r"_shardio/sessions/([^/]+)/([0-9]{5,})-([a-z2-7]{8})(?:-([0-9]{5,}))?\.receipt\Z")
 
 
 def _shown(name: object) -> str:
@@ -183,13 +186,33 @@ def check_tasks(tasks: object) -> int:
 
 
 def random_id() -> str:
-    """Return 16 random hexadecimal digits, for attempts and lists."""
+    """Return 16 random hexadecimal digits."""
     return secrets.token_hex(8)
 
 
+def random_attempt() -> str:
+    """Return 8 random base32 characters, for an attempt at a task."""
+    return _base32(secrets.token_bytes(5))
+
+
+def session_id(session: str) -> str:
+    """Return what stands for a session in the names of its shards: 8 base32 characters."""
+    random = _RANDOM.match(session)
+    return random[1] if random else _base32(hashlib.sha256(session.encode()).digest()[:5])
+
+
+def session_of_id(identifier: str) -> str:
+    """Return a name with this id, for a session of which no more is known."""
+    return _RANDOM_SESSION + identifier
+
+
+def _base32(data: bytes) -> str:
+    return base64.b32encode(data).decode().lower()
+
+
 def random_session(*, rewriting: bool = False) -> str:
-    """Return an id for a session without a name, or for one that writes records of other shards again."""
-    return (_REWRITING if rewriting else _RANDOM_SESSION) + random_id()
+    """Return a name for a session without one, or for one that writes records of other shards again."""
+    return (_REWRITING if rewriting else _RANDOM_SESSION) + random_attempt()
 
 
 def is_random_session(name: str) -> bool:
@@ -198,33 +221,29 @@ def is_random_session(name: str) -> bool:
 
 
 class DataKey(NamedTuple):
-    """The parts of the key of a shard that shardio wrote."""
+    """The parts of the key of a shard that shardio wrote.
+
+    Two equal names need the same 40 bits of a session's hash and the same 40 random bits of an attempt. Even
+    then nothing is lost: a shard is created only if there is none of its name.
+    """
 
     split: str
-    session: str
+    session_id: str
     task: int
     attempt: str
     sequence: int
 
     def key(self, suffix: str = "") -> str:
-        """Return `data/<split>-<session>-<task>-<attempt>-<sequence>.tfrecord<suffix>`.
-
-        Splits may hold hyphens, so sessions must not when a key is taken apart again: theirs become `=`,
-        which no session's name holds.
-        """
-        session = self.session.replace("-", "=")
-        name = f"{self.split}-{session}-{self.task:05d}-{self.attempt}-{self.sequence:05d}"
-        return f"{DATA}{name}.tfrecord{suffix}"
+        """Return `data/<split>-<session id><attempt>[-<task>]-<sequence>.tfrecord<suffix>`; no task for 0."""
+        task = f"-{self.task}" if self.task else ""
+        writer = f"{self.session_id}{self.attempt}{task}"
+        return f"{DATA}{self.split}-{writer}-{self.sequence:04d}.tfrecord{suffix}"
 
     @classmethod
     def parse(cls, key: str) -> Self | None:
         """Return the parts of a data key (of a shard or of its index), or None for anything else."""
-        stem, dot, _ = key.removeprefix(DATA).rpartition(".tfrecord")
-        parts = stem.rsplit("-", 4)
-        if not dot or len(parts) != 5 or not _DATA.match(key):
-            return None
-        split, session, task, attempt, sequence = parts
-        return cls(split, session.replace("=", "-"), int(task), attempt, int(sequence))
+        match = _DATA.match(key)
+        return match and cls(match[1], match[2], int(match[4] or 0), match[3], int(match[5]))
 
 
 def usual_index_key(key: str) -> str:

@@ -169,7 +169,7 @@ def check_mode(
     if base is None:
         check_place(catalog.store.url, storage_options)
         return
-    if session in base.manifest.expiry.abandoned_sessions:
+    if base.manifest.expiry.abandons(session):
         raise CommitConflictError(
             f"session {session!r} was abandoned by garbage collection",
             url=catalog.store.url,

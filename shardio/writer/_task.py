@@ -54,7 +54,7 @@ class Task:
         self._template = Receipt(
             session=session,
             task=task,
-            attempt=naming.random_id(),
+            attempt=naming.random_attempt(),
             complete=False,
             table=ShardTable.from_entries([]),
             splits={},
@@ -142,7 +142,8 @@ class Task:
     def _begin(self, split: str, shard: FinishedShard, spool: ShardSpool, *, last: bool) -> None:
         number, head = len(self._shards), shard.index.head
         template = self._template
-        name = naming.DataKey(split, template.session, template.task, template.attempt, number)
+        session = naming.session_id(template.session)
+        name = naming.DataKey(split, session, template.task, template.attempt, number)
         entry = ShardEntry.of_index(head, split=split, key=name.key(head.compression.suffix))
         total = SplitReceipt(self.split(split).rows + head.rows, spool.frames_crc32c)
 

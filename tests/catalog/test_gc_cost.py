@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shardio
 from shardio.catalog import Catalog
+from shardio.metadata import naming
 
 
 def test_what_was_collected_is_not_read_again(tmp_path, monkeypatch):
@@ -16,7 +17,8 @@ def test_what_was_collected_is_not_read_again(tmp_path, monkeypatch):
     shardio.gc(tmp_path / "d", keep=3, dry_run=False)
     with shardio.DatasetWriter(tmp_path / "d", mode="append") as out:
         out.write({"n": 30})
-    left = tmp_path / "d" / "data" / "train-append7-00000-20b0268ae6a3749e-00007.tfrecord"
+    name = naming.DataKey("train", naming.session_id("append7"), 0, "k3v7q2mh", 7)
+    left = tmp_path / "d" / name.key()
     left.write_bytes(b"left")
     read: set[int] = set()
     one = Catalog._read

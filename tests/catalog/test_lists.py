@@ -17,10 +17,10 @@ from tests.promises.stores import Counting, FaultyStore, faulty
 
 
 def shards(count: int, session: str = "auto.0123456789abcdef") -> ShardTable:
-    attempt = naming.random_id()
+    attempt, session_id = naming.random_attempt(), naming.session_id(session)
     return ShardTable.from_entries(
         ShardEntry(
-            split="train", key=naming.DataKey("train", session, 0, attempt, k).key(), uuid=bytes(16),
+            split="train", key=naming.DataKey("train", session_id, 0, attempt, k).key(), uuid=bytes(16),
             stored_bytes=16, decoded_bytes=16, rows=1, blocks=1, crc32c=k, index_head_bytes=640,
             index_head_sha256=bytes(32),
         )
@@ -33,7 +33,7 @@ def append(catalog: Catalog, count: int, session: str | None = None) -> Version:
     base = catalog.latest()
     session = session or f"auto.{naming.random_id()}"
     receipt = Receipt(
-        session=session, task=0, attempt=naming.random_id(), complete=True, table=shards(count, session),
+        session=session, task=0, attempt=naming.random_attempt(), complete=True, table=shards(count, session),
         splits={"train": SplitReceipt(count, 0)}, schema=None, metadata={}, mode="append",
         base_version=base.number if base else 0,
     )  # fmt: skip

@@ -696,7 +696,7 @@ def test_an_index_that_is_doomed_meanwhile_stops_the_adoption(tmp_path, monkeypa
 
 def test_a_shard_of_others_has_no_name_of_ours(tmp_path) -> None:
     """Once its version has expired, it could not be told from what lost attempts of a session left."""
-    name = naming.DataKey("train", "mine", 0, "0123456789abcdef", 0).key()
+    name = naming.DataKey("train", naming.session_id("mine"), 0, "k3v7q2mh", 0).key()
     with shardio.DatasetWriter(tmp_path / "ds", session="mine") as out:
         out.write(b"mine", "train")
     theirs = tmp_path / "ds" / name

@@ -289,7 +289,7 @@ def test_a_copy_of_a_shard_is_another_shard(tmp_path):
 
     made(str(tmp_path / "own"))
     (tmp_path / "both").mkdir()
-    shard = min((tmp_path / "own" / "data").glob("train*00000.tfrecord"))
+    shard = min((tmp_path / "own" / "data").glob("train*0000.tfrecord"))
     for name in ("a.tfrecord", "b.tfrecord"):
         shutil.copy(shard, tmp_path / "both" / name)
         shutil.copy(f"{shard}.shardidx", f"{tmp_path}/both/{name}.shardidx")

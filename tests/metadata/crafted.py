@@ -190,7 +190,7 @@ def list_of(
 
     `swap` names a column, and gives the bytes that it has instead.
     """
-    key = key or [f"data/train-s-00000-0123456789abcdef-{k:05d}.tfrecord" for k in range(count)]
+    key = key or [f"data/train-abcdefghk3v7q2mh-{k:04d}.tfrecord" for k in range(count)]
     cuts = [max(each.rfind("-"), each.rfind("/")) + 1 for each in key]
     prefixes = [each[:cut] for each, cut in zip(key, cuts, strict=True)]
     facts = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import shardio
+from shardio.catalog import Catalog
 from shardio.errors import ShardioError
+from shardio.metadata import naming
 from shardio.storage import connect
 
 
@@ -21,6 +23,11 @@ class Victim:
             for info in self.store.list()
             if not info.key.startswith("_shardio/sessions/") and info.key != "_shardio/latest"
         }
+        catalog = Catalog(self.store)
+        latest = catalog.latest()
+        keys = [] if latest is None else catalog.table(latest).key
+        places = {key: place for place, key in enumerate(keys)}
+        self._order = lambda key: (places.get(key.removesuffix(naming.INDEX_SUFFIX), len(places)), key)
 
     def put(self, key: str, data: bytes | None) -> None:
         """Put other bytes under a key, or none; an inode is never changed, for it may be mapped."""
@@ -39,12 +46,15 @@ class Victim:
             self.put(key, self.objects[key])
 
     def of_kind(self, end: str) -> list[str]:
-        """Return keys: ".tfrecord" (whatever its compression), ".shardidx", ".list" or ".manifest"."""
+        """Return keys: ".tfrecord" (whatever its compression), ".shardidx", ".list" or ".manifest".
+
+        Of shards and indexes those of the dataset come first, in its order.
+        """
         if end == ".tfrecord":
-            return sorted(
-                key for key in self.objects if key.startswith("data/") and not key.endswith(".shardidx")
-            )
-        return sorted(key for key in self.objects if key.endswith(end))
+            keys = [key for key in self.objects if key.startswith("data/") and not key.endswith(".shardidx")]
+        else:
+            keys = [key for key in self.objects if key.endswith(end)]
+        return sorted(keys, key=self._order)
 
 
 def by_iteration(url: str) -> list[bytes]:

@@ -216,7 +216,7 @@ def others(corpus: Path) -> None:
             (root / "_shardio" / "latest").write_bytes(pickle)
     session = corpus / "receipts" / "_shardio" / "sessions" / "run"
     session.mkdir(parents=True)
-    (session / "00000-aaaaaaaaaaaaaaaa.receipt").write_bytes(sealed(b"\xff" * 50))
+    (session / "00000-aaaaaaaa.receipt").write_bytes(sealed(b"\xff" * 50))
     raw = columns_of([[0] * 50_000])
     raw["block_crc32c"] = np.array([0], "<u4")
     many = index_of(header_of(raw, framing=Framing.RAW, record_crc=0), raw)

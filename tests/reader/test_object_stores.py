@@ -187,7 +187,7 @@ def large(server: FaultServer, birds: pathlib.Path, tmp_path: pathlib.Path) -> F
     assert version is not None
     entry = catalog.table(version)[0]
     entries = [
-        replace(entry, key=entry.key.replace("-00000.tfrecord", f"-{n:05d}.tfrecord"))
+        replace(entry, key=entry.key.replace("-0000.tfrecord", f"-{n:04d}.tfrecord"))
         for n in range(1000, 11_000)
     ]
     receipt = Receipt(

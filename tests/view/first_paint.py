@@ -34,8 +34,11 @@ def large(records: int = 1_000_000) -> Iterator[tuple[str, dict[str, Any], Proxy
         catalog = Catalog(connect(str(small)))
         version = catalog.load()
         (entry,) = catalog.table(version)
-        session, attempt = f"auto.{naming.random_id()}", naming.random_id()
-        keys = [f"{naming.DataKey('train', session, 0, attempt, k).key()}.zst" for k in range(SHARDS)]
+        session, attempt = f"auto.{naming.random_id()}", naming.random_attempt()
+        keys = [
+            f"{naming.DataKey('train', naming.session_id(session), 0, attempt, k).key()}.zst"
+            for k in range(SHARDS)
+        ]
         store = connect(url, storage_options=s3.options_for(endpoint))
         store.put_if_absent(keys[0], (small / entry.key).read_bytes())
         store.put_if_absent(f"{keys[0]}.shardidx", (small / entry.usual_index_key).read_bytes())

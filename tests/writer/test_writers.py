@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import os
 import random
+import re
 import time
 import tracemalloc
 import zlib
@@ -164,11 +167,22 @@ def test_names_of_objects(tmp_path):
     with shardio.DatasetWriter(tmp_path / "ds", None, "zstd", session="run-7", task=3) as out:
         out.write(b"x", "a-b")
     names = sorted(path.relative_to(tmp_path / "ds").as_posix() for path in (tmp_path / "ds").rglob("*.*"))
-    attempt = names[-1].split("-")[-2]
-    data = f"data/a-b-run=7-00003-{attempt}-00000.tfrecord.zst"
+    (receipt,) = [name for name in names if name.startswith("_shardio/sessions/run-7/00003-")]
+    attempt = receipt.removesuffix(".receipt")[-8:]
+    # The first 5 bytes of the SHA-256 of the session's name, as base32.
+    session = base64.b32encode(hashlib.sha256(b"run-7").digest()[:5]).decode().lower()
+    data = f"data/a-b-{session}{attempt}-3-0000.tfrecord.zst"
     assert names[-2:] == [data, f"{data}.shardidx"]
-    assert f"_shardio/sessions/run-7/00003-{attempt}.receipt" in names
+    assert re.fullmatch("[a-z2-7]{8}", attempt)
     assert "_shardio/manifests/00000000000000000001.manifest" in names
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_names_of_shards_have_at_most_40_characters(compression, tmp_path):
+    with shardio.DatasetWriter(tmp_path, compression=compression, session="s" * 64) as out:
+        out.write(b"x")
+    (name,) = [path.name for path in (tmp_path / "data").iterdir() if path.suffix != ".shardidx"]
+    assert len(name) <= 40
 
 
 @EVERY_PLACE
