@@ -210,7 +210,8 @@ $(BUILD)/npm/.stamp: Makefile
 protos: $(BUILD)/pbenv/.stamp  ## generate shardio/v1 from protos/
 	$(PROTO_PYTHON) -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. $(PROTOS)
 
-docs: $(BUILD)/docs/.stamp $(BUILD)/typing/shardio_indexer  ## build the documentation into site/
+docs: env $(BUILD)/docs/.stamp $(BUILD)/typing/shardio_indexer  ## build the documentation into site/
+	$(PY) .ci/options > docs/options.md
 	NO_MKDOCS_2_WARNING=1 $(BUILD)/docs/bin/mkdocs build --strict
 	.ci/check-site site
 

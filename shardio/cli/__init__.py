@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments without the program's name; None for those of the process.
     """
     try:
-        # NumPy and click take most of the time of a short command, and Ctrl-C may come then, too.
+        # NumPy and cyclopts take most of the time of a short command, and Ctrl-C may come then, too.
         from shardio.cli import _main
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

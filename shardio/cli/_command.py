@@ -1,24 +1,25 @@
-"""What a command is: a name, its parameters, and a function that returns an exit code.
+"""What a command is, and how its arguments follow from the functions that it calls.
 
-Parsing, help and completion are click's; here is what click leaves to a program: help in groups, negative
-numbers as positions, and options that take several values.
+cyclopts parses, helps and completes by the signature of a function.  Here that signature is made: of what the
+command takes itself, and of the arguments of the library's functions, whose defaults and docstrings say the
+rest.  Every option also answers to the name of its argument in Python, which is what messages speak of.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+import typing
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal
 
-import click
-from click.shell_completion import CompletionItem
+from cyclopts import App, Group, Parameter
 
-from shardio.arguments import accepts
-from shardio.cli._console import EXIT_CODES, Console
-from shardio.cli._values import whole_number
-
-COMPLETION_VARIABLE = "_SHARDIO_COMPLETE"  # by which a shell asks click
+from shardio.cli import _values as values
+from shardio.cli._console import EXIT_CODES
 
 # Commands by what people come for, in the order of a day.
 GROUPS = {
@@ -32,19 +33,188 @@ GROUPS = {
     "take data out": ("cat", "export"),
     "this program": ("cache", "completion"),
 }
+# Options of many commands, which help names in one line.
+STORAGE = Group("storage", show=False)
+OUTPUT = Group("output", show=False)
 
-# The last parts of a help text; a command's own options and parts come before them.
-_LAST_PARTS = ("dataset", "shards", "storage", "output")
+_OPTION = inspect.Parameter.KEYWORD_ONLY
+_ARG = re.compile(r"([a-z_]+(?:, [a-z_]+)*): ")
+# What has no options: callables, and objects that only Python has.
+_PYTHON = {"progress", "executor"}
+_TYPES: dict[str, Any] = {
+    "bool": bool,
+    "str": str,
+    "str | Path": str,
+    "float": float,
+    "int": values.Whole,
+    "Any": values.Whole,  # of `pack(pad=)`: a number of the type of what is packed
+    "int | str": values.Version,
+    "Sequence[str]": list[str],
+    "Collection[str]": list[str],
+    "Iterable[str]": list[str],
+    "Collection[int]": values.Wholes,
+    "CacheOptions": Annotated[str, values.one(values.cache_folder, "DIR")],
+    "Mapping[str, Any]": values.JsonPairs,
+    "Mapping[str, str]": values.TextPairs,
+    "Mapping[str, float]": values.Fractions,
+}
+# What means more than its type says, in every function.
+_NAMED: dict[str, Any] = {
+    "features": values.Names,
+    "fn": Annotated[
+        str,
+        values.one(values.function_of, "MODULE:FUNCTION"),
+        Parameter(help="for lists: makes records of a line or row"),
+    ],
+    "storage_options": Annotated[
+        values.JsonPairs,
+        Parameter(
+            name="--storage-option",
+            group=STORAGE,
+            help="option of the fsspec filesystem, JSON or text",
+        ),
+    ],
+    "allow_roots": Annotated[
+        list[str],
+        Parameter(
+            name="--allow-root",
+            group=STORAGE,
+            help="place of adopted shards that may be read; one of the same kind gets the dataset's "
+            "storage options",
+        ),
+    ],
+    "engine": Annotated[
+        Literal["fsspec", "obstore"], Parameter(group=STORAGE, help="client of object stores")
+    ],
+    "version": Annotated[values.Version, Parameter(help="a version, by number or tag; default: latest")],
+    "split": Annotated[str, Parameter(help="one split")],
+    "digest": Annotated[str, Parameter(help="sha256:..., which the version must have")],
+    "dry_run": Annotated[bool, Parameter(help="change nothing; report what would be done")],
+    "on_error": Annotated[Literal["raise", "skip"], Parameter(help="skip and list what would be an error")],
+    "schema": Annotated[
+        str,
+        Parameter(
+            help='JSON for several features at once: {"n": {"type": "int64", "default": 0}, "x": null}',
+        ),
+    ],
+    "mode": Annotated[str, Parameter(help='what to do if the dataset already exists; "create" fails')],
+}
+_SPLITS = Annotated[
+    values.Splits,
+    Parameter(help="NAME of all files, or NAME=PATTERN of those whose names match; default: from names"),
+]
+_PLACES = {"url": "dataset: a local path or any fsspec URL"}
+# Between what one may choose, by the name of the argument; tests hold what is written out to the library.
+MIXINGS = ("cheap", "default", "best")
+ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
+_CHOICES: dict[str, str | tuple[str, ...]] = {
+    "mode": "shardio.catalog:MODES",
+    "encoding": ENCODINGS,
+    "compression": ("zstd", "gzip", "zlib"),
+    "mixing": MIXINGS,
+    "remainder": ("drop", "pad", "keep"),
+}
+# What comes with an option of the library.
+_BESIDE: dict[str, inspect.Parameter] = {
+    name: inspect.Parameter(argument, _OPTION, default=default, annotation=kind)
+    for name, argument, default, kind in (
+        (
+            "storage_options", "anon", False,
+            Annotated[bool, Parameter(group=STORAGE, help="open a public bucket without credentials")],
+        ),
+        ("on_error", "skip", False, Annotated[bool, Parameter(help="the same as --on-error skip")]),
+        (
+            "schema", "types", None,
+            Annotated[
+                values.TextPairs,
+                Parameter(
+                    name="--type",
+                    help='NAME=TYPE of a feature, in place of the inferred one; "-" leaves it out',
+                ),
+            ],
+        ),
+    )
+}  # fmt: skip
+_COMMON = {
+    "json": Annotated[bool, Parameter(group=OUTPUT, help="print one JSON document for programs")],
+    "quiet": Annotated[
+        bool, Parameter(name=("--quiet", "-q"), group=OUTPUT, help="no progress and no notes")
+    ],
+    "debug": Annotated[bool, Parameter(group=OUTPUT, help="show the traceback of an error")],
+}
 
-_NUMBER = re.compile(r"-\d+")
-_NUMBER_MARK = "\0"
 
+@dataclass(frozen=True)
+class Takes:
+    """A function whose arguments a command takes.
 
-class Params(Protocol):
-    """What parameters are made from, when they are wanted."""
+    Attributes:
+        function: `module:name`; a class is its constructor.
+        only: the arguments that are meant; () for all that can be typed.
+        without: arguments that the command gives itself.
+        places: those that stand without a name.
+        choices: between what one may choose: `module:NAME` of a tuple, or of what returns one; or the words.
+        prefix: of the options' names.
+        shard: whether the place may be a single shard.
+    """
 
-    def params(self) -> Iterator[click.Parameter]:
-        """Yield them."""
+    function: str
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    places: tuple[str, ...] = ("url",)
+    choices: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    prefix: str = ""
+    shard: bool = False
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """Yield what can be typed, in the order of the signature."""
+        function = imported(self.function)
+        docs = _documented(function)
+        known = typed_parameters(function)
+        for name, (kind, default) in known.items():
+            if (self.only and name not in self.only) or name in self.without or name in _PYTHON:
+                continue
+            hint = self._hint(name, kind)
+            if hint is None:
+                continue
+            is_place = name in self.places
+            text = _PLACES.get(name) if is_place else None
+            text = text or in_help(docs.get(name, ""), () if is_place else known.keys() - {*self.places})
+            if is_place and self.shard:
+                text = text.replace("dataset:", "dataset, or single shard:")
+            yield inspect.Parameter(
+                f"{self.prefix}{name}",
+                inspect.Parameter.POSITIONAL_OR_KEYWORD if is_place else _OPTION,
+                default=default,
+                # What is said of a name everywhere takes precedence over a docstring.
+                annotation=annotated(hint, *([] if _attribute(hint, "help") else [Parameter(help=text)])),
+            )
+            if name in _BESIDE and (name != "on_error" or "Literal" in kind):
+                yield _BESIDE[name]
+
+    def _hint(self, name: str, kind: str) -> Any:
+        """Return the type of an argument as it is typed; None where it takes what only Python has."""
+        if name in self.places and not kind.startswith("int | str"):
+            return list[str] if "Iterable" in kind else str
+        optional = kind.endswith(" | None")
+        kind = kind.removesuffix(" | None")
+        if name == "split" and "Mapping" in kind:
+            return _SPLITS
+        words = self.choices.get(name) or _CHOICES.get(name)
+        if words and ("str" in kind or "Literal" in kind):
+            words = imported(words) if isinstance(words, str) else words
+            choice: Any = operator.getitem(Literal, tuple(words() if callable(words) else words))
+            return annotated(
+                choice | None if optional else choice, *getattr(_NAMED.get(name), "__metadata__", ())
+            )
+        if name.endswith("_options") and name != "storage_options":
+            option = f"--{name[:-1].replace('_', '-')}"
+            text = f"as --storage-option, for the {name.removesuffix('_options')}"
+            return annotated(_TYPES[kind], Parameter(name=option, group=STORAGE, help=text))
+        hint = _NAMED.get(name) or _TYPES.get(kind)
+        if hint == list[str]:
+            return annotated(hint, Parameter(name="--" + re.sub(r"(ss)es$|s$", r"\1", name)))
+        return hint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,192 +224,181 @@ class Command:
     Attributes:
         name: what is typed.
         summary: one line for the list of commands, lower case, without a full stop.
-        takes: its arguments and options, and the functions from whose signatures others follow. One that is
-            written out replaces the one that would follow. `--json`, `--quiet` and `--debug` are there.
-        run: does the work and returns the exit code. Errors are raised; the program turns them into one line.
+        run: does the work and returns the exit code. It takes a `Given`, a `Console`, and arguments of the
+            command's own: those that may be given by position stand without a name, the others are options.
+            Errors are raised; the program turns them into one line.
+        takes: the functions from whose signatures other arguments follow. An argument of the command's own
+            replaces the one that would follow. `--json`, `--quiet` and `--debug` are there.
         examples: command lines with what they do, for its help text.
         aliases: other names by which it can be typed.
     """
 
     name: str
     summary: str
-    takes: Sequence[click.Parameter | Params]
-    run: Callable[[Any, Console], int]  # with a `Given`, which is above this
+    run: Callable[..., int]
+    takes: tuple[Takes, ...] = ()
     examples: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
 
     @property
-    def params(self) -> tuple[click.Parameter, ...]:
-        """Arguments and options; imports the functions that the command calls."""
-        written = {one.name for one in self.takes if isinstance(one, click.Parameter)}
-        found: dict[str | None, click.Parameter] = {}
-        for one in self.takes:
-            if isinstance(one, click.Parameter):
-                found.setdefault(one.name, one)
-                continue
-            for param in one.params():
-                if param.name not in written:
-                    found.setdefault(param.name, param)
-        return tuple(found.values())
+    def own(self) -> dict[str, inspect.Parameter]:
+        """Arguments of the command's own, by name."""
+        hints = typing.get_type_hints(self.run, include_extras=True, localns=_Names(self.run))
+        mine = list(inspect.signature(self.run).parameters.values())[2:]
+        return {each.name: each.replace(annotation=hints[each.name]) for each in mine}
+
+    @property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """All arguments by name, those without a name first; imports the functions that the command calls."""
+        taken = [each for takes in self.takes for each in takes.parameters()]
+        own = self.own
+        common = [
+            inspect.Parameter(name, _OPTION, default=False, annotation=hint) for name, hint in _COMMON.items()
+        ]
+        found: dict[str, inspect.Parameter] = {}
+        for each in (*own.values(), *taken, *common):
+            found.setdefault(each.name, each)
+        # Without a name first: the places of the library's functions, then the command's own arguments.
+        by_kind = sorted(
+            found.values(), key=lambda each: (each.kind, each.kind < _OPTION and each.name in own)
+        )
+        return {each.name: _as_typed(each) for each in by_kind}
+
+    def app(self, group: Group, *, loaded: bool) -> App:
+        """Return what parses the command line, in a group of commands; with its arguments if it is loaded."""
+        app = App(
+            name=self.name,
+            help=self.summary[0].upper() + self.summary[1:] + ".",
+            group=group,
+            version_flags=(),
+        )
+        lines = ["examples:", *(f"  {line}\n      {text}" for line, text in self.examples.items()), ""]
+        if loaded:
+
+            def parsed(**_: Any) -> Command:
+                return self
+
+            parameters = self.parameters
+            parsed.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+            parsed.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+            app.default(parsed)
+            hidden = [each.annotation for each in parameters.values() if _attribute(each.annotation, "group")]
+            lines.append("also: " + ", ".join(_attribute(hint, "name")[0] for hint in hidden))
+        app.help_epilogue = "\n".join([*lines, EXIT_CODES])
+        return app
 
 
-class Argument(click.Argument):
-    """A positional argument, with a line of help."""
+class _Names(dict[str, Any]):
+    """Names that annotations use: those of a function's module, and `Any` for what only type checkers see."""
 
-    def __init__(self, decls: Sequence[str], *, help: str, **attrs: Any) -> None:  # noqa: A002 - click's word
-        super().__init__(decls, **attrs)
-        self.text = help
+    def __init__(self, function: Any) -> None:
+        super().__init__(vars(typing))
+        self.update(vars(importlib.import_module(function.__module__)))
+
+    def __missing__(self, name: str) -> Any:
+        import builtins
+
+        return getattr(builtins, name, Any)
 
 
-class Option(click.Option):
-    """An option.
+def annotated(hint: Any, *more: Parameter) -> Any:
+    """Return a type with more that is said of it."""
+    return operator.getitem(Annotated, (hint, *more)) if more else hint
+
+
+def _attribute(hint: Any, name: str) -> Any:
+    """Return what the outermost of a type's parameters says, None where none says it."""
+    said = [getattr(each, name) for each in getattr(hint, "__metadata__", ()) if isinstance(each, Parameter)]
+    return next((each for each in reversed(said) if each), None)
+
+
+def _as_typed(each: inspect.Parameter) -> inspect.Parameter:
+    """Return an argument with the names by which it is typed, and its default as help shows it."""
+    if each.kind is not _OPTION:
+        shown = annotated(each.annotation, Parameter(show_default=False))
+        return each.replace(kind=inspect.Parameter.POSITIONAL_ONLY, annotation=shown)
+    argument = f"--{each.name.replace('_', '-')}"
+    names = _attribute(each.annotation, "name") or (argument,)
+    negative: Any = "--yes" if each.name == "dry_run" else f"--no-{names[0][2:]}"
+    said = Parameter(
+        name=tuple(dict.fromkeys((*names, argument))),
+        negative=negative if each.default is True else (),
+        show_default=_shown if each.default not in (None, False, (), []) else False,
+    )
+    return each.replace(annotation=annotated(each.annotation, said))
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, int) and not isinstance(default, bool) and default >= 1024 and default % 1024 == 0:
+        return f"{default >> 20} MiB" if default % (1 << 20) == 0 else f"{default >> 10} KiB"
+    return str(default)
+
+
+def imported(name: str) -> Any:
+    """Return what `module:name` means."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def typed_parameters(function: Callable[..., Any]) -> dict[str, tuple[str, Any]]:
+    """Return annotation and default of each argument, those of the writer that it hands on included."""
+    found: dict[str, tuple[str, Any]] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.annotation == "Unpack[LayoutOptions]":
+            from shardio.writer import DatasetWriter, LayoutOptions
+
+            known = typed_parameters(DatasetWriter)
+            found |= {name: known[name] for name in LayoutOptions.__annotations__}
+        elif parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            kind = str(parameter.annotation)
+            found[parameter.name] = (kind.replace("Place", "str | Path"), parameter.default)
+            if kind.startswith("Place"):
+                found |= {name: (kind, None) for name, kind in address_options(parameter.name).items()}
+    return found
+
+
+def address_options(place: str) -> dict[str, str]:
+    """Return the options that belong to a place, with their types: those of its `Address`."""
+    mapping = "Mapping[str, Any] | None"
+    if place != "url":
+        return {f"{place}_options": mapping}
+    return {
+        "storage_options": mapping,
+        "engine": "str | None",
+        "allow_roots": f"Mapping[str, {mapping}] | None",
+    }
+
+
+def _documented(function: Callable[..., Any]) -> dict[str, str]:
+    """Return what docstrings say of each argument."""
+    found: dict[str, str] = {}
+    documented = [function]
+    if "Unpack[LayoutOptions]" in getattr(function, "__annotations__", {}).values():
+        documented.insert(0, imported("shardio.writer:DatasetWriter"))
+    for each in documented:
+        lines = inspect.cleandoc(each.__doc__ or "").splitlines()
+        start = next((n for n, line in enumerate(lines) if line in ("Args:", "Attributes:")), len(lines))
+        names: list[str] = []
+        for line in lines[start + 1 :]:
+            if not line.strip():
+                break
+            match = _ARG.match(line[4:])
+            if match and not line.startswith(" " * 5):
+                names = match[1].split(", ")
+                found |= dict.fromkeys(names, line[4 + match.end() :])
+            else:
+                found |= {name: f"{found[name]} {line.strip()}" for name in names}
+    return found
+
+
+def in_help(text: str, known: typing.Collection[str]) -> str:
+    """Return the first sentence of what a docstring says of an argument, as help says it of an option.
 
     Args:
-        decls: its names.
-        group: title of its part of the help text.
-        several: whether it takes all the numbers that follow it: `--weights 0.7 0.3`.
-        attrs: of click's option.
+        text: of the docstring.
+        known: names of arguments, which are flags there.
     """
-
-    def __init__(
-        self, decls: Sequence[str], *, group: str = "options", several: bool = False, **attrs: Any
-    ) -> None:
-        super().__init__(decls, multiple=several or attrs.pop("multiple", False), **attrs)
-        self.group = group
-        self.several = several
-
-
-def flag(name: str, text: str, *more: str, group: str = "options") -> Option:
-    """Return an option without a value."""
-    return Option([*more, name], is_flag=True, help=text, group=group)
-
-
-class Value(click.ParamType[Any]):
-    """A value that a function makes of text; ValueError from it is a usage error."""
-
-    name = "value"
-
-    def __init__(self, convert: Callable[[str], Any]) -> None:
-        self._convert = convert
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert what was typed; a default is what it is."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._convert(value.removeprefix(_NUMBER_MARK))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-WHOLE = Value(whole_number)
-
-
-class PlaceParam(click.ParamType[str]):
-    """A local path or a URL; shells complete paths."""
-
-    name = "place"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Let the shell complete files and folders."""
-        del ctx, param
-        return [CompletionItem(incomplete, type="file")]
-
-
-def options(*decls: str, **attrs: Any) -> Option:
-    """Return an option that may be repeated; its values are a tuple."""
-    return Option(decls, multiple=True, **attrs)
-
-
-class ProgramCommand(click.Command):
-    """A command as click parses it."""
-
-    def __init__(self, command: Command) -> None:
-        common = [
-            flag("--json", "print one JSON document for programs", group="output"),
-            flag("--quiet", "no progress and no notes", "-q", group="output"),
-            flag("--debug", "show the traceback of an error", group="output"),
-        ]
-        super().__init__(
-            command.name,
-            params=[*command.params, *common],
-            help=command.summary[0].upper() + command.summary[1:] + ".",
-            short_help=command.summary,
-            callback=lambda **given: (command, given),
-        )
-        self.command = command
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, after numbers below zero are told from options, and values of one option from each other."""
-        try:
-            return super().parse_args(ctx, list(self._rewritten(args)))
-        except click.BadOptionUsage as error:
-            # click tells neither of which command it is nor what could be there.
-            message = error.message
-            for one in self.params:
-                if error.option_name in one.opts and isinstance(one.type, click.Choice):
-                    message = f"{message.rstrip('.')}: one of {', '.join(one.type.choices)}."
-            raise click.BadOptionUsage(error.option_name, message, ctx) from error
-
-    def _rewritten(self, args: list[str]) -> list[str]:
-        by_name = {name: one for one in self.params if isinstance(one, Option) for name in one.opts}
-        found: list[str] = []
-        option: Option | None = None
-        taken = 0
-        for number, arg in enumerate(args):
-            if arg == "--":
-                return [*found, *args[number:]]
-            if option is not None and (not taken or (option.several and accepts(float, arg))):
-                found += [arg] if not taken else [option.opts[0], arg]
-                taken += 1
-                option = option if option.several else None
-                continue
-            option, taken = by_name.get(arg), 0
-            if option is not None and option.is_flag:
-                option = None
-            found.append(_NUMBER_MARK + arg if _NUMBER.fullmatch(arg) else arg)
-        return found
-
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Return click's option, with help as that of all others is written."""
-        option = super().get_help_option(ctx)
-        if option is not None:
-            option.help = "show this message"
-        return option
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write arguments and options, a group at a time."""
-        arguments = [
-            (re.sub(r"^\[(\w+)\]|\.\.\.$", r"\1", one.make_metavar(ctx)), one.text)
-            for one in self.get_params(ctx)
-            if isinstance(one, Argument)
-        ]
-        if arguments:
-            with formatter.section("arguments"):
-                formatter.write_dl(arguments)
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for one in self.get_params(ctx):
-            record = one.get_help_record(ctx) if isinstance(one, click.Option) else None
-            if record is not None:
-                # Without a group: that of `--help`, which click makes.
-                groups.setdefault(getattr(one, "group", "output"), []).append(record)
-        # What other options refer to comes before them.
-        groups.get("storage", []).sort(key=lambda record: not record[0].startswith(("--storage-", "--anon")))
-        for title in sorted(groups, key=_place_of_part):
-            with formatter.section(title):
-                formatter.write_dl(groups[title])
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write examples as they are typed, and the exit codes."""
-        del ctx
-        if self.command.examples:
-            formatter.write("\nexamples:\n")
-            for line, text in self.command.examples.items():
-                formatter.write(f"  {line}\n      {text}\n")
-        formatter.write(f"\n{EXIT_CODES}\n")
-
-
-def _place_of_part(title: str) -> int:
-    return -1 if title == "options" else _LAST_PARTS.index(title) + 1 if title in _LAST_PARTS else 0
+    text = re.split(r"\.(?=\s|$)", text.strip(), maxsplit=1)[0]
+    text = re.sub(r"\bNone for\b", "default:", text)
+    names = "|".join(known)
+    return re.sub(rf"`({names})`", lambda match: f"--{match[1].replace('_', '-')}", text) if names else text

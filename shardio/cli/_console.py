@@ -1,8 +1,7 @@
 """Where a command prints: lines and tables for people, one document for programs, progress beside them.
 
 What is printed comes from files and buckets of unknown origin, so control characters never reach
-the terminal.  An error is an exit code and one line.  The library's messages name its arguments, as in
-`shard_bytes=0` and `on_error="skip"`; at a terminal the same advice is `--shard-bytes 0` and `--skip`.
+the terminal.  An error is an exit code and one line.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
-import shlex
 import shutil
-from json import dumps, loads
+from json import dumps
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from shardio.display import printable
@@ -30,9 +27,7 @@ from shardio.progress import Display
 from shardio.redact import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import click
+    from collections.abc import Callable, Iterator, Sequence
 
     from shardio.convert import ConvertReport, ExportReport
     from shardio.reports import Report
@@ -46,18 +41,8 @@ PIPE_CLOSED = 141  # and for SIGPIPE
 
 EXIT_CODES = "exit codes: 0 clean, 1 damage or failure found in the data, 2 usage, 3 could not be done"
 
-# A line of Python, `open(url, split="x")`, stays one.
-_CALL = re.compile(r"(\w\((?:[^()]|\([^()]*\))*\))")
-# Arguments that are called otherwise than their flags, by flag: what they look like, and what is typed.
-_SCHEMA = r'\b(?:schema|types)=\{("(?:[^"\\]|\\.)*"): (None|"[^"]*")\}'
-_CLASSES = r"\bclasses=(\[[^\]]*\])"
-_SPLIT = r'\bsplit=\{("(?:[^"\\]|\\.)*"): ("[^"]*")\}'
-_SCAN = r"\bscan=shardio_indexer\.ScanOptions\(([^()]*)\)"
-_METADATA = r'\bmetadata=\{("(?:[^"\\]|\\.)*"): \.\.\.\}'
 _COLORS = {"red": "\x1b[1;31m", "yellow": "\x1b[1;33m"}
 _PLAIN = "\x1b[0m"
-# Fields of an error and of a report that are sentences.
-_MESSAGES = ("advice", "expected", "found", "error", "reason", "message", "notes")
 
 
 class CommandFailure(NamedTuple):
@@ -108,73 +93,6 @@ def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error} (--debug shows where)"
 
 
-def in_flags(text: str, params: Sequence[click.Parameter]) -> str:
-    """Return a message with the flags of a command that stand for the arguments in it.
-
-    Args:
-        text: a message of the library.
-        params: the parameters of the command; arguments that it has no flag for stay as they are.
-    """
-    flags = [name for param in params for name in param.opts if name.startswith("--")]
-    for flag, pattern, write in _OTHERS:
-        if flag in flags:
-            text = re.sub(pattern, write, text)
-    names = {
-        param.name: name for param in params for name in param.opts if param.name and name.startswith("--")
-    }
-    if not names:
-        return text
-    parts = _CALL.split(text)
-    parts[::2] = [_generic(part, names) for part in parts[::2]]
-    return "".join(parts)
-
-
-def _generic(text: str, names: Mapping[str, str]) -> str:
-    name = rf"(?<![\w.\"'{{])({'|'.join(map(re.escape, names))})="
-    text = re.sub(name + "True\\b", lambda match: names[match[1]], text)
-    text = re.sub(
-        name + r"(?:\"([^\"\n]*)\"|'([^'\n]*)'|(-?\d[\d.]*\d|-?\d))",
-        lambda match: f"{names[match[1]]} {shlex.quote(match[2] or match[3] or match[4] or '')}",
-        text,
-    )
-    return re.sub(name + r"(?=[ ,;:.)]|$)", lambda match: names[match[1]], text)
-
-
-def _type(match: re.Match[str]) -> str:
-    kind = "-" if match[2] == "None" else loads(match[2])
-    return f"--type {shlex.quote(f'{loads(match[1])}={kind}')}"
-
-
-def _classes(match: re.Match[str]) -> str:
-    try:
-        names = loads(match[1])
-    except ValueError:
-        return match[0]
-    return "".join(f" --class {shlex.quote(name)}" for name in names)[1:]
-
-
-def _split(match: re.Match[str]) -> str:
-    return f"--split {shlex.quote(f'{loads(match[1])}={loads(match[2])}')}"
-
-
-def _metadata(match: re.Match[str]) -> str:
-    return f"--metadata {shlex.quote(loads(match[1]) + '=...')}"
-
-
-_OTHERS: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
-    ("--skip", r'\bon_error="skip"', "--skip"),
-    ("--no-check-images", r"\bcheck_images=False", "--no-check-images"),
-    ("--scratch", r"\bscratch=False", "--scratch no"),
-    ("--partitions", r"\bpartitions=None", "--partitions none"),
-    ("--type", _SCHEMA, _type),
-    ("--class", _CLASSES, _classes),
-    ("--metadata", _METADATA, _metadata),
-    ("--split", _SPLIT, _split),
-    ("--no-schema", r"\bschema=False", "--no-schema"),
-    ("--format", _SCAN, r"\1"),
-)
-
-
 @contextlib.contextmanager
 def _printing() -> Iterator[None]:
     """Say where the space is missing: alone, it would read as if the command had failed to do its work."""
@@ -200,7 +118,6 @@ class Console:
         err: takes progress, notes and errors.
         json: results are one JSON document, and nothing else is printed.
         quiet: no progress, no notes.
-        params: of the command, whose flags notes and failures name.
     """
 
     def __init__(
@@ -210,7 +127,6 @@ class Console:
         *,
         json: bool = False,
         quiet: bool = False,
-        params: Sequence[click.Parameter] = (),
     ) -> None:
         for stream in (out, err):
             # A character that the terminal's encoding lacks is no reason to fail.
@@ -220,7 +136,6 @@ class Console:
         self._out = out
         self._err = err
         self._quiet = quiet or json
-        self._params = params
         self._progress: Display | None = None
 
     @property
@@ -243,7 +158,7 @@ class Console:
     def report(self, report: Report, show: Callable[[], None]) -> None:
         """Print a report: as a document for programs, by a function for people."""
         if self.json:
-            self.document(self._said(report.to_dict()))
+            self.document(report.to_dict())
         else:
             show()
 
@@ -268,34 +183,31 @@ class Console:
     def note(self, text: str) -> None:
         """Say something beside the result."""
         if not self._quiet:
-            self._say(self.in_flags(text), mark="note:", color="yellow")
+            self._say(text, mark="note:", color="yellow")
 
     def warn(self, text: str) -> None:
         """Say what is part of the result and is not a line of it, on the error stream."""
-        self._say(self.in_flags(text))
+        self._say(text)
 
     def failure(self, failure: CommandFailure) -> None:
         """Print why the command failed: one line, or one JSON document on the error stream."""
         if self.json:
-            facts = {
-                name: self.in_flags(value) if name in _MESSAGES and isinstance(value, str) else _plain(value)
-                for name, value in failure.fields.items()
-            }
+            facts = {name: _plain(value) for name, value in failure.fields.items()}
             document = {
-                "error": self.in_flags(failure.text),
+                "error": redact(failure.text),
                 "kind": failure.kind,
                 "exit_code": failure.code,
                 **facts,
             }
             self._err.write(_json_line(document, self._err))
         else:
-            self._say(self.in_flags(failure.text), mark="shardio:", color="red")
+            self._say(failure.text, mark="shardio:", color="red")
         self._err.flush()
 
     def left_out(self, report: ConvertReport | ExportReport) -> None:
         """Print what a task left out, and its notes."""
         for each in report.skipped:
-            self.line(f"left out: {each.where}: {self.in_flags(each.reason)}")
+            self.line(f"left out: {each.where}: {each.reason}")
         for note in report.notes:
             self.note(note)
 
@@ -304,21 +216,10 @@ class Console:
         self._progress = Display(label, stream=self._err, leave=False, silent=self._quiet)
         return self._progress
 
-    def in_flags(self, text: str) -> str:
-        """Return a message of the library with flags in place of its arguments."""
-        return in_flags(redact(text), self._params)
-
-    def _said(self, value: Any, name: str = "") -> Any:
-        """Return a document whose sentences name flags in place of arguments."""
-        if isinstance(value, dict):
-            return {key: self._said(each, key) for key, each in value.items()}
-        if isinstance(value, list):
-            return [self._said(each, name) for each in value]
-        return self.in_flags(value) if isinstance(value, str) and name in _MESSAGES else value
-
     def _say(self, text: str, *, mark: str = "", color: str = "") -> None:
         if self._progress is not None:
             self._progress.clear()
+        text = redact(text)
         shown = f"{_COLORS[color]}{mark}{_PLAIN}" if mark and _in_color(self._err) else mark
         self._err.write(f"{shown} {printable(text)}\n" if mark else f"{printable(text)}\n")
 
@@ -329,4 +230,4 @@ def _in_color(stream: TextIO) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | float | str | bool) or value is None else str(value)
+    return value if isinstance(value, int | float | bool) or value is None else redact(str(value))

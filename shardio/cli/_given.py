@@ -8,10 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardio.cli._command import Argument, Option, PlaceParam, Value
+from shardio.cli._command import Takes, address_options, imported, typed_parameters
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._signature import Takes, address_options, imported, typed_parameters
-from shardio.cli._values import NOTHING, record_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,43 +31,38 @@ _ANONYMOUS: dict[str, dict[str, Any]] = {
 _LARGEST_DOCUMENT = 1 << 28
 
 # How a dataset is opened, and which part of it is meant.
-PLACE = ("url", "storage_options", "engine", "allow_roots")
-READING = Takes("shardio.reader:open", only=(*PLACE, "split", "version", "digest"))
-# The addresses of a dataset, or of those of a mixture.
-DATASETS: tuple[Any, ...] = (
-    Argument(
-        ["urls"], metavar="URL...", nargs=-1, required=True, type=PlaceParam(),
-        help="dataset, or the datasets of a mixture in order: any fsspec URL",
-    ),
-    Option(
-        ["--records"], metavar="A:B", type=Value(record_range), group="dataset",
-        help="the slice that was streamed; either end may be left out: 1000:",
-    ),
-    Takes(READING.function, only=READING.only, without=("url",)),
-)  # fmt: skip
+PLACE = ("storage_options", "engine", "allow_roots")
+OPENING = Takes("shardio.reader:open", only=(*PLACE, "split", "version", "digest"))
+READING = Takes("shardio.reader:open", only=("url", *OPENING.only))
 
 
 class Given:
-    """What was typed for one command: attributes by the names of arguments, None for what was not typed.
+    """What was typed for one command: attributes by the names of arguments, or the defaults of these.
 
     Args:
-        values: by name.
+        typed: what was typed, by name.
+        defaults: of all arguments.
         place: address that `--anon` and roots belong to; None for the command's own.
     """
 
-    def __init__(self, values: Mapping[str, Any], place: str | None = None) -> None:
-        self._values = dict(values)
+    def __init__(
+        self, typed: Mapping[str, Any], defaults: Mapping[str, Any], place: str | None = None
+    ) -> None:
+        self._typed = dict(typed)
+        self._defaults = defaults
         self._place = place
 
     def __getattr__(self, name: str) -> Any:
+        if name in self._typed:
+            return self._typed[name]
         try:
-            return self._values[name]
+            return self._defaults[name]
         except KeyError:
             raise AttributeError(name) from None
 
     def at(self, place: str) -> Given:
         """Return the same, for another place."""
-        return Given({**self._values, "url": place}, place)
+        return Given({**self._typed, "url": place}, {**self._defaults, "url": place}, place)
 
     def call(self, function: Callable[..., _Result], /, *args: Any, **more: Any) -> _Result:
         """Call a function with what was typed of its arguments; what was not typed is as it is by default."""
@@ -77,33 +70,25 @@ class Given:
 
     def options(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Return what was typed of the arguments of a function."""
-        found = {}
-        for name, (_, default) in typed_parameters(function).items():
-            value = self._argument(name, default)
-            if (value is not None and value is not False) or (value is False and default is True):
-                found[name] = None if value is NOTHING else value
+        special = {
+            "storage_options": self.storage_options_given,
+            "allow_roots": self.allow_roots_given,
+            "schema": self.schema_given,
+            "on_error": "skip" if self._typed.get("skip") else self._typed.get("on_error"),
+        }
+        typed = {name: value for name, value in self._typed.items() if name not in special}
+        values = typed | {name: value for name, value in special.items() if value is not None}
+        found = {name: values[name] for name in typed_parameters(function) if name in values}
         for name in _places_of(function) & found.keys():
             found[name] = _address(name, found)
         return found
-
-    def _argument(self, name: str, default: Any) -> Any:
-        match name:
-            case "storage_options" | "allow_roots" | "schema" if name in self._values:
-                return getattr(self, f"{name}_given")
-            case "on_error" if self._values.get("skip"):
-                return "skip"
-            case "dry_run" if "dry_run" in self._values:
-                return self.dry_run or not self._values.get("yes", not default)
-        if self._values.get(f"no_{name}"):
-            return False
-        return self._values.get(name)
 
     @property
     def place(self) -> str:
         """The dataset, or the first."""
         if self._place:
             return self._place
-        url: str = self._values["urls"][0] if "urls" in self._values else self._values["url"]
+        url: str = self._typed["urls"][0] if "urls" in self._typed else self.url
         return url
 
     @property
@@ -114,25 +99,25 @@ class Given:
             ValueError: `--anon` for a place that knows no such thing.
         """
         found: dict[str, Any] = {}
-        if self.anon:
+        if self._typed.get("anon"):
             protocol = _protocol(self.place)
             if protocol not in _ANONYMOUS:
                 raise ValueError(f"--anon is for buckets ({', '.join(_ANONYMOUS)}), not for {self.place}")
             found |= _ANONYMOUS[protocol]
-        return found | (self.storage_options or {}) or None
+        return found | self._typed.get("storage_options", {}) or None
 
     @property
-    def allow_roots_given(self) -> dict[str, dict[str, Any]]:
+    def allow_roots_given(self) -> dict[str, dict[str, Any]] | None:
         """Roots of adopted shards, each with the dataset's storage options where its storage is the same."""
-        place, options = self.place, None
-        if "source" in self._values:
+        roots = self._typed.get("allow_roots", ())
+        if not roots:
+            return None
+        place, options = self.place, self.storage_options_given
+        if "source" in self._typed:
             place = self.source
-            options = self._values.get("source_options")
-        if "source_options" not in self._values:
-            options = self.storage_options_given
-        options = options or {}
-        same = _protocol(place)
-        return {root: options if _protocol(root) == same else {} for root in self.allow_roots or ()}
+        if "source_options" in self._defaults:
+            options = self.source_options
+        return {root: (options or {}) if _protocol(root) == _protocol(place) else {} for root in roots}
 
     @property
     def schema_given(self) -> dict[str, Any] | None:
@@ -141,15 +126,16 @@ class Given:
         Raises:
             ValueError: no features; names the flag.
         """
+        schema, types = self._typed.get("schema"), self._typed.get("types", {})
+        if schema is None and not types:
+            return None
         from shardio.metadata import parse_schema_json
 
-        if self.schema is None and not self.types:
-            return None
         try:
-            given = {} if self.schema is None else dict(parse_schema_json(self.schema))
+            given = {} if schema is None else dict(parse_schema_json(schema))
         except (TypeError, ValueError) as error:
             raise ValueError(f"--schema: {error}") from None
-        return given | {name: None if kind == "-" else kind for name, kind in (self.types or {}).items()}
+        return given | {name: None if kind == "-" else kind for name, kind in types.items()}
 
     def open(self, url: str, *, split: str | None = None, version: int | str | None = None) -> DatasetReader:
         """Open one of several datasets; `split` and `version` where the command line names none."""
@@ -157,7 +143,8 @@ class Given:
 
         typed = self.at(url).options(reading.open)
         reader = reading.open_split(**{"split": split, "version": version} | typed)
-        return reader if self.records is None else reader[self.records]
+        records = self._typed.get("records")
+        return reader if records is None else reader[records]
 
     def read_json(self, name: str, what: str) -> Any:
         """Return the JSON of a file that the command line names.

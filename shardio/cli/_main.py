@@ -8,15 +8,25 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-import click
+from cyclopts import App, CycloptsError, Group
+from rich.console import Console as RichConsole
 
-from shardio.cli._command import COMPLETION_VARIABLE, GROUPS, Command, ProgramCommand
+from shardio.cli._command import GROUPS, Command
 from shardio.cli._commands import all_commands
-from shardio.cli._console import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, USAGE, CommandFailure, Console, explain
+from shardio.cli._console import (
+    CLEAN,
+    EXIT_CODES,
+    INTERRUPTED,
+    PIPE_CLOSED,
+    USAGE,
+    CommandFailure,
+    Console,
+    explain,
+)
 from shardio.cli._given import Given
 from shardio.redact import redact
 
@@ -47,94 +57,68 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-class _Program(click.Group):
-    """The commands by what they are for; those that are not here are looked for as programs."""
+def make_app(loaded: Container[str]) -> App:
+    """Return the program as cyclopts parses it.
 
-    def __init__(self, commands: dict[str, Command]) -> None:
-        # A missing command is an error of ours, with the list of commands, so click shows no help by itself.
-        super().__init__(
-            "shardio",
-            no_args_is_help=False,
-            help="Datasets of plain TFRecord shards, in folders and buckets.",
-            context_settings={"help_option_names": ["-h", "--help"]},
-            params=[
-                click.Option(
-                    ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
-                    help="show the version and exit",
-                )
-            ],
-        )  # fmt: skip
-        self._known = commands
-        # click looks here for the nearest name of a mistyped one; a command is made when it is called.
-        self.commands = dict.fromkeys(commands, click.Command(None))
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
-        return sorted(self._known)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return one command; what it calls is imported for no other."""
-        del ctx
-        return ProgramCommand(self._known[cmd_name]) if cmd_name in self._known else None
-
-    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
-        formatter.write_usage("shardio", "COMMAND ...")
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
-        for title, names in GROUPS.items():
-            formatter.write(f"\n{title}:\n")
-            for name in names:
-                formatter.write(f"  {name:<12}{self._known[name].summary}\n")
-        with formatter.section("options"):
-            formatter.write_dl(
-                [("--version", "show the version and exit"), ("-h, --help", "show this message")]
-            )
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
-        formatter.write("\n`shardio COMMAND -h` says more; `shardio completion SHELL` makes the shell")
-        formatter.write(f" complete commands and options.\n{EXIT_CODES}\n")
+    Args:
+        loaded: names of the commands whose options are wanted. What they call is imported.
+    """
+    app = App(
+        name="shardio",
+        help="Datasets of plain TFRecord shards, in folders and buckets.",
+        help_flags=("--help", "-h"),
+        help_format="plaintext",
+        help_epilogue=f"`shardio COMMAND -h` lists its options.\n{EXIT_CODES}",
+        version=_version,
+        version_format="plaintext",
+        group_commands="options",
+    )
+    commands = all_commands()
+    for number, (title, names) in enumerate(GROUPS.items()):
+        group = Group(title, sort_key=number)
+        for name in names:
+            app.command(commands[name].app(group, loaded=name in loaded))
+    return app
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's call
-    if value:
-        from shardio import __version__
+def _version() -> str:
+    from shardio import __version__
 
-        click.echo(f"shardio {__version__}")
-        ctx.exit()
+    return f"shardio {__version__}"
 
 
 def _run(argv: list[str]) -> int:
     commands = all_commands()
-    names = {alias: command.name for command in commands.values() for alias in command.aliases}
+    names = {alias: each.name for each in commands.values() for alias in each.aliases}
     argv = [names.get(word, word) for word in argv[:1]] + argv[1:]
-    program = _Program(commands)
-    if COMPLETION_VARIABLE in os.environ:
-        from click.shell_completion import shell_complete
-
-        return shell_complete(program, {}, "shardio", COMPLETION_VARIABLE, os.environ[COMPLETION_VARIABLE])
     external = _external(argv, commands)
     if external is not None:
         return subprocess.run([external, *argv[1:]], check=False).returncode  # noqa: S603 - the user's own words
+    app = make_app(argv[:1])
     if not argv:
-        with click.Context(program, info_name="shardio") as context:
-            sys.stderr.write(program.get_help(context) + "\n")
+        app.help_print([], console=RichConsole(file=sys.stderr))
         return USAGE
     try:
-        command, given = _parsed(program, argv)
-    except click.exceptions.Exit as ended:
-        return ended.exit_code
-    except click.ClickException as error:
+        chosen, bound, _ = app.parse_args(argv, exit_on_error=False, print_error=False, verbose=False)
+    except CycloptsError as error:
         # What was typed cannot be parsed, so whether JSON is wanted is looked up by hand.
-        console = Console(sys.stdout, sys.stderr, json="--json" in argv)
-        console.failure(_usage(error))
+        command_help = " ".join(["shardio", *(word for word in argv[:1] if word in commands), "--help"])
+        text = f"{' '.join(str(error).split())} ({command_help} says more)"
+        failure = CommandFailure(USAGE, "UsageError", text, {"advice": f"see {command_help}"})
+        Console(sys.stdout, sys.stderr, json="--json" in argv).failure(failure)
         return USAGE
-    console = Console(sys.stdout, sys.stderr, json=given.json, quiet=given.quiet, params=command.params)
+    if argv[0] not in commands or getattr(chosen, "__name__", "") != "parsed":  # help, the version
+        chosen(*bound.args, **bound.kwargs)
+        return CLEAN
+    return _perform(commands[argv[0]], dict(bound.arguments))
+
+
+def _perform(command: Command, typed: dict[str, Any]) -> int:
+    given = Given(typed, {name: each.default for name, each in command.parameters.items()})
+    console = Console(sys.stdout, sys.stderr, json=given.json, quiet=given.quiet)
     with _warnings_as_notes(console):
         try:
-            return command.run(given, console)
+            return command.run(given, console, **{name: getattr(given, name) for name in command.own})
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - a program ends in one line, whatever went wrong
@@ -147,22 +131,7 @@ def _run(argv: list[str]) -> int:
             return failure.code
 
 
-def _parsed(program: _Program, argv: list[str]) -> tuple[Command, Given]:
-    """Parse without running: what click does around a callback (aborts, broken pipes) is done in `main`."""
-    with program.make_context("shardio", list(argv)) as context:
-        command, values = program.invoke(context)
-        return command, Given(values)
-
-
-def _usage(error: click.ClickException) -> CommandFailure:
-    text = " ".join(error.format_message().split())
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "shardio"
-    fields: dict[str, Any] = {"advice": f"see {path} --help"}
-    return CommandFailure(USAGE, "UsageError", f"{text} ({path} --help says more)", fields)
-
-
-def _external(argv: list[str], commands: dict[str, Command]) -> str | None:
+def _external(argv: list[str], commands: Container[str]) -> str | None:
     """Return the program `shardio-NAME` for a command that is not one of ours, as git and cargo do."""
     if not argv or argv[0] in commands or not argv[0].isidentifier():
         return None

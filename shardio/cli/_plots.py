@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from cyclopts import Parameter
 
 from shardio.arguments import need
-from shardio.cli._command import Option
 from shardio.display import count, size
 
 if TYPE_CHECKING:
@@ -24,13 +25,14 @@ _COLORS = ("#0b7a75", "#19b5ac", "#e0a458", "#c8553d")
 _COLUMNS, _LINES = 64, 16
 
 
-def plot_option(what: str) -> Option:
-    """Return the option that asks for a figure."""
-    return Option(
-        ["--plot"],
+Plot: TypeAlias = Annotated[
+    str | None,
+    Parameter(
         metavar="FILE",
-        help=f"draw {what} into a .png, .svg or .pdf file (shardio[plot]); - draws in the terminal",
-    )
+        allow_leading_hyphen=True,
+        help="draw a .png, .svg or .pdf file (shardio[plot]); - draws in the terminal",
+    ),
+]
 
 
 def check_plot(target: str) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import itertools
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import click
 import numpy as np
-
-from shardio.cli._command import Option
-from shardio.cli._signature import Takes
+from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,15 +16,10 @@ if TYPE_CHECKING:
     from shardio.cli._given import Given
     from shardio.reader import Location, RecordSequence
 
-READ_AS = ("auto", "bytes", "text", "example")
-# How records are shown.
-DECODING = (
-    Takes("shardio:open", only=("features",)),
-    Option(["--as", "read_as"], type=click.Choice(READ_AS), default="auto", help="records without a schema"),
-)
-
-
-WHERE = Option(["--where"], metavar="CONDITION", help='records that meet a condition in SQL: "label = 3"')
+ReadAs: TypeAlias = Annotated[
+    Literal["auto", "bytes", "text", "example"], Parameter(name="--as", help="records without a schema")
+]
+Where: TypeAlias = Annotated[str | None, Parameter(help='records that meet a condition in SQL: "label = 3"')]
 
 
 @dataclass(eq=False, repr=False)

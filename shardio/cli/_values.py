@@ -6,10 +6,24 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
 
-NOTHING = object()  # for `none`, typed where the default is something
+from cyclopts import Parameter
+
+
+def one(convert: Callable[[str], Any], metavar: str | None = None) -> Parameter:
+    """Return how one word becomes a value."""
+    return Parameter(
+        converter=lambda _, tokens: convert(tokens[0].value), n_tokens=1, metavar=metavar, negative=()
+    )
+
+
+def several(convert: Callable[[list[str]], Any], metavar: str | None = None) -> Parameter:
+    """Return how the words of an option that may be repeated become a value."""
+    return Parameter(
+        converter=lambda _, tokens: convert([token.value for token in tokens]), metavar=metavar, negative=()
+    )
 
 
 def whole_number(text: str) -> int:
@@ -27,60 +41,45 @@ def json_value(text: str) -> Any:
         return text
 
 
-def json_pair(text: str) -> tuple[str, Any]:
-    """Return KEY=VALUE as a pair, the value as JSON where it is JSON."""
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise ValueError(f"expected KEY=VALUE, found {text!r}")
-    return key, json_value(value)
-
-
-def text_pair(text: str) -> tuple[str, str]:
-    """Take NAME=VALUE apart."""
-    name, _, value = text.partition("=")
-    if not name or not value:
-        raise ValueError(f"expected NAME=VALUE, found {text!r}")
-    return name, value
-
-
-def once(flag: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return pairs as a dict; a name given twice is refused."""
+def pairs(words: Sequence[str], value: Callable[[str], Any] = str) -> dict[str, Any]:
+    """Return words such as NAME=VALUE as a dict; a name given twice is refused."""
     found: dict[str, Any] = {}
-    for name, value in pairs:
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not name or not equals:
+            raise ValueError(f"expected NAME=VALUE, found {word!r}")
         if name in found:
-            raise ValueError(f"{flag} {name}= is given twice")
-        found[name] = value
+            raise ValueError(f"{name}= is given twice")
+        found[name] = value(text)
     return found
 
 
-def comma_names(text: str) -> list[str]:
+def comma_names(words: Sequence[str]) -> list[str]:
     """Return names that commas separate."""
-    found = [name.strip() for name in text.split(",")]
+    found = [name.strip() for word in words for name in word.split(",")]
     if not all(found):
-        raise ValueError(f"expected names with commas between them, found {text!r}")
+        raise ValueError(f"expected names with commas between them, found {','.join(words)!r}")
     return found
 
 
 def fractions(text: str) -> dict[str, float]:
     """Return fractions of splits: train=0.9,test=0.1."""
-    pairs = [(name.strip(), share) for name, _, share in (part.partition("=") for part in text.split(","))]
-    found = once("--fractions", pairs)
     try:
-        return {name: float(share) for name, share in found.items()}
-    except ValueError:
-        raise ValueError(f"--fractions {text}: expected fractions such as train=0.9,test=0.1") from None
+        return pairs([word.strip() for word in text.split(",")], float)
+    except ValueError as error:
+        raise ValueError(f"{error}: expected fractions such as train=0.9,test=0.1") from None
 
 
 def split_patterns(given: Sequence[str]) -> str | dict[str, str]:
     """Return the name of the one split, or patterns by name."""
     if len(given) == 1 and "=" not in given[0]:
         return given[0]
-    pairs = [text.partition("=") for text in given]
-    if any(not equals for _, equals, _ in pairs):
+    patterns = [text.partition("=") for text in given]
+    if any(not equals for _, equals, _ in patterns):
         raise ValueError("--split NAME alone names the one split; several need patterns: --split 'val=*val*'")
-    if any(re.match(r"[\d.]+(,|$)", pattern) for _, _, pattern in pairs):
+    if any(re.match(r"[\d.]+(,|$)", pattern) for _, _, pattern in patterns):
         raise ValueError(f"--split {given[0]}: fractions of the records are given with --fractions")
-    return {name: pattern for name, _, pattern in pairs}
+    return {name: pattern for name, _, pattern in patterns}
 
 
 def parse_version(text: str) -> int | str:
@@ -147,3 +146,37 @@ def parse_key(text: str, known: Mapping[str, str], feature: str | None) -> str |
     except ValueError as error:
         wanted = "hexadecimal digits" if kind == "bytes" else "a whole number"
         raise ValueError(f"{text!r} is not {wanted}, as the keys are {kind}") from error
+
+
+def positions(words: Sequence[str]) -> list[int]:
+    """Return numbers of records."""
+    return [whole_number(word) for word in words]
+
+
+def cache_folder(folder: str) -> Any:
+    """Return the cache in a folder."""
+    from shardio.storage import CacheOptions
+
+    return CacheOptions(folder, max_bytes=1)
+
+
+Whole: TypeAlias = Annotated[int, one(whole_number, "N")]
+Wholes: TypeAlias = Annotated[list[int], several(positions, "N")]
+Version: TypeAlias = Annotated[str, one(parse_version, "N|TAG")]
+Names: TypeAlias = Annotated[list[str], several(comma_names, "NAME,...")]
+JsonPairs: TypeAlias = Annotated[list[str], several(lambda words: pairs(words, json_value), "KEY=VALUE")]
+TextPairs: TypeAlias = Annotated[list[str], several(pairs, "NAME=VALUE")]
+Fractions: TypeAlias = Annotated[str, one(fractions, "NAME=FRACTION,...")]
+Splits: TypeAlias = Annotated[list[str], several(split_patterns, "NAME[=PATTERN]")]
+Positions: TypeAlias = Annotated[
+    list[int], several(positions, "POSITION..."), Parameter(help="numbers from 0, or from the end: -1")
+]
+Urls: TypeAlias = Annotated[
+    list[str], Parameter(help="dataset, or the datasets of a mixture in order: any fsspec URL")
+]
+Slice: TypeAlias = Annotated[
+    slice | None,
+    one(record_range, "A:B"),
+    Parameter(help="the slice that was streamed; either end may be left out: 1000:"),
+]
+Rank: TypeAlias = Annotated[tuple[int, int], one(rank_of, "R/N")]

@@ -86,8 +86,8 @@ def test_plan_of_a_mixture_and_of_a_slice(run: Run, numbers: Path) -> None:
     ("options", "says"),
     [
         (("--global-batch", 0), "at least 1, found 0"),
-        (("--global-batch", 4, "--ranks", 5), "--ranks 5 is larger than --global-batch 4"),
-        (("--global-batch", 8, "--memory", 10, "--plan-chunk-rows", 2), "--memory 10"),
+        (("--global-batch", 4, "--ranks", 5), "world_size=5 is larger than global_batch=4"),
+        (("--global-batch", 8, "--memory", 10, "--plan-chunk-rows", 2), "memory_bytes=10"),
         (("--global-batch", 8, "--split", "eval"), "no split 'eval'"),
     ],
 )

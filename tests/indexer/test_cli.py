@@ -29,7 +29,7 @@ def test_the_last_line_opens_the_result(folder, capsys) -> None:
     """The last line printed is the line of Python that opens the result."""
     splits = ["--split", "train=train*", "--split", "val=*"]
     assert main([str(folder), *splits]) == 1
-    assert "--no-schema" in capsys.readouterr().err
+    assert "schema=False" in capsys.readouterr().err
     assert main([str(folder), *splits, "--no-schema"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "shards: 4 adopted; 7 records, 10.3 kB" or lines[0].startswith(
@@ -66,8 +66,8 @@ def test_stale_is_exit_code_1(folder, capsys) -> None:
     [
         (["nothing-here-*"], 3, "the pattern matches nothing"),
         (["absent.tfrecord"], 3, "no such file or folder"),
-        (["--split", "a=b"], 2, "Missing argument"),
-        (["x", "--format", "mp3"], 2, "is not one of"),
+        (["--split", "a=b"], 2, "requires an argument"),
+        (["x", "--format", "mp3"], 2, "Choose from"),
         (["x.tfrecord", "--split", "train", "--split", "val"], 2, "need patterns"),
         (["x.tfrecord", "--schema", "{"], 2, "not JSON"),
         (["x.tfrecord", "--anon"], 2, "--anon is for buckets"),
@@ -98,7 +98,7 @@ def test_options_reach_the_scan(folder, capsys) -> None:
     (folder / "crc.tfrecord").write_bytes(tfrecord([b"a"], zlib.crc32))
     into = str(folder.parent / f"{folder.name}-into")
     assert main([f"{folder}/crc.tfrecord", "--into", into]) == 1
-    assert "--record-crc crc32" in capsys.readouterr().err
+    assert 'record_crc="crc32"' in capsys.readouterr().err
     assert main([f"{folder}/crc.tfrecord", "--into", into, "--record-crc", "crc32", "--no-schema"]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     names = {"shardio": shardio}

@@ -12,4 +12,4 @@ from shardio import cli
 def command_names() -> list[str]:
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         assert cli.main(["--help"]) == 0
-    return re.findall(r"^  ([a-z]+)  +\w", shown.getvalue(), re.MULTILINE)
+    return re.findall(r"^. ([a-z]+)  +[A-Z]", shown.getvalue(), re.MULTILINE)

@@ -5,36 +5,46 @@ The last line printed is the line of Python that opens the result.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+from cyclopts import Parameter
 
-from shardio.cli._command import Command, Option, flag
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, DAMAGE, Console
 from shardio.cli._describe import DRY_RUN, feature_lines
-from shardio.cli._signature import Takes
+from shardio.cli._given import Given
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardio.adoption import AdoptReport
-    from shardio.cli._given import Given
 
 _MOST_SHOWN = 20
 FORMATS = ("tfrecord", "tar", "jsonl", "text", "codewithgpu")  # a test holds them to the indexer's
 
 
-def _run(given: Given, console: Console) -> int:
-    return _export(given, console) if given.export else _adopt(given, console)
+def _run(
+    given: Given,
+    console: Console,
+    *,
+    no_schema: Annotated[bool, Parameter(help="infer none: records are bytes")] = False,
+    export: Annotated[
+        Literal["dali"] | None,
+        Parameter(help="write indexes for another program, from those of a dataset"),
+    ] = None,
+) -> int:
+    if export:
+        return _export(given, console, export)
+    return _adopt(given, console, infer=not no_schema)
 
 
-def _adopt(given: Given, console: Console) -> int:
+def _adopt(given: Given, console: Console, *, infer: bool) -> int:
     from shardio.adoption import ScanOptions, adopt
 
     try:
         with console.progress("adopt") as progress:
-            options = {"schema": _schema(given), "types": None, "scan": given.call(ScanOptions)}
+            options = {"schema": _schema(given, infer=infer), "types": None, "scan": given.call(ScanOptions)}
             report = given.call(adopt, **options, progress=progress)
     except KeyboardInterrupt:
         console.note("what is done is kept; run it again to continue")
@@ -43,14 +53,14 @@ def _adopt(given: Given, console: Console) -> int:
     return CLEAN if report.ok else DAMAGE
 
 
-def _export(given: Given, console: Console) -> int:
+def _export(given: Given, console: Console, form: str) -> int:
     from shardio.adoption import export_indexes
 
     if len(given.urls) != 1:
         raise ValueError("--export takes one dataset")
     if given.dry_run:
         raise ValueError("--export writes small files beside the shards and has no --dry-run: leave one out")
-    written = given.call(export_indexes, url=given.urls[0], form=given.export)
+    written = given.call(export_indexes, url=given.urls[0], form=form)
     if console.json:
         console.document({"written": written})
     else:
@@ -120,10 +130,10 @@ def _print(report: AdoptReport, console: Console) -> None:
     console.line(report.opens)
 
 
-def _schema(given: Given) -> Any:
+def _schema(given: Given, *, infer: bool) -> Any:
     """Return what is said of features: None for nothing, False for no schema."""
     features = given.schema_given
-    if given.no_schema:
+    if not infer:
         if features is not None:
             raise ValueError("--no-schema leaves records as they are: leave out --schema and --type, or this")
         return False
@@ -146,12 +156,6 @@ COMMAND = Command(
             "shardio.adoption:ScanOptions",
             only=("format", "record_crc", "trust", "use_index", "block_bytes"),
             choices={"format": FORMATS, "record_crc": ("crc32c", "crc32", "none")},
-        ),
-        flag("--no-schema", "infer none: records are bytes"),
-        Option(
-            ["--export"],
-            type=click.Choice(("dali",)),
-            help="write indexes for another program, from those of a dataset",
         ),
         Takes("shardio.adoption:export_indexes", only=("allow_roots",)),
     ),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from shardio.cli._command import WHOLE, Command, Option, PlaceParam, Value
+from cyclopts import Parameter
+
+from shardio.cli._command import Command
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._given import DATASETS, Given
-from shardio.cli._values import rank_of
+from shardio.cli._given import OPENING, Given
+from shardio.cli._values import Rank, Slice, Urls, Whole
 from shardio.display import count, plural
 
 if TYPE_CHECKING:
@@ -17,20 +19,31 @@ if TYPE_CHECKING:
 _STATE = "what state_dict() returned, as JSON"
 
 
-def _run(given: Given, console: Console) -> int:
+def _run(
+    given: Given,
+    console: Console,
+    urls: Urls,
+    *,
+    state: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help=f"file of {_STATE}; - reads it from the pipe")
+    ],
+    step: Annotated[Whole, Parameter(help="step of the state's epoch, from 0")],
+    rank: Annotated[Rank | None, Parameter(help="the share of one rank of N; default: all")] = None,
+    records: Slice = None,
+) -> int:
     import shardio
 
-    state = _read_state(given)
-    rank, ranks = given.rank or (0, 1)
-    data = _data(given, state)
-    records = shardio.audit(data, state, given.step, rank=rank, world_size=ranks)
+    saved = _read_state(given, state)
+    number, ranks = rank or (0, 1)
+    data = _data(given, saved)
+    found = shardio.audit(data, saved, step, rank=number, world_size=ranks)
     if console.json:
-        facts = {"urls": given.urls, "epoch": state["epoch"], "step": given.step, "rank": rank}
-        console.document({**facts, "world_size": ranks, "records": [record._asdict() for record in records]})
+        facts = {"urls": urls, "epoch": saved["epoch"], "step": step, "rank": number}
+        console.document({**facts, "world_size": ranks, "records": [record._asdict() for record in found]})
         return CLEAN
-    _print(console, records, mixed=len(given.urls) > 1)
-    who = f", rank {rank} of {ranks}" if ranks > 1 else ""
-    console.note(f"epoch {state['epoch']}, step {count(given.step)}{who}: {plural(len(records), 'record')}")
+    _print(console, found, mixed=len(urls) > 1)
+    who = f", rank {number} of {ranks}" if ranks > 1 else ""
+    console.note(f"epoch {saved['epoch']}, step {count(step)}{who}: {plural(len(found), 'record')}")
     return CLEAN
 
 
@@ -43,10 +56,10 @@ def _print(console: Console, records: list[AuditedRecord], *, mixed: bool) -> No
     console.table(rows, head=("source", *head) if mixed else head, right=(0, 1, 3) if mixed else (0, 2))
 
 
-def _read_state(given: Given) -> dict[str, Any]:
-    state = given.read_json(given.state, _STATE)
+def _read_state(given: Given, file: str) -> dict[str, Any]:
+    state = given.read_json(file, _STATE)
     if not isinstance(state, dict):
-        message = f"{given.state} holds no state: expected {_STATE}, found {type(state).__name__}"
+        message = f"{file} holds no state: expected {_STATE}, found {type(state).__name__}"
         raise ValueError(message)  # noqa: TRY004 - the text is wrong, not its type
     return state
 
@@ -69,20 +82,7 @@ def _data(given: Given, state: dict[str, Any]) -> DatasetReader | Mix:
 COMMAND = Command(
     name="audit",
     summary="list the records of a training step, from a saved state",
-    takes=(
-        Option(
-            ["--state"],
-            metavar="FILE",
-            required=True,
-            type=PlaceParam(),
-            help=f"{_STATE}; - reads it from the pipe",
-        ),
-        Option(["--step"], metavar="K", type=WHOLE, required=True, help="step of the state's epoch, from 0"),
-        Option(
-            ["--rank"], metavar="R/N", type=Value(rank_of), help="the share of one rank of N; default: all"
-        ),
-        *DATASETS,
-    ),
+    takes=(OPENING,),
     run=_run,
     examples={
         "shardio audit s3://bucket/birds --state state.json --step 1200": "position, shard and row of each",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from shardio.cli._command import Command, flag
+from cyclopts import Parameter
+
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import READING, Given
-from shardio.cli._plots import bars, check_plot, plot_bench, plot_option
-from shardio.cli._signature import Takes
+from shardio.cli._plots import Plot, bars, check_plot, plot_bench
 from shardio.display import count, size
 
 if TYPE_CHECKING:
@@ -27,17 +28,23 @@ _WHAT = {
 }
 
 
-def _run(given: Given, console: Console) -> int:
+def _run(
+    given: Given,
+    console: Console,
+    *,
+    decode_images: Annotated[bool, Parameter(help="decode images to pixels")] = False,
+    plot: Plot = None,
+) -> int:
     import shardio
     from shardio.reader import open_split
 
-    if given.plot is not None:
-        check_plot(given.plot)
-    decode = {"decode": "image"} if given.decode_images else {}
+    if plot is not None:
+        check_plot(plot)
+    decode = {"decode": "image"} if decode_images else {}
     ds = open_split(**given.options(shardio.open), **decode)
     report = given.call(shardio.bench, ds)
-    if given.plot not in (None, "-"):
-        plot_bench(report, given.plot)
+    if plot is not None and plot != "-":
+        plot_bench(report, plot)
     console.report(report, lambda: _print(console, report))
     return CLEAN
 
@@ -73,8 +80,6 @@ COMMAND = Command(
     takes=(
         Takes("shardio:open", only=("url", "features")),
         Takes("shardio:bench", without=("ds",)),
-        flag("--decode-images", "decode images to pixels"),
-        plot_option("rates and costs"),
         READING,
     ),
     run=_run,

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import click
+from cyclopts import Parameter
 
-from shardio.cli._command import WHOLE, Argument, Command, Option, PlaceParam
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._signature import Takes
+from shardio.cli._given import Given
+from shardio.cli._values import Whole
 from shardio.display import plural, size
 
 if TYPE_CHECKING:
-    from shardio.cli._given import Given
+    from shardio.storage import CacheOptions
 
 
-def _run(given: Given, console: Console) -> int:
+def _run(
+    given: Given,
+    console: Console,
+    action: Annotated[
+        Literal["fill", "clear"],
+        Parameter(help="fill: read a dataset into it; clear: remove every block"),
+    ],
+    target: Annotated[
+        str, Parameter(help="fill: the dataset; clear: folder of the cache, as in CacheOptions(dir)")
+    ],
+    *,
+    dir: Annotated[  # noqa: A002 - the name that CacheOptions has for it
+        str | None, Parameter(help="fill: folder of the cache (default: ~/.cache/shardio)")
+    ] = None,
+    max_bytes: Annotated[Whole, Parameter(help="fill: bytes that the cache may take")] = 200 << 30,
+) -> int:
     from shardio.storage import BlockCache, CacheOptions
 
-    if given.action == "fill":
-        return _fill(given, console)
-    cache = BlockCache(CacheOptions(given.target, max_bytes=1))
+    if action == "fill":
+        folder = dir or str(Path.home() / ".cache" / "shardio")
+        return _fill(given.at(target), console, CacheOptions(folder, max_bytes))
+    cache = BlockCache(CacheOptions(target, max_bytes=1))
     removed = cache.usage() if given.dry_run else cache.clear()
     if console.json:
         facts = {"folder": removed.folder, "blocks": removed.entries, "bytes": removed.num_bytes}
@@ -32,13 +49,12 @@ def _run(given: Given, console: Console) -> int:
     return CLEAN
 
 
-def _fill(given: Given, console: Console) -> int:
+def _fill(given: Given, console: Console, cache: CacheOptions) -> int:
     import shardio
 
-    folder = given.dir or str(Path.home() / ".cache" / "shardio")
-    cache = shardio.CacheOptions(folder, given.max_bytes)
+    folder = cache.dir
     with console.progress("fill") as progress:
-        report = given.at(given.target).call(shardio.fill_cache, cache=cache, progress=progress)
+        report = given.call(shardio.fill_cache, cache=cache, progress=progress)
     if console.json:
         console.document({**report.to_dict(), "dir": folder})
         return CLEAN
@@ -57,25 +73,10 @@ def _fill(given: Given, console: Console) -> int:
 COMMAND = Command(
     name="cache",
     summary="fill a local cache before a run, or empty it",
-    takes=(
-        Argument(
-            ["action"], metavar="ACTION", type=click.Choice(("fill", "clear")),
-            help="fill: read a dataset into it; clear: remove every block",
-        ),
-        Argument(
-            ["target"], metavar="URL|DIR", type=PlaceParam(),
-            help="fill: the dataset; clear: folder of the cache, as in CacheOptions(dir)",
-        ),
-        Option(["--dir"], metavar="DIR", help="fill: folder of the cache (default: ~/.cache/shardio)"),
-        Option(
-            ["--max-bytes"], metavar="N", type=WHOLE, default=200 << 30, show_default=True,
-            help="fill: bytes that the cache may take",
-        ),
-        Takes("shardio:fill_cache", without=("url", "cache")),
-    ),
+    takes=(Takes("shardio:fill_cache", without=("url", "cache")),),
     run=_run,
     examples={
         "shardio cache fill s3://bucket/birds --split train --dir /scratch/blocks": "run it again to go on",
         "shardio cache clear /scratch/blocks": "the folder that CacheOptions was given",
     },
-)  # fmt: skip
+)

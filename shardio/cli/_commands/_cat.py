@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated, Literal
 
-import click
+from cyclopts import Parameter
 
-from shardio.cli._command import Command, Option, Value
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import READING, Given
-from shardio.cli._records import WHERE
-from shardio.cli._signature import Takes
-from shardio.cli._values import rank_of
+from shardio.cli._records import Where
+from shardio.cli._values import Rank
 
 
-def _run(given: Given, console: Console) -> int:
+def _run(
+    given: Given,
+    console: Console,
+    *,
+    format: Annotated[  # noqa: A002 - what is typed
+        Literal["jsonl", "tar", "raw"],
+        Parameter(
+            help="jsonl: an object a line, as export writes them; tar: WebDataset samples; raw: the payload "
+            "bytes of each record, with nothing between them"
+        ),
+    ] = "jsonl",
+    where: Where = None,
+    rank: Annotated[Rank | None, Parameter(help="part R, from 0, of N equal ones; default: all")] = None,
+) -> int:
     import shardio
     from shardio.convert import write_stream
     from shardio.reader import open_split
 
     if console.json:
         raise ValueError("--json has no meaning for records: choose --format jsonl")
-    options = given.options(shardio.open) | {"decode": given.format != "raw"}
+    options = given.options(shardio.open) | {"decode": format != "raw"}
     records = open_split(**options)
-    if given.where is not None:
-        records = records.filter(given.where)
-    if given.rank is not None:
-        rank, ranks = given.rank
-        records = records[len(records) * rank // ranks : len(records) * (rank + 1) // ranks]
-    write_stream(records, sys.stdout.buffer, given.format)
+    if where is not None:
+        records = records.filter(where)
+    if rank is not None:
+        number, ranks = rank
+        records = records[len(records) * number // ranks : len(records) * (number + 1) // ranks]
+    write_stream(records, sys.stdout.buffer, format)
     sys.stdout.buffer.flush()
     return CLEAN
 
@@ -37,21 +50,6 @@ COMMAND = Command(
     name="cat",
     summary="write records to standard output, as JSON lines, tar or bytes",
     takes=(
-        Takes("shardio:open", only=("url",)),
-        Option(
-            ["--format"],
-            type=click.Choice(("jsonl", "tar", "raw")),
-            default="jsonl",
-            help="jsonl: an object a line, as export writes them; tar: WebDataset samples; raw: the payload "
-            "bytes of each record, with nothing between them; default: jsonl",
-        ),
-        WHERE,
-        Option(
-            ["--rank"],
-            metavar="R/N",
-            type=Value(rank_of),
-            help="part R, from 0, of N equal ones; default: all",
-        ),
         Takes("shardio:open", only=("features",)),
         READING,
     ),

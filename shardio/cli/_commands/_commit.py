@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardio.cli._command import Command
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._describe import DRY_RUN
 from shardio.cli._given import Given
-from shardio.cli._signature import Takes
 from shardio.display import plural
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import Command
+from shardio.cli._command import Command, Takes
 from shardio.cli._describe import DRY_RUN
 from shardio.cli._given import reported
-from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import click
+from typing import Annotated, Literal
 
-from shardio.cli._command import COMPLETION_VARIABLE, Argument, Command
+from cyclopts import Parameter
+
+from shardio.cli._command import Command
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import Given
 
-_SHELLS = ("bash", "zsh", "fish")
 
+def _run(
+    given: Given,
+    console: Console,
+    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="bash, zsh or fish")],
+) -> int:
+    from shardio.cli._commands import all_commands
+    from shardio.cli._main import make_app
 
-def _run(given: Given, console: Console) -> int:
-    from click.shell_completion import get_completion_class
-
-    found = get_completion_class(given.shell)
-    assert found is not None  # noqa: S101 - click completes for these three
-    script = found(click.Command("shardio"), {}, "shardio", COMPLETION_VARIABLE).source()
+    script = make_app(all_commands()).generate_completion(shell=shell)
     if console.json:
-        console.document({"shell": given.shell, "script": script})
+        console.document({"shell": shell, "script": script})
         return CLEAN
     for line in script.splitlines():
         console.line(line)
@@ -28,7 +31,6 @@ def _run(given: Given, console: Console) -> int:
 COMMAND = Command(
     name="completion",
     summary="print the script that completes commands in your shell",
-    takes=(Argument(["shell"], metavar="SHELL", type=click.Choice(_SHELLS), help="bash, zsh or fish"),),
     run=_run,
     examples={
         "shardio completion bash >> ~/.bashrc": "zsh: >> ~/.zshrc",

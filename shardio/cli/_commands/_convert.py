@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import Command, Option, Value
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import Console
 from shardio.cli._describe import DRY_RUN, code_of_skipped, feature_lines
 from shardio.cli._given import reported
-from shardio.cli._signature import Takes
-from shardio.cli._values import function_of
 from shardio.display import plural, size
 
 if TYPE_CHECKING:
@@ -43,22 +41,15 @@ COMMAND = Command(
     name="convert",
     summary="make a dataset from images, CSV, JSONL, Parquet, WebDataset, MDS, Megatron, TFRecord or TFDS",
     takes=(
-        Takes("shardio:convert_dataset", only=("source", "url"), places=("source", "url")),
-        Takes(
-            "shardio:convert_dataset",
-            only=("kind", "schema", "split"),
-            choices={"kind": "shardio.convert:source_kinds"},
-        ),
-        Option(
-            ["--fn"],
-            metavar="MODULE:FUNCTION",
-            type=Value(function_of),
-            help="for lists: makes records of a line or row",
-        ),
         Takes(
             "shardio:convert_dataset",
             without=("splits",),
-            choices={"partitions": ("hive",), "encoding": ("example", "tensors", "array", "bytes")},
+            places=("source", "url"),
+            choices={
+                "kind": "shardio.convert:source_kinds",
+                "partitions": ("hive",),
+                "encoding": ("example", "tensors", "array", "bytes"),
+            },
         ),
     ),
     run=reported("shardio:convert_dataset", _print, code_of_skipped),

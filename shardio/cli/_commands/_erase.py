@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import Command, Option, Value
-from shardio.cli._commands._delete import print_removed, record_params, remove_by
+from shardio.cli._command import Command, Takes
+from shardio.cli._commands._delete import print_removed, remove_by
 from shardio.cli._describe import DRY_RUN
-from shardio.cli._signature import Takes
 from shardio.display import size
 
 if TYPE_CHECKING:
     from shardio.cli._console import Console
     from shardio.lifecycle import EraseReport
-    from shardio.storage import CacheOptions
 
 
 def _print(console: Console, report: EraseReport) -> None:
@@ -32,21 +30,11 @@ def _print(console: Console, report: EraseReport) -> None:
         console.line(f"may hold the bytes, and is not the dataset's to remove: {url}")
 
 
-def _cache(folder: str) -> CacheOptions:
-    from shardio.storage import CacheOptions
-
-    return CacheOptions(folder, max_bytes=1)
-
-
 COMMAND = Command(
     name="erase",
     summary="erase records for good, with every earlier version",
-    takes=(
-        *record_params("shardio:erase", "rows"),
-        Option(["--cache"], metavar="DIR", type=Value(_cache), help="a local block cache that is emptied"),
-        Takes("shardio:erase", without=("features",)),
-    ),
-    run=remove_by("shardio:erase", _print),
+    takes=(Takes("shardio:erase", without=("rows", "features")),),
+    run=remove_by("shardio:erase", "rows", _print),
     examples={
         "shardio erase s3://bucket/birds 17 --split train --dry-run": "what would be erased",
         "shardio erase s3://bucket/birds --key bird-7-5": "by key; then `shardio gc`",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import Command
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import Console
 from shardio.cli._describe import DRY_RUN, code_of_skipped
 from shardio.cli._given import reported
-from shardio.cli._signature import Takes
 from shardio.display import plural
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import Command
+from shardio.cli._command import Command, Takes
 from shardio.cli._given import reported
-from shardio.cli._signature import Takes
 from shardio.display import plural, size
 
 if TYPE_CHECKING:

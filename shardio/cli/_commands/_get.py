@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from shardio.cli._command import Argument, Command, Value, flag
+from cyclopts import Parameter
+
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import READING, Given
-from shardio.cli._records import DECODING, WHERE, RecordGroup, open_parts, reader_of
-from shardio.cli._signature import Takes
-from shardio.cli._values import whole_number
+from shardio.cli._records import ReadAs, RecordGroup, Where, open_parts, reader_of
+from shardio.cli._values import Positions
 from shardio.display import count, describe, plain, plural
 
 if TYPE_CHECKING:
@@ -20,26 +21,37 @@ if TYPE_CHECKING:
 _FIRST_BYTES = 512
 
 
-def _run(given: Given, console: Console) -> int:
-    if bool(given.positions) == (given.where is not None):
+def _run(
+    given: Given,
+    console: Console,
+    positions: Positions | None = None,
+    *,
+    where: Where = None,
+    raw: Annotated[bool, Parameter(help="payload bytes as hex, with url, shard, row and bytes")] = False,
+    all: Annotated[  # noqa: A002 - what is typed
+        bool, Parameter(help=f"with --raw: more than {_FIRST_BYTES} bytes of each")
+    ] = False,
+    read_as: ReadAs = "auto",
+) -> int:
+    if bool(positions) == (where is not None):
         raise ValueError("name records by their positions or by --where, one of the two")
-    parts = open_parts(given, decode=not given.raw)
+    parts = open_parts(given, decode=not raw)
     if len(parts) > 1:
         names = ", ".join(part.name for part in parts)
         raise ValueError(f"{given.url} has several splits, choose one with --split: {names}")
     part = parts[0]
-    positions = given.positions if given.where is None else part.matching(given.where)
-    read = reader_of("bytes" if given.raw else given.read_as)
+    chosen = (positions or []) if where is None else part.matching(where)
+    read = reader_of("bytes" if raw else read_as)
     shown = []
-    for number, (position, value) in enumerate(part.pick(list(positions))):
+    for number, (position, value) in enumerate(part.pick(chosen)):
         place = part.locate(position)
         if console.json:
             shown.append(_record(part, position, place, read(value)))
             continue
         if number:
             console.line()
-        if given.raw:
-            _print_raw(console, position, place, value, whole=given.all)
+        if raw:
+            _print_raw(console, position, place, value, whole=all)
             continue
         console.line(f"[{position}]" + (f"  row {place.row} of {place.url}" if place else ""))
         for line in describe(read(value), width=console.width - 2):
@@ -91,31 +103,10 @@ def _hex_lines(data: bytes, base: int) -> Iterator[str]:
         yield f"{base + start:08x}  {left:<23}  {right:<23}  |{text}|"
 
 
-def _position(text: str) -> int:
-    try:
-        return whole_number(text)
-    except ValueError:
-        raise ValueError(f"expected a number of a record, found {text!r}") from None
-
-
 COMMAND = Command(
     name="get",
     summary="show records by position, or those that meet a condition",
-    takes=(
-        Takes("shardio:open", only=("url",), shard=True),
-        Argument(
-            ["positions"],
-            metavar="POSITION...",
-            nargs=-1,
-            type=Value(_position),
-            help="numbers from 0, or from the end: -1",
-        ),
-        WHERE,
-        flag("--raw", "payload bytes as hex, with url, shard, row and bytes"),
-        flag("--all", f"with --raw: more than {_FIRST_BYTES} bytes of each"),
-        *DECODING,
-        READING,
-    ),
+    takes=(Takes("shardio:open", only=("url", "features"), shard=True), READING),
     run=_run,
     examples={
         "shardio get s3://bucket/birds 17 -1 --split train": "two records",

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from shardio.cli._command import WHOLE, Command, Option
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import READING, Given
-from shardio.cli._records import DECODING, WHERE, open_parts, reader_of
-from shardio.cli._signature import Takes
+from shardio.cli._records import ReadAs, Where, open_parts, reader_of
+from shardio.cli._values import Whole
 from shardio.display import describe, plain, plural
 
 
-def _run(given: Given, console: Console) -> int:
-    if given.n < 0:
-        raise ValueError(f"-n {given.n} must be at least 0")
-    read = reader_of(given.read_as)
+def _run(
+    given: Given,
+    console: Console,
+    *,
+    n: Annotated[Whole, Parameter(name="-n", help="records of each split")] = 5,
+    where: Where = None,
+    read_as: ReadAs = "auto",
+) -> int:
+    if n < 0:
+        raise ValueError(f"-n {n} must be at least 0")
+    read = reader_of(read_as)
     parts = open_parts(given, decode=True)
     shown = []
     for part in parts:
@@ -21,9 +32,7 @@ def _run(given: Given, console: Console) -> int:
             if part is not parts[0]:
                 console.line()
             console.line(f"{part.name}: {plural(len(part), 'record')}")
-        matching = (
-            part.first(given.n) if given.where is None else part.pick(part.matching(given.where)[: given.n])
-        )
+        matching = part.first(n) if where is None else part.pick(part.matching(where)[:n])
         for position, value in matching:
             if console.json:
                 shown.append({"split": part.name or None, "position": position, "value": plain(read(value))})
@@ -39,13 +48,7 @@ def _run(given: Given, console: Console) -> int:
 COMMAND = Command(
     name="head",
     summary="show the first records, decoded",
-    takes=(
-        Takes("shardio:open", only=("url",), shard=True),
-        Option(["-n", "n"], type=WHOLE, default=5, metavar="N", help="records of each split; default: 5"),
-        WHERE,
-        *DECODING,
-        READING,
-    ),
+    takes=(Takes("shardio:open", only=("url", "features"), shard=True), READING),
     run=_run,
     examples={
         "shardio head s3://bucket/birds -n 2": "the first two records of every split",

@@ -6,35 +6,45 @@ Records are read only where no schema describes them, and then the first ones.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
-from shardio.cli._command import Argument, Command, Option, PlaceParam, flag
+from cyclopts import Parameter
+
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._describe import dataset_facts, feature_notes, seen_facts, shard_facts
 from shardio.cli._given import Given
-from shardio.cli._signature import Takes
 from shardio.display import count, plain, plural, size
 
 
-def _run(given: Given, console: Console) -> int:
-    asked = [given.url, given.system or None, given.cache]
+def _run(
+    given: Given,
+    console: Console,
+    url: Annotated[
+        str | None, Parameter(help="dataset, or single shard: a local path or any fsspec URL")
+    ] = None,
+    *,
+    system: Annotated[bool, Parameter(help="versions of what is installed, parts in use")] = False,
+    cache: Annotated[str | None, Parameter(help="folder of a local cache of blocks; what is in it")] = None,
+) -> int:
+    asked = [url, system or None, cache]
     if sum(one is not None for one in asked) != 1:
         raise ValueError("give one of: a URL, --system, --cache DIR")
-    if given.system:
+    if url is None and cache is None:
         from shardio.cli._describe import system_facts
 
         return _show(console, system_facts())
-    if given.cache is not None:
-        return _show_cache(console, given.cache)
+    if url is None:
+        return _show_cache(console, str(cache))
     from shardio.reader import is_shard
 
     options = given.storage_options_given
     number = given.version
-    if is_shard(given.url, version=number, storage_options=options, engine=given.engine):
+    if is_shard(url, version=number, storage_options=options, engine=given.engine):
         if number is not None:
-            raise ValueError(f"{given.url} is a single shard: it has no versions")
-        facts = shard_facts(given.url, options, given.engine)
-        seen = seen_facts(given.url, options, given.engine, shard=True)
+            raise ValueError(f"{url} is a single shard: it has no versions")
+        facts = shard_facts(url, options, given.engine)
+        seen = seen_facts(url, options, given.engine, shard=True)
         if console.json:
             console.document(plain({**facts, "seen": seen}))
             return CLEAN
@@ -42,9 +52,9 @@ def _run(given: Given, console: Console) -> int:
         if seen is not None:
             _print_seen(console, seen)
         return CLEAN
-    facts = dataset_facts(given.url, number, options, given.engine)
+    facts = dataset_facts(url, number, options, given.engine)
     if facts["schema"] is None:
-        facts["seen"] = seen_facts(given.url, options, given.engine, shard=False, version=number)
+        facts["seen"] = seen_facts(url, options, given.engine, shard=False, version=number)
     if console.json:
         console.document(plain(facts))
     else:
@@ -145,18 +155,7 @@ def _print_seen(console: Console, seen: dict[str, Any]) -> None:
 COMMAND = Command(
     name="info",
     summary="show what a dataset or shard holds, or what is installed",
-    takes=(
-        Argument(
-            ["url"],
-            metavar="URL",
-            required=False,
-            type=PlaceParam(),
-            help="dataset, or single shard: a local path or any fsspec URL",
-        ),
-        flag("--system", "versions of what is installed, parts in use"),
-        Option(["--cache"], metavar="DIR", type=PlaceParam(), help="what is in a local cache of blocks"),
-        Takes("shardio:open", only=("version", "storage_options", "engine")),
-    ),
+    takes=(Takes("shardio:open", only=("version", "storage_options", "engine")),),
     run=_run,
     examples={
         "shardio info s3://bucket/birds": "versions, splits, records, bytes, schema, digest",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from shardio.cli._command import Argument, Command, Option
+from cyclopts import Parameter
+
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import Given, reported
-from shardio.cli._signature import Takes
 from shardio.cli._values import parse_key
 from shardio.display import count, plural, size
 
@@ -17,24 +18,32 @@ if TYPE_CHECKING:
 _SHOWN = 5
 
 
-def _run(given: Given, console: Console) -> int:
-    if given.keys:
-        return _find(given, console)
-    if given.feature is None:
+def _run(
+    given: Given,
+    console: Console,
+    keys: Annotated[list[str] | None, Parameter(help="keys to find; without them, make the index")] = None,
+    *,
+    feature: Annotated[
+        str | None, Parameter(help="feature whose values are the keys: text, bytes or integers")
+    ] = None,
+) -> int:
+    if keys:
+        return _find(given, console, keys, feature)
+    if feature is None:
         raise ValueError("--feature NAME says which feature holds the keys")
     return reported("shardio:build_keys", _print)(given, console)
 
 
-def _find(given: Given, console: Console) -> int:
+def _find(given: Given, console: Console, keys: list[str], feature: str | None) -> int:
     import shardio
 
     ds = shardio.open(**given.options(shardio.open))
     splits = ds if isinstance(ds, shardio.DatasetDict) else {ds.split: ds}
     found: list[dict[str, Any]] = []
-    for text in given.keys:
+    for text in keys:
         for split, part in splits.items():
-            key = parse_key(text, part.key_features, given.feature)
-            for position in part.find_all(key, feature=given.feature).tolist():
+            key = parse_key(text, part.key_features, feature)
+            for position in part.find_all(key, feature=feature).tolist():
                 place = part.locate(position)
                 found.append(
                     {
@@ -45,7 +54,7 @@ def _find(given: Given, console: Console) -> int:
                         "row": place.row,
                     }
                 )
-    missing = [text for text in given.keys if text not in {each["key"] for each in found}]
+    missing = [text for text in keys if text not in {each["key"] for each in found}]
     if console.json:
         console.document({"url": given.url, "version": ds.version, "found": found, "missing": missing})
     else:
@@ -81,15 +90,7 @@ def _print(console: Console, report: KeysReport) -> None:
 COMMAND = Command(
     name="keys",
     summary="index the keys of records, and find records by key",
-    takes=(
-        Takes("shardio:build_keys", only=("url",)),
-        Argument(["keys"], nargs=-1, metavar="[KEY]...", help="keys to find; without them, make the index"),
-        Option(
-            ["--feature"], metavar="NAME", help="feature whose values are the keys: text, bytes or integers"
-        ),
-        Takes("shardio:open", only=("split",)),
-        Takes("shardio:build_keys"),
-    ),
+    takes=(Takes("shardio:build_keys"), Takes("shardio:open", only=("split",))),
     run=_run,
     examples={
         "shardio keys s3://bucket/birds --feature id": "make it, or add what is new",

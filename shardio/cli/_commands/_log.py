@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
-from shardio.cli._command import WHOLE, Command, Option
+from cyclopts import Parameter
+
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._describe import moment
 from shardio.cli._given import Given
-from shardio.cli._signature import Takes
+from shardio.cli._values import Whole
 from shardio.display import count, size
 
 # Operations that change no record.
@@ -17,10 +19,15 @@ _APART = {"tag", "untag", "table", "keys", "gc"}
 _WIDTH = 60  # of the metadata; `--json` has all of it
 
 
-def _run(given: Given, console: Console) -> int:
+def _run(
+    given: Given,
+    console: Console,
+    *,
+    n: Annotated[Whole | None, Parameter(name="-n", help="the latest N versions only")] = None,
+) -> int:
     import shardio
 
-    versions = given.call(shardio.log)
+    versions = given.call(shardio.log, n=n)
     latest = versions[0].manifest
     expired = set(latest.expiry.expired_versions)
     shown = [
@@ -75,10 +82,7 @@ def _metadata(metadata: dict[str, Any]) -> str:
 COMMAND = Command(
     name="log",
     summary="list the versions, the latest first",
-    takes=(
-        Takes("shardio:log", without=("n",)),
-        Option(["-n", "n"], type=WHOLE, metavar="N", help="the latest N versions only"),
-    ),
+    takes=(Takes("shardio:log"),),
     run=_run,
     examples={
         "shardio log s3://bucket/birds -n 5": "the five latest versions",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import Command
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, DAMAGE, Console
 from shardio.cli._describe import DRY_RUN
 from shardio.cli._given import reported
-from shardio.cli._signature import Takes
 
 if TYPE_CHECKING:
     from shardio.convert import PackDatasetReport
@@ -21,7 +20,7 @@ def _code(report: PackDatasetReport) -> int:
 def _print(console: Console, report: PackDatasetReport) -> None:
     for name, each in report.splits.items():
         for bad in each.skipped:
-            console.line(f"left out: split {name}, {bad.where}: {console.in_flags(bad.reason)}")
+            console.line(f"left out: split {name}, {bad.where}: {bad.reason}")
     done = f"is at version {report.version}" if not report.dry_run else f"would hold these; {DRY_RUN}"
     console.line(f"{report.url} {done}")
     for name, each in report.splits.items():

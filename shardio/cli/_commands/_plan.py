@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+from cyclopts import Parameter
 
-from shardio.cli._command import WHOLE, Command, Option
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._given import DATASETS, Given
-from shardio.cli._plots import check_plot, plot_option, plot_order
-from shardio.cli._signature import Takes
+from shardio.cli._given import OPENING, Given
+from shardio.cli._plots import Plot, check_plot, plot_order
+from shardio.cli._values import Slice, Urls, Whole
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
@@ -24,29 +24,53 @@ _PLOTTED_STEPS = 256
 _SHAPE = ("ranks", "workers", "chunk_rows", "interleave", "window")
 
 
-def _run(given: Given, console: Console) -> int:
+def _run(  # noqa: PLR0913 - what a run is given
+    given: Given,
+    console: Console,
+    urls: Urls,
+    *,
+    global_batch: Annotated[Whole, Parameter(help="records of a step, all ranks")],
+    world_size: Annotated[Whole, Parameter(name="--ranks", help="processes that train")] = 1,
+    memory_bytes: Annotated[
+        Whole | None, Parameter(name="--memory", help="what a process may hold beside its batches")
+    ] = None,
+    scratch: Annotated[
+        str,
+        Parameter(
+            metavar="auto|FOLDER|no", help="local disk for open chunks that do not fit in memory; no: none"
+        ),
+    ] = "auto",
+    weights: Annotated[
+        list[float] | None,
+        Parameter(consume_multiple=True, negative=(), help="of a mixture, one a dataset"),
+    ] = None,
+    stop: Annotated[Literal["first", "all"] | None, Parameter(help="when a mixture ends")] = None,
+    plot: Plot = None,
+    records: Slice = None,
+) -> int:
     import shardio
 
     # The split is opened before it is streamed: several datasets are a mixture.
     options = given.options(shardio.StreamOptions) | {"plan": _plan(given), "split": None}
-    if given.scratch == "no":
+    options["world_size"] = world_size
+    if scratch == "no":
         options["scratch"] = False
-    data = _data(given)
+    data = _data(given, urls, weights)
     plans = shardio.stream(data, **options).order.plans
-    if given.plot is not None:
-        check_plot(given.plot)
-    figures, advice = shardio.plan_report(data, workers=given.workers or 0, **options)
+    if plot is not None:
+        check_plot(plot)
+    figures, advice = shardio.plan_report(data, workers=given.workers, **options)
     if console.json:
         shapes = [plan.to_dict() for plan in plans]
-        if given.plot is not None:
-            plot_order(_places(data, options), figures, given.plot, console)
-        console.document({"urls": given.urls, "plans": shapes, **figures.to_dict(), "advice": advice})
+        if plot is not None:
+            plot_order(_places(data, options), figures, plot, console)
+        console.document({"urls": urls, "plans": shapes, **figures.to_dict(), "advice": advice})
         return CLEAN
     console.table(_lines(figures, given))
     for plan in plans:
         console.line("plan: " + ", ".join(f"{name} {count(value)}" for name, value in plan.to_dict().items()))
-    if given.plot is not None:
-        plot_order(_places(data, options), figures, given.plot, console)
+    if plot is not None:
+        plot_order(_places(data, options), figures, plot, console)
     for line in advice:
         console.note(line)
     return CLEAN
@@ -69,11 +93,11 @@ def _places(data: DatasetReader | Mix, options: Mapping[str, Any]) -> tuple[list
     return found, schedule.stop
 
 
-def _data(given: Given) -> DatasetReader | Mix:
+def _data(given: Given, urls: list[str], weights: list[float] | None) -> DatasetReader | Mix:
     import shardio
 
-    readers = [given.open(url) for url in given.urls]
-    weights = given.weights or ([1.0] * len(readers) if len(readers) > 1 else [])
+    readers = [given.open(url) for url in urls]
+    weights = weights or ([1.0] * len(readers) if len(readers) > 1 else [])
     if len(weights) != len(readers) and (weights or len(readers) > 1):
         raise ValueError(f"{len(weights)} --weights for {len(readers)} datasets: give one for each")
     if not weights:
@@ -124,59 +148,10 @@ COMMAND = Command(
     name="plan",
     summary="show what an epoch costs: requests, bytes, memory, and how well it shuffles",
     takes=(
-        Option(
-            ["--global-batch"],
-            metavar="G",
-            type=WHOLE,
-            required=True,
-            group="the run",
-            help="records of a step, all ranks",
-        ),
-        Option(
-            ["--ranks", "world_size"],
-            metavar="R",
-            type=WHOLE,
-            default=1,
-            group="the run",
-            help="processes that train; default: 1",
-        ),
-        Takes(
-            "shardio:StreamOptions",
-            only=(
-                "remainder",
-                "shuffle",
-                "memory_bytes",
-                "mixing",
-            ),
-            flags={"memory_bytes": "--memory"},
-            group="the run",
-        ),
-        Option(
-            ["--scratch"],
-            metavar="auto|FOLDER|no",
-            group="the run",
-            help="local disk for open chunks that do not fit in memory; default: auto",
-        ),
-        Takes("shardio:plan_report", only=("workers",), group="the run"),
-        Option(
-            ["--weights"],
-            metavar="X...",
-            type=float,
-            several=True,
-            group="the run",
-            help="of a mixture, one a dataset",
-        ),
-        Option(
-            ["--stop"],
-            type=click.Choice(("first", "all")),
-            group="the run",
-            help="when a mixture ends; default: first",
-        ),
-        plot_option("shuffling and mixing"),
-        Takes(
-            "shardio:Plan", prefix="plan_", group="numbers of the plan to fix; the others are chosen to suit"
-        ),
-        *DATASETS,
+        Takes("shardio:StreamOptions", only=("remainder", "shuffle", "mixing")),
+        Takes("shardio:plan_report", only=("workers",)),
+        Takes("shardio:Plan", prefix="plan_"),
+        OPENING,
     ),
     run=_run,
     examples={

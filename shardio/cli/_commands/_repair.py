@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import Command, Option
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, DAMAGE, Console
 from shardio.cli._given import reported
-from shardio.cli._signature import Takes
 from shardio.display import plural
 
 if TYPE_CHECKING:
@@ -27,11 +26,11 @@ def _print(console: Console, report: RepairReport) -> None:
     for lost in report.lost[:_SHOWN]:
         rows = "" if lost.row is None else f" rows {lost.row} to {(lost.row_stop or 0) - 1}"
         place = "" if lost.start is None else f" bytes [{lost.start}, {lost.stop})"
-        console.line(f"lost: {lost.where}{rows}{place}: {console.in_flags(lost.reason)}")
+        console.line(f"lost: {lost.where}{rows}{place}: {lost.reason}")
     if len(report.lost) > _SHOWN:
         console.line(f"... and {len(report.lost) - _SHOWN} more places; --json lists them all")
     for finding in report.unrepaired:
-        console.line(f"not repaired: {console.in_flags(str(finding))}")
+        console.line(f"not repaired: {finding!s}")
     for note in report.notes:
         console.note(note)
     _print_end(console, report)
@@ -55,14 +54,7 @@ def _print_end(console: Console, report: RepairReport) -> None:
 COMMAND = Command(
     name="repair",
     summary="repair what verify finds, from a copy or from what is left",
-    takes=(
-        Takes("shardio:repair"),
-        Option(
-            ["--digest"],
-            metavar="sha256:...",
-            help="digest of the latest version, if its manifest is gone",
-        ),
-    ),
+    takes=(Takes("shardio:repair"),),
     run=reported("shardio:repair", _print, _code),
     examples={
         "shardio repair s3://bucket/birds": "what would be repaired, and what is lost; nothing is changed",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from shardio.cli._command import Command
+from shardio.cli._command import Command, Takes
 from shardio.cli._describe import print_change
 from shardio.cli._given import reported
-from shardio.cli._signature import Takes
 
 COMMAND = Command(
     name="restore",

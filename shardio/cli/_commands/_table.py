@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from shardio.cli._command import Command, flag
+from cyclopts import Parameter
+
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import Given, reported
-from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from shardio.lifecycle import TableReport
 
 
-def _run(given: Given, console: Console) -> int:
-    if given.files:
+def _run(
+    given: Given,
+    console: Console,
+    *,
+    files: Annotated[
+        bool, Parameter(help="print the Parquet files of the latest version, and do nothing else")
+    ] = False,
+) -> int:
+    if files:
         return _files(given, console)
     return reported("shardio:build_table", _print)(given, console)
 
@@ -52,14 +60,7 @@ def _print(console: Console, report: TableReport) -> None:
 COMMAND = Command(
     name="table",
     summary="keep small features next to the shards, as Parquet, for filters",
-    takes=(
-        Takes("shardio:build_table", only=("url", "features")),
-        flag(
-            "--files",
-            "print the Parquet files of the latest version, for other programs, and do nothing else",
-        ),
-        Takes("shardio:build_table"),
-    ),
+    takes=(Takes("shardio:build_table"),),
     run=_run,
     examples={
         "shardio table s3://bucket/birds --features label,caption_length": "make it, or add what is new",

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from shardio.cli._command import Argument, Command, flag
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._describe import DRY_RUN
 from shardio.cli._given import Given
-from shardio.cli._signature import Takes
 
 
-def _run(given: Given, console: Console) -> int:
+def _run(
+    given: Given,
+    console: Console,
+    name: Annotated[str | None, Parameter(help="the tag; without it, list all tags")] = None,
+    *,
+    delete: Annotated[bool, Parameter(help="remove the tag; its version stays")] = False,
+) -> int:
     import shardio
 
-    if given.name is None:
-        if given.delete or given.move or given.dry_run or given.version is not None:
+    if name is None:
+        if delete or given.move or given.dry_run or given.version is not None:
             raise ValueError("name the tag that is meant: shardio tag URL NAME")
         found = given.call(shardio.tags)
         if console.json:
@@ -21,7 +30,7 @@ def _run(given: Given, console: Console) -> int:
         else:
             console.table([(name, f"version {number}") for name, number in found.items()])
         return CLEAN
-    if given.delete:
+    if delete:
         if given.move or given.version is not None:
             raise ValueError("--delete takes a tag away, whatever version it names")
         number = given.call(shardio.untag)
@@ -30,14 +39,14 @@ def _run(given: Given, console: Console) -> int:
         tagged = given.call(shardio.tag)
         number, done = tagged.number, "set"
     if console.json:
-        facts = {"url": given.url, "tag": given.name, "version": number}
+        facts = {"url": given.url, "tag": name, "version": number}
         console.document({**facts, "done": done, "dry_run": given.dry_run})
         return CLEAN
     if done == "set":
-        console.line(f"{given.name} {'would be' if given.dry_run else 'is'} version {number}")
+        console.line(f"{name} {'would be' if given.dry_run else 'is'} version {number}")
     else:
         removed = "would remove" if given.dry_run else "removed"
-        console.line(f"{removed} the tag {given.name} of version {number}")
+        console.line(f"{removed} the tag {name} of version {number}")
     if given.dry_run:
         console.line(DRY_RUN)
     return CLEAN
@@ -46,12 +55,7 @@ def _run(given: Given, console: Console) -> int:
 COMMAND = Command(
     name="tag",
     summary="name a version so that it does not expire, or list the names",
-    takes=(
-        Takes("shardio:tag", only=("url",)),
-        Argument(["name"], required=False, metavar="NAME", help="the tag; without it, list all tags"),
-        Takes("shardio:tag"),
-        flag("--delete", "remove the tag; its version stays"),
-    ),
+    takes=(Takes("shardio:tag"),),
     run=_run,
     examples={
         "shardio tag s3://bucket/birds paper-2026 --version 41": "from now on --version paper-2026 reads it",

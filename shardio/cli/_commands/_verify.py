@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import Command
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, DAMAGE, FAILED, Console
-from shardio.cli._signature import Takes
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def _summarise(console: Console, report: VerifyReport) -> None:
         return
     good = f"{count(report.good_records)} of {plural(report.records, 'record')} are good"
     for advice in dict.fromkeys(finding.advice for finding in report.findings if finding.advice):
-        console.line(f"what to do: {console.in_flags(advice)}")
+        console.line(f"what to do: {advice}")
     if report.undecodable_records:
         good += f", {plural(report.undecodable_records, 'record')} cannot be decoded"
     outcome = "DAMAGED" if report.damaged else "UNREADABLE"

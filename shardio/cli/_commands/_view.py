@@ -8,23 +8,35 @@ import signal
 import tempfile
 import webbrowser
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from shardio.cli._command import WHOLE, Command, Option, PlaceParam, flag
+from cyclopts import Parameter
+
+from shardio.cli._command import Command, Takes
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import Given
-from shardio.cli._signature import Takes
+from shardio.cli._values import Whole
 
 _REPORT = "what `shardio verify URL --json` printed"
 
 
-def _run(given: Given, console: Console) -> int:
+def _run(
+    given: Given,
+    console: Console,
+    *,
+    host: Annotated[str, Parameter(help="address to listen on; by default this machine alone")] = "127.0.0.1",
+    port: Annotated[Whole, Parameter(help="port to listen on; default: a free one")] = 0,
+    no_browser: Annotated[bool, Parameter(help="print the address, and open no browser")] = False,
+    report: Annotated[
+        str | None, Parameter(allow_leading_hyphen=True, help=f"file of damage to show: {_REPORT}")
+    ] = None,
+) -> int:
     from shardio.view import Pages, make_server
 
-    pages = given.call(Pages, report=None if given.report is None else _read_report(given))
+    pages = given.call(Pages, report=None if report is None else _read_report(given, report))
     # What cannot be opened at all is said here, not in the browser.
     facts = pages.summary()
-    server = make_server(pages, host=given.host, port=given.port, phrase=console.in_flags)
+    server = make_server(pages, host=host, port=port)
     # Who ends it from outside means the same as Ctrl-C.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -43,12 +55,12 @@ def _run(given: Given, console: Console) -> int:
             console.line(f"  {server.url}")
             console.line("Ctrl-C ends it")
         console.flush()
-        if not _is_loopback(given.host):
+        if not _is_loopback(host):
             console.note(
                 "others on your network can reach this address; without its token they see nothing, but the "
                 "connection is not encrypted, and traffic that they can read holds the token"
             )
-        if given.no_browser or console.json:
+        if no_browser or console.json:
             server.run()
         else:
             with tempfile.TemporaryDirectory(prefix="shardio-view-") as folder:
@@ -69,10 +81,10 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _read_report(given: Given) -> dict[str, Any]:
-    report = given.read_json(given.report, _REPORT)
+def _read_report(given: Given, file: str) -> dict[str, Any]:
+    report = given.read_json(file, _REPORT)
     if not isinstance(report, dict) or "findings" not in report:
-        raise ValueError(f"{given.report} holds no report: expected {_REPORT}")
+        raise ValueError(f"{file} holds no report: expected {_REPORT}")
     return report
 
 
@@ -104,18 +116,7 @@ def _open_browser(url: str, folder: Path) -> None:
 COMMAND = Command(
     name="view",
     summary="browse a dataset in a browser",
-    takes=(
-        Takes("shardio.view:Pages", without=("report",)),
-        Option(
-            ["--host"],
-            metavar="ADDRESS",
-            default="127.0.0.1",
-            help="address to listen on; default: 127.0.0.1, this machine alone",
-        ),
-        Option(["--port"], metavar="N", type=WHOLE, default=0, help="port to listen on; default: a free one"),
-        flag("--no-browser", "print the address, and open no browser"),
-        Option(["--report"], metavar="FILE", type=PlaceParam(), help=f"damage to show: {_REPORT}"),
-    ),
+    takes=(Takes("shardio.view:Pages", without=("report",)),),
     run=_run,
     examples={
         "shardio view s3://bucket/birds": "schema, records, images, statistics, versions; Ctrl-C ends it",
