@@ -36,7 +36,7 @@ PROTOS := $(wildcard protos/shardio/v1/*.proto)
 # For slow tests alone: object stores that would move versions that the clients pin, so they live apart, and what
 # only npm has; npm comes from PyPI where a machine has none.
 SERVER_PACKAGES := gcp-storage-emulator==2026.7.19 ministack==1.5.33
-# What docs/training/frameworks.md and docs/mds.md name, and what of their dependencies they import.
+# What docs/training/frameworks.md and docs/coming-from.md name, and what of their dependencies they import.
 FRAMEWORKS := torchvision==0.28.0 webdataset==0.2.86 timm==1.0.31 open_clip_torch==3.3.0 ftfy==6.3.1 ray==2.60.0 tensorboardx==2.6.5 \
     megatron-core==0.16.1 nemo-automodel==0.7.0 mosaicml-streaming==0.13.0 brotli==1.2.1 catalogue==2.0.10 \
     azure-storage-file-datalake==12.26.1 paramiko==5.1.0 python-snappy==0.7.3 cramjam==2.14.0 zstd==1.5.7.2

@@ -6,8 +6,7 @@ r"""Masked-language-model data for BERT, from text files to training steps; noth
 
 A metadata file lists documents, one path a line.  Every document is cut into sentences, the sentences into
 WordPieces by the `tokenizers` library, the pieces into sequences in which some are masked.  Workers do this
-document by document, so the corpus may be of any size.  The walk-through in `docs/walkthroughs/bert.md`
-explains each step.
+document by document, so a corpus may have any size.  See `docs/training/language-models.md`.
 """
 
 from __future__ import annotations

@@ -45,22 +45,13 @@ PAGES = sorted(
 # Tested where real trainers run, and where a whole corpus is made.
 ELSEWHERE = {
     "docs/curating.md": "tests/lifecycle/test_page.py",
-    "docs/mds.md": "tests/frameworks/test_mosaicml.py",
     "docs/training/frameworks.md": "tests/frameworks/test_frameworks.py",
-    "docs/training/grain.md": "tests/frameworks/test_grain.py",
     "docs/training/jax.md": "tests/jax/in_jax.py",
     "docs/engines.md": "tests/engines/test_page.py",
-    "docs/formats.md": "tests/convert/test_formats.py",
     "docs/finding.md": "tests/test_finding.py",
-    "docs/training/accelerate.md": "tests/torch/test_training_pages.py",
-    "docs/training/lightning.md": "tests/torch/test_training_pages.py",
-    "docs/training/torchdata.md": "tests/torch/test_training_pages.py",
-    "docs/training/pretraining.md": "tests/torch/test_script_pages.py",
     "docs/training/torchrun.md": "tests/torch/test_script_pages.py",
     "docs/training/transformers.md": "tests/torch/test_training_pages.py",
-    "docs/training/trl.md": "tests/torch/test_hugging_face_trainers.py",
-    "docs/walkthroughs/bert.md": "tests/test_walkthroughs.py",
-    "docs/walkthroughs/language-model.md": "tests/test_walkthroughs.py",
+    "docs/training/language-models.md": "tests/test_walkthroughs.py",
 }
 # Those that train from three datasets of birds.
 STREAMS = {
@@ -256,6 +247,8 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             transforms = stand_in("torchvision.transforms", v2=v2)
             monkeypatch.setitem(sys.modules, "torchvision.transforms", transforms)
         case "docs/coming-from.md":
+            for name in ("books", "web"):
+                write_birds(f"s3://bucket/{name}")
             foreign = ROOT / "tests" / "golden" / "foreign"
             for name, source in {
                 "shards": "webdataset",

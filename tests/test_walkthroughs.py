@@ -1,4 +1,4 @@
-"""The walk-throughs of the field on small input: what `docs/walkthroughs` shows is kept working."""
+"""The walk-throughs of the field on small input: what `docs/training` shows is kept working."""
 
 from __future__ import annotations
 
@@ -93,8 +93,9 @@ def test_case_is_kept_where_asked(bert, tmp_path) -> None:
 # --------------------------------------------------------------------------------------------- language model
 
 
-def code_of(page: str) -> list[str]:
-    text = (Path(__file__).parent.parent / "docs" / "walkthroughs" / f"{page}.md").read_text(encoding="utf-8")
+def blocks() -> list[str]:
+    page = Path(__file__).parent.parent / "docs" / "training" / "language-models.md"
+    text, _, _ = page.read_text(encoding="utf-8").partition("## BERT")
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
@@ -103,7 +104,7 @@ def test_tokens_for_a_language_model(tmp_path, monkeypatch, capsys) -> None:
     """The page as it is printed, in an empty folder; the model's own check of the mask is part of it."""
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "page"}
-    for number, code in enumerate(code_of("language-model")):
+    for number, code in enumerate(blocks()):
         exec(compile(code, f"block {number}", "exec"), names)
     said = capsys.readouterr().out
     assert re.search(r"1,024, 9\d\.\d+% full; \d+ longer documents cut", said), said
@@ -114,7 +115,7 @@ def test_tokens_for_a_language_model(tmp_path, monkeypatch, capsys) -> None:
     assert names["padded"].shape == names["mask"].shape
     assert int(names["mask"].sum()) == len(names["values"]) == int(names["cu_seqlens"][-1])
     # The check of the mask can fail: without segments, documents see each other.
-    blind = next(code for code in code_of("language-model") if "assert_close" in code)
+    blind = next(code for code in blocks() if "assert_close" in code)
     blind = blind.replace(
         "model(**row)", 'model(**{**row, "segment_ids": torch.ones_like(row["segment_ids"])})'
     )

@@ -3,7 +3,7 @@
 `convert_dataset` reads image folders, lists, tables, JSON lines, text, Parquet and Arrow, WebDataset, MDS,
 Megatron, TorchRecord, codewithgpu, TFRecord and TensorFlow Datasets; `export_dataset` writes TFRecord,
 WebDataset, JSON lines, Parquet, MDS and image folders.  One file per source; pyarrow and lmdb load when they
-are first needed. Other packages register kinds of their own: see docs/formats.md.
+are first needed. Other packages register kinds of their own: see docs/export.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """How fast a dataset is read here: records without checks, with them, decoded, as batches, and by position.
 
-Each stage does what the one before it does and something more, over the same records and in the caller's
-thread, so that differences of their times are the times of what is added.  The first pass warms whatever
-caches there are and is a stage of its own.
+"read", "verify" and "decode" do what the stage before does and something more, over the same records and
+in the caller's thread, so differences of their times are the times of what is added. They run in turns,
+and each counts by its fastest pass: what a machine or a network does meanwhile can only add time. The
+first pass warms the caches and is a stage of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -25,6 +26,8 @@ from shardio.streaming._stream import Stream, stream
 _ROWS = 1024
 # Of records that are read at once, as far as their average tells: pixels are ten times as many.
 _BYTES = 16 << 20
+# Passes of a stage, while the time lasts.
+_ROUNDS = 5
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -157,10 +160,13 @@ def bench(
     rows = max(1, min(_ROWS, _BYTES * int(table.rows.sum()) // max(1, int(table.decoded_bytes.sum()))))
     first = _timed("first", _sizes(payloads, rows), share)
     sample = first.records
-    stages = [first, _timed("read", _sizes(unchecked[:sample], rows), share)]
-    stages.append(_timed("verify", _sizes(payloads[:sample], rows), share))
     mean = first.record_bytes / first.records
-    stages.append(_timed("decode", _counted(ds[:sample].iter_batches(rows), mean), share))
+    passes = {
+        "read": lambda: _sizes(unchecked[:sample], rows),
+        "verify": lambda: _sizes(payloads[:sample], rows),
+        "decode": lambda: _counted(ds[:sample].iter_batches(rows), mean),
+    }
+    stages = [first, *_fastest(passes, share)]
     for name, threads in (("batch", 0), ("stream", num_threads)):
         made = stream(ds, global_batch=batch, seed=0, num_threads=threads)
         stages.append(_timed(name, _batches(made, batch, mean), share))
@@ -209,6 +215,27 @@ def _lookups(ds: DatasetReader, batch: int, mean: float) -> Generator[tuple[int,
         numbers = np.arange(start, start + batch, dtype=np.uint64) * _GOLDEN >> np.uint64(11)
         ds.read_batch((numbers % np.uint64(len(ds))).astype(np.int64))
         yield batch, batch * mean
+
+
+def _fastest(
+    passes: dict[str, Callable[[], Generator[tuple[int, float]]]], seconds: float
+) -> list[BenchStage]:
+    """Return the fastest pass of each stage, of passes that run in turns until the time is over.
+
+    A stage is never slower than one that does more: the same pass shows how fast the lesser one can be.
+    """
+    ends = time.perf_counter() + seconds * len(passes)
+    found: dict[str, list[BenchStage]] = {name: [] for name in passes}
+    for _ in range(_ROUNDS):
+        for name, work in passes.items():
+            found[name].append(_timed(name, work(), seconds))
+        if time.perf_counter() >= ends:
+            break
+    fastest: list[BenchStage] = []
+    for name in reversed(passes):
+        best = max([*found[name], *fastest[:1]], key=lambda stage: stage.records_per_second)
+        fastest.insert(0, replace(best, name=name))
+    return fastest
 
 
 def _timed(name: str, work: Generator[tuple[int, float]], seconds: float) -> BenchStage:

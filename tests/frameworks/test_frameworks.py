@@ -18,8 +18,8 @@ import torch.multiprocessing
 
 import shardio
 from tests.frameworks.conftest import RECORDS
-from tests.frameworks.pages import code_of
 from tests.streaming.datasets import flat
+from tests.suites.pages import code_of
 from tests.torch.jobs import as_rank, finish
 
 pytestmark = [

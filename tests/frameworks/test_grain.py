@@ -1,4 +1,4 @@
-"""docs/training/grain.md in Grain, which imports JAX: in a process of its own, killed and resumed."""
+"""docs/training/jax.md in Grain, which imports JAX: in a process of its own, killed and resumed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import shardio
-from tests.frameworks.pages import code_of
 from tests.streaming.datasets import flat
+from tests.suites.pages import code_of
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -75,7 +75,7 @@ def test_grain_is_killed_and_resumes(tmp_path, workers) -> None:
     with shardio.DatasetWriter(url, {"label": "int64"}) as out:
         for n in range(100):
             out.write({"label": n}, split="train")
-    code = code_of("training/grain.md", "", **{"s3://bucket/birds": url, "256": "10"})
+    code = code_of("training/jax.md", "Grain", **{"s3://bucket/birds": url, "256": "10"})
     (tmp_path / "train.py").write_text(code + SCRIPT)
 
     def job(kill: int) -> int:

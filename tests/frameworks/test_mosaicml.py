@@ -1,4 +1,4 @@
-"""docs/mds.md: shards that MosaicML Streaming wrote, its loader beside ours, resumed on other ranks."""
+"""docs/coming-from.md: MDS shards of MosaicML Streaming, its loader beside ours, resumed on other ranks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 import shardio
 from shardio.torch import StreamingDataLoader, StreamingDataset
-from tests.frameworks.pages import code_of
 from tests.streaming.datasets import flat
+from tests.suites.pages import code_of
 
 pytestmark = [
     pytest.mark.frameworks,
@@ -61,7 +61,7 @@ def test_a_mixture_in_proportion_resumes_on_other_ranks(folder) -> None:
         "batch_size=32": "batch_size=30"
     }
     names: dict = {}
-    exec(code_of("mds.md", "Train", **replaced), names)
+    exec(code_of("coming-from.md", "MosaicML", **replaced), names)
     whole = [batch["n"].tolist() for batch in names["loader"]]
     counts = collections.Counter(flat(whole))
     assert max(counts.values()) == 1

@@ -18,8 +18,9 @@ import shardio
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "array_job.py"
-PAGE = (ROOT / "docs" / "parallel.md").read_text(encoding="utf-8")
-SBATCH, *_ = re.findall(r"^```bash\n(#!.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+SCRIPTS = re.findall(r"^```bash\n(#!.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+(SBATCH,) = (script for script in SCRIPTS if "--array" in script)
 
 
 @pytest.mark.slow
@@ -35,13 +36,15 @@ def test_the_script_for_job_arrays(tmp_path) -> None:
     assert sorted(int(value["id"]) for value in shardio.open(url)) == list(range(100))
 
 
-def test_kubernetes_takes_the_manifest() -> None:
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    kubernetes_validate.validate(yaml.safe_load(text), "1.31", strict=True)
+@pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+def test_kubernetes_takes_the_manifests(text) -> None:
+    for manifest in yaml.safe_load_all(text):
+        kubernetes_validate.validate(manifest, "1.31", strict=True)
 
 
-def test_shellcheck_finds_nothing_in_the_batch_script(tmp_path) -> None:
-    (tmp_path / "birds.sh").write_text(SBATCH, encoding="utf-8")
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_shellcheck_finds_nothing_in_the_batch_scripts(script, tmp_path) -> None:
+    (tmp_path / "birds.sh").write_text(script, encoding="utf-8")
     program = Path(sys.executable).with_name("shellcheck")
     found = subprocess.run([program, tmp_path / "birds.sh"], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (0, "")

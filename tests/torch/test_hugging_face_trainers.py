@@ -1,4 +1,4 @@
-"""docs/training/trl.md in the real trainers: killed in mid-epoch, resumed, and every sample counted."""
+"""docs/training/transformers.md in the real trainers: killed in mid-epoch, resumed, samples counted."""
 
 from __future__ import annotations
 

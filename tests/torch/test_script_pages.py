@@ -15,9 +15,9 @@ import pytest
 
 import shardio
 from tests.streaming.datasets import flat
+from tests.suites.pages import code_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
-PAGES = Path(__file__).parents[2] / "docs" / "training"
 RECORDS, EPOCHS, STEPS = 120, 3, 10
 NOTE = """
 import json, os, signal
@@ -34,26 +34,15 @@ def note(batch):
 """
 
 
-def code_of(page: str) -> str:
-    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
-    return "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-
-
 def test_torchrun_is_killed_and_resumes_on_three_processes(tmp_path) -> None:
     url = str(tmp_path / "birds")
     with shardio.DatasetWriter(url, {"x": "float32[4]", "label": "int64"}, block_bytes=256) as out:
         for n in range(RECORDS + 50):
             value = {"x": np.full(4, n, np.float32), "label": n % 10}
             out.write(value, split="train" if n < RECORDS else "val")
-    code = code_of("torchrun")
-    for printed, own in {
-        "s3://bucket/birds": url,
-        "240": "12",
-        "1000": "3",
-        "optimizer.step()": "note(batch); optimizer.step()",
-    }.items():
-        assert printed in code
-        code = code.replace(printed, own)
+    small = {"s3://bucket/birds": url, "240": "12", "1000": "3"}
+    noted = {"optimizer.step()": "note(batch); optimizer.step()"}
+    code = code_of("training/torchrun.md", "", **small, **noted)
     (tmp_path / "train.py").write_text(NOTE + code)
 
     def job(processes: int, kill: str = "") -> tuple[int, list[list[int]], str]:
@@ -123,7 +112,7 @@ fit(model, "rows", "out", max_steps=20, save_steps=4, per_device_train_batch_siz
 
 
 def test_pretraining_is_killed_and_resumes(tmp_path, monkeypatch) -> None:
-    (tmp_path / "train.py").write_text(code_of("pretraining") + PRETRAIN)
+    (tmp_path / "train.py").write_text(code_of("training/transformers.md", "Pretrain") + PRETRAIN)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "HF_HUB_OFFLINE": "1"}
 
     def job(name: str, kill: int) -> int:

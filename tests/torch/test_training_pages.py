@@ -24,9 +24,9 @@ DDP = {**QUIET, "devices": 2, "strategy": "ddp"}
 # By name: page, processes, options, how it resumes from a folder, and the steps of the latest checkpoint, one
 # of 3, 6, 9, 13, 16 where each epoch counts its own.
 KILLED = {
-    "lightning": ("lightning", 1, ALONE, {"ckpt_path": "step=15.ckpt"}, 15),
-    "lightning, two processes": ("lightning", 2, DDP, {"ckpt_path": "step=15.ckpt"}, 15),
-    "transformers": ("transformers", 1, TRAINER, {"resume_from_checkpoint": "checkpoint-15"}, 15),
+    "lightning": ("Lightning", 1, ALONE, {"ckpt_path": "step=15.ckpt"}, 15),
+    "lightning, two processes": ("Lightning", 2, DDP, {"ckpt_path": "step=15.ckpt"}, 15),
+    "transformers": ("Trainer", 1, TRAINER, {"resume_from_checkpoint": "checkpoint-15"}, 15),
     "accelerate": ("accelerate", 1, {}, {"resume": True}, 16),
     "accelerate, two processes": ("accelerate", 2, {}, {"resume": True}, 16),
     "torchdata": ("torchdata", 1, {}, {"resume": True}, 16),
@@ -61,7 +61,7 @@ def jobs_of(url, place):
         jobs.append({**given, "name": f"{name}, resumed", "fit": {**fit, **there}})
     given = {"url": url, "folder": str(place / "other")}
     left = {**ALONE, "limit_train_batches": 4, "enable_checkpointing": True}
-    jobs.append({**given, "name": "lightning, left early", "page": "lightning", "fit": left})
+    jobs.append({**given, "name": "lightning, left early", "page": "Lightning", "fit": left})
     jobs.append({**given, "name": "skip", "work": "skip_first", "skip": 4, "world_size": 2})
     for workers in (0, 2):
         fit = {**ALONE, "enable_checkpointing": False}

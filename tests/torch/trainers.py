@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import time
@@ -19,28 +18,27 @@ import warnings
 from pathlib import Path
 
 from tests.servers.processes import held_port
+from tests.suites.pages import code_of
 
-PAGES = Path(__file__).parents[2] / "docs" / "training"
+# Where the code for a trainer is: the page in docs/training and the heading of the section.
+SECTIONS = {
+    "Lightning": "torchrun",
+    "torchdata": "torchrun",
+    "Trainer": "transformers",
+    "accelerate": "transformers",
+}
 
 
-def code_of(page, url):
-    """Return the code of a page, for a small dataset and with a checkpoint every third step."""
-    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
-    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-    for long, short in (
-        ("s3://bucket/birds", url),
-        ("global_batch=256", "global_batch=10"),
-        ("1000", "3"),
-    ):
-        assert long in code, long
-        code = code.replace(long, short)
-    return code
+def section_of(heading, url):
+    """Return the code for a trainer, for a small dataset and with a checkpoint every third step."""
+    small = {"s3://bucket/birds": url, "global_batch=256": "global_batch=10", "1000": "3"}
+    return code_of(f"training/{SECTIONS[heading]}.md", heading, **small)
 
 
 def train(job, write):
     """Run the code of a page until the model is called for the `kill`-th time, or to its end."""
     names = {"__name__": "page"}
-    exec(compile(code_of(job["page"], job["url"]), job["page"], "exec"), names)
+    exec(compile(section_of(job["page"], job["url"]), job["page"], "exec"), names)
     model = names["Classifier"]
     forward = model.forward
     calls = 0
@@ -72,11 +70,10 @@ def tiny_model():
 
 
 def fine_tune(job, write):
-    """Run the code of docs/training/trl.md; the model's embedding notes what it is given."""
-    text = (PAGES / "trl.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    """Run the section on TRL; the model's embedding notes what it is given."""
     names = {"__name__": "page"}
-    exec(compile(code.replace("s3://bucket/texts", job["url"]), "trl", "exec"), names)
+    code = code_of("training/transformers.md", "TRL", **{"s3://bucket/texts": job["url"]})
+    exec(compile(code, "TRL", "exec"), names)
     model, tokenizer = tiny_model()
     calls = 0
 
@@ -153,7 +150,7 @@ def plain_evaluation(job, write):
     from shardio.torch import StreamingDataset
 
     names = {"__name__": "page"}
-    exec(code_of("lightning", job["url"]), names)
+    exec(section_of("Lightning", job["url"]), names)
 
     def note(self, batch, index):
         write(batch["x"][:, 0].long().tolist())
