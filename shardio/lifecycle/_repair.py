@@ -145,10 +145,14 @@ class _Repair:
             )
         out.add(found)
         version = table = None
-        with suppress(ShardioError):  # what stays lost is reported; in a dry run it would be repaired
+        try:
             version = self.catalog.load()
             self.facts["base_version"] = version.number
             table = self.catalog.table(version)
+        except ShardioError as error:
+            # What stays lost is reported; in a dry run it would be repaired. What does not answer is neither.
+            if isinstance(error, StorageError) and not out.unrepaired:
+                raise
         if version is None or table is None:
             if self.dry_run and found.repaired:
                 out.notes.append(_LATER)
