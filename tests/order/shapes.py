@@ -57,3 +57,17 @@ def needs(schedule, *, rank=0, world_size=1, worker=0, workers=1):
             if held.get(window[:4]) != window:
                 held[window[:4]] = window
                 yield step, window, positions_in(windows, number)
+
+
+def random_sizes(rnd, shards, most):
+    rows = [rnd.choice([0, 1, 2, 5, 9, rnd.randint(0, most)]) for _ in range(shards)]
+    blocks = [rnd.randint(1, max(1, n)) + rnd.choice([0, 0, 3]) if n else rnd.choice([0, 1]) for n in rows]
+    stored = [n * rnd.randint(1, 20) for n in rows]
+    return ShardSizes(rows, stored, [2 * b for b in stored], blocks)
+
+
+def random_plan(rnd, ranks, workers):
+    rows = rnd.choice([1, 2, 3, 5, 8, 40, 1000])
+    window = rnd.choice([rows, rows, rnd.randint(1, rows)])
+    strands = rnd.choice([1, 1, 2, 3, 5, 9])
+    return Plan(ranks=ranks, workers=workers, chunk_rows=rows, interleave=strands, window=window)

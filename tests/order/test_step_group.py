@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from shardio.order import Mixture, Plan
-from tests.order.cases import random_plan, random_sizes
-from tests.order.shapes import mixed_order, names_of, order_of, positions_in
+from tests.order.shapes import mixed_order, names_of, order_of, positions_in, random_plan, random_sizes
 
 
 def orders(rnd):

@@ -139,24 +139,3 @@ def test_a_driver_killed_between_the_passes_of_a_shuffle_goes_on(tmp_path) -> No
     assert numbers != list(range(COUNT))
     assert sorted(numbers) == list(range(COUNT))
     assert list(spool.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_parallel_writers_append_side_by_side(tmp_path) -> None:
-    """P3: concurrent writers never lose or mix data; each one's records are together, in order."""
-    place = Place(tmp_path, None)
-    url = place.url()
-    with shardio.DatasetWriter(url, schema=jobs.SCHEMA):
-        pass
-    drivers = []
-    for k in range(3):
-        options = {"url": url, "items": list(range(1000 * k, 1000 * k + 60)), "mode": "append"}
-        drivers.append(driver(**options))
-    processes = [each.__enter__() for each in drivers]
-    versions = [finished(process)[0] for process in processes]
-    for each in drivers:
-        each.__exit__(None, None, None)
-    assert sorted(versions) == [2, 3, 4]
-    numbers = place.numbers(url)
-    order = sorted(range(3), key=lambda k: versions[k])
-    assert numbers == [n for k in order for n in range(1000 * k, 1000 * k + 60)]

@@ -11,8 +11,7 @@ import pytest
 
 import shardio
 from shardio.errors import NotFoundError
-from tests.parallel.places import Place, moto_program
-from tests.suites.errors import refused
+from tests.parallel.places import Place
 
 SMALL = {"block_bytes": 256, "shard_bytes": 1024}
 
@@ -96,48 +95,3 @@ def test_an_array_of_64_with_random_kills_and_reruns(tmp_path) -> None:
     check(place, url, 64, 16)
     shardio.gc(url, dry_run=False)
     check(place, url, 64, 16)
-
-
-@pytest.mark.slow
-def test_an_array_on_s3(tmp_path) -> None:
-    """P1, P2: the same over the network, where a killed task leaves half an upload."""
-    with moto_program() as endpoint:
-        place = Place(tmp_path, endpoint)
-        url = run_array(place, 3, 30, 1, random.Random(2))
-        shardio.commit(shardio.Address(url, **place.storage), session="array", tasks=3)
-        check(place, url, 3, 30)
-
-
-def test_the_missing_tasks_are_named(tmp_path) -> None:
-    place = Place(tmp_path, None)
-    url = place.url()
-    for task in (0, 1, 2, 5, 9):
-        run_task(place, url, task, 3)
-    with pytest.raises(NotFoundError):
-        shardio.commit(url, session="array", tasks=10)
-    with refused(ValueError, "tasks=", "'array'"):
-        for task in (3, 4):
-            run_task(place, url, task, 3)
-        shardio.commit(url, session="array", tasks=5)
-
-
-@pytest.mark.slow
-def test_what_a_resumed_job_reads_as_written_is_safe(tmp_path) -> None:
-    """`out.written` counts only what a rerun need not write again, whenever the job dies."""
-    dice = random.Random(4)
-    place = Place(tmp_path, None)
-    url = place.url()
-    before = attempts = 0
-    while attempts < 12 or not before:
-        # A busy machine may store nothing in so little time: it gets more, each time.
-        attempt(place, url, 0, 400, seconds=dice.uniform(0.005, 0.08) * (1 + attempts / 6))
-        attempts += 1
-        with shardio.DatasetWriter(url, session="array", task=0, commit=False, **SMALL) as out:
-            now = sum(out.written.values())
-            out.abort()
-        assert now >= before
-        before = now
-    while not attempt(place, url, 0, 400, seconds=60):
-        pass
-    shardio.commit(url, session="array", tasks=1)
-    check(place, url, 1, 400)

@@ -88,25 +88,3 @@ def test_what_something_else_acknowledged_is_not_there(s3, tmp_path, monkeypatch
     with shardio.DatasetWriter(url, mode="append", session="run7") as out:
         out.write(b"second")
     assert list(shardio.open(url)) == [b"first", b"second"]
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
-def test_reads_through_a_proxy_that_cuts_are_the_truth(s3, tmp_path, monkeypatch, engine):
-    """P9: replies cut after any number of bytes are asked for again, never returned."""
-    url = fresh("s3", tmp_path)
-    records = [b"record %d " % k * 40 for k in range(300)]
-    with shardio.DatasetWriter(url, shard_bytes=20_000, block_bytes=2_000) as out:
-        for record in records:
-            out.write(record)
-    with proxy(s3) as relay:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", relay.url)
-        dice = random.Random(3)
-        relay.plan = lambda _, answered: dice.randrange(3000) if answered and dice.random() < 0.2 else None
-        ds = shardio.open(url, engine=engine)
-        assert list(ds) == records
-        for seed in range(3):
-            wanted = random.Random(seed).choices(range(300), k=60)
-            assert ds.read(wanted) == [records[k] for k in wanted]
-        assert relay.lost > 5
