@@ -508,13 +508,17 @@ def _as_bytes(kind: Any) -> Any:
 
 
 def _unit_of(kind: Any) -> str:
-    """Return what integers that are times count, as Arrow writes it; of documents with times their type."""
+    """Return the type of times and decimals, as Arrow writes it; of documents that hold some their type."""
     leaf = _mapped(kind, _common)
     while types.is_list(leaf) or types.is_fixed_size_list(leaf):
         leaf = leaf.value_type
-    if types.is_temporal(leaf):
-        return "" if types.is_interval(leaf) else str(leaf)
-    return str(kind)[:_MOST_DESCRIPTION] if _holds(leaf, types.is_temporal) else ""
+    if _has_unit(leaf):
+        return str(leaf)
+    return str(kind)[:_MOST_DESCRIPTION] if _holds(leaf, _has_unit) else ""
+
+
+def _has_unit(kind: Any) -> bool:
+    return bool(types.is_decimal(kind) or (types.is_temporal(kind) and not types.is_interval(kind)))
 
 
 def _holds(kind: Any, check: Callable[[Any], bool]) -> bool:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shardio.arguments import need
+from shardio.convert._fields import parse_number
 from shardio.convert._files import FileSource, SeekableFile
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
-from shardio.convert._units import TimeUnit
+from shardio.convert._units import in_unit
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
 from shardio.format import parse_json
@@ -77,7 +78,7 @@ class _ArrowRows(ForeignSource):
 
     @cached_property
     def _units(self) -> dict[str, str]:
-        """Units of the times of columns, by name."""
+        """Units of the times and decimals of columns, by name."""
         known = self.known().items()
         return {name: each.unit for name, each in known if isinstance(each, Feature) and each.unit}
 
@@ -125,7 +126,11 @@ class _ArrowRows(ForeignSource):
             feature = schema.get(name)
             if feature is None or item is None:
                 continue
-            fitted[name] = _fitted(name, _in_unit(name, item, self._units.get(name), feature.unit), feature)
+            unit = self._units.get(name, "")
+            if feature.kind == "number" and isinstance(item, str) and unit.startswith("decimal"):
+                fitted[name] = parse_number(item, feature)
+                continue
+            fitted[name] = _fitted(name, _in_unit(name, item, unit, feature.unit), feature)
             # Where records without a label have that of a class, -1 is refused.
             labelled = feature.classes is not None and feature.optional and not feature.shape
             if labelled and not (feature.has_default and feature.default >= 0) and fitted[name] == -1:
@@ -147,18 +152,13 @@ class _ArrowRows(ForeignSource):
         return fitted
 
 
-def _in_unit(name: str, value: Any, unit: str | None, wanted: str) -> Any:
-    """Return times in the unit of a dataset; as they are where the dataset has none."""
-    ours, theirs = TimeUnit.parse(unit or ""), TimeUnit.parse(wanted)
-    if ours is None or theirs is None or unit == wanted:
-        return value
+def _in_unit(name: str, value: Any, unit: str, wanted: str) -> Any:
+    """Return times and decimals in the unit of a dataset; as they are where the dataset has none."""
     try:
-        if isinstance(value, list):
-            return [None if item is None else ours.convert(item, theirs) for item in value]
-        return ours.convert(value, theirs)
+        return value if unit == wanted else in_unit(value, unit, wanted)
     except ValueError as error:
         raise SchemaError(
-            f"column {name!r} is {unit}, and a value is none of the dataset's {wanted} ({error})",
+            f"column {name!r} is {unit or 'text'}, and a value is none of the dataset's {wanted} ({error})",
             found=str(value)[:80],
             advice="round the column first, or convert it into a dataset of its own",
         ) from error

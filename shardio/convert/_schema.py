@@ -137,17 +137,16 @@ def _check_units(source: ForeignSource, found: Schema, dataset: Schema, given: A
         same = dataset[name].unit == unit or (ours and theirs and ours.kind == theirs.kind)
         told = theirs is None and dataset[name].kind == "number" and name in said
         if not (same or told or dataset[name].kind not in ("number", "json")):
+            advice = "cast the column to what the dataset has"
+            if theirs is None and dataset[name].kind == "number":
+                same_unit = keep_as(name, dataset[name].short)
+                advice += f", or say that its numbers count the same with {same_unit}"
+            has = dataset[name].unit or "numbers of which it does not say what they count"
             raise SchemaError(
-                f"column {name!r} is of the type {unit}, and the dataset has "
-                + (dataset[name].unit if theirs else "numbers of which it does not say what they count"),
+                f"column {name!r} is of the type {unit}, and the dataset has {has}",
                 expected=dataset[name].unit or dataset[name].short,
                 found=unit,
-                advice="cast the column to what the dataset has"
-                + (
-                    ""
-                    if theirs
-                    else f", or say that its numbers count the same with {keep_as(name, dataset[name].short)}"
-                ),
+                advice=advice,
             )
 
 
@@ -628,7 +627,7 @@ def infer_from_values(
                     widened.append(f"left out of the schema: {error.what}")
                     continue
             unit = getattr(declared.get(name), "unit", "")
-            if unit and name in overrides:
+            if TimeUnit.parse(unit) is not None and name in overrides:
                 chosen = chosen if isinstance(chosen, Feature) else Feature(chosen)
                 if chosen.kind == "number" and not chosen.unit:
                     chosen = chosen.replace(unit=unit)

@@ -66,7 +66,8 @@ class Feature:
             written as a number or as a name, and one that names no class is refused.  A default may also be
             negative, which stands for no class.
         description: what the feature is, for people.
-        unit: what its numbers count, as Arrow writes a type: `"timestamp[us]"`. An append may not change it.
+        unit: what its values count, as Arrow writes a type: `"timestamp[us]"`, or for text
+            `"decimal128(7, 2)"`. An append may not change it.
         stored_name: the name under which records hold it, where that is another one: what readers call the
             feature may change, what was written does not.
 

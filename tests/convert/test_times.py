@@ -1,8 +1,9 @@
-"""Times keep one unit in a dataset, from whichever entry they come; nothing is mixed or wraps around."""
+"""Times and decimals keep one unit in a dataset, whatever they come from; nothing wraps around."""
 
 from __future__ import annotations
 
 import datetime
+import decimal
 from typing import Any
 
 import numpy as np
@@ -182,3 +183,31 @@ def test_columns_without_a_name_get_one(tmp_path, entry):
         [("column0", 1), ("word", "a"), ("column2", 2.5)],
         [("column0", None), ("word", "b"), ("column2", 3.5)],
     ]
+
+
+def decimals(value: str, digits: int, scale: int) -> pa.Table:
+    return pa.table({"t": pa.array([decimal.Decimal(value), None], pa.decimal128(digits, scale))})
+
+
+@pytest.mark.parametrize("more", [decimals("1.500", 7, 3), pa.table({"t": ["1.5", None]})])
+def test_decimals_keep_the_digits_of_the_dataset(tmp_path, more):
+    shardio.from_arrow(decimals("2.25", 5, 2), tmp_path / "ds")
+    found = shardio.from_arrow(more, tmp_path / "ds", mode="append")
+    assert [row["t"] for row in found] == ["2.25", None, "1.50", None]
+    assert found.schema["t"].unit == "decimal128(5, 2)"
+
+
+@pytest.mark.parametrize("more", [decimals("1.505", 7, 3), decimals("1000", 7, 3), pa.table({"t": ["x"]})])
+def test_decimals_that_would_be_rounded_are_refused(tmp_path, more):
+    shardio.from_arrow(decimals("2.25", 5, 2), tmp_path / "ds")
+    with refused(SchemaError, "'t'", "decimal128(5, 2)"):
+        shardio.from_arrow(more, tmp_path / "ds", mode="append")
+    assert len(shardio.open(tmp_path / "ds")) == 2
+
+
+def test_decimals_become_numbers_where_the_caller_says_so(tmp_path):
+    schema = {"t": shardio.Feature("float64", optional=True)}
+    ds = shardio.from_arrow(decimals("2.25", 5, 2), tmp_path / "ds", schema=schema)
+    assert [row["t"] for row in ds] == [2.25, None]
+    more = shardio.from_arrow(decimals("1.5", 5, 3), tmp_path / "ds", mode="append", schema=schema)
+    assert [row["t"] for row in more] == [2.25, None, 1.5, None]
