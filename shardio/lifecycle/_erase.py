@@ -16,6 +16,7 @@ from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError, StorageError
 from shardio.format import Framing
 from shardio.lifecycle._change import commit_change
+from shardio.lifecycle._losses import Losses
 from shardio.lifecycle._report import DeleteReport, change_facts, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
 from shardio.lifecycle._targets import Targets, TargetShard, find_targets, shards_of
@@ -35,12 +36,15 @@ class EraseReport(DeleteReport):
         pending_gc: objects that may hold bytes of the records until `shardio gc`, with their sizes in bytes:
             all shards and tables that only expired versions name.
         external_copies: URLs of third-party shards that only expired versions name, and that may hold them.
+        lost_for_good: of each shard of which a repair lost records, how many; no mirror brings them back
+            afterwards. Repair from the mirror first, if there is one.
     """
 
     expired_versions: tuple[int, ...] = ()
     dropped_tags: Mapping[str, int] = field(default_factory=dict)
     pending_gc: Mapping[str, int] = field(default_factory=dict)
     external_copies: tuple[str, ...] = ()
+    lost_for_good: Mapping[str, int] = field(default_factory=dict)
 
 
 @checked_options
@@ -250,6 +254,7 @@ class _Expiring(NamedTuple):
     dropped_tags: Mapping[str, int] = MappingProxyType({})
     pending_gc: Mapping[str, int] = MappingProxyType({})
     external_copies: tuple[str, ...] = ()
+    lost_for_good: Mapping[str, int] = MappingProxyType({})
 
 
 def _find_expiring(catalog: Catalog, latest: Version, rewritten: Targets) -> _Expiring:
@@ -259,7 +264,8 @@ def _find_expiring(catalog: Catalog, latest: Version, rewritten: Targets) -> _Ex
     kept: set[str] = set()
     external: dict[TargetShard, bool] = {}
     seen: set[str] = set()
-    for version in (latest, *catalog.between(1, latest.number - 1)):
+    versions = (latest, *catalog.between(1, latest.number - 1))
+    for version in versions:
         for ref in version.manifest.lists:
             if ref.key in seen:
                 continue
@@ -285,6 +291,10 @@ def _find_expiring(catalog: Catalog, latest: Version, rewritten: Targets) -> _Ex
                 if not stays
             )
         ),
+        {
+            loss.entry.key: loss.lost_rows
+            for loss in Losses(catalog, {version.number: version for version in versions}).open
+        },
     )
 
 

@@ -7,32 +7,33 @@ found later still brings it back; a dry run unless told.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog, StoredLists, Version
-from shardio.errors import CommitConflictError, NotFoundError, ShardioError, StorageError
+from shardio.errors import CommitConflictError, FormatError, NotFoundError, ShardioError, StorageError
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._repair_metadata import RepairedMetadata, repair_metadata
-from shardio.lifecycle._repair_report import RepairProgress, RepairReport, Repairs
-from shardio.lifecycle._repair_shard import Repairing, RepairOutcome
+from shardio.lifecycle._losses import Loss, Losses, Salvaged
+from shardio.lifecycle._repair_metadata import repair_metadata
+from shardio.lifecycle._repair_report import Repaired, RepairProgress, RepairReport, Repairs
+from shardio.lifecycle._repair_shard import Repairing, RepairOutcome, put_object
 from shardio.maintenance import Survey, check_keys
 from shardio.metadata import Manifest, Rewrite, ShardEntry, ShardTable, naming
 from shardio.parallel import check_workers, cut_jobs, run
 from shardio.progress import displayed
-from shardio.reader import ReadOptions, Slice
+from shardio.reader import ReadOptions, RecordSequence, Slice, deleted_rows
 from shardio.storage import Address, Place
 
 _JOB_BYTES = 256 << 20
 _LATER = "shards are checked after the manifests and lists are restored"
-# Operations after which a shard that a repair dropped may come back: they take no other shard out.
-_STEADY = {"append", "repair", "delete", "compact", "tag", "untag", "table", "keys", "gc", "adopt"}
 
 
 @checked_options
@@ -182,7 +183,10 @@ class _Repair:
             self._remove(changed)
             return out.report(**self.facts, before=before, after=before)
         changes = {_identity(each.old): [] if each.new is None else [each.new] for each in changed}
-        recovered = [] if self.mirror is None else list(self._recover(found, version, table, changes, after))
+        recovered: list[RepairOutcome] = []
+        if self.mirror is not None:
+            losses, work = Losses(self.catalog, found.versions), self._repairing(version, mirror_only=True)
+            recovered = list(self._recover(losses, table, work, changes, after))
         out.notes += [
             f"split {name!r} is gone, because none of its shards is left; earlier versions name it"
             for name in before
@@ -241,36 +245,54 @@ class _Repair:
 
     def _recover(
         self,
-        found: RepairedMetadata,
-        version: Version,
+        losses: Losses,
         table: ShardTable,
+        work: Repairing,
         changes: dict[_Identity, list[ShardEntry]],
         after: dict[str, int],
     ) -> Iterator[RepairOutcome]:
         """Add to the changes shards of which earlier repairs lost records, and which the mirror has."""
+        back: list[tuple[Loss, ShardEntry]] = []
+        for number, loss in enumerate(losses.open, len(table)):
+            if any(each.holds(loss.entry.uuid) for each, _ in back):
+                continue  # all of it came back with the shard that it was salvaged from
+            (outcome,) = work(self._slice_of(loss.version, loss.entry, number))
+            if outcome.unrepaired or outcome.new is None:
+                continue
+            try:
+                entry = self._without_spent(loss, outcome)
+            except (FormatError, NotFoundError) as error:
+                self.out.notes.append(
+                    f"the mirror has {loss.entry.key}, of which an earlier repair lost {loss.lost_rows} "
+                    f"records, but which rows were deleted since can't be told: {error}"
+                )
+                self._remove([outcome])
+                continue
+            back.append((loss, entry))
+            url = self.catalog.store.url_of(entry.key)
+            # Nothing was repaired where an earlier attempt had put its bytes back, and then died.
+            restored = outcome.repaired or [Repaired(how="recovered", what="shard", url=url)]
+            self.out.repaired += [replace(each, how="recovered") for each in restored]
+            yield outcome
+        if not back:
+            return
         here = {entry.uuid: entry for entry in table}
         order = list(here)
-        places = dict(here)  # of the latest version, by UUID; of what is recovered in its place too
-        work = self._repairing(version, mirror_only=True)
-        for number, lost in enumerate(self._lost_shards(found, version, here), len(table)):
-            old, place = lost.table[lost.number], lost.place
-            part = self._slice(lost.version, lost.table.take(np.array([lost.number])), number)
-            (outcome,) = work(part)
-            if not outcome.repaired or outcome.unrepaired or outcome.new is None:
-                continue
-            at = order.index(place.uuid)
-            if lost.replaced:
-                here[old.uuid] = replace(outcome.new, split=place.split)
-                places[old.uuid], order[at] = place, old.uuid
-                changes[_identity(place)] = [here[old.uuid]]
+        places = dict(here)  # shards of the latest version; of what is recovered, the shard in whose place
+        # Those lost last stand beside those lost before them.
+        for loss, entry in reversed(back):
+            if loss.place is not None:
+                place = here[loss.place]
+                gone = changes.get(_identity(place), [place])
+                after[loss.split] -= sum(each.live_rows for each in gone)
+                changes[_identity(place)] = [entry]
+                order[order.index(place.uuid)] = entry.uuid
+                places[entry.uuid] = place
             else:
-                here[old.uuid] = outcome.new
-                order.insert(at + lost.behind, old.uuid)
-            gained = old.live_rows - (place.live_rows if lost.replaced else 0)
-            after[here[old.uuid].split] = after.get(here[old.uuid].split, 0) + gained
-            self.out.repaired += [replace(each, how="recovered") for each in outcome.repaired]
-            yield outcome
-        # Those that were dropped go before the next shard that is there, or behind the last one.
+                order.insert(self._position(loss, losses, order), entry.uuid)
+            here[entry.uuid] = entry
+            after[loss.split] = after.get(loss.split, 0) + loss.recovered_rows
+        # What has no place goes before the next shard that has one, or behind the last.
         waiting: list[ShardEntry] = []
         for uuid in order:
             if uuid not in places:
@@ -283,45 +305,78 @@ class _Repair:
             last = next(places[uuid] for uuid in reversed(order) if uuid in places)
             changes[_identity(last)] = [*changes.get(_identity(last), [last]), *waiting]
 
-    def _lost_shards(
-        self, found: RepairedMetadata, version: Version, here: dict[bytes, ShardEntry]
-    ) -> Iterator[_LostShard]:
-        """Yield the shards that earlier repairs replaced by what was good of them, or dropped.
+    def _position(self, loss: Loss, losses: Losses, order: list[bytes]) -> int:
+        """Return where a shard comes back: behind what it was merged into, else beside its neighbours."""
+        table = self.catalog.table(loss.version).uuid
+        uuids = [each.tobytes() for each in table]
+        merged = [each.entry.uuid for each in loss.salvaged if each.merged]
+        for uuid in (*merged, *uuids[: loss.number][::-1]):
+            heirs = losses.heirs(uuid, order)
+            if heirs:
+                return max(map(order.index, heirs)) + 1
+        for uuid in uuids[loss.number + 1 :]:
+            heirs = losses.heirs(uuid, order)
+            if heirs:
+                return min(map(order.index, heirs))
+        return len(order)
 
-        Args:
-            found: all versions.
-            version: the latest.
-            here: its shards by UUID.
+    def _without_spent(self, loss: Loss, outcome: RepairOutcome) -> ShardEntry:
+        """Return a shard that comes back, without rows that were deleted since or are in other shards.
+
+        Raises:
+            FormatError, NotFoundError: a shard that was salvaged from it cannot be read.
         """
-        expired = set(version.manifest.expiry.expired_versions)
-        successors: dict[bytes, tuple[bytes, ...]] = {}
-        steady = True
-        for number in range(version.number, 1, -1):
-            later, before = found.versions.get(number), found.versions.get(number - 1)
-            if later is None or before is None:
-                return  # a manifest between is lost: what became of the shards is not known
-            rewrites = later.manifest.rewrites if later.manifest.operation == "repair" else ()
-            successors |= {each.old[0]: each.new for each in rewrites}
-            if rewrites and before.number not in expired:
-                table = self.catalog.table(before)
-                gone = {each.old[0] for each in rewrites} - here.keys()
-                for k, old in enumerate(table):
-                    if old.uuid not in gone:
-                        continue
-                    new = successors[old.uuid]
-                    while new and new[0] not in here and new[0] in successors:
-                        new = successors[new[0]]
-                    place = here.get(new[0]) if new else None
-                    if place is not None and not place.deletion_key and place.live_rows < old.live_rows:
-                        yield _LostShard(before, table, k, place, replaced=True)
-                    elif not new and steady:
-                        # Before the next shard that is still here; behind the one before where none is.
-                        order = (*range(k + 1, len(table)), *range(k - 1, -1, -1))
-                        near = next((i for i in order if table[i].uuid in here), None)
-                        if near is not None:
-                            place = here[table[near].uuid]
-                            yield _LostShard(before, table, k, place, replaced=False, behind=near < k)
-            steady = steady and later.manifest.operation in _STEADY
+        assert outcome.new is not None  # noqa: S101 - for mypy: the mirror has it
+        store, limits = self.catalog.store, self.catalog.limits
+        entry = replace(outcome.new, split=loss.split)
+        if loss.recovered_rows == entry.live_rows:
+            return entry
+        spent = [each for each in loss.salvaged if each.spent_rows]
+        if self.dry_run:
+            for salvaged in spent:
+                for _ in self._payloads(salvaged.version, salvaged.entry):
+                    pass  # only to find damage: the shard itself is not stored yet
+            return entry
+        deleted = deleted_rows(store, entry, limits)
+        for salvaged in spent:
+            left = np.setdiff1d(np.arange(entry.rows), deleted)
+            rows = self._find_rows(loss, entry, left, salvaged)
+            gone = slice(None) if salvaged.merged else deleted_rows(store, salvaged.entry, limits)
+            deleted = np.union1d(deleted, rows[gone])
+        data = deleted.astype("<u4").tobytes()
+        key = naming.rows_key(naming.random_id() + naming.random_id())
+        put_object(store, key, data)
+        outcome.keys.append(key)
+        digest = hashlib.sha256(data).digest()
+        return replace(entry, deleted_rows=len(deleted), deletion_key=key, deletion_sha256=digest)
+
+    def _find_rows(
+        self, loss: Loss, entry: ShardEntry, rows: NDArray[np.int64], salvaged: Salvaged
+    ) -> NDArray[np.int64]:
+        """Return which of some rows of a shard were salvaged, in order.
+
+        Among equal records any will do: nothing tells them apart.
+        """
+        wanted = set(rows.tolist())
+        whole = enumerate(self._payloads(loss.version, entry))
+        candidates = ((row, payload) for row, payload in whole if row in wanted)
+        found = []
+        for payload in self._payloads(salvaged.version, salvaged.entry):
+            row = next((row for row, each in candidates if each == payload), None)
+            if row is None:
+                raise FormatError("a salvaged record is not in the mirror's shard", shard=salvaged.entry.key)
+            found.append(row)
+        return np.array(found, np.int64)
+
+    def _payloads(self, version: Version, entry: ShardEntry) -> Iterator[bytes]:
+        """Yield the payloads of all rows of a shard, deleted ones too."""
+        part = self._slice_of(version, entry.without_deletions(), 0)
+        records = RecordSequence(replace(part, options=replace(part.options, decode=False)).open())
+        for batch in records.iter_batches(1024):
+            yield from batch
+
+    def _slice_of(self, version: Version, entry: ShardEntry, number: int) -> Slice:
+        return self._slice(version, ShardTable.from_entries([entry.without_table()]), number)
 
     def _commit(
         self, version: Version, changes: dict[_Identity, list[ShardEntry]], outcomes: list[RepairOutcome]
@@ -377,26 +432,6 @@ class _Repair:
 
 
 _Identity = tuple[int, str, bytes]
-
-
-class _LostShard(NamedTuple):
-    """A shard of which an earlier repair lost records.
-
-    Attributes:
-        version: the last one that named it.
-        table: the shards of that version.
-        number: of the shard among them.
-        place: the shard of the latest version in whose place, or beside which, it was.
-        replaced: what was good of it is in `place`; else it was dropped.
-        behind: a dropped shard was behind `place`, not before it.
-    """
-
-    version: Version
-    table: ShardTable
-    number: int
-    place: ShardEntry
-    replaced: bool
-    behind: bool = False
 
 
 def _identity(entry: ShardEntry) -> _Identity:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shardio.cli._command import Command, Takes
 from shardio.cli._commands._delete import print_removed, remove_by
 from shardio.cli._describe import DRY_RUN
-from shardio.display import size
+from shardio.display import plural, size
 
 if TYPE_CHECKING:
     from shardio.cli._console import Console
@@ -28,6 +28,8 @@ def _print(console: Console, report: EraseReport) -> None:
         console.line(f"may hold the bytes until `shardio gc {report.url} --yes`: {key}  ({size(stored)})")
     for url in report.external_copies:
         console.line(f"may hold the bytes, and is not the dataset's to remove: {url}")
+    for key, records in report.lost_for_good.items():
+        console.line(f"{plural(records, 'record')} that a repair lost can't come back from a mirror: {key}")
 
 
 COMMAND = Command(
