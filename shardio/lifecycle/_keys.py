@@ -34,6 +34,7 @@ from shardio.lifecycle._change import commit_change
 from shardio.metadata import (
     ENTRY,
     KEY_PAGE,
+    MOST_SAME_KEY,
     KeyIndex,
     KeyPart,
     KeyRun,
@@ -61,7 +62,6 @@ from shardio.reports import Report
 from shardio.storage import Place, Store, temporary_files
 
 PART_ENTRIES = 1 << 21  # about so many entries are sorted at a time, 32 MiB
-_MOST_SAME = 1 << 20  # records that may share a key
 _BUFFER_BYTES = 64 << 20  # of entries that wait to be spread over the files
 _RATIO = 8
 _SHOWN = 10
@@ -461,14 +461,14 @@ def _sorted(path: Path, shift: int, feature: str) -> Iterator[NDArray[Any]]:
         feature: for messages.
     """
     count = path.stat().st_size // ENTRY.itemsize
-    if count <= 2 * PART_ENTRIES or (shift <= 0 and count <= _MOST_SAME):
+    if count <= 2 * PART_ENTRIES or (shift <= 0 and count <= MOST_SAME_KEY):
         entries = np.fromfile(path, ENTRY)
         path.unlink()
         place = (entries["shard"].astype(np.uint64) << np.uint64(32)) | entries["row"]
         entries = entries[np.lexsort((place, entries["hash"]))]
         if (
-            len(entries) > _MOST_SAME
-            and (entries["hash"][_MOST_SAME:] == entries["hash"][:-_MOST_SAME]).any()
+            len(entries) > MOST_SAME_KEY
+            and (entries["hash"][MOST_SAME_KEY:] == entries["hash"][:-MOST_SAME_KEY]).any()
         ):
             raise _no_key(feature)
         yield entries
@@ -489,7 +489,7 @@ def _sorted(path: Path, shift: int, feature: str) -> Iterator[NDArray[Any]]:
 
 def _no_key(feature: str) -> ValueError:
     message = (
-        f"feature {feature!r} is not a key: more than {_MOST_SAME:,} records share a value; a table finds "
+        f"feature {feature!r} is not a key: more than {MOST_SAME_KEY:,} records share a value; a table finds "
         f"them by ds.filter: shardio table URL --features {feature}"
     )
     return ValueError(message)

@@ -64,6 +64,7 @@ from shardio.metadata._sidecars import (
     ENTRY as ENTRY,
     KEY_PAGE as KEY_PAGE,
     KEY_TYPES as KEY_TYPES,
+    MOST_SAME_KEY as MOST_SAME_KEY,
     KeyPart as KeyPart,
     KeyRun as KeyRun,
     PartHead as PartHead,

@@ -33,6 +33,7 @@ _WHAT = "run of a key index"
 # One entry of a part: hash of the key, number of the shard in the run, row in the shard.
 ENTRY = np.dtype([("hash", "<u8"), ("shard", "<u4"), ("row", "<u4")])
 KEY_PAGE = 4096  # entries
+MOST_SAME_KEY = 1 << 20  # entries of a run that may have one hash
 _MAX_PAGE = 1 << 20
 _MAX_PARTS = 1 << 16
 _MAGIC = b"SHRDKEY1"
@@ -282,6 +283,15 @@ class PartHead:
         crc32c = np.frombuffer(data, "<u4", pages, _PART.size + 8 * pages)
         if (first[1:] < first[:-1]).any():
             raise FormatError("the pages of a part of a key index do not ascend", url=url)
+        # A lookup reads every page that may hold its hash.
+        same = MOST_SAME_KEY // page + 2
+        if (first[same:] == first[:-same]).any():
+            raise FormatError(
+                "too many entries of a part of a key index have one hash",
+                url=url,
+                expected=f"at most {MOST_SAME_KEY}",
+                found=f"more than {same - 1} pages of {page}",
+            )
         return cls(page, entries, part.head_bytes, first, crc32c)
 
     def parse_page(self, data: Any, page: int, *, url: str | None = None) -> NDArray[Any]:

@@ -17,9 +17,13 @@ from numpy.typing import NDArray
 
 from shardio.arguments import integer
 from shardio.errors import SchemaError
+from shardio.metadata import Schema
 from shardio.progress import displayed
 from shardio.reader._columns import (
+    LENGTH,
+    ChosenColumn,
     arrow_batch,
+    choose_columns,
     live_rows,
     load_table,
     shards_without_table,
@@ -29,8 +33,8 @@ from shardio.reader._columns import (
 )
 from shardio.reader._damage import Damage, SuppressCorruption
 from shardio.reader._source import ShardSource
-from shardio.reader._sql import Condition
 from shardio.reader._subset import Selection, positions_at, positions_between
+from shardio.sql import Column, Condition
 
 # Batches that a thread takes at a time: enough that it reads in large runs.
 _BATCHES = 16
@@ -302,14 +306,37 @@ def _in_threads(
             raise
 
 
+def parse_condition(text: str, schema: Schema | None) -> tuple[Condition, list[ChosenColumn]]:
+    """Return a condition in SQL over the columns of a dataset, and these columns.
+
+    Raises:
+        ValueError: it is not a condition over columns of this dataset; says what and where.
+    """
+    what = "a condition in SQL"
+
+    def find_column(name: str) -> Column:
+        if schema is not None and name not in schema:
+            # SQL does not see case.
+            known = [*schema, *(f"{each}{LENGTH}" for each in schema)]
+            folded = [each for each in known if each.casefold() == name.casefold()]
+            name = folded[0] if len(folded) == 1 else name
+        (column,) = choose_columns(schema, [name], what=what)
+        feature = column.feature
+        if column.derived:
+            return Column(column.name, column.type)
+        return Column(column.name, column.type, feature.classes, feature.kind in ("text", "json"))
+
+    condition = Condition(text, find_column)
+    return condition, choose_columns(schema, condition.names, what=what)
+
+
 def matching_sql(records: BatchReader, text: str, options: FilterOptions) -> NDArray[np.bool_]:
     """Return the mask of the records for which a condition in SQL holds.
 
     Shards with a table of its columns are not read; where there are others, a warning says so.
     """
     source, selection = records.source, records.selection
-    condition = Condition(text, source.schema)
-    columns = condition.columns
+    condition, columns = parse_condition(text, source.schema)
     touched = np.zeros(len(source.table), bool)
     for low in range(0, len(records), _AT_ONCE):
         places = positions_between(selection, low, min(low + _AT_ONCE, len(records)))
@@ -318,7 +345,7 @@ def matching_sql(records: BatchReader, text: str, options: FilterOptions) -> NDA
     warn_of_records(source, lacking, columns)
     with displayed(options.progress, "filter") as show:
         count = _Count(len(records), show)
-        held = _matching_tables(source, condition, touched & ~lacking, options, count)
+        held = _matching_tables(source, condition, columns, touched & ~lacking, options, count)
         mask = np.zeros(len(records), bool)
         unread = np.zeros(len(records) if lacking.any() else 0, bool)
         for low in range(0, len(records), _AT_ONCE):
@@ -349,6 +376,7 @@ def matching_sql(records: BatchReader, text: str, options: FilterOptions) -> NDA
 def _matching_tables(
     source: ShardSource,
     condition: Condition,
+    columns: list[ChosenColumn],
     shards: NDArray[np.bool_],
     options: FilterOptions,
     count: _Count,
@@ -359,7 +387,7 @@ def _matching_tables(
     def look(number: int) -> None:
         before = int(source.stops[number - 1]) if number else 0
         rows = live_rows(source, number)
-        found = condition.evaluate(load_table(source, number, condition.columns), count.wait)
+        found = condition.evaluate(load_table(source, number, columns), count.wait)
         held[before : int(source.stops[number])] = found if rows is None else found[rows]
 
     _in_threads(look, np.flatnonzero(shards).tolist(), options, count)

@@ -206,13 +206,13 @@ def test_duplicates_are_reported_and_refused_and_all_are_found(tmp_path):
 
 
 def test_a_feature_that_most_records_share_is_no_key(tmp_path, monkeypatch):
-    monkeypatch.setattr(_keys, "_MOST_SAME", 40)
+    monkeypatch.setattr(_keys, "MOST_SAME_KEY", 40)
     url = str(tmp_path / "birds")
     write(url, range(100), make=lambda n: "same" if n % 2 else f"key {n}")
     with refused(ValueError, "'id'"):
         build(url)
     assert shardio.open(url).version == 1
-    monkeypatch.setattr(_keys, "_MOST_SAME", 60)
+    monkeypatch.setattr(_keys, "MOST_SAME_KEY", 60)
     build(url)
     ds = shardio.open(url)
     assert ds.find_all("same").tolist() == list(range(1, 100, 2))

@@ -33,8 +33,8 @@ from shardio.cli import main as cli
 from shardio.codecs import arrow_array
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.metadata import Schema, naming
-from shardio.reader import _sql
-from shardio.reader._sql import Condition
+from shardio.reader._filter import parse_condition
+from shardio.sql import _engine
 from shardio.storage import connect
 from tests.lifecycle.overtaken import collect_before_commit
 from tests.suites.errors import refused
@@ -364,8 +364,8 @@ def test_conditions_that_are_none_are_refused_and_name_what_is_wrong(built, cond
 def test_a_condition_reaches_no_file(tmp_path):
     """Even where the parser's rules were wrong, the engine has no access to anything outside."""
     (tmp_path / "secret.csv").write_text("a\n1\n")
-    _sql._ask("SELECT 1")
-    engine = _sql._waiting_engines[-1]
+    _engine.ask("SELECT 1")
+    engine = _engine._waiting_engines[-1]
     for statement in (
         f"SELECT * FROM read_csv('{tmp_path}/secret.csv')",
         f"COPY (SELECT 1) TO '{tmp_path}/out.csv'",
@@ -374,19 +374,19 @@ def test_a_condition_reaches_no_file(tmp_path):
         "SET memory_limit = '1TB'",
         "INSTALL httpfs",
     ):
-        with pytest.raises(_sql._QueryError):
-            _sql._ask(statement)
-        assert _sql._waiting_engines[-1] is engine, "what was refused costs no new process"
+        with pytest.raises(_engine.QueryError):
+            _engine.ask(statement)
+        assert _engine._waiting_engines[-1] is engine, "what was refused costs no new process"
     assert not (tmp_path / "out.csv").exists()
 
 
 def test_conditions_in_threads_see_the_rows_that_they_were_given():
     schema = Schema.parse({"label": "int64"})
-    shared = Condition("label % 7 = 3", schema)
+    shared, _ = parse_condition("label % 7 = 3", schema)
     together = threading.Barrier(3)
 
     def work(number):
-        own = Condition(f"label > {number * 100}", schema)
+        own, _ = parse_condition(f"label > {number * 100}", schema)
         table = pa.table({"label": range(number * 100, number * 100 + 50)})
         together.wait()
         return [(own.evaluate(table).sum(), shared.evaluate(table).tolist()) for _ in range(5)]
@@ -399,14 +399,14 @@ def test_conditions_in_threads_see_the_rows_that_they_were_given():
 
 def test_conditions_in_a_forked_child_have_an_engine_of_its_own():
     """Two processes that share the pipes of one engine would read each other's answers."""
-    condition = Condition("label > 1", Schema.parse({"label": "int64"}))
+    condition, _ = parse_condition("label > 1", Schema.parse({"label": "int64"}))
     table = pa.table({"label": [1, 2, 3]})
     assert condition.evaluate(table).tolist() == [False, True, True]
-    (theirs,) = {each._process.pid for each in _sql._waiting_engines[-1:]}
+    (theirs,) = {each._process.pid for each in _engine._waiting_engines[-1:]}
 
     def child():
         assert condition.evaluate(table).tolist() == [False, True, True]
-        assert _sql._waiting_engines[-1]._process.pid != theirs
+        assert _engine._waiting_engines[-1]._process.pid != theirs
         return b"well"
 
     assert answer_of_child(child) == b"well"
@@ -438,12 +438,12 @@ def test_a_condition_has_no_more_memory_than_its_bound(text):
     table = table.select(["label"] if "label" in text else ["id"])
     mine, earlier = largest(resource.RUSAGE_SELF), largest(resource.RUSAGE_CHILDREN)
     with pytest.raises(ValueError, match="needs more than 1 GB of memory") as caught:
-        Condition(text, schema).evaluate(table)
+        parse_condition(text, schema)[0].evaluate(table)
     assert text[:50] in str(caught.value)
     assert (after := largest(resource.RUSAGE_SELF)) - mine < 64 << 10
     # Children of other tests count too, and of each program what its starter had.
     assert largest(resource.RUSAGE_CHILDREN) < max(2 << 20, earlier + 1, after + 1)
-    assert Condition("id = 'x7'", schema).evaluate(pa.table({"id": ["x7", "x8"]})).sum() == 1
+    assert parse_condition("id = 'x7'", schema)[0].evaluate(pa.table({"id": ["x7", "x8"]})).sum() == 1
 
 
 # A function of DuckDB does not look whether it was interrupted before it has ended.
@@ -454,25 +454,25 @@ LONG = pa.table({"id": ["ab" * 10_000] * 200})
 def engines(pid):
     """Return the processes that a process has as its own and that run."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(each) for each in found if b"_sql_child" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    return [int(each) for each in found if b"sql/_child" in Path(f"/proc/{each}/cmdline").read_bytes()]
 
 
 def test_a_condition_has_no_more_time_than_its_bound(monkeypatch):
-    condition = Condition(ENDLESS, Schema.parse({"id": "text"}))  # which has started an engine
-    monkeypatch.setattr(_sql, "_SECONDS", 1.0)
-    waiting = list(_sql._waiting_engines)
+    condition, _ = parse_condition(ENDLESS, Schema.parse({"id": "text"}))  # which has started an engine
+    monkeypatch.setattr(_engine, "_SECONDS", 1.0)
+    waiting = list(_engine._waiting_engines)
     with pytest.raises(ValueError, match=r"took more than \d+ seconds for 65,536 records or fewer; write"):
         condition.evaluate(LONG)
-    assert waiting[-1] not in _sql._waiting_engines
+    assert waiting[-1] not in _engine._waiting_engines
     assert not waiting[-1].is_usable
 
 
 def test_a_condition_is_not_refused_for_what_others_take_of_the_processor(monkeypatch):
     """Here it stands still for longer than its bound."""
-    condition = Condition(ENDLESS, Schema.parse({"id": "text"}))
-    monkeypatch.setattr(_sql, "_SECONDS", 2.0)
-    monkeypatch.setattr(_sql, "_WAIT", 0.02)
-    engine = _sql._waiting_engines[-1]._process.pid
+    condition, _ = parse_condition(ENDLESS, Schema.parse({"id": "text"}))
+    monkeypatch.setattr(_engine, "_SECONDS", 2.0)
+    monkeypatch.setattr(_engine, "_WAIT", 0.02)
+    engine = _engine._waiting_engines[-1]._process.pid
     looks = itertools.count()
 
     def stand_still():
@@ -509,9 +509,9 @@ ORPHAN = """
 import threading
 import pyarrow as pa
 from shardio.metadata import Schema
-from shardio.reader import _sql
-from shardio.reader._sql import Condition
-condition = Condition({text!r}, Schema.parse({{"id": "text"}}))
+from shardio.reader._filter import parse_condition
+from shardio.sql import _engine
+condition, _ = parse_condition({text!r}, Schema.parse({{"id": "text"}}))
 table = pa.table({{"id": ["ab" * 10_000] * 200}})
 condition.evaluate(table, lambda: print("under way", flush=True))
 """
@@ -533,8 +533,8 @@ def test_float16_is_compared_as_a_number():
     schema = Schema.parse({"x": "float16", "v": "float16[2]"})
     vectors = arrow_array(np.array([[0.5, 0], [1.5, 0]], np.float16), schema["v"])
     table = pa.table({"x": pa.array(np.array([0.5, 1.5], np.float16)), "v": vectors})
-    assert Condition("x > 1", schema).evaluate(table.select(["x"])).tolist() == [False, True]
-    assert Condition("v[1] > 1", schema).evaluate(table.select(["v"])).tolist() == [False, True]
+    assert parse_condition("x > 1", schema)[0].evaluate(table.select(["x"])).tolist() == [False, True]
+    assert parse_condition("v[1] > 1", schema)[0].evaluate(table.select(["v"])).tolist() == [False, True]
 
 
 BIRDS = ["robin", "wren", "tit"]
@@ -585,7 +585,7 @@ NUMERALS = ("1", "10", "2", "inf", "1.5")
     ],
 )
 def test_text_beside_a_label_is_the_name_of_a_class_also_where_it_spells_a_number(text, classes):
-    condition = Condition(text, Schema({"label": Feature("int64", classes=NUMERALS)}))
+    condition, _ = parse_condition(text, Schema({"label": Feature("int64", classes=NUMERALS)}))
     held = condition.evaluate(pa.table({"label": np.arange(len(NUMERALS))}))
     assert [name for name, holds in zip(NUMERALS, held, strict=True) if holds] == classes
 
@@ -596,7 +596,7 @@ def test_text_beside_a_label_is_the_name_of_a_class_also_where_it_spells_a_numbe
 def test_text_beside_a_label_that_is_no_class_is_refused(text):
     schema = Schema({"label": Feature("int64", classes=NUMERALS), "caption": Feature("text")})
     with refused(ValueError, "'label'"):
-        Condition(text, schema)
+        parse_condition(text, schema)
 
 
 def test_deleting_a_class_that_is_called_by_a_number_deletes_that_class(tmp_path):
@@ -612,7 +612,7 @@ def test_deleting_a_class_that_is_called_by_a_number_deletes_that_class(tmp_path
 def test_a_class_that_is_none_is_refused():
     schema = Schema({"label": Feature("int64", classes=BIRDS)})
     with refused(ValueError, "'label'", "'robn'", "'robin'"):
-        Condition("label = 'robn'", schema)
+        parse_condition("label = 'robn'", schema)
 
 
 REFUSED = {

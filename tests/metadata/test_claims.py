@@ -70,10 +70,15 @@ def run(**fields: Any) -> bytes:
     return sealed(pb.KeyRun(**{**facts, **fields}))
 
 
-def part_head(pages: int, page: int, entries: int) -> tuple[bytes, KeyPart]:
-    data = struct.pack("<8sIIQ", b"SHRDKEY1", pages, page, entries).ljust(64, b"\0")
+def part_head(pages: int, page: int, entries: int, size: int = 64) -> tuple[bytes, KeyPart]:
+    data = struct.pack("<8sIIQ", b"SHRDKEY1", pages, page, entries).ljust(size, b"\0")
     digest = hashlib.sha256(data).digest()
-    return data, KeyPart("k", 64 + ENTRY.itemsize * entries, entries, 64, digest)
+    return data, KeyPart("k", size + ENTRY.itemsize * entries, entries, size, digest)
+
+
+def same_hashes(pages: int, page: int) -> tuple[bytes, KeyPart]:
+    """Return the head of a part all of whose entries have the hash 0."""
+    return part_head(pages, page, pages * page, PartHead.size(pages * page, page))
 
 
 PER_SHARD = [name for name in LIST_DTYPES if name not in ("split_name", "key_prefix")]
@@ -134,6 +139,7 @@ def other_claims() -> Iterator[tuple[str, str, Any]]:
     none = [0] * 128
     parts = run(part_key=[""] * 128, part_bytes=none, part_entries=none, part_head_bytes=none)
     yield "run", "128 parts", parts
+    yield "part", "4200 pages of one hash", same_hashes(4200, 1 << 19)
     yield "run", "101 shards", run(shard_index_head_sha256=bytes(32 * 101))
 
 
@@ -159,5 +165,6 @@ def test_a_wrong_claim_is_refused_before_it_costs(case: str) -> None:
 
 def test_what_is_claimed_rightly_is_read() -> None:
     right = [("list", list_of(2)), ("index", INDEX), ("manifest", sealed(manifest_message())), ("run", run())]
-    for kind, data in (*right, ("part", part_head(1, 4096, 2))):
+    parts = (part_head(1, 4096, 2), same_hashes(4, 1 << 19))
+    for kind, data in (*right, *(("part", part) for part in parts)):
         READERS[kind](data)

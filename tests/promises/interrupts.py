@@ -33,7 +33,7 @@ import psutil
 
 import shardio
 from shardio.errors import NotFoundError
-from shardio.reader._sql import _end_engines as end_engines
+from shardio.sql._engine import end_engines
 from shardio.storage import TEMPORARY
 
 PACKAGE = str(Path(shardio.__file__).parent)

@@ -2,7 +2,7 @@
 
 Within one call a function of DuckDB neither looks whether it was interrupted nor keeps to `memory_limit`: the
 text that a function makes is not counted. So what may come from a form runs here, where the system bounds
-both. This file is run as a script, by `shardio.reader._sql`, and imports nothing but `duckdb` and `pyarrow`.
+both. This file is run as a script, by `shardio.sql._engine`, and imports nothing but `duckdb` and `pyarrow`.
 
 Arguments: where the parent finds its packages, and bytes of memory. A request is two u32 (little-endian), the
 sizes of a JSON object and of an Arrow stream, and both: `{"sql", "parameters", "rows", "seconds"}`, the last

@@ -5,46 +5,27 @@ DuckDB runs in memory, without access to anything outside and with its settings 
 makes of the text only comparisons, arithmetic, casts and functions that depend on their arguments alone pass:
 no subquery, aggregate, window, parameter or macro, and nothing that reads the clock or a setting: functions
 are taken from a list.
-
-It runs in a process of its own (`_sql_child`), which is ended when a query takes too long or is not wanted
-any more, and whose memory the system bounds: neither is possible from within.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import functools
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardio.arguments import accepts, closest, need
-from shardio.metadata import Schema
-from shardio.reader import _sql_child as child
-from shardio.reader._columns import ChosenColumn, choose_columns
+from shardio.sql._engine import MOST_ROWS, QueryError, ask
+from shardio.sql._functions import known_functions
 
 _MOST_CHARACTERS = 1 << 16
 _PLACE = "SELECT "
-_MEMORY = 1 << 30
-_SECONDS = 60.0  # of a processor, for the records of one query
-# So many times as long it may take where others have the processors; where the system does not count what a
-# process takes of them (Windows), all of it counts.
-_BUSY = 10 if hasattr(signal, "SIGXCPU") else 1
-_ROWS = 1 << 16
-_BYTES = 16 << 20
-_WAIT = 0.2  # seconds between two looks whether anybody still wants the answer
-_KEPT = 2  # processes that wait for the next condition: starting one takes about half a second
+_BYTES = 16 << 20  # of the columns of one query
 # What the parser makes of a condition.
 _ALLOWED = {
     "BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION",
@@ -59,243 +40,49 @@ _SAME_TYPE = frozenset(
     {"if", "ifnull", "nullif", "greatest", "least", "list_value", "list_pack", "array_value"}
 )
 _TEXT = re.compile(rb"'(?:[^']|'')*'")
-# Functions whose value depends on their arguments alone.  DuckDB's own word for that (`stability`) also holds
-# for some that read the clock, plan a statement or tell its version.
-_PURE = frozenset(
+
+
+class Column(NamedTuple):
+    """A column that a condition names.
+
+    Attributes:
+        name: of the column.
+        type: in Arrow.
+        classes: names of the classes whose numbers it holds, in order; None for other columns.
+        is_text: its values are text.
     """
-    ! !~~ !~~* % & && * ** + - ->> / // < <-> << <= <=> <@ = > >= >> @ @> ^ ^@ | || ~ ~~ ~~* ~~~
-    is_distinct_from is_not_distinct_from like_escape ilike_escape not_like_escape not_ilike_escape
-    abs acos acosh add age asin asinh atan atan2 atanh bit_count cbrt ceil ceiling cos cosh cot degrees divide
-    even exp factorial floor gamma gcd greatest greatest_common_divisor isfinite isinf isnan lcm least
-    least_common_multiple lgamma ln log log10 log2 mod multiply nextafter pi pow power radians round
-    round_even roundbankers sign signbit sin sinh sqrt subtract tan tanh trunc xor
-    array_extract array_contains array_distinct array_has array_has_all array_has_any array_indexof
-    array_length array_position array_reverse_sort array_slice array_sort array_unique array_value flatten
-    len length list_concat list_contains list_distinct list_element list_extract list_has list_has_all
-    list_has_any list_indexof list_position list_reverse_sort list_slice list_sort list_unique list_value
-    list_cosine_distance list_cosine_similarity list_distance list_dot_product list_inner_product
-    array_cosine_distance array_cosine_similarity array_distance array_dot_product array_inner_product
-    array_cat list_cat list_pack list_where list_select array_where array_select list_intersect
-    array_intersect list_zip array_zip range generate_series struct_extract struct_pack row
-    ascii bar base64 bin bit_length char_length character_length chr concat concat_ws contains
-    damerau_levenshtein decode editdist3 encode ends_with format from_base64 from_binary from_hex hamming hash
-    hex instr jaccard jaro_similarity jaro_winkler_similarity lcase left left_grapheme length_grapheme
-    levenshtein lower lpad ltrim md5 md5_number mismatches nfc_normalize octet_length ord overlay position
-    prefix printf regexp_escape regexp_extract regexp_extract_all regexp_full_match regexp_matches
-    regexp_replace regexp_split_to_array repeat replace reverse right right_grapheme rpad rtrim sha1 sha256
-    split split_part starts_with str_split str_split_regex string_split string_split_regex string_to_array
-    strip_accents strlen strpos substr substring substring_grapheme suffix to_base to_base64 to_binary to_hex
-    translate trim ucase unbin unhex unicode upper url_decode url_encode
-    json_array_length json_contains json_exists json_extract json_extract_path json_extract_path_text
-    json_extract_string json_keys json_type json_valid json_value
-    century date_diff date_part date_sub date_trunc datediff datepart datesub datetrunc day dayname dayofmonth
-    dayofweek dayofyear decade epoch epoch_ms epoch_ns epoch_us era hour isodow isoyear julian last_day
-    make_date make_time make_timestamp make_timestamp_ms make_timestamp_ns microsecond millennium millisecond
-    minute month monthname nanosecond quarter second strftime strptime time_bucket to_centuries to_days
-    to_decades to_hours to_microseconds to_millennia to_milliseconds to_minutes to_months to_quarters
-    to_seconds to_timestamp to_weeks to_years try_strptime week weekday weekofyear year yearweek
-    """.split()  # noqa: SIM905 - a list would fill four pages
-)
 
-
-class _QueryError(Exception):
-    """Why a query has no answer."""
-
-
-class _RefusedError(_QueryError):
-    """What DuckDB says of a query; it waits for the next one."""
-
-
-class _SqlEngine:
-    """A process that runs DuckDB; for one query at a time, of the process that started it."""
-
-    def __init__(self) -> None:
-        self._owner = os.getpid()
-        # The child finds its packages where this process would.
-        command = [sys.executable, "-P", child.__file__, os.pathsep.join(sys.path), str(_MEMORY)]
-        self._process = subprocess.Popen(  # noqa: S603 - this Python, and a file of ours
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        assert self._process.stdin is not None  # noqa: S101 - pipes were asked for
-        assert self._process.stdout is not None  # noqa: S101
-        self._sink, self._source = self._process.stdin, self._process.stdout
-        self._thread = ThreadPoolExecutor(1, "shardio-sql")
-
-    def _answer(self) -> tuple[dict[str, Any], bytes] | None:
-        """Return what the process says; None where it has ended."""
-        head = self._source.read(child.HEAD.size)
-        if len(head) < child.HEAD.size:
-            return None
-        told, given = child.HEAD.unpack(head)
-        text, values = self._source.read(told), self._source.read(given)
-        return (json.loads(text), values) if len(text) + len(values) == told + given else None
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether it is this process's own, and there."""
-        return self._owner == os.getpid() and self._process.poll() is None
-
-    def ask(self, request: dict[str, Any], data: Any, waiting: Callable[[], None]) -> tuple[Any, bytes]:
-        """Return the answer to a request.
-
-        Raises:
-            _QueryError: the query failed, took too long, or ended the process.
-        """
-        text = json.dumps({**request, "seconds": _SECONDS}).encode()
-        with contextlib.suppress(BrokenPipeError):  # why it ended is said below
-            self._sink.write(child.HEAD.pack(len(text), len(data)) + text)
-            self._sink.write(data)
-            self._sink.flush()
-        answering = self._thread.submit(self._answer)
-        for _ in range(round(_SECONDS * _BUSY / _WAIT)):
-            with contextlib.suppress(TimeoutError):
-                found = answering.result(_WAIT)
-                break
-            waiting()
-        else:
-            raise _QueryError(_OVER_TIME)
-        if found is None:
-            raise self._death()
-        answer, values = found
-        if "error" in answer:
-            raise _QueryError(_OVER_MEMORY) if answer["memory"] else _RefusedError(answer["error"])
-        return answer, values
-
-    def _death(self) -> _QueryError:
-        code = self._process.wait()
-        if code < 0 and signal.Signals(-code).name == "SIGXCPU":
-            return _QueryError(_OVER_TIME)
-        # What libraries do that ask for memory and do not look whether they have it.
-        if code in (-signal.SIGABRT, -signal.SIGSEGV):
-            return _QueryError(f"{_OVER_MEMORY}; or DuckDB failed ({signal.Signals(-code).name})")
-        return _QueryError(f"the process that ran DuckDB ended, with code {code}")
-
-    def end(self) -> None:
-        """End the process, whatever it does."""
-        if self._owner != os.getpid():
-            return  # of before a fork: its pipes and its lock are the parent's
-        self._process.kill()
-        self._process.wait()
-        with contextlib.suppress(OSError):
-            self._sink.close()
-        self._thread.shutdown()
-        self._source.close()
-
-
-_OVER_MEMORY = (
-    f"it needs more than {_MEMORY >> 30} GB of memory for {_ROWS:,} records or fewer; leave out functions "
-    "that make long text or long lists, such as repeat"
-)
-_OVER_TIME = (
-    f"it took more than {_SECONDS:.0f} seconds for {_ROWS:,} records or fewer; write a condition that costs "
-    "less for each record"
-)
-_waiting_engines: list[_SqlEngine] = []
-
-
-def _engine() -> _SqlEngine:
-    while _waiting_engines:
-        with contextlib.suppress(IndexError):  # another thread was quicker
-            engine = _waiting_engines.pop()
-            if engine.is_usable:
-                return engine
-            engine.end()
-    return _SqlEngine()
-
-
-@atexit.register
-def _end_engines() -> None:
-    while _waiting_engines:
-        _waiting_engines.pop().end()
-
-
-def _ask(
-    sql: str,
-    parameters: list[Any] | None = None,
-    *,
-    table: Any = None,
-    rows: bool = True,
-    waiting: Callable[[], None] = lambda: None,
-) -> Any:
-    """Return the rows of a query, or where `rows` is False the bools of its one column, as bytes.
-
-    Raises:
-        _QueryError: it failed; it took too long, or too much.
-    """
-    data: Any = b""
-    if table is not None:
-        import pyarrow as pa
-
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table)
-        data = sink.getvalue()
-    engine, waits = _engine(), False
-    try:
-        answer, values = engine.ask({"sql": sql, "parameters": parameters or [], "rows": rows}, data, waiting)
-        waits = True
-    except _RefusedError:
-        waits = True
-        raise
-    finally:
-        if waits and len(_waiting_engines) < _KEPT:
-            _waiting_engines.append(engine)
-        else:
-            engine.end()
-    return answer["rows"] if rows else values
-
-
-class _Functions(NamedTuple):
-    """DuckDB's functions by name: those that a condition may call, all others, and those that return text."""
-
-    pure: frozenset[str]
-    others: frozenset[str]
-    text: frozenset[str]
-
-
-@functools.cache
-def _functions() -> _Functions:
-    rows = _ask(
-        "SELECT lower(function_name), bool_and(function_type = 'scalar' AND stability = 'CONSISTENT' AND "
-        "NOT coalesce(has_side_effects, true)), coalesce(bool_or(return_type = 'VARCHAR'), false) "
-        "FROM duckdb_functions() WHERE function_type IN ('scalar', 'aggregate', 'window', 'macro') GROUP BY 1"
-    )
-    pure = frozenset(name for name, consistent, _ in rows if consistent and name in _PURE)
-    return _Functions(
-        pure,
-        frozenset(name for name, _, _ in rows) - pure,
-        frozenset(name for name, _, text in rows if text),
-    )
+    name: str
+    type: Any
+    classes: Sequence[str] | None = None
+    is_text: bool = False
 
 
 class Condition:
-    """A condition in SQL, over the columns of a dataset.
+    """A condition in SQL over columns.
 
-    Names of classes stand for their numbers, as in `label = 'robin'`. Safe to share among threads.
+    Names of classes stand for their numbers, as in `label = 'robin'`. Thread-safe.
 
     Args:
         text: what comes after WHERE in a query.
-        schema: of the dataset.
+        find_column: returns the column of a name; raises ValueError where there is none, and says why.
 
     Attributes:
-        columns: that it names, in the order in which they come.
+        names: of the columns, in the order in which the condition first names them.
 
     Raises:
-        ValueError: it is not a condition over columns of this dataset; says what and where.
+        ValueError: it is not a condition over these columns; says what and where.
         ImportError: DuckDB is not installed.
 
     Examples:
-        >>> from shardio.metadata import Schema
-        >>> condition = Condition(
-        ...     "label = 3 AND length(caption) < 50", Schema.parse({"label": "int8", "caption": "text"})
-        ... )
-        >>> [column.name for column in condition.columns]
-        ['label', 'caption']
+        >>> import pyarrow as pa
+        >>> columns = {"label": Column("label", pa.int8(), ["heron", "robin"])}
+        >>> condition = Condition("label = 'robin'", columns.__getitem__)
+        >>> condition.evaluate(pa.table({"label": [0, 1, 1]}))
+        array([False,  True,  True])
     """
 
-    columns: list[ChosenColumn]
-
-    def __init__(self, text: str, schema: Schema | None) -> None:
+    def __init__(self, text: str, find_column: Callable[[str], Column]) -> None:
         self._text = self._query_text = text
         self._lock = threading.Lock()
         need("a condition in SQL", "shardio[table]", "DuckDB", "pyarrow")
@@ -306,17 +93,20 @@ class Condition:
         expression = self._expression()
         found: list[tuple[str, int | None]] = []
         self._walk(expression, found)
-        names: dict[str, str] = {}
-        for name, place in found:
-            names.setdefault(self._resolve(name, place, schema), name)
-        if not names:
-            raise self._refuse("it names no feature", None)
-        folded = [name.casefold() for name in names.values()]
-        if len(set(folded)) != len(folded):
-            raise self._refuse("two of its columns differ in case alone, which SQL does not see", None)
         # As the condition writes them: SQL does not see case.
-        self._names_in_sql = list(names.values())
-        self.columns = choose_columns(schema, list(names), what="a condition in SQL")
+        self._columns: dict[str, Column] = {}
+        for name, place in found:
+            try:
+                column = find_column(name)
+            except ValueError as error:
+                raise self._refuse(str(error), place) from error
+            if all(column.name != each.name for each in self._columns.values()):
+                self._columns[name] = column
+        if not self._columns:
+            raise self._refuse("it names no feature", None)
+        if len({name.casefold() for name in self._columns}) != len(self._columns):
+            raise self._refuse("two of its columns differ in case alone, which SQL does not see", None)
+        self.names = [column.name for column in self._columns.values()]
         self._number_classes(expression)
         self._check_type()
 
@@ -334,9 +124,9 @@ class Condition:
             ValueError: it cannot be evaluated, as where a text is not a number; it takes more than 60 s or
                 1 GB for 65,536 records.
         """
-        table = table.rename_columns(self._names_in_sql)
+        table = table.rename_columns(list(self._columns))
         table = table.cast(_widened(table.schema))
-        rows = max(1, min(_ROWS, len(table) * _BYTES // max(table.nbytes, 1)))
+        rows = max(1, min(MOST_ROWS, len(table) * _BYTES // max(table.nbytes, 1)))
         # The text has passed the parser as one expression, with nothing before and behind it.
         query = f"SELECT coalesce(({self._query_text}\n), false) AS holds FROM columns"  # noqa: S608
         parts = []
@@ -348,8 +138,8 @@ class Condition:
 
     def _ask(self, sql: str, parameters: list[Any] | None = None, **options: Any) -> Any:
         try:
-            return _ask(sql, parameters, **options)
-        except _QueryError as error:
+            return ask(sql, parameters, **options)
+        except QueryError as error:
             raise self._refuse(str(error), None) from error
 
     def _expression(self) -> dict[str, Any]:
@@ -409,30 +199,18 @@ class Condition:
 
     def _check_function(self, node: dict[str, Any], place: int | None) -> None:
         name = str(node["function_name"]).lower()
-        allowed = _functions().pure
+        allowed = known_functions().pure
         if name == "age" and len(node.get("arguments", node.get("children", ()))) == 1:
             raise self._refuse("age of one time is reckoned from today; give it two", place)
         if name in allowed:
             return
-        if name in _functions().others:
+        if name in known_functions().others:
             what = "only functions that compute from their arguments alone are"
             raise self._refuse(f"the function {name} is not allowed; {what}", place)
         near = closest(name, sorted(allowed))
         raise self._refuse(
             f"there is no function {name}" + (f"; did you mean {near}?" if near else ""), place
         )
-
-    def _resolve(self, name: str, place: int | None, schema: Schema | None) -> str:
-        """Return the name of a column as the schema writes it."""
-        if schema is not None and name not in schema:
-            folded = [each for each in _known(schema) if each.casefold() == name.casefold()]
-            if len(folded) == 1:
-                return folded[0]
-        try:
-            choose_columns(schema, [name], what="a condition in SQL")
-        except ValueError as error:
-            raise self._refuse(str(error), place) from error
-        return name
 
     def _number_classes(self, expression: dict[str, Any]) -> None:
         """Put the numbers of classes in the query where the text has their names beside a label.
@@ -442,16 +220,12 @@ class Condition:
         Raises:
             ValueError: there is no such class, or the text is not a constant.
         """
-        columns = {
-            name.casefold(): column
-            for name, column in zip(self._names_in_sql, self.columns, strict=True)
-            if not column.derived
-        }
-        labels = {name: each.feature for name, each in columns.items() if each.feature.classes is not None}
-        texts = {name for name, each in columns.items() if each.feature.kind in ("text", "json")}
+        columns = {name.casefold(): column for name, column in self._columns.items()}
+        labels = {name: each.classes for name, each in columns.items() if each.classes is not None}
+        texts = {name for name, each in columns.items() if each.is_text}
         text = self._text.encode()
         for place, name, label in sorted(_compared(expression, labels, texts), reverse=True):
-            classes = labels[label.casefold()].classes or ()
+            classes = labels[label.casefold()]
             if name is None:
                 raise self._refuse(
                     f"compare {label!r} with the name of a class in quotes, or its number", place
@@ -471,9 +245,7 @@ class Condition:
     def _check_type(self) -> None:
         import pyarrow as pa
 
-        fields = [
-            pa.field(name, column.type) for name, column in zip(self._names_in_sql, self.columns, strict=True)
-        ]
+        fields = [pa.field(name, column.type) for name, column in self._columns.items()]
         empty = _widened(pa.schema(fields)).empty_table()
         query = f"DESCRIBE SELECT ({self._query_text}\n) AS holds FROM columns"  # noqa: S608 - parsed above
         kind = self._ask(query, table=empty)[0][1]
@@ -490,16 +262,10 @@ class Condition:
         return ValueError(f"condition {self._text[:200]!r}{where}: {what}")
 
 
-def _known(schema: Schema) -> list[str]:
-    from shardio.reader._columns import LENGTH
-
-    return [*schema, *(f"{name}{LENGTH}" for name in schema)]
-
-
 @functools.cache
 def _plain_node() -> dict[str, Any]:
     """Return what the parser makes of one expression alone."""
-    text = _ask("SELECT json_serialize_sql('SELECT TRUE')")[0][0]
+    text = ask("SELECT json_serialize_sql('SELECT TRUE')")[0][0]
     node: dict[str, Any] = json.loads(text)["statements"][0]["node"]
     return node
 
@@ -572,7 +338,7 @@ def _is_text(node: dict[str, Any], texts: Collection[str]) -> bool:
     kind = node.get("class")
     if kind == "COLUMN_REF":
         return node["column_names"][0].casefold() in texts
-    if kind == "FUNCTION" and str(node["function_name"]).lower() in _functions().text:
+    if kind == "FUNCTION" and str(node["function_name"]).lower() in known_functions().text:
         return True
     if kind not in ("FUNCTION", "CASE", "COLLATE") and node.get("type") != "OPERATOR_COALESCE":
         return False
