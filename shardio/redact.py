@@ -16,10 +16,12 @@ __all__ = ["redact", "refuse_password"]
 _USER = re.compile(r"(?i)(https?://)[^/?#\s]*@")
 _PASSWORD = re.compile(r"(://[^/?#\s:@]*):[^/?#\s]*@")
 _WEB_QUERY = re.compile(r"(?i)(https?://[^\s?#'\"<>]*)[?#][^\s'\"<>]*[^\s'\"<>,;:.)\]}]")
-# Elsewhere a question mark may be a pattern, so only parameters that carry secrets are replaced.
+# Elsewhere a question mark may be a pattern, so only parameters that carry secrets are replaced. Clients
+# quote what is in a key, once or twice, before they show the address that they asked.
 _PARAMETER = re.compile(
-    r"(?i)([?&](?:sig|signature|token|access_token|key|api_?key|password|secret|credential|policy|awsaccesskeyid"
-    r"|x-(?:amz|goog|oss|cos)-(?:signature|credential|security-token))=)[^\s&'\"<>]+"
+    r"(?i)((?:[?&]|%(?:25)*(?:3f|26))(?:sig|signature|token|access_token|key|api_?key|password|secret|credential"
+    r"|policy|awsaccesskeyid|x-(?:amz|goog|oss|cos)-(?:signature|credential|security-token))(?:=|%(?:25)*3d))"
+    r"[^\s&'\"<>]+?(?=%(?:25)*26|[\s&'\"<>]|$)"
 )
 
 
@@ -36,7 +38,7 @@ def redact(text: str) -> str:
     if "://" in text:
         shown = _PASSWORD.sub(r"\1:***@", _USER.sub(r"\1", shown))
         shown = _WEB_QUERY.sub(r"\1?***", shown)
-    if "=" in text:
+    if "=" in text or "%" in text:
         shown = _PARAMETER.sub(r"\1***", shown)
     return text if shown == text else shown  # the same object, so that callers see that nothing was changed
 

@@ -36,6 +36,13 @@ SIGNATURE = f"X-Amz-Credential=me&X-Amz-Signature={SECRET}a%2Fb,c;d(e)"
         ("az://container@account/x?sig=abc", "az://container@account/x?sig=***"),
         ("url=URL('https://host/x?sig=a%2Fb')", "url=URL('https://host/x?***')"),
         ("https://host/x#access_token=1", "https://host/x?***"),
+        (
+            "http://host/b/x%3FX-Amz-Date%3D1%26X-Amz-Signature%3Dabc%252Fd/_k",
+            "http://host/b/x%3FX-Amz-Date%3D1%26X-Amz-Signature%3D***",
+        ),
+        ("b/x%3fsig%3dabc%26c%3d2: gone", "b/x%3fsig%3d***%26c%3d2: gone"),
+        ("x%253FToken%253Dabc%2526c", "x%253FToken%253D***%2526c"),
+        ("a%3Fb%3Dc", "a%3Fb%3Dc"),
         ("s3://bucket/part-?.tfrecord", "s3://bucket/part-?.tfrecord"),
         ("sftp://me@host/x", "sftp://me@host/x"),
         ("http://[::1]:80/a@b", "http://[::1]:80/a@b"),
@@ -108,6 +115,14 @@ def all_that_is_said() -> Iterator[list[str]]:
     finally:
         logging.getLogger().removeHandler(handler)
     said += [str(each.message) for each in caught] + [stream.getvalue()]
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+def test_a_signature_in_a_key_is_not_shown_quoted(engine: str) -> None:
+    options = {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": "http://127.0.0.1:9"}}
+    with refused(shardio.errors.StorageError, "connection") as caught:
+        shardio.open(f"s3://bucket/ds?{SIGNATURE}", engine=engine, storage_options=options)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("engine", ["fsspec", None])

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
+from shardio.redact import redact
 from shardio.storage._store import ChangedObjectError, DeniedError, MissingBucketError, ShortReadError
 
 
@@ -279,6 +280,8 @@ def explain(error: BaseException, url: str) -> ShardioError:
     """
     if isinstance(error, ShardioError):
         return error
+    for link in chain(error):  # a traceback shows their texts, which hold the address that was asked
+        link.args = tuple(redact(each) if isinstance(each, str) else each for each in link.args)
     if isinstance(error, ChangedError):
         what = "the object is not the one that was opened"
         advice = "it was replaced; open the dataset again, or index the shard again"
