@@ -64,8 +64,8 @@ class Framer(Protocol):
             FormatError: damage, where it is not to be left out; `start` is a decoded offset.
         """
 
-    def end(self, *, cut: bool = False) -> Iterator[FrameRun]:
-        """Yield the rest: there are no more bytes, or with `cut` they were lost to damage."""
+    def end(self) -> Iterator[FrameRun]:
+        """Yield the rest: there are no more bytes."""
 
 
 class SalvageOptions(NamedTuple):

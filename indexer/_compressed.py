@@ -2,11 +2,7 @@
 
 Members are gzip members, Zstandard frames, or one ZLIB stream. Where every member holds whole frames within
 the limits, members become blocks and records can be looked up; otherwise the object is a stream.  Both are
-tried in one pass.
-
-Salvage steps over a damaged member, where nothing of it was yielded yet: the next one is the first that
-begins with the magic, decodes, has the checksum that it says, and is followed by another one or by the end.
-A stream goes up to the first damage, since a decoder cannot step over that; blocks can.
+tried in one pass.  A damaged object is refused: a decoder cannot tell where it may go on.
 """
 
 from __future__ import annotations
@@ -19,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio import kernels
-from shardio.errors import FormatError, StorageError
+from shardio.errors import FormatError
 from shardio.format import ZSTD_HEAD, Compression, Limits, explain_zstd
 from shardio.metadata import IndexBuilder
-from shardio_indexer._blocks import BlockCutter, Bytes, Framer, FrameRun, GapFound, SalvageOptions
+from shardio_indexer._blocks import BlockCutter, Framer, FrameRun
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -32,11 +28,6 @@ _SIP, _LEAST_SIP = 4 << 10, 1 << 6
 _GZIP_SIP = 64 << 10
 # A member of more is a stream: as a block it would be decoded whole for each record.
 MOST_MEMBER = 4 << 20
-# Stored bytes that are looked at for one member, and that may be between two.
-_LOOK = 8 << 20
-_MOST_DAMAGE = 32 << 20
-# A reader decodes about a mebibyte at a time; where that fails, it has none of it.
-_DOUBTFUL = 2 << 20
 
 
 class GzipMember(NamedTuple):
@@ -47,7 +38,6 @@ class GzipMember(NamedTuple):
         decoded_bytes: what it decodes to.
         reason: why it can hold no records, or None.
         block: it may be a block: its size is declared, its window within the limit.
-        stepped_over: it is damage, and other members follow.
     """
 
     stored_bytes: int
@@ -55,7 +45,6 @@ class GzipMember(NamedTuple):
     decoded_bytes: int
     reason: str | None = None
     block: bool = True
-    stepped_over: bool = False
 
 
 def is_compressed(head: bytes) -> Compression | None:
@@ -66,75 +55,35 @@ def is_compressed(head: bytes) -> Compression | None:
 
 
 def decode_members(
-    pieces: Iterable[bytes | memoryview],
-    compression: Compression,
-    salvage: SalvageOptions,
-    *,
-    step_over: bool = False,
+    pieces: Iterable[bytes | memoryview], compression: Compression, limits: Limits
 ) -> Iterator[bytes | GzipMember]:
     """Yield decoded bytes as they come, and a `GzipMember` where one ends.
-
-    Args:
-        pieces: the stored bytes.
-        compression: of them.
-        salvage: leave damage out.
-        step_over: a damaged member may be left out alone, and not all that follows it too.
 
     Raises:
         FormatError: the bytes do not decode, end in the middle, or others follow; `start` is a stored offset.
     """
     errors = (FormatError, zlib.error, _zstd_error(compression))
-    stored = _Lookahead(pieces, keep=salvage.enabled)
-    members = 0
+    stored = _StoredBytes(pieces)
+    first = True
     while head := stored.peek(ZSTD_HEAD):
-        # What may yet turn out to be damaged is held, as far as it could be a block.
-        held: list[bytes] = []
         try:
-            for part in _decode_one(stored, head, compression, salvage.limits, first=not members):
-                if isinstance(part, GzipMember):
-                    yield from held
-                    yield part
-                    break
-                held.append(part)
-                stored.keeps = stored.keeps and stored.decoded <= MOST_MEMBER
-                if not stored.keeps:
-                    yield from _all_but_last(held, _DOUBTFUL if salvage.enabled else 0)
+            yield from _decode_one(stored, head, compression, limits, first=first)
         except errors as error:
-            what = error.what if isinstance(error, FormatError) else "a compressed file does not decode"
-            known = None
-            if compression is Compression.ZSTD:
-                known = explain_zstd(head, salvage.limits.stream_window, error)
-            if isinstance(known, StorageError) or (known is not None and not salvage.enabled):
-                raise known.located(start=stored.begin) from error
+            zstd = compression is Compression.ZSTD
+            known = explain_zstd(head, limits.stream_window, error) if zstd else None
             if known is not None:
-                what = known.what
-            if not salvage.enabled:
-                raise FormatError(
-                    what,
-                    start=stored.offset,
-                    found=None if isinstance(error, FormatError) else str(error),
-                    advice="fetch it again, or index what decodes with salvage=True",
-                ) from error
-            if stored.keeps and step_over and _find_next(stored, compression, salvage.limits):
-                yield stored.member(reason=f"damage: {what}", stepped_over=True)
-            else:
-                # What was decoded just before an error is not returned by every decoder.
-                yield from _all_but_last(held, 0 if isinstance(error, FormatError) else _DOUBTFUL)
-                while stored.fill():
-                    stored.consume(len(stored.window))
-                yield stored.member(reason=f"damage: {what}")
-        members += 1
+                raise known.located(start=stored.begin) from error
+            own = isinstance(error, FormatError)
+            raise FormatError(
+                error.what if isinstance(error, FormatError) else "a compressed file does not decode",
+                start=stored.offset,
+                found=None if own else str(error),
+                advice="fetch it again",
+            ) from error
+        first = False
 
 
-def _all_but_last(held: list[bytes], size: int) -> Iterator[bytes]:
-    """Yield, and take out, what was held but for so many bytes at its end, or somewhat more."""
-    count = sum(map(len, held))
-    while held and count - len(held[0]) >= size:
-        count -= len(held[0])
-        yield held.pop(0)
-
-
-class _Lookahead:
+class _StoredBytes:
     """Stored bytes, looked at before they are taken.
 
     Attributes:
@@ -142,16 +91,12 @@ class _Lookahead:
         offset: bytes taken.
         begin: where the member under way begins.
         decoded: what the member under way decoded to.
-        keeps: the stored bytes of the member under way are kept, and `back` is possible.
     """
 
-    def __init__(self, pieces: Iterable[bytes | memoryview], *, keep: bool = False) -> None:
+    def __init__(self, pieces: Iterable[bytes | memoryview]) -> None:
         self.window = memoryview(b"")
-        self.offset = self.decoded = 0
-        self.keeps = self._keep = keep
-        self._kept: list[memoryview] = []
+        self.offset = self.begin = self.decoded = self._crc = 0
         self._pieces = iter(pieces)
-        self.begin = self._crc = 0
 
     def peek(self, size: int) -> bytes:
         """Return the next bytes, fewer at the end."""
@@ -170,103 +115,18 @@ class _Lookahead:
     def consume(self, size: int) -> None:
         """Take bytes off the window."""
         self._crc = kernels.crc32c(self.window[:size], self._crc)
-        if self.keeps:
-            self._kept.append(self.window[:size])
-            self.keeps = self.taken + size <= _LOOK
         self.offset += size
         self.window = self.window[size:]
 
-    @property
-    def taken(self) -> int:
-        """How many bytes of the member under way were taken."""
-        return self.offset - self.begin
-
-    def back(self) -> None:
-        """Put back what was taken of the member under way."""
-        self.window = memoryview(b"".join([*self._kept, self.window]))
-        self._kept.clear()
-        self.offset, self._crc, self.decoded, self.keeps = self.begin, 0, 0, False
-
-    def member(
-        self, *, reason: str | None = None, block: bool = True, stepped_over: bool = False
-    ) -> GzipMember:
+    def member(self, *, reason: str | None = None, block: bool = True) -> GzipMember:
         """Return what was taken since the last call as a member."""
-        found = GzipMember(self.taken, self._crc, self.decoded, reason, block, stepped_over)
+        found = GzipMember(self.offset - self.begin, self._crc, self.decoded, reason, block)
         self.begin, self._crc, self.decoded = self.offset, 0, 0
-        self._kept.clear()
-        self.keeps = self._keep
         return found
 
 
-def _find_next(stored: _Lookahead, compression: Compression, limits: Limits) -> bool:
-    """Take the damaged member under way, up to the next whole one; return False where none is found."""
-    stored.back()
-    magic = _GZIP if compression is Compression.GZIP else _ZSTD
-    size = 1  # the member that begins here is the damaged one
-    while stored.taken <= _MOST_DAMAGE:
-        stored.consume(min(size, len(stored.window)))
-        seen = stored.peek(_LOOK)
-        size = seen.find(magic)
-        if size < 0:
-            if len(seen) < _LOOK:
-                return False
-            size = len(seen) - len(magic) + 1
-        elif size:
-            continue
-        elif _is_whole(seen, compression, limits):
-            return True
-        else:
-            size = 1
-    return False
-
-
-def _is_whole(data: bytes, compression: Compression, limits: Limits) -> bool:
-    """Tell whether a member begins here that decodes, and is followed by another one or the end."""
-    try:
-        engine, block = _engine(data[:ZSTD_HEAD], compression, limits)
-        if compression is Compression.ZSTD:
-            return block and _decodes_as_declared(engine, data)
-        engine.decompress(data, MOST_MEMBER + 1)
-    except (FormatError, zlib.error, _zstd_error(compression)):
-        return False
-    return bool(engine.eof) and _member_follows(engine.unused_data, compression)
-
-
-def _decodes_as_declared(engine: Any, data: bytes) -> bool:
-    """Decode the Zstandard frame at the beginning; tell whether it holds what it declares, which is little.
-
-    The library compares the sizes at the end of the frame, and a frame of a few megabytes can hold terabytes.
-    """
-    import zstandard
-
-    declared = zstandard.get_frame_parameters(data).content_size
-    place = decoded = 0
-    sip = _LEAST_SIP
-    while declared <= MOST_MEMBER and not engine.eof and place < len(data):
-        part = data[place : place + sip]
-        size = len(engine.decompress(part))
-        place, decoded = place + len(part), decoded + size
-        if decoded > declared:
-            return False
-        sip = _next_sip(sip, len(part), size)
-    # What follows the frame within the last part is all that the decoder knows of.
-    return bool(engine.eof) and _member_follows(engine.unused_data + data[place:], Compression.ZSTD)
-
-
-def _next_sip(sip: int, stored: int, decoded: int) -> int:
-    """Return how many bytes of Zstandard to decode next, after so many that decoded to so many."""
-    return min(2 * sip, _SIP, max(_LEAST_SIP, _PIECE * stored // max(1, decoded)))
-
-
-def _member_follows(rest: bytes, compression: Compression) -> bool:
-    """Tell whether these bytes are the beginning of another member, or none."""
-    if compression is Compression.GZIP:
-        return not rest or rest.startswith(_GZIP)
-    return not rest or rest.startswith(_ZSTD) or _is_skippable(rest)
-
-
 def _decode_one(
-    stored: _Lookahead, head: bytes, compression: Compression, limits: Limits, *, first: bool
+    stored: _StoredBytes, head: bytes, compression: Compression, limits: Limits, *, first: bool
 ) -> Iterator[bytes | GzipMember]:
     """Decode one member, or step over a frame that holds none."""
     if compression is Compression.ZSTD and _is_skippable(head):
@@ -299,7 +159,7 @@ def _decode_one(
         tail = len(engine.unused_data) + len(getattr(engine, "unconsumed_tail", b""))
         stored.consume(len(part) - tail)
         if compression is Compression.ZSTD:
-            sip = _next_sip(sip, len(part), len(data))
+            sip = min(2 * sip, _SIP, max(_LEAST_SIP, _PIECE * len(part) // max(1, len(data))))
         if data:
             stored.decoded += len(data)
             yield data
@@ -432,57 +292,33 @@ class DualScan:
         framer: finds frames.
         members: take them as blocks.
         cutter: cuts the stream.
-
-    Attributes:
-        damage: stored bytes that were left out, if the members are blocks.
-        broken: where the stream ends before the object does, or None.
     """
 
-    def __init__(
-        self,
-        framer: Framer,
-        members: MemberBlocks,
-        cutter: BlockCutter,
-    ) -> None:
-        self.damage: list[GapFound] = []
-        self.broken: GapFound | None = None
+    def __init__(self, framer: Framer, members: MemberBlocks, cutter: BlockCutter) -> None:
         self._framer = framer
         self._members = members
         self._cutter = cutter
         self._ended: list[GzipMember] = []
-        self._place = 0
-        self._cut = False
 
-    def feed(self, data: Bytes) -> None:
-        """Take decoded bytes."""
-        self._end_members()
-        self._feed(self._framer.feed(data))
-
-    def end_member(self, member: GzipMember, size: int) -> None:
-        """Take the end of a member of an object of `size` bytes."""
-        if member.reason is not None and member.reason.startswith("damage"):
-            stop = self._place + member.stored_bytes
-            self.damage.append(GapFound(self._place, stop, member.reason))
-            self._cut = not member.stepped_over
-            if member.stepped_over and self.broken is None:
-                # What was begun in front of it has no end.
-                self._cutter.add(FrameRun(b"", reason=member.reason))
-                self.broken = GapFound(self._place, size, member.reason)
-        self._place += member.stored_bytes
-        self._ended.append(member)
+    def add(self, part: bytes | GzipMember) -> None:
+        """Take decoded bytes, or the end of a member, whose frames are seen with the bytes that follow."""
+        if isinstance(part, GzipMember):
+            self._ended.append(part)
+        else:
+            self._end_members()
+            self._feed(self._framer.feed(part))
 
     def finish(self) -> None:
         """Close what is open."""
         # A last line without its line feed ends before its member does.
-        self._feed(self._framer.end(cut=self._cut))
+        self._feed(self._framer.end())
         self._end_members()
         self._cutter.finish()
 
     def _feed(self, runs: Iterable[FrameRun]) -> None:
         for run in runs:
             self._members.add(run)
-            if self.broken is None:
-                self._cutter.add(run)
+            self._cutter.add(run)
 
     def _end_members(self) -> None:
         for member in self._ended:

@@ -194,9 +194,8 @@ class ExternalIndexFramer:
             yield FrameRun(held[max(gap, 0) :])
         self._held, self._offset = b"", low + len(held)
 
-    def end(self, *, cut: bool = False) -> Iterator[FrameRun]:
+    def end(self) -> Iterator[FrameRun]:
         """Yield what is left: nothing, where the index and the bytes agree."""
-        del cut  # the index says where records end
         if self._next < len(self._stops):
             raise StaleIndexError(
                 "the existing index continues after the end of the shard",

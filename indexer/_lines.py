@@ -73,14 +73,11 @@ class LineFramer:
             piece = yield from self._begin()
         yield from self._feed(piece)
 
-    def end(self, *, cut: bool = False) -> Iterator[FrameRun]:
+    def end(self) -> Iterator[FrameRun]:
         """Yield the end of a last line without a line feed."""
         if self._first is not None:
             yield from self._feed((yield from self._begin()))
         if not self._line_bytes:
-            return
-        if cut:
-            yield self._gap(b"", "damage: the last line is cut short")
             return
         line = b"".join(self._line)
         if not (self._content == "json" and is_blank_line(line)):

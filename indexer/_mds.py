@@ -68,9 +68,8 @@ class MdsFramer:
             self._in_sample = True
         self._offset += len(data)
 
-    def end(self, *, cut: bool = False) -> Iterator[FrameRun]:
+    def end(self) -> Iterator[FrameRun]:
         """Refuse a shard that was cut short, or leave its last sample out."""
-        del cut  # the table says where samples end
         if self._stops is not None and self._next == len(self._stops):
             return
         what = "an MDS shard is cut short"

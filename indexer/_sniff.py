@@ -6,8 +6,7 @@ import zlib
 from typing import NamedTuple
 
 from shardio.errors import FormatError
-from shardio.format import Compression, Framing, is_tar_header
-from shardio_indexer._blocks import SalvageOptions
+from shardio.format import DEFAULT_LIMITS, Compression, Framing, is_tar_header
 from shardio_indexer._compressed import decode_members, is_compressed
 from shardio_indexer._tfrecord import head_fits
 
@@ -84,7 +83,7 @@ def _begin_of(head: bytes, compression: Compression) -> bytes:
         return head
     decoded = b""
     try:
-        for part in decode_members([head], compression, SalvageOptions()):
+        for part in decode_members([head], compression, DEFAULT_LIMITS):
             if isinstance(part, bytes):
                 decoded += part
             if len(decoded) >= HEAD_BYTES:

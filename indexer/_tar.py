@@ -69,7 +69,7 @@ class TarFramer:
         self._held = bytes(data[place:])
         self._offset += place
 
-    def end(self, *, cut: bool = False) -> Iterator[FrameRun]:
+    def end(self) -> Iterator[FrameRun]:
         """Finish the last sample; refuse an archive that was cut short, or leave the rest out."""
         if self._skip or self._held:
             what = "a tar file is cut short"
@@ -78,9 +78,7 @@ class TarFramer:
                 raise FormatError(what, start=self._offset, advice=advice)
             yield FrameRun(self._held, reason=f"damage: {what}")
             return
-        if self._open and not self._ended and cut:
-            yield FrameRun(b"", reason="damage: the sample may lack a member")
-        elif self._open and not self._ended:
+        if self._open and not self._ended:
             self.notes[self.NO_END] += 1
             if self._key is None or self._bad:
                 yield FrameRun(b"", reason=self._bad or _NO_SAMPLES)

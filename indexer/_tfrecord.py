@@ -70,9 +70,8 @@ class TFRecordFramer:
         if len(piece):
             yield from self._scan(piece)
 
-    def end(self, *, cut: bool = False) -> Iterator[FrameRun]:
+    def end(self) -> Iterator[FrameRun]:
         """Refuse a record that has no end, or leave it out."""
-        del cut  # a record says itself where it ends
         if self._in_large:
             self._refuse_cut_short()
             yield FrameRun(b"", reason=_CUT_SHORT)

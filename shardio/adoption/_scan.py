@@ -26,7 +26,7 @@ from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Fra
 from shardio.metadata import IndexBuilder, IndexHead
 from shardio.storage import DataFile, Store, temporary_files
 from shardio_indexer._blocks import BlockCutter, Check, Framer, GapFound, SalvageOptions, least_block_bytes
-from shardio_indexer._compressed import DualScan, GzipMember, MemberBlocks, decode_members
+from shardio_indexer._compressed import DualScan, MemberBlocks, decode_members
 from shardio_indexer._external_index import ExternalIndexFramer
 from shardio_indexer._lines import LineContent, LineFramer
 from shardio_indexer._mds import MdsFramer
@@ -96,7 +96,7 @@ class ScanOptions:
         record_crc: the checksums that writers of TFRecord used: "crc32c", "crc32" or "none".
         trust: believe lengths and do not compute the checksums of records.
         use_index: take the frames from the index that another program left beside the shard.
-        salvage: leave damage out.
+        salvage: leave damage out; bytes that do not decompress are refused all the same.
         lines: what a reader makes of a line, "json", "text" or "bytes"; None for what the format says.
         block_bytes: target size of a block.
         writer: program and version that the index names; "" for this one.
@@ -259,22 +259,15 @@ def _scan_compressed(
     stream, blocks = indexes
     members = MemberBlocks(blocks, options.limits)
     members.possible = kind.compression is not Compression.ZLIB
-    salvage = SalvageOptions(enabled=options.salvage, limits=options.limits)
     both = DualScan(framer, members, cutter)
-    # Given offsets, and the samples of a tar file, do not start again where a member does.
-    again = framer.framing in (Framing.TFRECORD, Framing.LINES) and not options.use_index
-    for part in decode_members(pieces, kind.compression, salvage, step_over=again):
-        if isinstance(part, GzipMember):
-            both.end_member(part, pieces.size)
-        else:
-            both.feed(part)
+    for part in decode_members(pieces, kind.compression, options.limits):
+        both.add(part)
     both.finish()
     if members.finish():
         blocks.crc32c = pieces.crc32c
-        return _result(blocks, both.damage, framer)
+        return _result(blocks, [], framer)
     stream.mark_stream(stored_bytes=pieces.size, crc32c=pieces.crc32c)
-    gaps = both.damage if both.broken is None else [both.broken]
-    return _result(stream, gaps + cutter.gaps, framer)
+    return _result(stream, cutter.gaps, framer)
 
 
 def _result(index: IndexBuilder, gaps: list[GapFound], framer: Framer) -> ScanResult:

@@ -271,7 +271,7 @@ def test_decoded_pieces_are_bounded() -> None:
     stored = members([bytes(50 << 20)], "gzip")
     sizes = [
         len(part)
-        for part in decode_members([stored], Compression.GZIP, SalvageOptions())
+        for part in decode_members([stored], Compression.GZIP, DEFAULT_LIMITS)
         if isinstance(part, bytes)
     ]
     assert sum(sizes) == 50 << 20
