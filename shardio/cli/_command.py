@@ -21,17 +21,17 @@ from cyclopts import App, Group, Parameter
 from shardio.cli import _values as values
 from shardio.cli._console import EXIT_CODES
 
-# Commands by what people come for, in the order of a day.
+# Commands by what people come for, in the order of a day: a module of `_commands` each.
 GROUPS = {
-    "bring data in": ("adopt", "convert", "pack", "commit"),
-    "look at data": ("info", "head", "get", "view"),
-    "train": ("plan", "bench", "audit"),
-    "find records": ("table", "keys"),
-    "check and repair": ("verify", "repair"),
-    "change a dataset": ("schema", "delete", "erase", "split", "compact"),
-    "versions": ("log", "tag", "diff", "restore", "gc"),
-    "take data out": ("cat", "export"),
-    "this program": ("cache", "completion"),
+    "_bring": "bring data in",
+    "_look": "look at data",
+    "_train": "train",
+    "_find": "find records",
+    "_check": "check and repair",
+    "_change": "change a dataset",
+    "_versions": "versions",
+    "_take": "take data out",
+    "_program": "this program",
 }
 # Options of many commands, which help names in one line.
 STORAGE = Group("storage", show=False)
@@ -219,16 +219,13 @@ class Takes:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One command; its file keeps it under the name `COMMAND`.
+    """One command, as `command` makes it.
 
     Attributes:
         name: what is typed.
         summary: one line for the list of commands, lower case, without a full stop.
-        run: does the work and returns the exit code. It takes a `Given`, a `Console`, and arguments of the
-            command's own: those that may be given by position stand without a name, the others are options.
-            Errors are raised; the program turns them into one line.
-        takes: the functions from whose signatures other arguments follow. An argument of the command's own
-            replaces the one that would follow. `--json`, `--quiet` and `--debug` are there.
+        run: does the work and returns the exit code.
+        takes: the functions from whose signatures other arguments follow.
         examples: command lines with what they do, for its help text.
         aliases: other names by which it can be typed.
     """
@@ -236,9 +233,9 @@ class Command:
     name: str
     summary: str
     run: Callable[..., int]
-    takes: tuple[Takes, ...] = ()
-    examples: dict[str, str] = field(default_factory=dict)
-    aliases: tuple[str, ...] = ()
+    takes: tuple[Takes, ...]
+    examples: Mapping[str, str]
+    aliases: tuple[str, ...]
 
     @property
     def own(self) -> dict[str, inspect.Parameter]:
@@ -286,6 +283,41 @@ class Command:
             lines.append("also: " + ", ".join(_attribute(hint, "name")[0] for hint in hidden))
         app.help_epilogue = "\n".join([*lines, EXIT_CODES])
         return app
+
+
+COMMANDS: dict[str, Command] = {}  # by name
+
+
+def command(
+    summary: str,
+    *takes: Takes,
+    examples: Mapping[str, str],
+    name: str | None = None,
+    aliases: tuple[str, ...] = (),
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Make a command of a function that does the work and returns the exit code.
+
+    The function takes a `Given`, a `Console`, and arguments of the command's own: those that may be given by
+    position stand without a name, the others are options. Errors are raised; the program turns them into
+    one line.
+
+    Args:
+        summary: one line for the list of commands, lower case, without a full stop.
+        takes: the functions from whose signatures other arguments follow. An argument of the command's own
+            replaces the one that would follow. `--json`, `--quiet` and `--debug` are there.
+        examples: command lines with what they do, for its help text.
+        name: what is typed; None for the name of the function.
+        aliases: other names by which it can be typed.
+    """
+
+    def decorate(run: Callable[..., int]) -> Callable[..., int]:
+        called = name or run.__name__
+        COMMANDS[called] = Command(
+            name=called, summary=summary, run=run, takes=takes, examples=examples, aliases=aliases
+        )
+        return run
+
+    return decorate
 
 
 class _Names(dict[str, Any]):

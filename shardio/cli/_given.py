@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardio.cli._command import Takes, address_options, imported, typed_parameters
+from shardio.cli._command import Takes, address_options, command, imported, typed_parameters
 from shardio.cli._console import CLEAN, Console
 
 if TYPE_CHECKING:
@@ -206,26 +206,52 @@ def _protocol(url: str) -> str:
     return url.partition("://")[0].lower() if "://" in url else "file"
 
 
-def reported(
-    function: str, show: Callable[[Console, Any], None], code: Callable[[Any], int] = lambda _: CLEAN
-) -> Callable[[Given, Console], int]:
-    """Return the work of a command that calls one function and prints its report.
+def report(
+    function: str,
+    given: Given,
+    console: Console,
+    show: Callable[[Console, Any], None],
+    code: Callable[[Any], int] = lambda _: CLEAN,
+) -> int:
+    """Call a function of the library, print its report, and return the exit code.
 
     Args:
         function: `module:name`.
+        given: its arguments.
+        console: shows progress, and takes the report.
         show: prints the report for people.
-        code: the exit code.
+        code: the exit code of a report.
+    """
+    called = imported(function)
+    more = {}
+    with console.progress(called.__name__.removesuffix("_dataset").removeprefix("build_")) as progress:
+        if "progress" in typed_parameters(called):
+            more["progress"] = progress
+        made = given.call(called, **more)
+    console.report(made, lambda: show(console, made))
+    return code(made)
+
+
+def reported(
+    summary: str,
+    takes: Takes,
+    *,
+    examples: Mapping[str, str],
+    code: Callable[[Any], int] = lambda _: CLEAN,
+    name: str | None = None,
+) -> Callable[[Callable[[Console, Any], None]], Callable[[Console, Any], None]]:
+    """Make a command that calls one function, of the function that prints its report for people.
+
+    Args:
+        summary, takes, examples, name: as in `command`.
+        code: the exit code of a report.
     """
 
-    def run(given: Given, console: Console) -> int:
-        called = imported(function)
-        more = {}
-        task = called.__name__.removesuffix("_dataset").removeprefix("build_")
-        with console.progress(task) as progress:
-            if "progress" in typed_parameters(called):
-                more["progress"] = progress
-            report = given.call(called, **more)
-        console.report(report, lambda: show(console, report))
-        return code(report)
+    def decorate(show: Callable[[Console, Any], None]) -> Callable[[Console, Any], None]:
+        def run(given: Given, console: Console) -> int:
+            return report(takes.function, given, console, show, code)
 
-    return run
+        command(summary, takes, examples=examples, name=name or show.__name__)(run)
+        return show
+
+    return decorate

@@ -15,8 +15,8 @@ from typing import Any, TextIO
 from cyclopts import App, CycloptsError, Group
 from rich.console import Console as RichConsole
 
-from shardio.cli._command import GROUPS, Command
-from shardio.cli._commands import all_commands
+from shardio.cli._command import Command
+from shardio.cli._commands import all_commands, grouped_commands
 from shardio.cli._console import (
     CLEAN,
     EXIT_CODES,
@@ -73,11 +73,10 @@ def make_app(loaded: Container[str]) -> App:
         version_format="plaintext",
         group_commands="options",
     )
-    commands = all_commands()
-    for number, (title, names) in enumerate(GROUPS.items()):
+    for number, (title, commands) in enumerate(grouped_commands().items()):
         group = Group(title, sort_key=number)
-        for name in names:
-            app.command(commands[name].app(group, loaded=name in loaded))
+        for name, command in commands.items():
+            app.command(command.app(group, loaded=name in loaded))
     return app
 
 

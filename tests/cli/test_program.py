@@ -8,7 +8,6 @@ import importlib
 import io
 import json
 import os
-import pkgutil
 import re
 import shlex
 import signal
@@ -20,8 +19,8 @@ import pytest
 
 import shardio
 from shardio import errors, kernels
-from shardio.cli import _commands, main
-from shardio.cli._command import GROUPS, typed_parameters
+from shardio.cli import main
+from shardio.cli._command import typed_parameters
 from shardio.cli._commands import all_commands
 from shardio.cli._console import explain
 from shardio.cli._main import make_app
@@ -30,13 +29,6 @@ from tests.cli.conftest import Run, shard_of
 ROOT = Path(shardio.__file__).parent.parent
 PAGES = Path(__file__).parents[2]  # beside the tests, also where shardio is installed from a wheel
 COMMANDS = all_commands()
-
-
-def test_every_file_is_a_command_of_its_name() -> None:
-    files = {info.name.lstrip("_") for info in pkgutil.iter_modules(_commands.__path__)}
-    assert files == set(COMMANDS)
-    assert {"info", "head", "get", "verify", "commit", "log", "gc"} <= files
-    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
 
 
 def test_help_lists_every_command(run: Run) -> None:

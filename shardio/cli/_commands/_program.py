@@ -1,4 +1,4 @@
-"""`shardio cache`: fill a local cache of blocks, or empty it."""
+"""Commands to this program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from shardio.cli._command import Command, Takes
+from shardio.cli._command import Takes, command
 from shardio.cli._console import CLEAN, Console
 from shardio.cli._given import Given
 from shardio.cli._values import Whole
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from shardio.storage import CacheOptions
 
 
-def _run(
+@command(
+    "fill a local cache before a run, or empty it",
+    Takes("shardio:fill_cache", without=("url", "cache")),
+    examples={
+        "shardio cache fill s3://bucket/birds --split train --dir /scratch/blocks": "run it again to go on",
+        "shardio cache clear /scratch/blocks": "the folder that CacheOptions was given",
+    },
+)
+def cache(
     given: Given,
     console: Console,
     action: Annotated[
@@ -70,13 +78,25 @@ def _fill(given: Given, console: Console, cache: CacheOptions) -> int:
     return CLEAN
 
 
-COMMAND = Command(
-    name="cache",
-    summary="fill a local cache before a run, or empty it",
-    takes=(Takes("shardio:fill_cache", without=("url", "cache")),),
-    run=_run,
+@command(
+    "print the script that completes commands in your shell",
     examples={
-        "shardio cache fill s3://bucket/birds --split train --dir /scratch/blocks": "run it again to go on",
-        "shardio cache clear /scratch/blocks": "the folder that CacheOptions was given",
+        "shardio completion bash >> ~/.bashrc": "zsh: >> ~/.zshrc",
+        "shardio completion fish > ~/.config/fish/completions/shardio.fish": "for fish",
     },
 )
+def completion(
+    given: Given,
+    console: Console,
+    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="bash, zsh or fish")],
+) -> int:
+    from shardio.cli._commands import all_commands
+    from shardio.cli._main import make_app
+
+    script = make_app(all_commands()).generate_completion(shell=shell)
+    if console.json:
+        console.document({"shell": shell, "script": script})
+        return CLEAN
+    for line in script.splitlines():
+        console.line(line)
+    return CLEAN

@@ -1,0 +1,412 @@
+"""Commands to look at data."""
+
+from __future__ import annotations
+
+import html
+import ipaddress
+import json
+import signal
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from shardio.cli._command import Takes, command
+from shardio.cli._console import CLEAN, Console
+from shardio.cli._describe import dataset_facts, feature_notes, seen_facts, shard_facts
+from shardio.cli._given import READING, Given
+from shardio.cli._records import ReadAs, RecordGroup, Where, open_parts, reader_of
+from shardio.cli._values import Positions, Whole
+from shardio.display import count, describe, plain, plural, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardio.reader import Location
+
+
+@command(
+    "show what a dataset or shard holds, or what is installed",
+    Takes("shardio:open", only=("version", "storage_options", "engine")),
+    examples={
+        "shardio info s3://bucket/birds": "versions, splits, records, bytes, schema, digest",
+        "shardio info --system": "for a report of a problem",
+    },
+)
+def info(
+    given: Given,
+    console: Console,
+    url: Annotated[
+        str | None, Parameter(help="dataset, or single shard: a local path or any fsspec URL")
+    ] = None,
+    *,
+    system: Annotated[bool, Parameter(help="versions of what is installed, parts in use")] = False,
+    cache: Annotated[str | None, Parameter(help="folder of a local cache of blocks; what is in it")] = None,
+) -> int:
+    asked = [url, system or None, cache]
+    if sum(one is not None for one in asked) != 1:
+        raise ValueError("give one of: a URL, --system, --cache DIR")
+    if url is None and cache is None:
+        from shardio.cli._describe import system_facts
+
+        return _show(console, system_facts())
+    if url is None:
+        return _show_cache(console, str(cache))
+    from shardio.reader import is_shard
+
+    options = given.storage_options_given
+    number = given.version
+    if is_shard(url, version=number, storage_options=options, engine=given.engine):
+        if number is not None:
+            raise ValueError(f"{url} is a single shard: it has no versions")
+        facts = shard_facts(url, options, given.engine)
+        seen = seen_facts(url, options, given.engine, shard=True)
+        if console.json:
+            console.document(plain({**facts, "seen": seen}))
+            return CLEAN
+        _show(console, facts)
+        if seen is not None:
+            _print_seen(console, seen)
+        return CLEAN
+    facts = dataset_facts(url, number, options, given.engine)
+    if facts["schema"] is None:
+        facts["seen"] = seen_facts(url, options, given.engine, shard=False, version=number)
+    if console.json:
+        console.document(plain(facts))
+    else:
+        _print_dataset(console, facts)
+    return CLEAN
+
+
+def _show(console: Console, facts: dict[str, Any]) -> int:
+    if console.json:
+        console.document(plain(facts))
+        return CLEAN
+    console.table([(name.replace("_", " "), _humanized(name, value)) for name, value in facts.items()])
+    return CLEAN
+
+
+def _humanized(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{size(value)} ({count(value)})" if name.endswith("bytes") and value >= 1000 else count(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    return str(value)
+
+
+def _show_cache(console: Console, folder: str) -> int:
+    from shardio.storage import BlockCache, CacheOptions
+
+    usage = BlockCache(CacheOptions(folder, max_bytes=1)).usage()
+    return _show(console, {"folder": usage.folder, "blocks": usage.entries, "cached_bytes": usage.num_bytes})
+
+
+def _print_dataset(console: Console, facts: dict[str, Any]) -> None:
+    splits = facts["splits"]
+    records = sum(split["records"] for split in splits.values())
+    shards = sum(split["shards"] for split in splits.values())
+    stored = sum(split["stored_bytes"] for split in splits.values())
+    decoded = sum(split["decoded_bytes"] for split in splits.values())
+    older = facts["latest_version"] - facts["version"]
+    rows = [
+        ("dataset", facts["url"]),
+        ("version", f"{facts['version']}" + (f" (latest is {facts['latest_version']})" if older else "")),
+        ("committed", f"{facts['committed']} ({facts['operation']}, {facts['writer'] or 'unknown writer'})"),
+        ("digest", facts["digest"]),
+        ("records", f"{count(records)} in {plural(len(splits), 'split')}, {plural(shards, 'shard')}"),
+        ("stored", size(stored) + (f", {size(decoded)} decoded" if decoded != stored else "")),
+        ("compression", ", ".join(facts["compression"]) or "-"),
+    ]
+    if facts["framing"] not in (["tfrecord"], []):
+        rows.append(("framing", ", ".join(facts["framing"])))
+    if facts["deleted_records"]:
+        rows.append(("deleted", plural(facts["deleted_records"], "record")))
+    if facts["adopted_shards"]:
+        rows.append(("adopted", plural(facts["adopted_shards"], "shard") + " that others wrote"))
+    rows += [("data root", url) for url in facts["roots"]]
+    if facts["metadata"]:
+        text = json.dumps(facts["metadata"], ensure_ascii=False)
+        rows.append(("metadata", text if len(text) <= 200 else f"{text[:196]} ..."))
+    console.table(rows)
+    if splits:
+        console.line()
+        table = [
+            (
+                name,
+                count(split["records"]),
+                count(split["shards"]),
+                size(split["stored_bytes"]),
+                size(split["decoded_bytes"] // max(split["records"], 1)),
+            )
+            for name, split in splits.items()
+        ]
+        console.table(table, head=("split", "records", "shards", "stored", "per record"), right=(1, 2, 3, 4))
+    console.line()
+    if facts["schema"] is None:
+        console.line("no schema: records are bytes")
+        if facts["seen"] is not None:
+            _print_seen(console, facts["seen"])
+        return
+    console.table(
+        [(row["name"], row["type"], feature_notes(row)) for row in facts["schema"]],
+        head=("feature", "type", f"({facts['encoding']})"),
+    )
+
+
+def _print_seen(console: Console, seen: dict[str, Any]) -> None:
+    """Print what the records show where no schema says it, and what varies."""
+    kind = "tf.train.SequenceExample" if seen["encoding"] == "sequence_example" else "tf.train.Example"
+    console.line()
+    first = "the first record is" if seen["records"] == 1 else f"the first {seen['records']} records are"
+    console.line(f"{first} {kind}; a schema that fits so far:")
+    console.line()
+    rows = [(row["name"], row["type"] or "-", "; ".join(row["notes"])) for row in seen["features"]]
+    console.table(rows, head=("feature", "type", "notes"))
+
+
+@command(
+    "show the first records, decoded",
+    Takes("shardio:open", only=("url", "features"), shard=True),
+    READING,
+    examples={
+        "shardio head s3://bucket/birds -n 2": "the first two records of every split",
+        "shardio head s3://bucket/birds --where 'label = 3'": "the first records that meet a condition",
+        "shardio head train-00000.tfrecord": "a single file, with or without its index",
+    },
+)
+def head(
+    given: Given,
+    console: Console,
+    *,
+    n: Annotated[Whole, Parameter(name="-n", help="records of each split")] = 5,
+    where: Where = None,
+    read_as: ReadAs = "auto",
+) -> int:
+    if n < 0:
+        raise ValueError(f"-n {n} must be at least 0")
+    read = reader_of(read_as)
+    parts = open_parts(given, decode=True)
+    shown = []
+    for part in parts:
+        if not console.json and len(parts) > 1:
+            if part is not parts[0]:
+                console.line()
+            console.line(f"{part.name}: {plural(len(part), 'record')}")
+        matching = part.first(n) if where is None else part.pick(part.matching(where)[:n])
+        for position, value in matching:
+            if console.json:
+                shown.append({"split": part.name or None, "position": position, "value": plain(read(value))})
+                continue
+            console.line(f"[{position}]")
+            for line in describe(read(value), width=console.width - 2):
+                console.line(f"  {line}")
+    if console.json:
+        console.document({"url": given.url, "version": parts[0].version, "records": shown})
+    return CLEAN
+
+
+_FIRST_BYTES = 512
+
+
+@command(
+    "show records by position, or those that meet a condition",
+    Takes("shardio:open", only=("url", "features"), shard=True),
+    READING,
+    examples={
+        "shardio get s3://bucket/birds 17 -1 --split train": "two records",
+        "shardio get s3://bucket/birds --where 'label = 3' --split train": "all that meet a condition",
+        "shardio get s3://bucket/birds 17 --split train --raw": "where a record is, and its bytes",
+    },
+)
+def get(
+    given: Given,
+    console: Console,
+    positions: Positions | None = None,
+    *,
+    where: Where = None,
+    raw: Annotated[bool, Parameter(help="payload bytes as hex, with url, shard, row and bytes")] = False,
+    all: Annotated[  # noqa: A002 - what is typed
+        bool, Parameter(help=f"with --raw: more than {_FIRST_BYTES} bytes of each")
+    ] = False,
+    read_as: ReadAs = "auto",
+) -> int:
+    if bool(positions) == (where is not None):
+        raise ValueError("name records by their positions or by --where, one of the two")
+    parts = open_parts(given, decode=not raw)
+    if len(parts) > 1:
+        names = ", ".join(part.name for part in parts)
+        raise ValueError(f"{given.url} has several splits, choose one with --split: {names}")
+    part = parts[0]
+    chosen = (positions or []) if where is None else part.matching(where)
+    read = reader_of("bytes" if raw else read_as)
+    shown = []
+    for number, (position, value) in enumerate(part.pick(chosen)):
+        place = part.locate(position)
+        if console.json:
+            shown.append(_record(part, position, place, read(value)))
+            continue
+        if number:
+            console.line()
+        if raw:
+            _print_raw(console, position, place, value, whole=all)
+            continue
+        console.line(f"[{position}]" + (f"  row {place.row} of {place.url}" if place else ""))
+        for line in describe(read(value), width=console.width - 2):
+            console.line(f"  {line}")
+    if console.json:
+        console.document({"url": given.url, "version": part.version, "records": shown})
+    return CLEAN
+
+
+def _record(part: RecordGroup, position: int, place: Location | None, value: Any) -> dict[str, Any]:
+    address = place._asdict() if place else {}
+    return {"split": part.name or None, "position": position, **address, "value": plain(value)}
+
+
+def _print_raw(
+    console: Console, position: int, place: Location | None, payload: bytes, *, whole: bool
+) -> None:
+    base = 0
+    facts = [("position", count(position))]
+    if place is not None:
+        # A TFRecord frame has 12 bytes before the payload and 4 after it; other framings have none before.
+        extra = place.stop - place.start - len(payload)
+        base = place.start + (12 if extra == 16 else 0)
+        facts += [
+            ("url", place.url),
+            ("shard", place.shard),
+            ("row", count(place.row)),
+            ("frame", f"bytes [{place.start}, {place.stop}){_of_what(place)}"),
+        ]
+    facts.append(("payload", f"{plural(len(payload), 'byte')} from {base}"))
+    console.table(facts)
+    shown = payload if whole else payload[:_FIRST_BYTES]
+    for line in _hex_lines(shown, base):
+        console.line(line)
+    if len(shown) < len(payload):
+        console.line(f"... {plural(len(payload) - len(shown), 'more byte')} (--all shows them)")
+
+
+def _of_what(place: Location) -> str:
+    compressed = place.shard.endswith((".zst", ".gz", ".zz"))
+    return " of its decoded block" if compressed else " of the object"
+
+
+def _hex_lines(data: bytes, base: int) -> Iterator[str]:
+    for start in range(0, len(data), 16):
+        row = data[start : start + 16]
+        left, right = row[:8].hex(" "), row[8:].hex(" ")
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        yield f"{base + start:08x}  {left:<23}  {right:<23}  |{text}|"
+
+
+_REPORT = "what `shardio verify URL --json` printed"
+
+
+@command(
+    "browse a dataset in a browser",
+    Takes("shardio.view:Pages", without=("report",)),
+    examples={
+        "shardio view s3://bucket/birds": "schema, records, images, statistics, versions; Ctrl-C ends it",
+        "shardio view s3://bucket/birds --no-browser --port 8000": (
+            "on a machine elsewhere, through `ssh -L 8000:127.0.0.1:8000`"
+        ),
+    },
+)
+def view(
+    given: Given,
+    console: Console,
+    *,
+    host: Annotated[str, Parameter(help="address to listen on; by default this machine alone")] = "127.0.0.1",
+    port: Annotated[Whole, Parameter(help="port to listen on; default: a free one")] = 0,
+    no_browser: Annotated[bool, Parameter(help="print the address, and open no browser")] = False,
+    report: Annotated[
+        str | None, Parameter(allow_leading_hyphen=True, help=f"file of damage to show: {_REPORT}")
+    ] = None,
+) -> int:
+    from shardio.view import Pages, make_server
+
+    pages = given.call(Pages, report=None if report is None else _read_report(given, report))
+    # What cannot be opened at all is said here, not in the browser.
+    facts = pages.summary()
+    server = make_server(pages, host=host, port=port)
+    # Who ends it from outside means the same as Ctrl-C.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        if console.json:
+            console.document(
+                {
+                    "url": server.url,
+                    "host": server.host,
+                    "port": server.port,
+                    "dataset": facts["url"],
+                    "version": facts["version"],
+                }
+            )
+        else:
+            console.line(f"{facts['url']}, version {facts['version']}, is shown at")
+            console.line(f"  {server.url}")
+            console.line("Ctrl-C ends it")
+        console.flush()
+        if not _is_loopback(host):
+            console.note(
+                "others on your network can reach this address; without its token they see nothing, but the "
+                "connection is not encrypted, and traffic that they can read holds the token"
+            )
+        if no_browser or console.json:
+            server.run()
+        else:
+            with tempfile.TemporaryDirectory(prefix="shardio-view-") as folder:
+                _open_browser(server.url, Path(folder))
+                server.run()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        server.close()
+    return CLEAN
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _read_report(given: Given, file: str) -> dict[str, Any]:
+    report = given.read_json(file, _REPORT)
+    if not isinstance(report, dict) or "findings" not in report:
+        raise ValueError(f"{file} holds no report: expected {_REPORT}")
+    return report
+
+
+def _open_browser(url: str, folder: Path) -> None:
+    """Open the browser with a file that leads to the page.
+
+    Arguments of a program can be read by every user of the machine, and the address holds the token.
+
+    Args:
+        url: of the page.
+        folder: that only this user can read.
+    """
+    try:
+        browser = webbrowser.get()
+    except webbrowser.Error:
+        return
+    # A browser of plain terminals would take this one over.
+    if type(browser) is not webbrowser.GenericBrowser:
+        page = folder / "open.html"
+        page.touch(mode=0o600)
+        page.write_text(
+            f'<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+            f'<meta http-equiv="refresh" content="0; url={html.escape(url)}"><title>shardio view</title>'
+            f'<a href="{html.escape(url)}">shardio view</a>'
+        )
+        browser.open(page.as_uri())
