@@ -81,25 +81,6 @@ def seen_at(url: str, number: int) -> dict[str, list[bytes]]:
     return {split: list(shardio.open(url, split, version=number)) for split in splits}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "match"),
-    [
-        ({"expire": [True, 1]}, r"expire\[0\] must be an integer"),
-        ({"expire": [1.0]}, "expire must be a sequence of integers"),
-        ({"expire": "1"}, "expire must be a sequence of integers"),
-        ({"expire": 1}, "expire must be a sequence of integers"),
-        ({"keep": True}, "keep must be an integer"),
-        ({"keep": 1.5}, "keep must be an integer"),
-    ],
-)
-def test_versions_are_integers(tmp_path, wrong, match):
-    url = str(tmp_path / "dataset")
-    for mode in ("create", "append", "append"):
-        write(url, mode, 0, 5)
-    with pytest.raises(TypeError, match=match):
-        shardio.gc(url, **wrong)
-
-
 @EVERY_PLACE
 def test_a_fence_that_names_a_few_keys_is_not_complete(place, tmp_path):
     """A version that says `complete` MUST doom all objects there are that only its expired versions name: no
