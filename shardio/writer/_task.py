@@ -70,6 +70,7 @@ class Task:
         self._shards: list[_Shard] = []
         self._safe_until = 0
         self._safe_splits: dict[str, SplitReceipt] = {}
+        self._of_others: set[str] = set()  # keys that another writer has taken
         # A complete attempt that was taken over leaves no chain of receipts to continue.
         self._chained = not naming.is_random_session(session)
 
@@ -201,8 +202,9 @@ class Task:
 
     def remove_shards(self) -> None:
         """Remove the shards of an attempt that cannot be continued; what stays is left to `shardio gc`."""
-        for entry, _ in self._shards:
-            for key in (entry.key, entry.usual_index_key):
+        keys = (key for entry, _ in self._shards for key in (entry.key, entry.usual_index_key))
+        for key in keys:
+            if key not in self._of_others:
                 with contextlib.suppress(StorageError):
                     self._store.delete(key)
         self._shards, self._safe_until, self._safe_splits = [], 0, {}
@@ -210,6 +212,7 @@ class Task:
     def _put(self, *objects: tuple[str, bytes | Path]) -> None:
         """Create objects under names of this attempt's own."""
         if not self._store.put_idempotent(*objects):
+            self._of_others.update(key for key, _ in objects)
             raise CommitConflictError(
                 "an object of this attempt exists already",
                 url=self._store.url_of(objects[0][0]),

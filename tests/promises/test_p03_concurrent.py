@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections import Counter
 from pathlib import Path
 
@@ -39,6 +40,19 @@ def test_of_16_racers_for_one_version_one_wins(place, tmp_path):
 def test_of_16_overwriters_one_wins(place, tmp_path):
     """An overwrite MUST fail with `CommitConflictError` unless its base is still the latest."""
     check_overwriters(fresh(place, tmp_path))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_writers_that_draw_the_same_name_lose_nothing(place, tmp_path, monkeypatch):
+    """P3: a writer that chance gave the names of another one fails, and removes nothing of that one's."""
+    url = fresh(place, tmp_path)
+    drawn = secrets.token_bytes
+    monkeypatch.setattr(secrets, "token_bytes", lambda size=32: bytes(5) if size == 5 else drawn(size))
+    write_one(url, "create", b"first")
+    with pytest.raises(CommitConflictError):
+        write_one(url, "append", b"second")
+    assert list(shardio.open(url)) == [b"first"]
+    assert shardio.verify(url).ok
 
 
 @pytest.mark.parametrize("place", PLACES)
