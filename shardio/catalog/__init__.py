@@ -6,8 +6,9 @@ a lost reply is looked up instead of guessed.  Everything here works through the
 
 from __future__ import annotations
 
+from shardio.catalog._absent import nothing_here as nothing_here
 from shardio.catalog._calls import commit as commit, gc as gc, log as log
-from shardio.catalog._catalog import Catalog as Catalog, Version as Version
+from shardio.catalog._catalog import Catalog as Catalog
 from shardio.catalog._commit import Base as Base, publish as publish, writer_name as writer_name
 from shardio.catalog._gc import GcReport as GcReport, collect_garbage as collect_garbage
 from shardio.catalog._lists import StoredLists as StoredLists
@@ -23,3 +24,4 @@ from shardio.catalog._sessions import (
     items_of_tasks as items_of_tasks,
     session_shards as session_shards,
 )
+from shardio.catalog._version import Version as Version

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection
 from typing import Literal, overload
 
 from shardio.arguments import checked_options, integer
-from shardio.catalog._catalog import Catalog, Version
+from shardio.catalog._catalog import Catalog
 from shardio.catalog._gc import GcReport, collect_garbage
 from shardio.catalog._sessions import commit_session, session_shards
+from shardio.catalog._version import Version
 from shardio.errors import NotFoundError
 from shardio.progress import CountProgress
 from shardio.storage import Address, Place

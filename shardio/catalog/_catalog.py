@@ -17,16 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from shardio.arguments import integer
-from shardio.display import count, html_table, size
+from shardio.catalog._absent import no_version
+from shardio.catalog._version import Version
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata import (
@@ -45,11 +43,6 @@ from shardio.storage import REFETCHES, CannotListError, DeniedError, Store, read
 
 T = TypeVar("T")
 
-# Names that tell what is at an address where no dataset is.
-_ADOPTED = re.compile(r"\.tfrecords?\b|\.(tfrec|tar|jsonl|ndjson)(\.\w+)?$")
-_TABLE = re.compile(r"\.(parquet|arrow|feather|csv|tsv|jsonl|ndjson|tar)(\.\w+)?$")
-_LOOKED_AT = 100
-
 # What a version looks like whose objects are collected while it is read.
 _UNREADABLE = (NotFoundError, FormatError, StaleIndexError)
 _MAX_RESTARTS = 20
@@ -57,82 +50,6 @@ _MAX_RESTARTS = 20
 
 def _call(read: Callable[[], T]) -> T:
     return read()
-
-
-@dataclass(frozen=True)
-class Version:
-    """One version of a dataset: its manifest, and the SHA-256 (32 bytes) of the manifest's object."""
-
-    manifest: Manifest
-    sha256: bytes
-
-    @property
-    def number(self) -> int:
-        """The version number, from 1."""
-        return self.manifest.version
-
-    @property
-    def digest(self) -> str:
-        """What `open(url, digest=...)` pins."""
-        return f"sha256:{self.sha256.hex()}"
-
-    @property
-    def operation(self) -> str:
-        """What made it, in a word: "create", "append", "overwrite", "delete", "gc" ..."""
-        return self.manifest.operation
-
-    @property
-    def records(self) -> int:
-        """Number of live records of all splits."""
-        return sum(split.rows for split in self.manifest.splits)
-
-    @property
-    def shards(self) -> int:
-        """Number of shards of all splits."""
-        return sum(split.shards for split in self.manifest.splits)
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The free metadata that writers gave."""
-        return dict(self.manifest.metadata)
-
-    def __repr__(self) -> str:
-        splits = ", ".join(f"{split.name} {split.rows:,}" for split in self.manifest.splits)
-        what = f"{self.number} by {self.operation}: {splits or 'no records'}"
-        return f"<shardio.Version {what}; {self.digest[:19]}>"
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (split.name, count(split.rows), count(split.shards), size(split.stored_bytes))
-            for split in self.manifest.splits
-        ]
-        title = f"version {self.number} by {self.operation}, {self.digest[:19]}"
-        return html_table(rows, head=("split", "records", "shards", "stored"), title=title)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `shardio log` shows, for JSON."""
-        manifest = self.manifest
-        return {
-            "version": self.number,
-            "digest": self.digest,
-            "operation": manifest.operation,
-            "created_ms": manifest.created_ms,
-            "writer": manifest.writer,
-            "records": self.records,
-            "shards": self.shards,
-            "stored_bytes": sum(split.stored_bytes for split in manifest.splits),
-            "sessions": [each.session for each in manifest.sessions if each.version == self.number],
-            "splits": {
-                split.name: {
-                    "records": split.rows,
-                    "shards": split.shards,
-                    "stored_bytes": split.stored_bytes,
-                }
-                for split in manifest.splits
-            },
-            "metadata": dict(manifest.metadata),
-            "restored_version": manifest.restored_version or None,
-        }
 
 
 class Catalog:
@@ -267,7 +184,7 @@ class Catalog:
         if version is None or (
             latest is not None and version.number in latest.manifest.expiry.expired_versions
         ):
-            raise self._missing(number, latest)
+            raise no_version(self.store, number, latest)
         if digest is not None and digest.lower() != version.digest:
             raise FormatError(
                 f"version {version.number} is not the one that digest= pins",
@@ -345,7 +262,7 @@ class Catalog:
             return int(name)
         latest = self.latest()
         if latest is None:
-            raise self._missing(None, None)
+            raise no_version(self.store)
         number = latest.manifest.tags.get(name)
         if number is None:
             known = ", ".join(sorted(latest.manifest.tags)[:20])
@@ -562,66 +479,6 @@ class Catalog:
             raise FormatError("a shard names a schema that the manifest does not hold", url=url)
         if table.holds("deletion_key") and not manifest.deletions:
             raise FormatError("rows are deleted and the manifest does not say so", url=url)
-        if table.has_doubles():
+        # Each list was looked through by itself.
+        if len(manifest.lists) > 1 and table.has_doubles():
             raise FormatError("a shard is in the dataset twice", url=url)
-
-    def nothing_here(self, what: str) -> NotFoundError:
-        """Return the error of a place without a dataset, which says what there is instead."""
-        url = self.store.url
-        names: list[str] = []
-        # Where nothing can be listed, the address is all that can be told.
-        with contextlib.suppress(ShardioError):
-            names = [info.key for info in itertools.islice(self.store.list(linked=True), _LOOKED_AT)]
-        sessions = [name for name in names if name.startswith(naming.SESSIONS)]
-        session = sessions[0].removeprefix(naming.SESSIONS).partition("/")[0] if sessions else ""
-        if session and not naming.is_random_session(session):
-            return NotFoundError(
-                what,
-                url=url,
-                found=f"the session {session!r}, which was not committed",
-                advice=f"when its tasks have ended, shardio.commit({url!r}, session={session!r}, tasks=N) "
-                "makes the dataset; N is how many they are",
-            )
-        own = any(name.startswith("_shardio/") or name.endswith(".shardidx") for name in names)
-        shards = [name for name in names if _ADOPTED.search(name)]
-        found = None
-        advice = (
-            "check the address; TFRecord files without a dataset around them are adopted with `shardio adopt`"
-        )
-        if shards and not own:
-            found = f"shards of another kind, such as {shards[0]!r}"
-            advice = f"`shardio adopt {url}` makes a dataset of them"
-        elif names and not own:
-            found = f"other files, such as {names[0]!r}"
-            advice = f"check the address; `shardio convert {url} NEW` makes a dataset of other formats"
-        return NotFoundError(what, url=url, found=found, advice=advice)
-
-    def _missing(self, number: int | None, latest: Version | None) -> NotFoundError:
-        if latest is None:
-            folder, _, name = self.store.url.rstrip("/").rpartition("/")
-            # The name alone tells, as in `is_shard`: an error asks for nothing more.
-            if _TABLE.search(name):
-                return NotFoundError(
-                    "there is no shardio dataset here: this names one file",
-                    url=self.store.url,
-                    advice=f"`shardio convert {self.store.url} NEW` makes a dataset of it",
-                )
-            if ".tfrecord" in name:
-                return NotFoundError(
-                    "there is no shardio dataset here: this names one file",
-                    url=self.store.url,
-                    advice="open the folder of the dataset that holds it; where there is none, "
-                    f"`shardio adopt {folder}` makes one, and `shardio head` reads a file by itself",
-                )
-            return self.nothing_here("there is no shardio dataset here")
-        if number in latest.manifest.expiry.expired_versions:
-            return NotFoundError(
-                f"version {number} expired",
-                url=self.store.url,
-                advice=f"the latest is version {latest.number}",
-            )
-        return NotFoundError(
-            f"there is no version {number}",
-            url=self.store.url,
-            advice=f"the latest is version {latest.number}",
-        )

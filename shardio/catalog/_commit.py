@@ -18,8 +18,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from shardio.catalog._catalog import Catalog, Version
+from shardio.catalog._catalog import Catalog
 from shardio.catalog._lists import StoredLists
+from shardio.catalog._version import Version
 from shardio.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,

@@ -32,7 +32,8 @@ from shardio.storage import ObjectInfo, linked_folders, unlisted
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from shardio.catalog._catalog import Catalog, Version
+    from shardio.catalog._catalog import Catalog
+    from shardio.catalog._version import Version
 
 _FEW = 8  # keys are named at first where the disk has no room for a manifest that names them all
 _LISTS_AT_ONCE = 16  # the latest lists mostly name everything

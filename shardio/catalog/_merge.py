@@ -10,10 +10,11 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shardio.catalog._catalog import Catalog, Version
+from shardio.catalog._catalog import Catalog
 from shardio.catalog._commit import Base, publish
 from shardio.catalog._lists import StoredLists
 from shardio.catalog._schemas import merge_onto
+from shardio.catalog._version import Version
 from shardio.errors import CommitConflictError, SchemaError
 from shardio.metadata import (
     Manifest,

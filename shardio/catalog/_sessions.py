@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-from shardio.catalog._catalog import Catalog, Version
+from shardio.catalog._catalog import Catalog
 from shardio.catalog._merge import MODES, commit_receipts
+from shardio.catalog._version import Version
 from shardio.errors import FormatError, NotFoundError
 from shardio.metadata import Receipt, ShardTable, naming
 from shardio.storage import read_intact

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from shardio.arguments import checked_options, integer, names, options_by_root
 from shardio.callers import warn
-from shardio.catalog import Catalog
+from shardio.catalog import Catalog, nothing_here
 from shardio.codecs import CenterCrop, ImageOptions, RandomResizedCrop, RecordCodec
 from shardio.display import plural
 from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
@@ -206,7 +206,7 @@ def is_shard(
         raise
     if _is_object(name, storage_options, engine):
         return True
-    raise Catalog(store).nothing_here("there is neither a shardio dataset nor a shard here")
+    raise nothing_here(store, "there is neither a shardio dataset nor a shard here")
 
 
 def _is_object(url: str, storage_options: Mapping[str, Any] | None, engine: str | None) -> bool:
