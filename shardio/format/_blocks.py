@@ -22,11 +22,7 @@ from shardio.format._limits import DEFAULT_LIMITS, Limits
 DEFAULT_BLOCK_BYTES = 64 << 10
 FRAME_EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
 
-DAMAGE_ADVICE = (
-    "`shardio repair` takes it from a copy (--mirror) or salvages its records; an adopted shard is to be "
-    "fetched from its source again, then `shardio adopt URL --update`; "
-    'readers with on_error="skip" leave the damage out'
-)
+DAMAGE_ADVICE = "`shardio verify` lists all damage and says what to do about it"
 
 
 class Block(NamedTuple):
@@ -117,5 +113,5 @@ def check_block(stored: Buffer, crc32c: int) -> None:
             "a block does not match its checksum",
             expected=f"CRC-32C {crc32c:#010x}",
             found=f"{found:#010x}",
-            advice=f"it was damaged or replaced: {DAMAGE_ADVICE}",
+            advice=DAMAGE_ADVICE,
         )

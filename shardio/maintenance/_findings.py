@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from shardio.errors import ShardioError
+from shardio.format import DAMAGE_ADVICE
 from shardio.metadata import IndexHead
 from shardio.progress import BytesProgress
 from shardio.reports import Report, ReportItem
@@ -129,6 +130,14 @@ class VerifyProgress(BytesProgress):
     findings: Sequence[Finding]
 
 
+# What to do about damage: in a file without a dataset, and in a shard, by whether it was adopted.
+FILE_ADVICE = "fetch the file again, or keep its good records with `shardio adopt --salvage`"
+SHARD_ADVICE = {
+    False: "`shardio repair` restores it from a copy (--mirror), or keeps the good records",
+    True: "fetch the adopted file from its source again, then run `shardio adopt URL --update`",
+}
+
+
 class Survey:
     """Gathers findings and counts while shards are looked at."""
 
@@ -139,6 +148,8 @@ class Survey:
         self.good_records = 0
         self.undecodable_records = 0
         self.total_bytes = 0
+        #: What to do about damage in the bytes of the shard that is checked now.
+        self.damage_advice = FILE_ADVICE
         self._done_bytes = 0
         self._progress = progress
 
@@ -148,7 +159,10 @@ class Survey:
 
     def note(self, kind: str, error: ShardioError, **places: Any) -> None:
         """Add what an error says to the findings."""
-        self.findings.append(Finding.from_error(kind, error, **places))
+        finding = Finding.from_error(kind, error, **places)
+        if finding.advice == DAMAGE_ADVICE:
+            finding = finding.with_advice(self.damage_advice)
+        self.findings.append(finding)
 
     def note_skipped(self, head: IndexHead, *, url: str, shard: str) -> None:
         """Note the damage that an index says was left out."""

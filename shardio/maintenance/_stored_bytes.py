@@ -154,12 +154,11 @@ def _difference(whole: StoredBytes, data: DataFile, entry: ShardEntry) -> tuple[
 
 def size_error(expected: int, found: int) -> CorruptBlockError:
     """Return the error of an object that was cut or grew."""
-    verb = "cut short" if found < expected else "overwritten, or something was appended to it"
     return CorruptBlockError(
-        "a shard has another size than when it was written or indexed",
+        "a shard was truncated" if found < expected else "a shard was overwritten or extended",
         expected=f"{expected} bytes",
         found=f"{found} bytes",
-        advice=f"it was {verb}: {DAMAGE_ADVICE}",
+        advice=DAMAGE_ADVICE,
     )
 
 
@@ -169,5 +168,5 @@ def checksum_error(expected: int, found: int) -> CorruptBlockError:
         "a shard does not match the checksum of the whole object",
         expected=f"CRC-32C {expected:#010x}",
         found=f"CRC-32C {found:#010x}",
-        advice=f"it was damaged or replaced: {DAMAGE_ADVICE}",
+        advice=DAMAGE_ADVICE,
     )

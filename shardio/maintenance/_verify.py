@@ -28,7 +28,7 @@ from shardio.errors import (
     UnsupportedVersionError,
 )
 from shardio.format import DEFAULT_LIMITS, Limits
-from shardio.maintenance._findings import UNREADABLE, Survey, VerifyProgress, VerifyReport
+from shardio.maintenance._findings import SHARD_ADVICE, UNREADABLE, Survey, VerifyProgress, VerifyReport
 from shardio.maintenance._indexed import check_indexed
 from shardio.maintenance._stored_bytes import check_listed_bytes, check_records
 from shardio.maintenance._values import ValueCheck, value_check
@@ -321,6 +321,7 @@ def check_listed(
         values: decodes its records; None leaves that out.
     """
     limits = source.options.limits or DEFAULT_LIMITS
+    survey.damage_advice = SHARD_ADVICE[entry.adopted]
     with contextlib.ExitStack() as files:
         opened = deleted = None
         with _noted(survey, "index", shard=entry.key):

@@ -40,7 +40,7 @@ def test_torchrun_is_killed_and_resumes_on_three_processes(tmp_path) -> None:
         for n in range(RECORDS + 50):
             value = {"x": np.full(4, n, np.float32), "label": n % 10}
             out.write(value, split="train" if n < RECORDS else "val")
-    small = {"s3://bucket/birds": url, "240": "12", "1000": "3"}
+    small = {"s3://bucket/birds": url, "240": "12", "100": "3"}
     noted = {"optimizer.step()": "note(batch); optimizer.step()"}
     code = code_of("training/torchrun.md", "", **small, **noted)
     (tmp_path / "train.py").write_text(NOTE + code)

@@ -31,7 +31,7 @@ SECTIONS = {
 
 def section_of(heading, url):
     """Return the code for a trainer, for a small dataset and with a checkpoint every third step."""
-    small = {"s3://bucket/birds": url, "global_batch=256": "global_batch=10", "1000": "3"}
+    small = {"s3://bucket/birds": url, "global_batch=256": "global_batch=10", "100": "3"}
     return code_of(f"training/{SECTIONS[heading]}.md", heading, **small)
 
 

@@ -139,8 +139,7 @@ def _lines(figures: PlanReport, given: Given) -> list[tuple[str, str]]:
         "fetched": f"about {size(figures.fetched_bytes)} an epoch",
     }
     rows |= {
-        "mixing": _mixing(figures.mixing),
-        "mixing of a rank": _mixing(figures.rank_mixing),
+        "mixing": _mixing(figures.mixing, figures.rank_mixing if given.world_size > 1 else None),
         "memory": f"at most {size(figures.memory_bytes)} in a process, beside its batches",
         "scratch": "none: open chunks are held in memory"
         if figures.scratch is None
@@ -150,13 +149,14 @@ def _lines(figures: PlanReport, given: Given) -> list[tuple[str, str]]:
     return list(rows.items())
 
 
-def _mixing(found: Mixing) -> str:
-    """Return how batches of sorted records compare with random ones."""
-    said = f"a batch of records sorted by 1,000 labels has {found.distinct:.0%} of the labels of a random one"
-    if not found.lags:
+def _mixing(job: Mixing, rank: Mixing | None) -> str:
+    """Return how batches of sorted records compare with random ones, in the job and within one rank."""
+    said = f"of records sorted by 1,000 labels, a batch has {job.distinct:.0%} of the labels of a random one"
+    if not job.lags:
         return said
-    later = plural(found.lags, "batch", "batches")
-    return f"{said}; in the next {later} they come again {found.recurrence:.2f} times as often as by chance"
+    later = plural(job.lags, "batch", "batches")
+    said += f", and labels repeat {job.recurrence:.2f}x as often as chance in the next {later}"
+    return said if rank is None else f"{said} ({rank.recurrence:.2f}x within one rank)"
 
 
 _SHORT = 0.1  # seconds, within which the clock and the machine say more than the dataset

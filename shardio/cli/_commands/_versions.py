@@ -65,7 +65,8 @@ def log(
         chosen = [facts for facts in shown if (facts["operation"] in _APART) is apart]
         if chosen:
             if title:
-                console.line(f"\n{title}")
+                console.line()
+                console.line(title)
             console.table([_row(facts) for facts in chosen], head=head, right=(0, 3, 4, 5))
     return CLEAN
 

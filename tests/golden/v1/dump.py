@@ -20,7 +20,7 @@ TITLES = {
 
 
 def hex_lines(data: bytes) -> str:
-    """Return 16 bytes a line: offset, hex, text; repeated lines become one star, as in `hexdump -C`."""
+    """Return 16 bytes a line: offset, hex, text; repeated lines become one star, as in `xxd -g 4`."""
     lines, starred = [], False
     for start in range(0, len(data), 16):
         part = data[start : start + 16]
@@ -31,7 +31,7 @@ def hex_lines(data: bytes) -> str:
             continue
         starred = False
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
-        lines.append(f"{start:08x}  {part.hex(' '):<47}  |{text}|")
+        lines.append(f"{start:08x}  {part.hex(' ', -4):<35}  |{text}|")
     return "\n".join([*lines, f"{len(data):08x}"])
 
 
