@@ -15,10 +15,9 @@ from shardio.adoption._layout import AdoptTarget
 from shardio.adoption._scan import ScanOptions
 from shardio.adoption._shard import ShardOutcome
 from shardio.catalog import Version
-from shardio.codecs import InferenceReport, decode_mds_sample, infer_schema, mds_columns
-from shardio.convert import infer_from_payloads, infer_from_samples
+from shardio.codecs import InferenceReport
+from shardio.convert import Inferred, MdsLayout, changed_schema, infer_records
 from shardio.errors import (
-    CorruptRecordError,
     FormatError,
     NotFoundError,
     SchemaError,
@@ -26,74 +25,15 @@ from shardio.errors import (
     StorageError,
 )
 from shardio.format import Compression, Framing, parse_json
-from shardio.metadata import Feature, Schema, ShardEntry, ShardTable, mds_encoding
+from shardio.metadata import Schema, ShardEntry, ShardTable, mds_encoding
 from shardio.reader import ReadOptions, RecordSequence, ShardSource, value_codec
 from shardio.sources import TfdsFolder, format_of_name
 from shardio.storage import Store, connect
 from shardio_indexer._lines import LineContent
 
-JSON_LINES = Schema({"json": Feature("json")}, encoding="bytes")
-
 _MOST_SHARDS = 32
 _MOST_ROWS = 1024  # of all of them
 _MOST_BYTES = 32 << 20
-
-
-class Inferred(NamedTuple):
-    """A schema and what it rests on.
-
-    Attributes:
-        schema: None where the records stay bytes, or text.
-        records: how many were looked at.
-        notes: what to know of the schema.
-        report: of Examples.
-        mixed: splits with the kinds of their records, where no one schema reads all.
-        declared: the folder says what records hold.
-    """
-
-    schema: Schema | None = None
-    records: int = 0
-    notes: Sequence[str] = ()
-    report: InferenceReport | None = None
-    mixed: Sequence[str] = ()
-    declared: bool = False
-
-
-def _infer_examples(payloads: list[bytes]) -> Inferred:
-    try:
-        schema, report = infer_schema(payloads)
-    except (CorruptRecordError, ValueError):
-        return Inferred(records=len(payloads))
-    # Records of which no feature can be read are bytes.
-    empty = not len(schema) and not schema.sequence_features
-    return Inferred(None if empty else schema, len(payloads), report.notes(), report)
-
-
-def _infer_dicts(kind: str, payloads: list[bytes]) -> Inferred:
-    if not payloads:
-        return Inferred()
-    schema, notes = infer_from_payloads(kind, payloads)
-    framing = Framing.LINES if kind == "jsonl" else Framing.TAR_SAMPLE
-    if schema is None and kind == "jsonl":
-        schema = JSON_LINES
-    if schema is not None:
-        notes = [*notes, *_misfits(schema, framing, payloads)]
-    return Inferred(schema, len(payloads), notes)
-
-
-def _infer_mds(layout: MdsColumns, payloads: list[bytes]) -> Inferred:
-    """Return the types that the columns declare, and of the others those of their values."""
-    columns = mds_columns(*map(list, zip(*layout, strict=True)))
-    values = [decode_mds_sample(payload, columns) for payload in payloads]
-    stay_bytes = [column.name for column in columns if column.trouble or not (payloads or column.feature)]
-    known = {column.name: column.feature for column in columns}
-    known |= dict.fromkeys(stay_bytes, Feature("bytes"))
-    schema, notes = infer_from_samples(values, {name: each for name, each in known.items() if each})
-    troubles = [f"{column.trouble}, so it is bytes" for column in columns if column.trouble]
-    if schema is None:
-        return Inferred(records=len(payloads), notes=[*notes, *troubles])
-    schema = Schema({column.name: schema[column.name] for column in columns}, encoding=mds_encoding(layout))
-    return Inferred(schema, len(payloads), [*notes, *troubles], declared=all(known.values()))
 
 
 def check_reads(schema: Schema, table: ShardTable, stores: Mapping[int, Store]) -> list[str]:
@@ -289,7 +229,7 @@ def resolve_schema(  # noqa: PLR0913 - what a schema depends on
     options: ScanOptions,
     data_options: Mapping[str, Any] | None,
     tfds: TfdsFolder | None,
-    mds: MdsColumns | None,
+    mds: MdsLayout | None,
 ) -> ResolvedSchema:
     """Find the schema of the dataset with its new shards.
 
@@ -377,22 +317,6 @@ def _said_of(found: Inferred, table: ShardTable) -> list[str]:
     return [f"the schema was inferred from {found.records:,} of {total:,} records", *found.notes]
 
 
-def _misfits(schema: Schema, framing: Framing, payloads: Sequence[bytes]) -> list[str]:
-    """Return the note on records that an inferred schema does not read, as one web page among documents."""
-    codec = value_codec([framing], schema)
-    found = []
-    for payload in payloads:
-        try:
-            codec.decode(payload)
-        except (SchemaError, FormatError) as error:
-            found.append(error)
-    if not found:
-        return []
-    count = f"{len(found):,} of {len(payloads):,} records that were looked at do not fit the schema"
-    way_out = 'types={"NAME": "bytes"} takes a tar member as it is, types={"NAME": "json"} a key of JSON'
-    return [f"{count}, and reading them is an error: {found[0].what}; {way_out}"]
-
-
 def _infer(rooted: Iterable[RootedEntry], options: ScanOptions, shards: _Shards) -> Inferred:
     """Return the schema that shards would have by themselves."""
     kinds = _ShardsByKind(rooted, options)
@@ -435,9 +359,7 @@ def _as_said(
     if held is not None and held.encoding != "bytes" and encoding in (None, held.encoding):
         if held is not old:
             notes += _said_of(found, shards.open(rooted)[0])
-        return held.changed(
-            {name: _kept_optional(held, name, each) for name, each in wanted.items()}
-        ), found.report
+        return changed_schema(held, wanted), found.report
     without = next((name for name, feature in wanted.items() if feature is None), None)
     if without is not None:
         message = f"feature {without!r}: null takes a feature from a schema, and these records have none yet"
@@ -445,18 +367,6 @@ def _as_said(
     if found.mixed:
         notes.append("the shards hold records of different kinds: the schema given is the whole one")
     return Schema.parse(wanted, encoding=encoding), None
-
-
-def _kept_optional(held: Schema, name: str, said: Any) -> Any:
-    """Return what is said of a feature; a short string says a type, and not that all records have it."""
-    known = held.get(name)
-    if not isinstance(said, str) or known is None or not known.optional:
-        return said
-    feature = Feature(said)
-    try:
-        return feature.replace(optional=True, default=known.default)
-    except (SchemaError, ValueError, TypeError):
-        return feature.replace(optional=True)
 
 
 def _is_flat(schema: Any) -> bool:
@@ -500,8 +410,6 @@ class _ShardsByKind:
 
 _EXAMPLES, _TAR, _JSON, _TEXT = "TFRECORD records", "tar samples", "JSON lines", "lines of text"
 _RAW = "MDS samples, or codewithgpu records"
-# Name, encoding, and size in bytes where it is fixed, of each column of MDS samples.
-MdsColumns = Sequence[tuple[str, str, int | None]]
 
 
 def _kind(entry: ShardEntry, options: ScanOptions) -> str:
@@ -515,15 +423,12 @@ def _kind(entry: ShardEntry, options: ScanOptions) -> str:
 
 def _infer_kind(kind: str, kinds: _ShardsByKind, shards: _Shards) -> Inferred:
     """Return the schema that the records of one kind would have by themselves."""
-    if kind in (_JSON, _TAR):
-        return _infer_dicts(
-            "jsonl" if kind == _JSON else "webdataset", _sample(*shards.open(kinds.shards[kind]))
-        )
-    if kind == _RAW and shards.mds:
-        return _infer_mds(shards.mds, _sample(*shards.open(kinds.shards[kind])))
-    if kind != _EXAMPLES:
+    stored = {_JSON: "jsonl", _TAR: "webdataset", _EXAMPLES: "tfrecord", _RAW: "mds"}.get(kind)
+    if stored is None or (stored == "mds" and not shards.mds):
         return Inferred()
-    whole = _infer_examples(_sample(*shards.open(kinds.shards[kind])))
+    whole = infer_records(stored, _sample(*shards.open(kinds.shards[kind])), shards.mds or ())
+    if kind != _EXAMPLES:
+        return whole
     if shards.tfds is not None and (whole.schema is not None or not whole.records):
         return _declared(whole, shards.tfds)
     splits = kinds.splits[kind]
@@ -532,7 +437,7 @@ def _infer_kind(kind: str, kinds: _ShardsByKind, shards: _Shards) -> Inferred:
         each = {}
         for split in sorted(splits):
             part = [shard for shard in kinds.shards[kind] if shard.entry.split == split]
-            each[split] = _infer_examples(_sample(*shards.open(part))).schema is not None
+            each[split] = infer_records("tfrecord", _sample(*shards.open(part))).schema is not None
         if any(each.values()):
             words = {True: "tf.train.Examples", False: "other records"}
             return Inferred(mixed=[f"{split}: {words[is_one]}" for split, is_one in each.items()])
@@ -570,7 +475,7 @@ class _Shards:
         target: AdoptTarget,
         data_options: Mapping[str, Any] | None,
         tfds: TfdsFolder | None,
-        mds: MdsColumns | None,
+        mds: MdsLayout | None,
     ) -> None:
         self.target = target
         self.tfds = tfds

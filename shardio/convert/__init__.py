@@ -28,8 +28,10 @@ from shardio.convert._memory import (
 )
 from shardio.convert._pack import PackDatasetReport as PackDatasetReport, pack_dataset as pack_dataset
 from shardio.convert._schema import (
-    infer_from_payloads as infer_from_payloads,
-    infer_from_samples as infer_from_samples,
+    Inferred as Inferred,
+    MdsLayout as MdsLayout,
+    changed_schema as changed_schema,
+    infer_records as infer_records,
 )
 from shardio.convert._source import Piece as Piece, Sample as Sample
 from shardio.convert._stream import write_stream as write_stream

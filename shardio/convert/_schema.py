@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardio.codecs import infer_schema
+from shardio.codecs import InferenceReport, decode_mds_sample, infer_schema, mds_columns
 from shardio.convert._images import IMAGE_TYPES
 from shardio.convert._source import (
     INT64_LIMIT,
@@ -32,8 +32,10 @@ from shardio.convert._text import JsonLines
 from shardio.convert._tfrecord import ShardioDataset
 from shardio.convert._units import TimeUnit
 from shardio.convert._webdataset import INTEGER_ENDINGS, WebDataset
-from shardio.errors import SchemaError, ShardioError, StorageError
-from shardio.metadata import ANNOTATIONS, Feature, Schema, check_name, image_type
+from shardio.errors import CorruptRecordError, FormatError, SchemaError, ShardioError, StorageError
+from shardio.format import Framing
+from shardio.metadata import ANNOTATIONS, Feature, Schema, check_name, image_type, mds_encoding
+from shardio.reader import value_codec
 
 SKIP = 'on_error="skip" leaves such records out'
 # Types that take more values than others do, the most telling first.
@@ -46,17 +48,6 @@ LOOK_AT = 1000
 _LOOK_AT_BYTES = 64 << 20
 _PLACES = 8
 SMALL_BYTES = 16 << 20
-
-
-@dataclass
-class _SampledRecords:
-    """What a look at some records of a source showed."""
-
-    samples: list[Sample] = field(default_factory=list)
-    bytes: int = 0
-
-    def full(self, share: int) -> bool:
-        return len(self.samples) >= share or self.bytes > _LOOK_AT_BYTES
 
 
 class Resolved(NamedTuple):
@@ -344,7 +335,7 @@ def _resolve(
     if isinstance(schema, Schema):
         _check_readable(source, schema)
         return Schema.parse(schema, encoding=encoding), [], {}
-    samples = [] if source.declared else _look(source, pieces).samples
+    samples = [] if source.declared else _look(source, pieces)
     found = infer_from_values(source, samples, schema, encoding=encoding, lenient=lenient)
     return found, _notes_on(source, found, schema or {}), {}
 
@@ -361,115 +352,205 @@ def _notes_on(source: ForeignSource, schema: Schema | None, given: Mapping[str, 
     """Return what the caller may not expect of an inferred schema."""
     if not isinstance(source, WebDataset):
         return []
-    inferred = {name: feature.type for name, feature in (schema or {}).items() if name not in given}
-    return (
-        [
-            f"none of the members {name!r} that were looked at is an image: they are kept as bytes, unchecked"
-            for name, kind in inferred.items()
-            if kind == "bytes" and name.rpartition(".")[2] in IMAGE_TYPES
-        ]
-        + [
-            f"none of the members {name!r} that were looked at is JSON: they are kept as bytes, unchecked"
-            for name, kind in inferred.items()
-            if kind == "bytes" and name.rpartition(".")[2] == "json"
-        ]
-        + [
-            f"the members {name!r} that were looked at are not all integers of 64 bits, written as Python "
-            f"writes them: they are {kind}"
-            for name, kind in inferred.items()
-            if kind in ("bytes", "text") and name.rpartition(".")[2] in INTEGER_ENDINGS
-        ]
-    )
+    found = []
+    for name, feature in (schema or {}).items():
+        ending = name.rpartition(".")[2]
+        what = "an image" if ending in IMAGE_TYPES else "JSON" if ending == "json" else None
+        if name in given:
+            continue
+        if feature.type == "bytes" and what is not None:
+            found.append(
+                f"none of the members {name!r} that were looked at is {what}: they are kept as bytes, "
+                "unchecked"
+            )
+        elif feature.type in ("bytes", "text") and ending in INTEGER_ENDINGS:
+            found.append(
+                f"the members {name!r} that were looked at are not all integers of 64 bits, written as "
+                f"Python writes them: they are {feature.type}"
+            )
+    return found
 
 
-def infer_from_payloads(kind: str, payloads: Sequence[bytes]) -> tuple[Schema | None, list[str]]:
-    """Return the schema of samples of tar files or of JSON lines, as conversion infers it, and notes on it.
+JSON_LINES = Schema({"json": Feature("json")}, encoding="bytes")
+_DICTS: Mapping[str, tuple[type[WebDataset | JsonLines], Framing]] = {
+    "webdataset": (WebDataset, Framing.TAR_SAMPLE),
+    "jsonl": (JsonLines, Framing.LINES),
+}
+# Name, encoding, and size in bytes where it is fixed, of each column of MDS samples.
+MdsLayout = Sequence[tuple[str, str, int | None]]
 
-    Nothing is refused: values that contradict each other are `json`, or bytes in tar files.  A schema that
-    would have more features than one may have is None.
+
+class Inferred(NamedTuple):
+    """A schema and what it rests on.
+
+    Attributes:
+        schema: None where the records stay bytes, or text.
+        records: how many were looked at.
+        notes: what to know of the schema.
+        report: of Examples.
+        mixed: splits with the kinds of their records, where no one schema reads all.
+        declared: the source says what records hold.
+    """
+
+    schema: Schema | None = None
+    records: int = 0
+    notes: Sequence[str] = ()
+    report: InferenceReport | None = None
+    mixed: Sequence[str] = ()
+    declared: bool = False
+
+
+def infer_records(kind: str, payloads: Sequence[bytes], layout: MdsLayout = ()) -> Inferred:
+    """Return the schema of records as they are stored, whether they are converted or adopted.
+
+    Values that contradict each other don't fail: they are `json`, or bytes in tar files, with a note.
 
     Args:
-        kind: "webdataset" or "jsonl".
-        payloads: some records, as an adopted dataset has them.
+        kind: "tfrecord", "webdataset", "jsonl" or "mds".
+        payloads: some records.
+        layout: the columns of MDS samples.
 
     Raises:
         FormatError, ValueError: a payload is no such record.
     """
-    source = _PAYLOADS[kind]("", SourceOptions())
-    samples = [Sample(f"record {number}", source.of_payload(each)) for number, each in enumerate(payloads)]
-    widened: list[str] = []
-    try:
-        found = infer_from_values(source, samples, None, widened=widened)
-    except ValueError as error:
-        return None, [f"the records have no schema: {error}"]
-    lacking = Counter(name for sample in samples for name in sample.value)
-    missing = {name: len(samples) - lacking[name] for name in found or ()}
-    notes = [
-        f"{name}: missing in {count:,} of {len(samples):,} records, so it is optional"
-        for name, count in missing.items()
-        if count
-    ]
-    return found, [*notes, *widened, *_notes_on(source, found, {})]
+    if kind == "tfrecord":
+        try:
+            held, report = infer_schema(payloads)
+        except (CorruptRecordError, ValueError):
+            return Inferred(records=len(payloads))
+        # Records of which no feature can be read are bytes.
+        empty = not len(held) and not held.sequence_features
+        return Inferred(None if empty else held, len(payloads), report.notes(), report)
+    if kind == "mds":
+        return _infer_mds(layout, payloads)
+    if not payloads:
+        return Inferred()
+    of_kind, framing = _DICTS[kind]
+    values = [of_kind.of_payload(each) for each in payloads]
+    schema, notes = _infer_leniently(of_kind("", SourceOptions()), values, None)
+    if schema is None:
+        schema = JSON_LINES if kind == "jsonl" else None
+    else:
+        present = Counter(name for value in values for name in value)
+        missing = {name: len(values) - present[name] for name in schema}
+        notes = [
+            f"{name}: missing in {count:,} of {len(values):,} records, so it is optional"
+            for name, count in missing.items()
+            if count
+        ] + notes
+    if schema is not None:
+        notes += _misfits(schema, framing, payloads)
+    return Inferred(schema, len(payloads), notes)
 
 
-def infer_from_samples(
-    values: Sequence[Mapping[str, Any]], known: Mapping[str, Feature]
+def _infer_mds(layout: MdsLayout, payloads: Sequence[bytes]) -> Inferred:
+    """Return the types that the columns declare, and of the others those of their values."""
+    columns = mds_columns(*map(list, zip(*layout, strict=True)))
+    values = [decode_mds_sample(payload, columns) for payload in payloads]
+    known = {column.name: column.feature for column in columns}
+    known |= {
+        each.name: Feature("bytes") for each in columns if each.trouble or not (payloads or each.feature)
+    }
+    said = {name: each for name, each in known.items() if each}
+    schema, notes = _infer_leniently(JsonLines("", SourceOptions()), values, said)
+    notes += [f"{column.trouble}, so it is bytes" for column in columns if column.trouble]
+    if schema is not None:
+        schema = Schema({each.name: schema[each.name] for each in columns}, encoding=mds_encoding(layout))
+    return Inferred(schema, len(payloads), notes, declared=schema is not None and all(known.values()))
+
+
+def _infer_leniently(
+    source: ForeignSource, values: Sequence[Any], known: Mapping[str, Feature] | None
 ) -> tuple[Schema | None, list[str]]:
-    """Return the schema of records whose types are known in part, and notes on it; nothing is refused."""
+    """Return the schema of values and notes on it; None where it would have too many features."""
     samples = [Sample(f"record {number}", value) for number, value in enumerate(values)]
     widened: list[str] = []
     try:
-        found = infer_from_values(JsonLines("", SourceOptions()), samples, known, widened=widened)
+        schema = infer_from_values(source, samples, known, widened=widened)
     except ValueError as error:
         return None, [f"the records have no schema: {error}"]
-    return found, widened
+    return schema, [*widened, *_notes_on(source, schema, {})]
 
 
-_PAYLOADS: Mapping[str, type[WebDataset | JsonLines]] = {"webdataset": WebDataset, "jsonl": JsonLines}
+def _misfits(schema: Schema, framing: Framing, payloads: Sequence[bytes]) -> list[str]:
+    """Return the note on records that an inferred schema does not read, as one web page among documents."""
+    codec = value_codec([framing], schema)
+    found = []
+    for payload in payloads:
+        try:
+            codec.decode(payload)
+        except (SchemaError, FormatError) as error:
+            found.append(error)
+    if not found:
+        return []
+    count = f"{len(found):,} of {len(payloads):,} records that were looked at do not fit the schema"
+    way_out = 'types={"NAME": "bytes"} takes a tar member as it is, types={"NAME": "json"} a key of JSON'
+    return [f"{count}, and reading them is an error: {found[0].what}; {way_out}"]
+
+
+def changed_schema(held: Schema, said: Mapping[str, Any]) -> Schema:
+    """Return a schema with what a caller says of some features, for records that are there.
+
+    A short string says a type, and not that all records have it; None takes a feature out.
+    """
+
+    def kept_optional(known: Feature | None, feature: Any) -> Any:
+        if not isinstance(feature, str) or known is None or not known.optional:
+            return feature
+        try:
+            return Feature(feature).replace(optional=True, default=known.default)
+        except (SchemaError, ValueError, TypeError):
+            return Feature(feature).replace(optional=True)
+
+    return held.changed({name: kept_optional(held.get(name), feature) for name, feature in said.items()})
 
 
 def _resolve_of_payloads(
     source: ForeignSource, pieces: Sequence[Piece], schema: Any, encoding: str | None
 ) -> tuple[Schema | None, list[str], Mapping[str, str]]:
     """Return the schema of records that are copied as they are, notes, and what they hold besides."""
+    held: Schema | None
+    older: Sequence[Schema]
     if isinstance(source, ShardioDataset):
         held, older = source.schema, source.schemas
         notes: list[str] = []
         unread = {name: "which it no longer reads" for each in older for name in each.names_in_records}
     else:
-        held, notes, unread = _infer_of_payloads(source, pieces)
-        older = ()
-    found = held if held is None else _with_keys(held, source.key_types())
+        found = infer_records("tfrecord", [sample.value for sample in _look(source, pieces)])
+        held, notes, report, older = found.schema, [*found.notes], found.report, ()
+        seen = [] if report is None else [*report.features.values(), *report.feature_lists.values()]
+        unread = {each.name: "which no schema can hold" for each in seen if each.type is None}
+    wanted = held if held is None else _with_keys(held, source.key_types())
     if schema is not None:
-        found = _as_said(found, schema, encoding)
+        wanted = _as_said(wanted, schema, encoding)
     elif held is not None and encoding not in (None, held.encoding):
-        found = Schema.parse(held, encoding=encoding)
-    if found is None:
+        wanted = Schema.parse(held, encoding=encoding)
+    if wanted is None:
         return None, notes, {}
     if isinstance(source, ShardioDataset) and held is not None:
         # Its records are not looked at again.
         try:
-            found = found.completed(held)
+            wanted = wanted.completed(held)
         except SchemaError as error:
             raise error.located(url=source.place) from error
         for each in older:
-            reason = found.incompatibility(each)
+            reason = wanted.incompatibility(each)
             if reason is not None:
                 raise SchemaError(
                     f"records are copied as they are, and the schema cannot read the source's: {reason}",
                     url=source.place,
                     expected=each,
-                    found=found,
+                    found=wanted,
                     advice="leave the feature out of schema=, or read the source with shardio.open and write "
                     "its values in the other form with DatasetWriter",
                 )
     for name in held.names_in_records if held is not None else ():
         unread.setdefault(name, "which the schema leaves out")
-    unread = {name: reason for name, reason in unread.items() if name not in found.names_in_records}
+    unread = {name: reason for name, reason in unread.items() if name not in wanted.names_in_records}
     if unread:
         names = ", ".join(map(repr, unread))
         notes = [*notes, f"records are copied as they are: they still hold {names}, which no reader sees"]
-    return found, notes, unread
+    return wanted, notes, unread
 
 
 def _with_keys(held: Schema, keys: Mapping[str, Feature]) -> Schema:
@@ -482,50 +563,35 @@ def _with_keys(held: Schema, keys: Mapping[str, Feature]) -> Schema:
 
 def _as_said(held: Schema | None, schema: Any, encoding: str | None) -> Schema:
     """Return the schema that a caller gives: a whole one, or changes to what records are known to hold."""
-    changes = held is not None and not isinstance(schema, Schema) and encoding in (None, held.encoding)
-    if held is None or not changes:
+    if held is None or isinstance(schema, Schema) or encoding not in (None, held.encoding):
         return Schema.parse(schema, encoding=encoding)
-    return held.changed(schema)
+    return changed_schema(held, schema)
 
 
-def _infer_of_payloads(
-    source: ForeignSource, pieces: Sequence[Piece]
-) -> tuple[Schema | None, list[str], dict[str, str]]:
-    payloads = [sample.value for sample in _look(source, pieces).samples]
-    try:
-        found, report = infer_schema(payloads)
-    except (ShardioError, ValueError):
-        # They are no Examples: bytes they stay.
-        return None, [], {}
-    both = [*report.features.values(), *report.feature_lists.values()]
-    without_type = {each.name: "which no schema can hold" for each in both if each.type is None}
-    return found, report.notes(), without_type
-
-
-def _look(source: ForeignSource, pieces: Sequence[Piece]) -> _SampledRecords:
-    """Read some records from up to eight places spread over the source."""
+def _look(source: ForeignSource, pieces: Sequence[Piece]) -> list[Sample]:
+    """Return some records from up to eight places spread over the source."""
     count = min(_PLACES, len(pieces))
-    look = _SampledRecords()
     chosen = [pieces[len(pieces) * place // count] for place in range(count)]
     if len(pieces) > _PLACES and sum(piece.size for piece in pieces) < SMALL_BYTES:
         # Where a piece is a record, eight of them say little.
         chosen = list(pieces[:: max(1, len(pieces) // LOOK_AT)])
+    samples: list[Sample] = []
+    size = 0
     for number, piece in enumerate(chosen, 1):
         share = -(-LOOK_AT * number // len(chosen))
         try:
             for found in itertools.islice(source.records(piece), LOOK_AT):
-                if not isinstance(found, Sample):
-                    continue
-                look.samples.append(found)
-                look.bytes += _size(found.value)
-                if look.full(share):
+                if isinstance(found, Sample):
+                    samples.append(found)
+                    size += _size(found.value)
+                if len(samples) >= share or size > _LOOK_AT_BYTES:
                     break
         except StorageError:
             raise
         except ShardioError:
             # Damage is reported, or left out, by the worker that comes to it.
             continue
-    return look
+    return samples
 
 
 def _size(value: Any) -> int:
@@ -536,19 +602,20 @@ def _size(value: Any) -> int:
 
 @dataclass
 class _FeatureValues:
-    """What the values of one feature have shown; `first` is where the first of them was."""
+    """What the values of one feature have shown; `first` is where the first of them was.
+
+    A form is a type and a number of dimensions; `examples` holds of each where it was first, and the value.
+    """
 
     first: str
-    types: Counter[str] = field(default_factory=Counter)
-    shapes: set[tuple[int, ...]] = field(default_factory=set)
-    empty: bool = False
     present: int = 0
+    empty: bool = False
     negative: bool = False
     listed: bool = True
-    places: dict[str, str] = field(default_factory=dict)
     values: list[Any] = field(default_factory=list)
-    examples: dict[tuple[str, int], Any] = field(default_factory=dict)
+    shapes: set[tuple[int, ...]] = field(default_factory=set)
     forms: Counter[tuple[str, int]] = field(default_factory=Counter)
+    examples: dict[tuple[str, int], tuple[str, Any]] = field(default_factory=dict)
 
     def add(self, value: Any, where: str) -> None:
         if value is None:
@@ -558,16 +625,17 @@ class _FeatureValues:
             self.values.append(value)
         self.listed = self.listed and isinstance(value, list | tuple | dict)
         name, shape = _type_of(value)
-        if name is not None and name.startswith("int") and _is_negative(value):
-            self.negative = True
         if name is None:
             self.empty = True
             return
-        self.types[name] += 1
+        self.negative = self.negative or (name.startswith("int") and _is_negative(value))
         self.forms[name, len(shape)] += 1
-        self.examples.setdefault((name, len(shape)), value)
-        self.places.setdefault(name, where)
+        self.examples.setdefault((name, len(shape)), (where, value))
         self.shapes.add(shape)
+
+    @property
+    def types(self) -> set[str]:
+        return {name for name, _ in self.forms}
 
 
 def infer_from_values(
@@ -666,18 +734,14 @@ def _conclude(
         # Only nothing, or only empty lists: whatever JSON can hold loses none of it.
         return Feature("json", optional=optional or not seen.empty)
     merged = _merged(seen)
-    shape = None if merged is None else _merged_shape(seen) if merged != "json" else ()
+    shape = None if merged is None else _shape_of(seen.shapes, empty=seen.empty) if merged != "json" else ()
     if merged is None or shape is None:
         if seen.listed:
             merged, shape = "json", ()
         elif lenient:
             # What most have; the others are left out, one by one.
             merged, dimensions = seen.forms.most_common(1)[0][0]
-            sizes = {shape for shape in seen.shapes if len(shape) == dimensions}
-            shape = tuple(
-                size[0] if len(size) == 1 and size[0] else None
-                for size in map(tuple, map(set, zip(*sizes, strict=True)))
-            )
+            shape = _shape_of({shape for shape in seen.shapes if len(shape) == dimensions}, empty=False)
         elif widened is not None:
             found = _contradiction(name, seen)
             widened.append(f"{found.what} ({found.found}): they are json")
@@ -688,7 +752,7 @@ def _conclude(
 
 
 def _merged(seen: _FeatureValues) -> str | None:
-    types = set(seen.types)
+    types = seen.types
     if len(types) == 1:
         return next(iter(types))
     if types <= _IMAGES:
@@ -712,19 +776,15 @@ def _is_negative(value: Any) -> bool:
     return bool(numbers.size) and bool(numbers.min() < 0)
 
 
-def _merged_shape(seen: _FeatureValues) -> tuple[int | None, ...] | None:
+def _shape_of(shapes: set[tuple[int, ...]], *, empty: bool) -> tuple[int | None, ...] | None:
     """Return the sizes, `None` where they differ; None as a whole where even their number differs."""
-    shapes = set(seen.shapes)
-    if len({len(shape) for shape in shapes}) != 1:
+    if len(set(map(len, shapes))) != 1:
         return None
-    sizes: list[int | None] = [
-        size[0] if len(size) == 1 else None for size in map(tuple, map(set, zip(*shapes, strict=True)))
-    ]
-    if seen.empty:
-        if not sizes:
-            return None
-        sizes[0] = None
-    return tuple(size or None for size in sizes)
+    sizes = [set(each) for each in zip(*shapes, strict=True)]
+    if empty and not sizes:
+        return None
+    found = [min(each) or None if len(each) == 1 else None for each in sizes]
+    return (None, *found[1:]) if empty else tuple(found)
 
 
 def _type_of(value: Any) -> tuple[str | None, tuple[int, ...]]:
@@ -805,15 +865,18 @@ def _type_of_list(items: list[Any]) -> tuple[str | None, tuple[int, ...]]:
 
 
 def _contradiction(name: str, seen: _FeatureValues) -> SchemaError:
-    shown = ", ".join(
-        f"{kind} in {count} (first in {seen.places[kind]})" for kind, count in seen.types.items()
-    )
-    if len(seen.types) == 1:
+    places: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for (kind, dimensions), count in seen.forms.items():
+        places.setdefault(kind, seen.examples[kind, dimensions][0])
+        counts[kind] += count
+    shown = ", ".join(f"{kind} in {counts[kind]} (first in {where})" for kind, where in places.items())
+    if len(counts) == 1:
         shown += f" of {len(seen.shapes)} shapes"
     return SchemaError(
         f"the values of {name!r} are of different types",
         found=shown,
-        advice=f"{type_for(name, list(seen.examples.values()))}, or {SKIP}",
+        advice=f"{type_for(name, [value for _, value in seen.examples.values()])}, or {SKIP}",
     )
 
 
