@@ -79,6 +79,17 @@ def parquet(table: object, **options: object) -> bytes:
     return out.getvalue()
 
 
+def lying_parquet() -> bytes:
+    """Return a column of 4 MB whose footer says that it takes 9 bytes."""
+    data = parquet(pa.table({"x": ["a" * 4_000_000]}), use_dictionary=False)
+    chunk = pq.read_metadata(io.BytesIO(data)).row_group(0).column(0)
+    # As Thrift writes them: a doubled number in groups of 7 bits, and the other one padded to its length.
+    groups = [2 * chunk.total_uncompressed_size >> shift & 127 for shift in (0, 7, 14, 21)]
+    old = bytes([*(group | 128 for group in groups[:-1]), groups[-1]])
+    assert data.count(old) == 2
+    return data.replace(old, b"\x92\x80\x80\x00")
+
+
 TEXT = "a" * 100_000
 ROWS = 10_000
 BOMBS = {
@@ -90,6 +101,7 @@ BOMBS = {
     ),
     "runs of numbers": lambda: parquet(pa.table({"x": np.zeros(1 << 20, np.int64)})),
     "runs of nothing": lambda: parquet(pa.table({"x": pa.nulls(1 << 20, pa.string())})),
+    "a footer that lies": lying_parquet,
     "lists": lambda: parquet(pa.table({"x": [["a"]]})),
 }
 
