@@ -8,6 +8,7 @@ found later still brings it back; a dry run unless told.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import closing, suppress
@@ -264,7 +265,7 @@ class _Repair:
             except (FormatError, NotFoundError) as error:
                 self.out.notes.append(
                     f"the mirror has {loss.entry.key}, of which an earlier repair lost {loss.lost_rows} "
-                    f"records, but which rows were deleted since can't be told: {error}"
+                    f"records, but not which rows were deleted since: {error}"
                 )
                 self._remove([outcome])
                 continue
@@ -369,11 +370,24 @@ class _Repair:
         return np.array(found, np.int64)
 
     def _payloads(self, version: Version, entry: ShardEntry) -> Iterator[bytes]:
-        """Yield the payloads of all rows of a shard, deleted ones too."""
-        part = self._slice_of(version, entry.without_deletions(), 0)
-        records = RecordSequence(replace(part, options=replace(part.options, decode=False)).open())
-        for batch in records.iter_batches(1024):
-            yield from batch
+        """Yield the payloads of all rows of a shard, deleted ones too; where it is damaged, the mirror's."""
+        assert self.mirror is not None  # noqa: S101 - for mypy: nothing comes back without one
+        whole = ShardTable.from_entries([entry.without_deletions()])
+
+        def read(place: Address) -> Iterator[bytes]:
+            part = Slice.of_version(
+                place.url, version, whole, ReadOptions.at(place, decode=False, mmap=False)
+            )
+            for batch in RecordSequence(part.open()).iter_batches(1024):
+                yield from batch
+
+        count = 0
+        try:
+            for payload in read(self.address):
+                yield payload
+                count += 1
+        except (FormatError, NotFoundError):
+            yield from itertools.islice(read(self.mirror), count, None)
 
     def _slice_of(self, version: Version, entry: ShardEntry, number: int) -> Slice:
         return self._slice(version, ShardTable.from_entries([entry.without_table()]), number)

@@ -344,6 +344,41 @@ def test_what_cannot_come_back_is_listed(tmp_path):
     assert read(case.url) == left
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_mirror_brings_back_what_a_random_history_lost(seed, tmp_path):
+    """Against a model: appends and deletions change what comes back, damage and the rest do not."""
+    case = victim("none", "local", tmp_path)
+    mirror = copy_of(case, tmp_path)
+    choose = random.Random(seed)
+    expected = {*case.payloads}
+    for step in range(10):
+        deed = choose.choice(["append", "delete", "compact", "rename", "damage", "damage", "damage"])
+        if deed == "append":
+            append(case.url, b"new %d" % step)
+            expected.add(b"new %d" % step)
+        elif deed == "delete":
+            there = read(case.url)
+            rows = choose.sample(range(len(there)), 2)
+            shardio.delete(case.url, rows, split="all")
+            expected -= {there[row] for row in rows}
+        elif deed == "compact":
+            shardio.compact(case.url, shard_bytes=choose.choice([600, 4000]), workers=1)
+        elif deed == "rename":
+            shardio.rename_split(case.url, choose.choice([*shardio.open(case.url, "all").splits]), f"s{step}")
+        else:
+            backup = connect(mirror)
+            for info in case.store.list():
+                backup.put_if_absent(info.key, case.store.get(info.key, max_bytes=1 << 20))
+            keys = list(shardio.open(case.url, "all").source.table.key)
+            for key in choose.sample(keys, len(keys) // 3):
+                kind = choose.choice(["gone", "flipped"])
+                case.put(key, damaged_by(kind, case.store.get(key, max_bytes=1 << 20)))
+            assert shardio.repair(case.url, dry_run=False, workers=1).ok
+    repaired(case.url, mirror=mirror)
+    assert {*read(case.url)} == expected
+    assert len(read(case.url)) == len(expected)
+
+
 def test_a_recovery_that_was_killed_is_finished_by_the_next(tmp_path):
     """Bytes that it put back under their own names do not hide that no version lists them."""
     case = victim("none", "local", tmp_path)
