@@ -18,7 +18,6 @@ from shardio.convert._export import (
     export_dataset as export_dataset,
     target_kinds as target_kinds,
 )
-from shardio.convert._files import FileSource as FileSource, read_whole as read_whole
 from shardio.convert._kinds import source_kinds as source_kinds
 from shardio.convert._memory import (
     from_arrow as from_arrow,
@@ -33,7 +32,4 @@ from shardio.convert._schema import (
     changed_schema as changed_schema,
     infer_records as infer_records,
 )
-from shardio.convert._source import Piece as Piece, Sample as Sample
 from shardio.convert._stream import write_stream as write_stream
-from shardio.convert._targets import TargetWriter as TargetWriter
-from shardio.errors import BadRecord as BadRecord

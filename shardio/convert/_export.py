@@ -16,21 +16,14 @@ import numpy as np
 from shardio.arguments import checked_options, names
 from shardio.callers import warn
 from shardio.codecs import record_codec
-from shardio.convert._mds_target import MdsWriter
+from shardio.convert._images import ImageFolderWriter
+from shardio.convert._jsonl import JsonLinesWriter
+from shardio.convert._mds import MdsWriter
+from shardio.convert._parquet_target import ParquetWriter
 from shardio.convert._registry import Registry
-from shardio.convert._targets import (
-    AtomicOutput,
-    ImageFolderWriter,
-    JobFiles,
-    JsonLinesWriter,
-    ParquetWriter,
-    Staging,
-    TargetWriter,
-    TfRecordWriter,
-    WebDatasetWriter,
-    empty_target,
-    schema_of,
-)
+from shardio.convert._targets import AtomicOutput, JobFiles, Staging, TargetWriter, empty_target, schema_of
+from shardio.convert._tfrecord import TfRecordWriter
+from shardio.convert._webdataset import WebDatasetWriter
 from shardio.errors import (
     BadRecord,
     CommitConflictError,
@@ -464,19 +457,8 @@ def _values(
         return
     for start in range(0, len(reader), _TOGETHER):
         part = range(start, min(start + _TOGETHER, len(reader)))
-        try:
-            yield from zip(part, reader.read(part), strict=True)
-            continue
-        except StorageError:
-            raise
-        except ShardioError:
-            pass
-        for number in part:
-            try:
-                value = reader[number]
-            except StorageError:
-                raise
-            except ShardioError as error:
-                skipped.append(BadRecord(_place(reader, split, first, number), str(error)))
-                continue
-            yield number, value
+        for number, value in zip(part, reader.read(part, on_error="return"), strict=True):
+            if isinstance(value, ShardioError):
+                skipped.append(BadRecord(_place(reader, split, first, number), str(value)))
+            else:
+                yield number, value

@@ -293,6 +293,18 @@ def read_whole(
     return connect(root, storage_options=storage_options).get(key, max_bytes=max_bytes)
 
 
+def open_seekable(root: str, key: str, storage_options: Mapping[str, Any] | None) -> io.BufferedReader:
+    """Open the stored bytes of a file, to be read at any place."""
+    file = connect(root, storage_options=storage_options).open(key)
+    return io.BufferedReader(SeekableFile(file), READ_BYTES)
+
+
+def open_decoded(root: str, key: str, storage_options: Mapping[str, Any] | None) -> io.BufferedReader:
+    """Open the decoded bytes of a file, to be read once from its start: plain, gzip or Zstandard."""
+    file = connect(root, storage_options=storage_options).open(key)
+    return io.BufferedReader(DecodedFile(file, compressed=True), READ_BYTES)
+
+
 class _StoredFile(io.RawIOBase):
     def __init__(self, file: DataFile) -> None:
         super().__init__()

@@ -17,9 +17,10 @@ from shardio.codecs import decode_image
 from shardio.convert._fields import LabelColumn, label_of
 from shardio.convert._files import File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable, keep_as
+from shardio.convert._targets import TargetWriter
 from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.metadata import Feature, Schema, image_type
-from shardio.sources import Division, folder_key, split_depth
+from shardio.sources import Division, folder_key, is_data, split_depth
 
 # What an ending says of the file, for folders and for members of tar files alike.
 IMAGE_TYPES = {
@@ -27,6 +28,11 @@ IMAGE_TYPES = {
     "bmp": "image", "gif": "image", "ppm": "image", "pgm": "image",
 }  # fmt: skip
 IMAGE_ENDINGS = tuple(f".{ending}" for ending in IMAGE_TYPES)
+
+
+_IMAGE_FILE_ENDINGS = {"jpeg": ".jpg", "png": ".png", "webp": ".webp", "tiff": ".tif"}
+_STARTS = {b"GI": ".gif", b"BM": ".bmp", b"P5": ".pgm", b"P6": ".ppm"}
+_HELD = ("path", "label")
 
 
 @dataclass(frozen=True)
@@ -153,3 +159,86 @@ def image_trouble(data: bytes, *, check: bool) -> str | None:
     except FormatError as error:
         return f"unreadable image: {error.what}"
     return None
+
+
+class ImageFolderWriter(TargetWriter):
+    """Write one file a record, `[split/]class/name.jpg`, with the bytes as they were stored.
+
+    The name is the feature "path" where there is one, else the class and the record's number; a class is
+    called as the feature "label" says, by its number where that names no classes.  A folder holds images and
+    classes alone: the report names the features left behind, and a path that says another class than the
+    label, or a file that no reader of image folders would take for an image, is refused.
+    """
+
+    holds_classes: ClassVar[bool] = True
+    names: ClassVar[str] = "{split}/*"
+    file_is_record: ClassVar[bool] = True
+
+    @classmethod
+    def check(cls, schema: Schema | None, compression: str | None) -> None:
+        """Refuse records without exactly one image."""
+        super().check(schema, compression)
+        found = _image_features(schema)
+        if len(found) != 1:
+            message = f"an image folder needs records with one image; found {', '.join(found) or 'none'}"
+            raise ValueError(message)
+
+    @classmethod
+    def notes(cls, schema: Schema | None, older: Sequence[Schema]) -> list[str]:
+        """Return the features that a folder of images does not hold."""
+        del older
+        others = [name for name in schema or () if name not in (*_image_features(schema), *_HELD)]
+        return [f"an image folder does not hold the features {', '.join(others)}"] if others else []
+
+    def add(self, value: Any) -> None:
+        """Write a file."""
+        (name,) = _image_features(self.schema)
+        data = value[name]
+        if data is None:
+            raise SchemaError(f"feature {name!r} is missing: there is no image to write")
+        folder = self._class_of(value)
+        path = value.get("path") if self.schema is not None and "path" in self.schema else None
+        if path is None:
+            ending = _IMAGE_FILE_ENDINGS.get(image_type(data[:16]) or "") or _STARTS.get(bytes(data[:2]))
+            if ending is None:
+                raise SchemaError(f"feature {name!r} is not an image of known format", found=repr(data[:16]))
+            path = f"{folder}/" * (folder is not None) + f"{self.number:09d}{ending}"
+        path = self.output.check(str(path))
+        if not path.lower().endswith(IMAGE_ENDINGS) or not is_data(path):
+            what = "feature 'path' names a file that readers of image folders pass over"
+            raise SchemaError(what, expected=" ".join(IMAGE_ENDINGS), found=path)
+        parts = path.split("/")[:-1]
+        in_split = bool(parts) and parts[0] == self.split
+        if folder is not None and folder not in (parts[:1] + parts[1:2] * in_split):
+            what = "feature 'path' is in the folder of another class than 'label' says"
+            raise SchemaError(what, expected=f"{folder}/...", found=path)
+        if self.splits > 1 and not in_split:
+            path = f"{self.split}/{path}"
+        self.output.path(path).write_bytes(data)
+        self.output.finish(path)
+        self.records += 1
+
+    def close(self) -> None:
+        """Every file is finished already."""
+
+    def _class_of(self, value: Any) -> str | None:
+        label = value.get("label")
+        if label is None:
+            return None
+        assert self.schema is not None  # noqa: S101 - as `check` found
+        classes = self.schema["label"].classes
+        if classes is None:
+            return str(label)
+        if not 0 <= int(label) < len(classes):
+            what = "feature 'label' is the number of no class: there is no folder for the image"
+            raise SchemaError(what, expected=f"0 to {len(classes) - 1}", found=int(label))
+        name = classes[int(label)]
+        if "/" in name or name.startswith("."):
+            what = f"feature 'label': the class {name!r} cannot be the name of a folder"
+            raise SchemaError(what, expected="a name without '/', which does not begin with a dot")
+        return name
+
+
+def _image_features(schema: Schema | None) -> list[str]:
+    features = () if schema is None else schema.items()
+    return [name for name, feature in features if feature.kind == "image" and not feature.shape]

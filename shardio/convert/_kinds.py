@@ -13,13 +13,14 @@ from shardio.convert._csv import CsvTables, TsvTables, first_rows
 from shardio.convert._datasets import load_by_datasets
 from shardio.convert._files import File, FileSource, found_at, read_whole
 from shardio.convert._images import ImageFolder
+from shardio.convert._jsonl import JsonLines
 from shardio.convert._listing import ListSource, names_images
 from shardio.convert._mds import MdsFolder
 from shardio.convert._megatron import MegatronDataset
 from shardio.convert._parquet import ArrowFiles, ArrowTable, HuggingFaceDataset
 from shardio.convert._registry import Registry
 from shardio.convert._source import ForeignSource, SourceOptions
-from shardio.convert._text import JsonLines, TextFiles
+from shardio.convert._text import TextFiles
 from shardio.convert._tfds import AdoptedTfds, TfdsDataset
 from shardio.convert._tfrecord import AdoptedObjects, AdoptedText, ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord

@@ -59,7 +59,7 @@ class Registry:
         if not (isinstance(found, type) and issubclass(found, self._base)):
             message = (
                 f"{_named(point)} registers {point.value} as the kind {point.name!r}: expected a class that "
-                f"derives from shardio.convert.{self._base.__name__}"
+                f"derives from shardio.formats.{self._base.__name__}"
             )
             raise ValueError(message)  # noqa: TRY004 - the package is wrong, not what the caller gave
         return found

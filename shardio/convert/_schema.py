@@ -18,6 +18,7 @@ import numpy as np
 
 from shardio.codecs import InferenceReport, decode_mds_sample, infer_schema, mds_columns
 from shardio.convert._images import IMAGE_TYPES
+from shardio.convert._jsonl import JsonLines
 from shardio.convert._source import (
     INT64_LIMIT,
     ForeignSource,
@@ -28,7 +29,6 @@ from shardio.convert._source import (
     keep_as,
     shown_json,
 )
-from shardio.convert._text import JsonLines
 from shardio.convert._tfrecord import ShardioDataset
 from shardio.convert._units import TimeUnit
 from shardio.convert._webdataset import INTEGER_ENDINGS, WebDataset

@@ -6,14 +6,9 @@ import io
 import tarfile
 from typing import BinaryIO, Literal
 
-from shardio.convert._targets import (
-    JsonLinesWriter,
-    WebDatasetWriter,
-    json_line,
-    sample_key,
-    schema_of,
-    tar_members,
-)
+from shardio.convert._jsonl import JsonLinesWriter, json_line
+from shardio.convert._targets import schema_of
+from shardio.convert._webdataset import WebDatasetWriter, sample_key, tar_members
 from shardio.reader import DatasetReader
 
 

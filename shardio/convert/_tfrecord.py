@@ -7,16 +7,16 @@ out by the inference, nothing is lost, since payloads are not touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-
+from shardio import kernels
 from shardio.convert._files import READ_ONCE, FileSource
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable
-from shardio.errors import BadRecord, FormatError, ShardioError, StorageError
+from shardio.convert._targets import GroupedFiles, create_file
+from shardio.errors import BadRecord, ShardioError
 from shardio.format import Framing
 from shardio.metadata import Feature, Schema
 from shardio.reader import TEXT_METADATA, DatasetReader, ReadOptions, SequentialShard, open as open_dataset
@@ -114,10 +114,11 @@ class ShardioDataset(ForeignSource):
         reader = self._open(piece.split, decode=self._decodes())[piece.start : piece.stop]
         number = piece.start
         for start in range(0, len(reader), 256):
-            rows = np.arange(start, min(start + 256, len(reader)))
-            for found in _looked_up(reader, rows):
-                where = f"{piece.url} {piece.split} {number}"
-                yield found if isinstance(found, BadRecord) else Sample(where, found)
+            for found in reader.read(range(start, min(start + 256, len(reader))), on_error="return"):
+                if isinstance(found, ShardioError):
+                    yield BadRecord(f"{found.url or reader.source.url} row {found.row}", str(found))
+                else:
+                    yield Sample(f"{piece.url} {piece.split} {number}", found)
                 number += 1
 
     def metadata(self) -> dict[str, Any]:
@@ -146,17 +147,46 @@ class AdoptedText(ShardioDataset):
         return {**super().metadata(), **TEXT_METADATA}
 
 
-def _looked_up(reader: DatasetReader, rows: Any) -> list[Any]:
-    """Return records; where some are damaged, the others one by one, and what is wrong with those."""
-    try:
-        return list(reader.read(rows))
-    except FormatError:
-        found: list[Any] = []
-        for row in rows:
-            try:
-                found.append(reader[int(row)])
-            except StorageError:
-                raise
-            except ShardioError as error:
-                found.append(BadRecord(f"{error.url or reader.source.url} row {error.row}", str(error)))
-        return found
+class TfRecordWriter(GroupedFiles):
+    """Write plain TFRecord files without index or manifest; compressed as by TensorFlow."""
+
+    decode: ClassVar[bool] = False
+    group: ClassVar[int] = 256
+    group_bytes: ClassVar[int] = 8 << 20
+    compressions: ClassVar[tuple[str, ...]] = ("gzip", "zlib")
+    pattern: ClassVar[str] = "{split}-{number}.tfrecord"
+
+    @classmethod
+    def notes(cls, schema: Schema | None, older: Sequence[Schema]) -> list[str]:
+        """Return also where a record's own names are not those that readers of the dataset see."""
+        notes = super().notes(schema, older)
+        if schema is None:
+            return notes
+        copied = "records are copied as they are: "
+        for group in schema.groups:
+            notes += [
+                f"{copied}they hold the feature {name!r} as {feature.stored_name!r}"
+                for name, feature in group.items()
+                if feature.stored_name is not None
+            ]
+        hidden = {name for each in older for name in each.names_in_records} - schema.names_in_records
+        names = ", ".join(map(repr, sorted(hidden)))
+        return (
+            [*notes, f"{copied}they still hold {names}, which no reader of the dataset sees"]
+            if hidden
+            else notes
+        )
+
+    def add(self, value: Any) -> None:
+        """Take a payload."""
+        self.hold(value, len(value))
+
+    def write(self, items: list[Any], size: int) -> int:
+        """Write frames."""
+        del size
+        frames, *_ = kernels.encode_frames(items)
+        if self._file is None:
+            path = self.next_path({None: "", "gzip": ".gz", "zlib": ".zz"}[self.compression])
+            self._file = create_file(path, self.compression)
+        self._file.write(memoryview(frames))
+        return len(frames)

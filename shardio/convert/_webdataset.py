@@ -9,31 +9,43 @@ unpickled.  A member that does not hold what its extension says is refused, and 
 
 from __future__ import annotations
 
+import io
 import itertools
+import tarfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
+
 from shardio.arguments import accepts
 from shardio.convert._fields import label_of, names_classes
-from shardio.convert._files import READ_BYTES, DecodedFile, FileSource
+from shardio.convert._files import READ_BYTES, FileSource, open_decoded
 from shardio.convert._images import IMAGE_TYPES, image_trouble
 from shardio.convert._source import Piece, Sample, Unreadable, exact_integer, integer_type, keep_as, misfit
+from shardio.convert._targets import NumberedFiles, json_text
 from shardio.errors import BadRecord, SchemaError
 from shardio.format import (
     DEFAULT_LIMITS,
     parse_json,
     parse_npy,
     read_sample,
+    sample_name,
 )
-from shardio.metadata import Feature, Schema, image_type
+from shardio.metadata import Feature, Schema, image_type, naming
 from shardio.parallel import Note
 from shardio.sources import format_of_name
-from shardio.storage import connect
 from shardio_indexer import Framer, SalvageOptions, TarFramer
 
+_MEMBER_ENDINGS = {
+    "jpeg": ("jpg", "jpeg"), "png": ("png",), "webp": ("webp",), "tiff": ("tif", "tiff"),
+    "image": ("jpg", "jpeg", "png", "webp", "tif", "tiff", "img"),
+    "text": ("txt", "text", "transcript", "cls", "id"),
+    "json": ("json",), "int64": ("cls", "id", "index", "count", "inx", "cls2"),
+}  # fmt: skip
+_KEY = "__key__"
 INTEGER_ENDINGS = {"cls", "cls2", "id", "index", "count", "inx"}
 _TEXTS = {"txt", "text", "transcript"}
 
@@ -92,8 +104,7 @@ class WebDataset(FileSource):
             yield Note(piece.url, f"{what}; each is a record, as in the webdataset library")
 
     def _pieces(self, piece: Piece) -> Iterator[bytes]:
-        file = connect(piece.root, storage_options=self.options.storage_options).open(piece.key)
-        with DecodedFile(file, compressed=not piece.key.lower().endswith(".tar")) as stream:
+        with open_decoded(piece.root, piece.key, self.options.storage_options) as stream:
             yield from iter(partial(stream.read, READ_BYTES), b"")
 
     @staticmethod
@@ -250,3 +261,143 @@ def _array_type(name: str, members: Sequence[bytes]) -> str | Feature:
     except ValueError:
         # A type that no feature has, such as records and dates.
         return "bytes"
+
+
+class _Archive(tarfile.TarFile):
+    """A tar file, with the list of its members that `tarfile` keeps and its types do not name."""
+
+    members: list[tarfile.TarInfo]
+
+
+class WebDatasetWriter(NumberedFiles):
+    """Write tar files that webdataset reads: a member a feature, `key.name` or `key.name.ending`.
+
+    The key is the feature `__key__` where there is one, else the record's number.  A feature whose name ends
+    as its type asks keeps its name (`jpg`, `seg.png`, `cls`); others get an ending: `label.cls`, `boxes.npy`.
+    """
+
+    pattern: ClassVar[str] = "{split}-{number}.tar"
+    digits: ClassVar[int] = 6
+
+    @classmethod
+    def check(cls, schema: Schema | None, compression: str | None) -> None:
+        """Refuse records without features, and features that cannot be members or want the same one."""
+        super().check(schema, compression)
+        if schema is None or schema.sequence_features or not schema.keys() - {_KEY}:
+            raise ValueError("WebDataset needs members: a schema with features, and no feature lists")
+        taken: dict[str, str] = {}
+        for name, feature in schema.items():
+            if name == _KEY:
+                continue
+            if feature.shape and feature.kind in ("bytes", "image"):
+                raise ValueError(f"feature {name!r} is a list of {feature.type}, which no member can hold")
+            ending = _ending_of(name, feature)
+            if sample_name(f"0.{ending}") != ("0", ending.lower()):
+                raise ValueError(f"feature {name!r} cannot be the ending of a file name")
+            # Readers compare endings in lower case.
+            other = taken.setdefault(ending.lower(), name)
+            if other != name:
+                raise ValueError(f"features {other!r} and {name!r} would both be the member {ending!r}")
+
+    def add(self, value: Any) -> None:
+        """Write the members of a sample, one after another."""
+        assert self.schema is not None  # noqa: S101 - as `check` found
+        archive = self._opened()
+        key = sample_key(value, self.number, self._keys)
+        for info, data in tar_members(value, self.schema, key):
+            archive.addfile(info, io.BytesIO(data))
+        self._keys.add(key)
+        self.records += 1
+        if archive.offset >= self.shard_bytes:
+            self.finish()
+
+    def _opened(self) -> tarfile.TarFile:
+        if self._file is None:
+            self._file = _Archive.open(self.next_path(), "w", format=tarfile.PAX_FORMAT)
+            self._keys: set[str] = set()
+        archive: _Archive = self._file
+        archive.members = []  # or it would remember every member
+        return archive
+
+    def abort(self) -> None:
+        """Close the file that is open, without the blocks that end an archive."""
+        if self._file is not None:
+            self._file.fileobj.close()
+
+
+def sample_key(value: Mapping[str, Any], number: int, taken: Collection[str]) -> str:
+    """Return the key of a record in tar files: its feature `__key__`, or else its number.
+
+    Raises:
+        SchemaError: the key was taken before; readers would take both for one sample.
+        UnsafeNameError: the key names a file outside of the archive.
+    """
+    given = value.get(_KEY)
+    key = f"{number:09d}" if given is None else str(given)
+    naming.check_foreign_key(key.removeprefix("./"), what=f"the feature {_KEY!r}")
+    if key in taken:
+        raise SchemaError(
+            f"feature {_KEY!r} holds a key for the second time: readers would take both for one sample",
+            found=repr(key),
+            advice=f"write another {_KEY!r}, or leave it out, and records are numbered",
+        )
+    return key
+
+
+def tar_members(value: Mapping[str, Any], schema: Schema, key: str) -> list[tuple[tarfile.TarInfo, bytes]]:
+    """Return the members of a record's sample, in the order of the schema, with what they hold.
+
+    Raises:
+        SchemaError: a member's name would be read as another one, or the record has no member.
+    """
+    members = []
+    for name, feature in schema.items():
+        item = value.get(name)
+        # The null of a required document is a value of its own.
+        if name == _KEY or (item is None and feature.optional):
+            continue
+        ending = _ending_of(name, feature)
+        if sample_name(f"{key}.{ending}") != (key, ending.lower()):
+            advice = "write keys without dots in their last part, and no names like __x__"
+            what = f"readers would cut or pass over the member {ending!r} of {_KEY!r} {key!r}"
+            raise SchemaError(what, advice=advice)
+        data = _contents(item, name, feature)
+        info = tarfile.TarInfo(f"{key}.{ending}")
+        info.size, info.mode, info.mtime = len(data), 0o444, 0
+        members.append((info, data))
+    if not members:
+        names = ", ".join(repr(name) for name in schema if name != _KEY)
+        raise SchemaError(f"a record without any member cannot be a sample: it has none of {names}")
+    return members
+
+
+def _ending_of(name: str, feature: Feature) -> str:
+    """Return the ending of a feature's members."""
+    if feature.kind == "number":
+        return _ending(name, _MEMBER_ENDINGS["int64"] if _is_integer(feature) else ("npy",))
+    if feature.shape:
+        return _ending(name, ("json",))
+    if feature.type == "bytes" or feature.kind == "tensor":
+        return name if "." in name or len(name) <= 5 else f"{name}.bin"
+    return _ending(name, _MEMBER_ENDINGS[feature.type])
+
+
+def _is_integer(feature: Feature) -> bool:
+    return feature.type == "int64" and not feature.shape
+
+
+def _contents(value: Any, name: str, feature: Feature) -> bytes:
+    """Return the bytes of a member."""
+    if feature.kind == "number":
+        if _is_integer(feature):
+            return str(int(value)).encode()
+        buffer = io.BytesIO()
+        np.save(buffer, np.asarray(value), allow_pickle=False)
+        return buffer.getvalue()
+    if feature.shape or feature.kind == "json":
+        return json_text(value).encode()
+    return b"".join(feature.fit(value, name))
+
+
+def _ending(name: str, endings: tuple[str, ...]) -> str:
+    return name if name.rpartition(".")[2] in endings else f"{name}.{endings[0]}"

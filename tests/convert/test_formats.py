@@ -103,7 +103,7 @@ def test_what_is_wrong_in_it_is_said_as_of_any_other(pairs: Path) -> None:
         ({"csv": "shardio_pairs:PairFiles"}, ValueError, "'csv' is shardio's own, and the package bad"),
         ({"bad": "no_such_module:X"}, ImportError, "the package bad registers the kind 'bad' and cannot"),
         ({"bad": "shardio_pairs:NoSuch"}, ImportError, "cannot be imported"),
-        ({"bad": "json:loads"}, ValueError, "derives from shardio.convert.FileSource"),
+        ({"bad": "json:loads"}, ValueError, "derives from shardio.formats.FileSource"),
     ],
 )
 def test_a_package_that_registers_what_cannot_be(pairs: Path, monkeypatch, points, error, words) -> None:

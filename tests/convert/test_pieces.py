@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from shardio.convert import _schema, _text
+from shardio.convert import _jsonl, _schema
 from shardio.convert._codewithgpu import read_fields
 from shardio.convert._source import Sample, SourceOptions
 from shardio.errors import BadRecord, SchemaError
@@ -24,7 +24,7 @@ def test_runs_of_lines(lines: list[bytes], run: int) -> None:
     found = [
         pair
         for start in range(0, len(data), run)
-        for pair in _text._lines_of_run(io.BytesIO(data), start, min(start + run, len(data)), "url")
+        for pair in _jsonl._lines_of_run(io.BytesIO(data), start, min(start + run, len(data)), "url")
     ]
     whole = [(start, line.removesuffix(b"\n")) for start, line in found if line != b"\n"]
     places = np.cumsum([0, *(len(line) + 1 for line in lines)])
@@ -32,7 +32,7 @@ def test_runs_of_lines(lines: list[bytes], run: int) -> None:
 
 
 def guessed(*values: Any, lenient: bool = False) -> str:
-    source = _text.JsonLines("nowhere", SourceOptions())
+    source = _jsonl.JsonLines("nowhere", SourceOptions())
     samples = [Sample(f"line {n}", {"x": value}) for n, value in enumerate(values)]
     schema = _schema.infer_from_values(source, samples, None, lenient=lenient)
     assert schema is not None
@@ -85,8 +85,8 @@ def test_the_wire_reader_says_no_in_one_way(data: bytes) -> None:
 
 
 def test_lines_as_they_come() -> None:
-    found = _text._parsed(json.dumps([1, 2]).encode(), "here")
+    found = _jsonl._parsed(json.dumps([1, 2]).encode(), "here")
     assert found == Sample("here", {"value": [1, 2]})
-    assert isinstance(_text._parsed(b"nope", "here"), BadRecord)
-    bad = _text._parsed(b'{"a": {"$base64": "%%"}}', "here")
+    assert isinstance(_jsonl._parsed(b"nope", "here"), BadRecord)
+    bad = _jsonl._parsed(b'{"a": {"$base64": "%%"}}', "here")
     assert bad == Sample("here", {"a": {"$base64": "%%"}})

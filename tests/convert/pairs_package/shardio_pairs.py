@@ -2,18 +2,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardio import convert
-from shardio.convert import BadRecord, Sample
+from shardio.formats import BadRecord, FileSource, Sample, TargetWriter, read_whole
 
 
 @dataclass(frozen=True)
-class PairFiles(convert.FileSource):
+class PairFiles(FileSource):
     kind = "pairs"
     endings = (".pairs",)
 
     def read(self, piece):
         options = self.options.storage_options
-        data = convert.read_whole(piece.root, piece.key, options)
+        data = read_whole(piece.root, piece.key, options)
         for number, line in enumerate(data.decode().splitlines(), 1):
             name, equals, value = line.partition("=")
             where = f"{piece.url} line {number}"
@@ -23,7 +22,7 @@ class PairFiles(convert.FileSource):
                 yield BadRecord(where, "there is no = in it")
 
 
-class PairWriter(convert.TargetWriter):
+class PairWriter(TargetWriter):
     @classmethod
     def check(cls, schema, compression):
         super().check(schema, compression)
