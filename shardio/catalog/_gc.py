@@ -238,29 +238,31 @@ class _Plan:
         receipts = [key for info in objects if (key := naming.ReceiptKey.parse(info.key)) is not None]
         names = {naming.session_id(key.session): key.session for key in receipts}
         owners = {info.key: _session_id_of(info.key) for info in objects if info.key not in adopted}
-        unnamed = {owner for key, owner in owners.items() if owner and key not in live}
+        uncommitted = {owner for key, owner in owners.items() if owner and key not in live}
         given_up = {*map(naming.session_id, self.abandoned)}
-        merged = self._merged(versions, unnamed)
+        merged = self._merged(versions, uncommitted)
         # Rewrites name no session: that of a shard which a version names was committed as a whole.
-        whole = merged | {owner for key in live | dead if (owner := _session_id_of(key))}
+        committed = merged | {owner for key in live | dead if (owner := _session_id_of(key))}
         already = {key for version in versions for key in version.manifest.expiry.doomed_keys}
 
         def is_doomed(key: str) -> bool:
             if key in live or key in adopted or not naming.is_own_key(key):
                 return False
             # What lost attempts of a merged session left: it cannot be merged again with other content.
-            lost = key.startswith(naming.DATA) and owners[key] in whole
+            lost = key.startswith(naming.DATA) and owners[key] in committed
             nameless = naming.is_unowned_key(key) or naming.is_sidecar_key(key)
             return key in dead or key in already or nameless or owners[key] in given_up or lost
 
         self.doomed = [info for info in objects if is_doomed(info.key)]
         self.fenced = [info for info in self.doomed if info.key in already]
-        left = dict.fromkeys(unnamed - given_up - whole, 0)
+        unclaimed_bytes = dict.fromkeys(uncommitted - given_up - committed, 0)
         for info in objects:
             owner = owners.get(info.key)
-            if owner in left and info.key not in live:
-                left[owner] += info.size
-        unclaimed = {names.get(owner) or naming.session_of_id(owner): size for owner, size in left.items()}
+            if owner in unclaimed_bytes and info.key not in live:
+                unclaimed_bytes[owner] += info.size
+        unclaimed = {
+            names.get(owner) or naming.session_of_id(owner): size for owner, size in unclaimed_bytes.items()
+        }
         self.report = GcReport(
             store.url, dry_run=True, version=None, expired_versions=tuple(sorted(self.expired)),
             doomed=tuple(sorted(self.doomed)), deleted=0,
@@ -268,7 +270,7 @@ class _Plan:
             temporaries=tuple(temporaries), unlisted=tuple(notes),
         )  # fmt: skip
 
-    def _merged(self, versions: list[Version], unnamed: set[str]) -> set[str]:
+    def _merged(self, versions: list[Version], uncommitted: set[str]) -> set[str]:
         """Return the ids of sessions that were merged; refuse to give up one of them.
 
         Raises:
@@ -276,7 +278,7 @@ class _Plan:
         """
         each_merged = (each for version in versions for each in version.manifest.sessions)
         merged = {naming.session_id(each.session): each.version for each in each_merged}
-        if self.request.abandon or unnamed - merged.keys():
+        if self.request.abandon or uncommitted - merged.keys():
             # Those of versions that were collected before stand in lists of sessions, if they have names.
             for ref in self.latest.manifest.session_lists:
                 listed = self.catalog.sessions_of(ref)

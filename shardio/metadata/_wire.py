@@ -12,7 +12,7 @@ A `MessageLayout` is the one table by which a value becomes a message and a mess
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar, cast
@@ -27,44 +27,15 @@ from shardio.format import DEFAULT_LIMITS, Limits
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
-_FIXED_TYPES = {
-    FieldDescriptor.TYPE_FIXED32: 4,
-    FieldDescriptor.TYPE_SFIXED32: 4,
-    FieldDescriptor.TYPE_FLOAT: 4,
-    FieldDescriptor.TYPE_FIXED64: 8,
-    FieldDescriptor.TYPE_SFIXED64: 8,
-    FieldDescriptor.TYPE_DOUBLE: 8,
-}
 # Of all fields together, known or not: what bounds the time of the walk.
 _MOST_FIELDS_PER_ITEM = 4
 _FEW_FIELDS = 4096
 
 # Kinds of fields, by the lowest bits of their tags; and the bytes of those of a fixed size.
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
+_VARINT, _BYTES = 0, 2
+_FIXED_SIZES = {1: 8, 5: 4}
 
 FORMAT_VERSION = 1
-
-
-class BrokenMessageError(Exception):
-    """The bytes are not a protobuf message; says what is wrong."""
-
-
-def read_varint(data: bytes, place: int, stop: int) -> tuple[int, int]:
-    """Return the number that begins at a place, and where it ends.
-
-    Raises:
-        BrokenMessageError: it has no end before `stop`, or within 10 bytes.
-    """
-    value = shift = 0
-    while place < stop and shift < 70:
-        byte = data[place]
-        place += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, place
-        shift += 7
-    raise BrokenMessageError(f"a number has no end at byte {place}")
 
 
 def parse(
@@ -114,101 +85,101 @@ def check_counts(
     # walk would find no more than is allowed: by the usual limits in any object of up to 512 KiB.
     if len(data) <= min(2 * limits.messages, limits.items):
         return
+    most = {"messages": limits.messages, "fields": _FEW_FIELDS + _MOST_FIELDS_PER_ITEM * limits.items}
+    counts: dict[str, int] = {}
+
+    def count(name: str, more: int = 1) -> None:
+        counts[name] = counts.get(name, 0) + more
+        allowed = most.get(name, limits.items)
+        if counts[name] > allowed:
+            what_is_too_many, expected = f"a {what} holds more than it may", f"at most {allowed} {name}"
+            raise FormatError(what_is_too_many, url=url, expected=expected, found="more", advice=advice)
+
+    def walk(place: int, stop: int, message: Descriptor) -> None:
+        # Messages of shardio are nested a few deep, and by no recursion.
+        known = _known_fields(message)
+        for number, wire, start, end in _fields(data, place, stop):
+            count("fields")
+            items, nested, width = known.get(number, (None, None, None))
+            if nested is not None and wire == _BYTES:
+                count("messages")
+                walk(start, end, nested)
+            elif items is not None:
+                packed = width is not None and wire == _BYTES
+                count(items, _packed_items(data, start, end, width or 0) if packed else 1)
+
     try:
-        _Counter(data, limits.messages, limits.items).walk(0, len(data), cast("Descriptor", kind.DESCRIPTOR))
-    except _TooManyError as error:
-        name, most = error.args
-        raise FormatError(
-            f"a {what} holds more than it may",
-            url=url,
-            expected=f"at most {most} {name}",
-            found="more",
-            advice=advice,
-        ) from None
-    except BrokenMessageError as error:
+        walk(0, len(data), cast("Descriptor", kind.DESCRIPTOR))
+    except DecodeError as error:
         raise FormatError(f"a {what} does not parse", url=url, found=str(error)) from None
 
 
-class _TooManyError(Exception):
-    """Name of what is too many, and how many there may be."""
+def _fields(data: bytes, place: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield number and kind of each field of a message, and the half-open range of its content.
+
+    Raises:
+        DecodeError: the bytes are not a message.
+    """
+    while place < stop:
+        tag, start = _read_varint(data, place, stop)
+        wire = tag & 7
+        if wire == _BYTES:
+            size, start = _read_varint(data, start, stop)
+            place = start + size
+        elif wire == _VARINT:
+            _, place = _read_varint(data, start, stop)
+        elif wire in _FIXED_SIZES:
+            place = start + _FIXED_SIZES[wire]
+        else:
+            raise DecodeError(f"wire type {wire} before byte {start}")
+        if place > stop:
+            raise DecodeError(f"a field ends after byte {stop}")
+        yield tag >> 3, wire, start, place
 
 
-class _Counter:
-    """One walk over the bytes of a message."""
+def _read_varint(data: bytes, place: int, stop: int) -> tuple[int, int]:
+    """Return the number that begins at a place, and where it ends: before `stop`, and within 10 bytes."""
+    value = shift = 0
+    while place < stop and shift < 70:
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+        shift += 7
+    raise DecodeError(f"a number has no end at byte {place}")
 
-    def __init__(self, data: bytes, messages: int, items: int) -> None:
-        self._data = data
-        self._most_messages = messages
-        self._most_items = items
-        self._messages = self._fields = 0
-        self._items: dict[str, int] = {}
 
-    def walk(self, place: int, stop: int, message: Descriptor) -> None:
-        """Count what is in a message; messages of shardio are nested a few deep, and by no recursion."""
-        data = self._data
-        most_fields = _FEW_FIELDS + _MOST_FIELDS_PER_ITEM * self._most_items
-        fields = _fields(message)
-        while place < stop:
-            tag = data[place]
-            place += 1
-            if tag > 127:
-                tag, place = read_varint(data, place - 1, stop)
-            wire = tag & 7
-            if wire == BYTES:
-                size, place = read_varint(data, place, stop)
-                start, place = place, place + size
-            elif wire == VARINT:
-                start = place
-                _, place = read_varint(data, place, stop)
-            elif wire in FIXED_SIZES:
-                start, place = place, place + FIXED_SIZES[wire]
-            else:
-                raise BrokenMessageError(f"wire type {wire} at byte {place - 1}")
-            if place > stop:
-                raise BrokenMessageError(f"a field ends after byte {stop}")
-            self._fields += 1
-            if self._fields > most_fields:
-                raise _TooManyError("fields", most_fields)
-            facts = fields.get(tag >> 3)
-            if facts is None:
-                continue
-            name, nested, packed = facts
-            if nested is not None and wire == BYTES:
-                self._messages += 1
-                if self._messages > self._most_messages:
-                    raise _TooManyError("messages", self._most_messages)
-                self.walk(start, place, nested)
-            elif name is not None:
-                count = self._items.get(name, 0)
-                count += self._packed(start, place, packed) if packed is not None and wire == BYTES else 1
-                if count > self._most_items:
-                    raise _TooManyError(f"items of {name}", self._most_items)
-                self._items[name] = count
-
-    def _packed(self, start: int, stop: int, size: int) -> int:
-        """Return how many numbers a packed field holds."""
-        if size:
-            return (stop - start) // size
-        # Each number ends with the one byte of its own that is below 128.
-        return int(np.count_nonzero(np.frombuffer(self._data, np.uint8, stop - start, start) < 128))
+def _packed_items(data: bytes, start: int, stop: int, width: int) -> int:
+    """Return how many numbers a packed field holds; of varying size where `width` is 0."""
+    if width:
+        return (stop - start) // width
+    # Each number ends with the one byte of its own that is below 128.
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8, stop - start, start) < 128))
 
 
 @functools.cache
-def _fields(message: Descriptor) -> dict[int, tuple[str | None, Descriptor | None, int | None]]:
-    return {number: _facts(field) for number, field in message.fields_by_number.items()}
+def _known_fields(message: Descriptor) -> dict[int, tuple[str | None, Descriptor | None, int | None]]:
+    """Return by number what a repeated field counts as, the message that a field holds, and a width.
 
-
-def _facts(field: FieldDescriptor) -> tuple[str | None, Descriptor | None, int | None]:
-    """Return the name of a repeated field, the message that a field holds, and the size of packed numbers.
-
-    The size is 0 for numbers of varying size and None for what is not packed.
+    The width is that of packed numbers, 0 where it varies; None for what is not packed.
     """
-    nested = field.message_type
-    # The older one of the two went with protobuf 7.
-    repeated = field.is_repeated if hasattr(field, "is_repeated") else getattr(field, "label", 0) == 3
-    name = field.full_name if repeated else None
-    packable = nested is None and field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
-    return name, nested, _FIXED_TYPES.get(field.type, 0) if packable else None
+    known = {}
+    for number, field in message.fields_by_number.items():
+        # The older one of the two went with protobuf 7.
+        repeated = field.is_repeated if hasattr(field, "is_repeated") else getattr(field, "label", 0) == 3
+        packable = field.type not in _NOT_PACKED
+        width = _WIDTHS.get(field.type, 0) if packable else None
+        known[number] = (f"items of {field.full_name}" if repeated else None, field.message_type, width)
+    return known
+
+
+_NOT_PACKED = {FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES}
+_WIDTHS = dict.fromkeys(
+    (FieldDescriptor.TYPE_FIXED32, FieldDescriptor.TYPE_SFIXED32, FieldDescriptor.TYPE_FLOAT), 4
+) | dict.fromkeys(
+    (FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_SFIXED64, FieldDescriptor.TYPE_DOUBLE), 8
+)
 
 
 def check_version(
