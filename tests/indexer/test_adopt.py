@@ -263,6 +263,7 @@ KILLED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_in_the_middle_and_run_again(tmp_path, workers) -> None:

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 
 
+@pytest.mark.slow
 def test_in_a_process_of_its_own() -> None:
     """The tests of in_jax.py, among them the page docs/training/jax.md."""
     options = ["-q", "-p", "no:cacheprovider", "--override-ini=timeout=600"]

@@ -21,6 +21,7 @@ def test_an_import_without_the_compiled_modules_says_what_to_do() -> None:
     assert "C compiler" in last
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="the sources of the build are not here")
 def test_a_build_without_a_compiler_says_what_to_install(tmp_path: Path) -> None:
     build = [sys.executable, "setup.py", "-q", "build_ext", "--force"]

@@ -55,6 +55,7 @@ def bucket():
         yield servers_s3.make_bucket(endpoint), servers_s3.options_for(endpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("place", ["local", "s3"])

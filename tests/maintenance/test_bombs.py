@@ -155,6 +155,7 @@ def test_what_is_taken_in_and_unpacks_to_very_much(tmp_path, warm, compression):
             assert str(folder) in said["convert"]
 
 
+@pytest.mark.slow
 def test_a_frame_that_holds_more_than_it_declares(tmp_path, warm):
     """The library compares the sizes at the end of a frame: decoding stops before."""
     magic = b"\x28\xb5\x2f\xfd"
@@ -169,6 +170,7 @@ def test_a_frame_that_holds_more_than_it_declares(tmp_path, warm):
     assert said["convert"].startswith("FormatError"), said
 
 
+@pytest.mark.slow
 def test_a_stream_that_decodes_to_more_than_its_index_says(tmp_path, warm):
     """A reader MUST stop decoding a stream where it decodes to more bytes than its index says, and hold no
     more of them than the block it works on.
@@ -187,6 +189,7 @@ def test_a_stream_that_decodes_to_more_than_its_index_says(tmp_path, warm):
         assert f"expected {len(frames)} bytes, found more than {len(frames)} bytes" in said["verify"], name
 
 
+@pytest.mark.slow
 def test_a_stream_that_decodes_to_less_than_its_index_says(tmp_path, warm):
     frames, stops = encode_frames([b"wren", b"robin"])
     folders = []
@@ -200,6 +203,7 @@ def test_a_stream_that_decodes_to_less_than_its_index_says(tmp_path, warm):
         assert f"expected {len(frames)} bytes, found 30 bytes" in said["verify"], (name, said)
 
 
+@pytest.mark.slow
 def test_a_block_that_holds_more_than_the_stream(tmp_path, warm):
     """An index that claims a record of a gigabyte costs what is there, not what is claimed."""
     stored = packed("gzip", b"a" * 100, b"", 0)

@@ -69,6 +69,7 @@ def may_mount() -> bool:
     return done.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("disk", ["made of files", "real"])
 def test_a_full_disk_never_fails_a_read(disk, tmp_path):

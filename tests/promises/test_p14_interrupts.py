@@ -22,6 +22,7 @@ OPERATIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(11)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_ctrl_c_at_any_moment(operation, tmp_path, long):

@@ -53,6 +53,7 @@ def test_collecting_garbage_beside_killed_drivers(tmp_path) -> None:
         assert place.numbers(url) == expected
 
 
+@pytest.mark.slow
 def test_a_session_given_up_while_it_is_written_publishes_nothing(tmp_path) -> None:
     """P20: a writer that outlives the word of its abandonment is refused, and loses no data."""
     place = Place(tmp_path, None)

@@ -76,6 +76,7 @@ def run(url: Path, part: str, way: str, **options: object) -> tuple[int, str]:
     return done.returncode, done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(30)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("part", [".tfrecord", ".shardidx"])
@@ -93,6 +94,7 @@ def test_an_adopted_index_is_not_mapped(tmp_path):
     assert str(tmp_path) not in Path("/proc/self/maps").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(30)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("part", [".tfrecord", ".shardidx"])

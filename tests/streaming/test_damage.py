@@ -194,6 +194,7 @@ def run_rank(rank, url, both_are_open):
         pass
 
 
+@pytest.mark.slow
 def test_what_ranks_have_listed_later_runs_do_not_list_again(url, tmp_path):
     """Windows hold rows of several ranks, so each meets the damage of the others, now and then at once."""
     ds = shardio.open(write(url, [100, 60], compression="zstd"))
@@ -242,6 +243,7 @@ def note_rows(rank, url, all_are_open):
         damage.note(FormatError("a block is damaged"), source, f"shard {rank}", rows)
 
 
+@pytest.mark.slow
 def test_processes_that_list_at_once_write_whole_lines(url, tmp_path):
     """A process that looks while another writes may see a part of its line."""
     write(url, [1])
@@ -265,6 +267,7 @@ def note_the_same_rows(url, all_are_open):
         damage.note(FormatError("a block is damaged"), source, "shard", np.arange(first, first + 3))
 
 
+@pytest.mark.slow
 def test_processes_that_meet_the_same_rows_at_once_list_each_once(url, tmp_path):
     write(url, [1])
     spawn = multiprocessing.get_context("spawn")

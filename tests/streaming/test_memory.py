@@ -61,6 +61,7 @@ def held(url, epochs, **options):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("compression", "threads"), [("zstd", 0), ("zstd", 2), ("gzip", 2)])

@@ -277,6 +277,7 @@ def test_leaving_a_loop_ends_transforms_at_the_next_record(url, monkeypatch):
     assert len(calls) <= 6 + 2
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("threads", [0, 2])
 def test_a_transform_that_hangs_is_interrupted_by_the_first_ctrl_c(url, threads):

@@ -282,6 +282,7 @@ def test_places_that_are_not_allowed_are_said_with_the_option_that_allows_them(t
         assert browser.get("records").json["total"] == 2, root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminate"])
 def test_the_program_prints_its_address_and_ends_when_told(tmp_path, number):
     made.lines(tmp_path / "ds")
@@ -365,6 +366,7 @@ def test_the_page_alone_is_reached_by_a_link(browser, site):
     assert browser.ask(f"/?token={TOKEN}", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors").status == 403
 
 
+@pytest.mark.slow
 def test_the_token_is_in_no_argument_of_a_process(tmp_path):
     """Every user of a machine can read the arguments of every process."""
     made.values(tmp_path / "ds")
