@@ -151,7 +151,10 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_wrong_claim_is_refused_before_it_costs(case: str) -> None:
-    """All that a file claims MUST be compared with the limits before anything is allocated."""
+    """All that a file claims MUST be compared with the limits before anything is allocated.
+
+    At most 2^20 entries of a run MUST have one hash, so that a lookup reads few pages.
+    """
     kind, data = CASES[case]
     test_what_is_claimed_rightly_is_read()  # imports what is needed
     tracemalloc.start()
