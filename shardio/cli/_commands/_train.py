@@ -135,7 +135,9 @@ def _lines(figures: PlanReport, given: Given) -> list[tuple[str, str]]:
         "run": f"{who}, global batch {count(given.global_batch)}",
         "epoch": f"{plural(figures.records, 'record')} in {plural(figures.steps, 'step')}, "
         f"{size(figures.epoch_bytes)}",
-        "requests": f"about {count(figures.requests)} an epoch, and as many small ones to the indexes",
+        "requests": f"about {count(figures.requests)} an epoch, and as many small ones to the indexes"
+        if figures.requests
+        else "none: the shards are local files",
         "fetched": f"about {size(figures.fetched_bytes)} an epoch",
     }
     rows |= {
