@@ -43,5 +43,5 @@ from shardio.order._schedule import (
     StepGroup as StepGroup,
     rank_slice as rank_slice,
 )
-from shardio.order._sizes import Pieces as Pieces, ShardSizes as ShardSizes
+from shardio.order._sizes import ShardSizes as ShardSizes
 from shardio.order._state import Identity as Identity, seal_state as seal_state

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,21 +15,6 @@ import numpy.typing as npt
 from shardio.order._keys import Array
 
 _MAX_ROWS = 1 << 40  # keeps products of places and small numbers below 2**63
-
-
-class Pieces(NamedTuple):
-    """Runs of live rows `[start, stop)` of shards, in the order of the places they fill; int64 arrays."""
-
-    shards: Array
-    starts: Array
-    stops: Array
-
-    def joined(self) -> Pieces:
-        """Return the pieces as runs: those of one shard that follow one another are one."""
-        shards, starts, stops = self
-        apart = (shards[1:] != shards[:-1]) | (starts[1:] != stops[:-1])
-        heads = np.append(True, apart)[: shards.size]
-        return Pieces(shards[heads], starts[heads], stops[np.append(apart, True)[: shards.size]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,18 +124,3 @@ class ShardSizes:
         has_rows = self._rows > 0
         blocks = np.asarray(self.decoded_bytes)[has_rows] / self._blocks[has_rows]
         return float(blocks.max(initial=0.0))
-
-    def pieces(self, starts: Array, counts: Array) -> Pieces:
-        """Return the rows of shards that runs of positions are, cut where shards end."""
-        edges = self.edges
-        stops = starts + counts
-        first = np.searchsorted(edges, starts, side="right") - 1
-        last = np.searchsorted(edges, stops, side="left") - 1
-        many = np.maximum(last - first + 1, 0)
-        many[counts == 0] = 0
-        own = np.repeat(np.arange(starts.size), many)
-        shard = first[own] + np.arange(own.size) - np.repeat(np.cumsum(many) - many, many)
-        begin = np.maximum(starts[own], edges[shard]) - edges[shard]
-        end = np.minimum(stops[own], edges[shard + 1]) - edges[shard]
-        some = end > begin  # shards without rows are between others
-        return Pieces(shard[some], begin[some], end[some])

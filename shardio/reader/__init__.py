@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from shardio.reader._blocks import (
     BlockReader as BlockReader,
-    FetchedRun as FetchedRun,
     WrongBlock as WrongBlock,
     examined_blocks as examined_blocks,
 )
@@ -80,6 +79,7 @@ from shardio.reader._records import (
     DatasetReader as DatasetReader,
     RecordSequence as RecordSequence,
 )
+from shardio.reader._rows import begin_rows as begin_rows
 from shardio.reader._shard import OpenShard as OpenShard
 from shardio.reader._slice import Slice as Slice, slices as slices
 from shardio.reader._source import (

@@ -30,8 +30,8 @@ from shardio.format import (
 )
 from shardio.metadata import IndexHead, check_frames_part
 from shardio.ranges import runs_of
+from shardio.reader._damage import SkippedRows, SuppressCorruption
 from shardio.reader._files import BlockSource, Fetched, ShardFiles
-from shardio.reader._gather import find_frames
 from shardio.reader._options import ReadStats
 from shardio.storage import REFETCHES, DataFile
 
@@ -83,8 +83,8 @@ def _decode(compression: Compression, limits: Limits, stored: Buffer, size: int)
 class Wait(Protocol):
     """Waits for rows whose requests were sent."""
 
-    def __call__(self, *, as_bytes: bool) -> Iterator[Any]:
-        """Yield lists of payloads, or `Placed` where these are."""
+    def __call__(self, *, as_bytes: bool, skips: bool = False) -> Iterator[Any]:
+        """Yield lists of payloads, or `Placed` where these are; `skips` yields `SkippedRows` for damage."""
 
 
 class WrongBlock(NamedTuple):
@@ -170,21 +170,42 @@ class BlockReader:
                 self._kept.keep(self.head.head_sha256, number, block)
         return block.payload(row)
 
-    def begin_rows(self, rows: Rows) -> tuple[int, Wait]:
+    def begin_rows(self, rows: Rows, *, gap: int | None = None) -> tuple[int, Wait]:
         """Send the requests for the blocks of rows, ascending; return their stored bytes, and what waits."""
         runs = self.runs(rows)
-        wait = self.begin(runs)
+        wait = self.begin(runs, gap=gap)
         ends = [len(rows)]
         if len(runs) > 1:
             ends = np.searchsorted(rows, [self.row_stops[stop - 1] for _, stop in runs]).tolist()
 
-        def finish(*, as_bytes: bool) -> Iterator[Any]:
+        def finish(*, as_bytes: bool, skips: bool = False) -> Iterator[Any]:
             low = 0
-            for run, high in zip(wait(), ends, strict=True):
-                yield from run.read(rows[low:high], as_bytes=as_bytes)
+            with SuppressCorruption(skips=skips) as damaged:
+                fetched = wait()
+            if damaged.error is not None:  # what was fetched together is not damaged together
+                yield from self._read_alone(rows, as_bytes=as_bytes)
+                return
+            for run, high in zip(fetched, ends, strict=True):
+                yield from run.read(rows[low:high], as_bytes=as_bytes, skips=skips)
                 low = high
 
         return sum([self.stops[stop - 1] - self._start_of(first) for first, stop in runs]), finish
+
+    def _read_alone(self, rows: Rows, *, as_bytes: bool) -> Iterator[Any]:
+        """Yield rows out of blocks that are fetched one by one, and what is wrong with the others."""
+        done = 0
+        for first, stop in self.runs(rows):
+            for number in range(first, stop):
+                some = _rows_between(rows, *self.head.block_rows(number))
+                found: list[Any] = []
+                with SuppressCorruption() as damaged:
+                    (run,) = self.begin([(number, number + 1)])()
+                    found = [*run.read(some, as_bytes=as_bytes, skips=True)]
+                if isinstance(damaged.error, NotFoundError):  # and so are the blocks behind it
+                    yield SkippedRows(damaged.error, len(rows) - done)
+                    return
+                yield from found if damaged.error is None else [SkippedRows(damaged.error, len(some))]
+                done += len(some)
 
     def payloads(self, rows: Rows) -> list[bytes]:
         """Return the payloads of rows, ascending; errors are those of `begin`."""
@@ -359,8 +380,8 @@ class FetchedRun:
         self._blocks, self._run = blocks, run
         self._frames, self._stored = frames, stored
 
-    def read(self, rows: Rows, *, as_bytes: bool) -> Iterator[Any]:
-        """Yield the payloads, or where they are, of ascending rows that are in these blocks.
+    def read(self, rows: Rows, *, as_bytes: bool, skips: bool = False) -> Iterator[Any]:
+        """Yield the payloads, or where they are, of ascending rows that are in these blocks; see `Wait`.
 
         Raises:
             CorruptBlockError, FormatError, StaleIndexError, NotFoundError, StorageError: with their address.
@@ -371,8 +392,14 @@ class FetchedRun:
         else:
             for number in range(*self._run):
                 # Not held here: the next block takes the memory of this one, which stays in the cache.
-                yield _rows_in(self.open(number), rows, as_bytes=as_bytes)
+                yield self._read_block(number, rows, as_bytes=as_bytes, skips=skips)
         self.keep()
+
+    def _read_block(self, number: int, rows: Rows, *, as_bytes: bool, skips: bool) -> Any:
+        with SuppressCorruption(skips=skips) as damaged:
+            return _rows_in(self.open(number), rows, as_bytes=as_bytes)
+        assert damaged.error is not None  # noqa: S101 - for the type checker
+        return SkippedRows(damaged.error, len(_rows_between(rows, *self._blocks.head.block_rows(number))))
 
     def _together(self, rows: Rows, *, as_bytes: bool) -> Any:
         """Read rows out of blocks as these are stored; None where each is opened, or one is wrong."""
@@ -410,31 +437,6 @@ class FetchedRun:
         if self._frames is not None and self._stored is not None:
             self._blocks.frames.keep(self._frames)
             self._blocks.data.keep(self._stored)
-
-    def frame_places(self, low: int, high: int, first: int, stop: int) -> NDArray[np.int64] | None:
-        """Return where payloads of rows `first .. stop - 1` begin and stop in blocks `low .. high - 1`.
-
-        Returns:
-            int64 [2, rows], counted from where the first of these blocks begins, which are not compared; None
-            where the ends of frames are not right, or not here.
-        """
-        head, frames = self._blocks.head, self._frames
-        if frames is None or self._stored is None:
-            return None
-        rows = _edges(head.block_row_stop, low, high)
-        begin = int(rows[0] - _edges(head.block_row_stop, frames.first, frames.first)[0])
-        stops = np.frombuffer(frames.data, "<u4")[begin : begin + int(rows[-1] - rows[0])].view(np.uint32)
-        sizes, crcs = head.block_decoded_bytes[low:high], head.block_frames_crc32c[low:high]
-        self._blocks.stats.blocks_opened += high - low
-        return find_frames(stops, rows, sizes, crcs, first, stop)
-
-    def stored_blocks(self, low: int, high: int) -> tuple[memoryview, NDArray[np.int64]]:
-        """Return blocks as they are stored, one after another, and int64 [blocks + 1] where each begins."""
-        assert self._stored is not None  # noqa: S101 - `frame_places` found rows in them
-        bounds = self._blocks.head.block_stop
-        edges, base = _edges(bounds, low, high), _edges(bounds, self._stored.first, self._stored.first)[0]
-        data = self._stored.data[int(edges[0] - base) : int(edges[-1] - base)]
-        return data, edges - edges[0]
 
     def open(self, number: int) -> kernels.OpenBlock:
         """Return a block; errors are those of `BlockReader.begin`."""
@@ -506,12 +508,6 @@ def _rows_in(block: kernels.OpenBlock, rows: Rows, *, as_bytes: bool) -> Any:
     if isinstance(rows, range):
         return (block.buffer, *block.places(rows.start, rows.stop))
     return (block.buffer, *block.places(first, first + len(block))[:, rows - first])
-
-
-def _edges(column: NDArray[np.uint64], low: int, high: int) -> NDArray[np.int64]:
-    """Return where blocks `low .. high - 1` begin, and the last one ends, of a column of ends."""
-    edges = column[max(0, low - 1) : high].astype(np.int64)
-    return edges if low else np.append(0, edges)
 
 
 class DecodedBlocks:

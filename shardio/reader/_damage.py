@@ -1,9 +1,6 @@
-"""What a pass does about damage: raise, skip and count, or skip and write down; iteration and streams alike.
+"""The policy about damage, for iteration and streams alike: raise, skip and count, or skip and write down.
 
-What can be read is yielded in its place in the order, what cannot is left out.  Reading goes the usual way,
-in large runs, until one of them fails.  That run is then taken block by block, and reading continues
-as before: a dataset without damage pays nothing.  Skipping is bounded: past one record in a hundred the data
-is not worth training on.
+Skipping is bounded: past one record in a hundred the data is not worth training on.
 """
 
 from __future__ import annotations
@@ -12,13 +9,9 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import Any, Self, TypeGuard
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeGuard
 
 from shardio.callers import warn
 from shardio.errors import (
@@ -30,18 +23,13 @@ from shardio.errors import (
     StorageError,
     UnsupportedVersionError,
 )
-from shardio.reader._rows import (
-    BegunRows,
-    begin_lookup,
-    in_lists,
-    look_up,
-    positions_in_order,
-    read_in_order,
-)
-from shardio.reader._source import ShardSource
-from shardio.reader._subset import Selection
 from shardio.redact import redact
 from shardio.storage import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardio.reader._source import ShardSource
 
 QUARANTINE_FILE = "shardio-quarantine.jsonl"
 _PATIENCE = 1.0  # seconds
@@ -83,6 +71,18 @@ class SuppressCorruption:
         return True
 
 
+class SkippedRows(NamedTuple):
+    """Rows that are damaged, in place of their payloads.
+
+    Attributes:
+        error: what is wrong, with its address.
+        rows: how many that follow one another it is about.
+    """
+
+    error: ShardioError
+    rows: int
+
+
 class Damage:
     """The policy of one pass, and its count.
 
@@ -108,7 +108,7 @@ class Damage:
         """Whether damage is skipped."""
         return self.policy != "raise"
 
-    def note(self, error: ShardioError, source: ShardSource, shard: str, rows: NDArray[np.int64]) -> None:
+    def note(self, error: ShardioError, source: ShardSource, shard: str, rows: Sequence[int]) -> None:
         """Say once in a pass that something is skipped, and write down each damaged row once.
 
         The same rows may be met several times, alone and with others of their block: the first batch of a
@@ -119,7 +119,7 @@ class Damage:
             error: what is wrong.
             source: of the dataset, of a mixture's the one that is meant.
             shard: key of the shard.
-            rows: rows of the shard.
+            rows: rows of the shard, Python's integers.
 
         Raises:
             StorageError: the file cannot be written.
@@ -128,7 +128,7 @@ class Damage:
         with self._lock:
             first = not self._noted
             noted = self._noted.setdefault(place, set())
-            fresh = [row for row in rows.tolist() if row not in noted]
+            fresh = [row for row in rows if row not in noted]
             noted.update(fresh)
             if fresh and self.policy == "quarantine":
                 entry = {"error": type(error).__name__, "what": error.what, **_plain(error)}
@@ -215,176 +215,3 @@ def _plain(error: ShardioError) -> dict[str, Any]:
         for name, value in error.fields().items()
         if name != "shard"
     }
-
-
-def iterate(
-    source: ShardSource, selection: Selection, damage: Damage | None = None
-) -> Iterator[tuple[list[bytes], range | NDArray[np.int64]]]:
-    """Yield the payloads of a selection in its order, with their positions.
-
-    Args:
-        source: of the shards.
-        selection: positions.
-        damage: what to do about it; None to raise it.
-
-    Raises:
-        CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, unless it is skipped, with its
-            address; or more of it than may be skipped.
-        StorageError: the environment failed.
-    """
-    if isinstance(selection, range) and selection.step == 1:
-        for rows in read_in_order(source, selection):
-            if damage is None:
-                yield rows.payloads(), selection[rows.places.start : rows.places.stop]
-            else:
-                payloads, places = _whole_payloads(source, rows, damage)
-                yield payloads, np.array(places, np.int64) + selection.start
-        return
-    for positions in positions_in_order(selection):
-        if damage is None:
-            yield look_up(source, positions), positions
-        else:
-            yield _look_up_skipping(source, positions, damage)
-
-
-def _look_up_skipping(
-    source: ShardSource, positions: NDArray[np.int64], damage: Damage
-) -> tuple[list[bytes], NDArray[np.int64]]:
-    """Return the payloads of some positions that are whole, in order, with their positions."""
-    order = np.argsort(positions, kind="stable")
-    found: dict[int, bytes] = {}
-    for rows in begin_lookup(source, positions[order], scattered=False):
-        payloads, places = _whole_payloads(source, rows, damage)
-        found.update(zip(order[np.array(places, np.int64)].tolist(), payloads, strict=True))
-    kept = sorted(found)
-    return [found[item] for item in kept], positions[kept]
-
-
-def _whole_payloads(
-    source: ShardSource, rows: BegunRows, damage: Damage
-) -> tuple[list[bytes], Sequence[int]]:
-    """Return the payloads of those rows that are not damaged, and which of all positions they are."""
-    with SuppressCorruption(skips=rows.rows is not None) as skipped:
-        return rows.payloads(), rows.places
-    # What was fetched together is not damaged together.
-    numbers = np.array(rows.rows, np.int64)
-    blocks, gone = np.zeros(numbers.size, np.int64), None
-    with SuppressCorruption() as skipped:
-        shard = source.pool.get(rows.number)
-        blocks = shard.head.blocks_of(numbers)
-    gone = skipped.error
-    payloads: list[bytes] = []
-    places: list[int] = []
-    for block in np.unique(blocks).tolist():
-        here = np.flatnonzero(blocks == block)
-        error = gone
-        if gone is None:
-            with SuppressCorruption() as skipped:
-                payloads += shard.blocks.payloads(numbers[here])
-                places += [rows.places[k] for k in here.tolist()]
-            error = skipped.error
-        if error is not None:
-            damage.note(error, source, source.table.key[rows.number], numbers[here])
-            damage.count(here.size)
-        gone = error if isinstance(error, NotFoundError) else gone
-    return payloads, places
-
-
-class _Errors(Damage):
-    """Collects what is wrong, by shard and row; skips without a limit."""
-
-    def __init__(self, source: ShardSource) -> None:
-        super().__init__(source, 0)
-        self.errors: dict[tuple[str, int], ShardioError] = {}
-
-    def note(self, error: ShardioError, source: ShardSource, shard: str, rows: NDArray[np.int64]) -> None:
-        """Keep the error of each row, addressed to the row."""
-        del source
-        for row in rows.tolist():
-            self.errors[shard, row] = error.located(shard=shard, row=row)
-
-    def count(self, rows: int) -> None:
-        """Skip them: the caller sees each."""
-
-
-def read_or_errors(
-    source: ShardSource,
-    positions: NDArray[np.int64],
-    decode: Callable[[list[bytes], NDArray[np.int64]], list[Any]],
-) -> list[Any]:
-    """Return the values at some positions, in order; for a damaged record its error.
-
-    Raises:
-        StorageError: the environment failed.
-    """
-    found: dict[int, Any] = {}
-    errors = _Errors(source)
-    payloads, read = _look_up_skipping(source, np.unique(positions), errors)
-    with SuppressCorruption() as damaged:
-        found.update(zip(read.tolist(), decode(payloads, read), strict=True))
-    if damaged.error is not None:
-        for k, payload in enumerate(payloads):
-            with SuppressCorruption() as skipped:
-                found[int(read[k])] = decode([payload], read[k : k + 1])[0]
-            if skipped.error is not None:
-                found[int(read[k])] = skipped.error
-    for position in np.setdiff1d(positions, read).tolist():
-        number, row = source.shard_of(position)
-        found[position] = errors.errors[source.table.key[number], row]
-    return [found[position] for position in positions.tolist()]
-
-
-def decode_skipping(
-    source: ShardSource,
-    payloads: list[bytes],
-    positions: range | NDArray[np.int64],
-    decode: Callable[[list[bytes], range | NDArray[np.int64]], list[Any]],
-    located: Callable[[ShardioError, range | NDArray[np.int64]], ShardioError],
-    damage: Damage,
-) -> list[Any]:
-    """Return the values of payloads without those that cannot be decoded.
-
-    Args:
-        source: of the reader.
-        payloads: of records.
-        positions: of these records.
-        decode: values of payloads, of the records at some positions.
-        located: gives an error of `decode` its address, from the positions of what was decoded.
-        damage: notes and counts them.
-    """
-    with SuppressCorruption():
-        return decode(payloads, positions)
-    values: list[Any] = []
-    for k, payload in enumerate(payloads):
-        with SuppressCorruption() as skipped:
-            values += decode([payload], positions[k : k + 1])
-        if skipped.error is not None:
-            found = located(skipped.error, positions[k : k + 1])
-            damage.note(found, source, found.shard or "", np.array([found.row or 0]))
-            damage.count(1)
-    return values
-
-
-def batches_skipping(
-    source: ShardSource,
-    selection: Selection,
-    size: int,
-    located: Callable[[ShardioError, Any], ShardioError],
-    damage: Damage,
-) -> Iterator[dict[str, Any]]:
-    """Yield the columns of each batch of records, without those that are damaged.
-
-    Batches are of `size` records that could be read; those of them that cannot be decoded make them smaller.
-    """
-
-    def refuse_damaged(payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
-        source.codec.decode_batch(payloads)
-        return list(zip(payloads, positions, strict=True))
-
-    found = iterate(source, selection, damage)
-    for batch in in_lists((list(zip(*each, strict=True)) for each in found), size):
-        payloads, positions = zip(*batch, strict=True)
-        kept = decode_skipping(source, list(payloads), np.array(positions), refuse_damaged, located, damage)
-        if kept:
-            payloads, positions = zip(*kept, strict=True)
-            yield source.codec.decode_batch(list(payloads))

@@ -419,7 +419,7 @@ def _evaluate(
             read(wanted, [number])
         if skipped.error is not None:
             shard, row = wanted.source.shard_of(int(wanted.selection[number]))
-            damage.note(skipped.error, wanted.source, wanted.source.table.key[shard], np.array([row]))
+            damage.note(skipped.error, wanted.source, wanted.source.table.key[shard], [row])
             damage.count(1)
         else:
             kept.append(number)

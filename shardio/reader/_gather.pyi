@@ -19,8 +19,6 @@ def find_frames(
 ) -> NDArray[np.int64] | None: ...
 def copy_rows(
     data: Any,
-    edges: NDArray[np.int64],
-    crcs: NDArray[np.uint32] | None,
     starts: NDArray[np.int64],
     stops: NDArray[np.int64],
     table: int,

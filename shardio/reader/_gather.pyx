@@ -88,48 +88,29 @@ def find_frames(const uint32_t[::1] stops, const int64_t[::1] rows, const uint32
     return places if right else None
 
 
-def copy_rows(const unsigned char[::1] data, const int64_t[::1] edges, crcs, const int64_t[::1] starts,
-              const int64_t[::1] stops, uint64_t table, uint64_t target, uint64_t place, bint checksums):
-    """Compare blocks with their checksums, copy their payloads, and fill the entries of these.
+def copy_rows(const unsigned char[::1] data, const int64_t[:] starts, const int64_t[:] stops, uint64_t table,
+              uint64_t target, uint64_t place, bint checksums):
+    """Copy payloads, and fill their entries; return how many bytes were copied.
 
     Args:
-        data: the blocks, one after another.
-        edges: int64 [blocks + 1], where each begins, and where the last one ends.
-        crcs: uint32 [blocks]; None where they were compared.
-        starts, stops: int64 [rows], of payloads in the blocks, ascending.
+        data: that the payloads are in.
+        starts, stops: int64 [rows], where each is.
         table: address of the entries.
         target: address of the memory that payloads are copied to, one after another.
         place: where the first payload will be found: `target`, or its place in a scratch file.
         checksums: compute those of payloads, for a scratch file.
-
-    Returns:
-        Number of the first block that is not right; -1 where all are.
     """
-    cdef const uint32_t[::1] expected
-    cdef const uint32_t* wanted = NULL
     cdef Entry* entries = <Entry*> table
-    cdef Py_ssize_t block, row = 0, wrong = -1, count = starts.shape[0]
-    cdef int64_t size
-    if crcs is not None:
-        expected = crcs
-        wanted = &expected[0]
+    cdef Py_ssize_t row
+    cdef int64_t size, done = 0
     with nogil:
-        for block in range(edges.shape[0] - 1):
-            if wanted != NULL and shardio_crc(
-                0, &data[edges[block]], edges[block + 1] - edges[block]
-            ) != wanted[block]:
-                wrong = block
-                break
-            # While the processor's cache holds the block.
-            while row < count and stops[row] <= edges[block + 1]:
-                size = stops[row] - starts[row]
-                memcpy(<unsigned char*> target, &data[0] + starts[row], size)
-                entries[row].payload, entries[row].length = place, size
-                entries[row].crc = shardio_crc(0, <Bytes> target, size) if checksums else 0
-                target += size
-                place += size
-                row += 1
-    return wrong
+        for row in range(starts.shape[0]):
+            size = stops[row] - starts[row]
+            memcpy(<unsigned char*> target + done, &data[0] + starts[row], size)
+            entries[row].payload, entries[row].length = place + done, size
+            entries[row].crc = shardio_crc(0, <Bytes> target + done, size) if checksums else 0
+            done += size
+    return done
 
 
 def find_in_chunks(const int64_t[:, ::1] tables, const int64_t[::1] chunks, const int64_t[::1] rows,

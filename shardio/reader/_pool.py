@@ -300,6 +300,12 @@ class ShardPool:
             self._forget_oldest()
         return many > 0
 
+    def drop_pages(self, number: int) -> None:
+        """Give the pages of a shard back, if it is open and mapped."""
+        shard = self._open.get(number)
+        if shard is not None:
+            shard.drop_pages()
+
     def url_of(self, number: int) -> str:
         """Return the URL of a shard's object."""
         return self.stores[int(self._table.root[number])].url_of(self._table.key[number])

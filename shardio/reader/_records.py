@@ -27,19 +27,14 @@ from shardio.reader._columns import (
     table_columns,
     table_refusal,
 )
-from shardio.reader._damage import (
-    Damage,
-    batches_skipping,
-    decode_skipping,
-    iterate,
-    read_or_errors,
-)
+from shardio.reader._damage import Damage
 from shardio.reader._elsewhere import ELSEWHERE, public_names
 from shardio.reader._filter import FilterOptions, check_mask, matching, matching_sql, parts
 from shardio.reader._find import find, find_all, key_indexes, positions_of
 from shardio.reader._groups import Batches, DatasetDict
 from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
 from shardio.reader._rows import in_lists, iterate_pieces, look_up
+from shardio.reader._skipping import batches_skipping, decode_skipping, iterate, read_or_errors
 from shardio.reader._source import DatasetSource, Location, ShardSource, reopen
 from shardio.reader._spans import SPAN_BYTES, Span, arrow_schema, cut_spans
 from shardio.reader._subset import Selection, ascending, chosen, positions_at

@@ -21,6 +21,7 @@ from shardio import kernels
 from shardio.errors import ShardioError
 from shardio.format import Compression
 from shardio.reader._blocks import Placed, Rows, Wait
+from shardio.reader._damage import Damage, SkippedRows, is_damage
 from shardio.reader._tuning import TUNING
 
 if TYPE_CHECKING:
@@ -65,6 +66,25 @@ class BegunRows:
     def pieces(self) -> Iterator[Placed]:
         """Yield where the payloads are, when they are there; errors are those of `payloads`."""
         return self.wait(as_bytes=False)
+
+    def whole_pieces(
+        self, source: ShardSource, damage: Damage, *, as_bytes: bool
+    ) -> Iterator[tuple[range, Any]]:
+        """Yield the payloads, or where they are, and which of the positions asked for they have.
+
+        Damage that is to be skipped is noted and left out.
+        """
+        at, skips = 0, damage.skips and self.rows is not None
+        for found in self.wait(as_bytes=as_bytes, skips=skips):
+            if not isinstance(found, SkippedRows):
+                count = len(found if as_bytes else found[1])
+                yield self.places[at : at + count], found
+            else:
+                count = found.rows
+                rows = np.asarray(self.rows)[at : at + count].tolist()
+                if rows:  # a gap has none
+                    damage.note(found.error, source, source.table.key[self.number], rows)
+            at += count
 
 
 def look_up(source: ShardSource, positions: NDArray[np.int64]) -> list[bytes]:
@@ -129,6 +149,8 @@ def begin_rows(
     *,
     run_bytes: int,
     scattered: bool = False,
+    streamed: bool = False,
+    gap: int | None = None,
 ) -> Iterator[BegunRows]:
     """Yield rows of shards, in order, each after its requests were sent.
 
@@ -137,6 +159,8 @@ def begin_rows(
         positions: a range with step 1, or int64 ascending.
         run_bytes: of blocks that are fetched as one.
         scattered: rows that can be checked without their blocks are.
+        streamed: all of each shard will be read.
+        gap: see `BlockReader.begin`.
     """
     parts = list(_parts(source, positions))
     prepared = 0
@@ -148,12 +172,19 @@ def begin_rows(
                 # A single record of the first shard does not wait for the heads of others.
                 prepared += TUNING.heads if place else 1
             with contextlib.suppress(ShardioError):  # raised in its turn
-                source.pool.prepare([part[0] for part in parts[place:prepared]])
-        yield from _begin_shard(source, number, places, live, run_bytes, scattered=scattered)
+                source.pool.prepare([part[0] for part in parts[place:prepared]], streamed=streamed)
+        yield from _begin_shard(source, number, places, live, run_bytes, scattered=scattered, gap=gap)
 
 
 def _begin_shard(
-    source: ShardSource, number: int, places: range, live: Rows, run_bytes: int, *, scattered: bool
+    source: ShardSource,
+    number: int,
+    places: range,
+    live: Rows,
+    run_bytes: int,
+    *,
+    scattered: bool,
+    gap: int | None,
 ) -> Iterator[BegunRows]:
     """Begin live rows of one shard, run by run."""
     rows: Rows | None = None
@@ -164,17 +195,29 @@ def _begin_shard(
         gathers = scattered and shard.frames is not None
         for some in (rows,) if gathers else _runs_of(shard, rows, run_bytes):
             here = places[done : done + len(some)]
-            begun = BegunRows(number, here, some, *shard.begin(some, scattered=scattered))
+            begun = BegunRows(number, here, some, *shard.begin(some, scattered=scattered, gap=gap))
             done += len(some)
             yield begun
     except Exception as error:  # noqa: BLE001 - raised in its turn, after the records before it
         yield BegunRows(
-            number, places[done:], None if rows is None else rows[done:], 0, partial(_refuse, error)
+            number,
+            places[done:],
+            None if rows is None else rows[done:],
+            0,
+            partial(_refuse, error, len(places) - done),
         )
 
 
-def _refuse(error: Exception, *, as_bytes: bool) -> Iterator[Any]:  # noqa: ARG001 - a `Wait`
-    raise error
+def _refuse(
+    error: Exception,
+    count: int,
+    *,
+    as_bytes: bool,  # noqa: ARG001 - a `Wait`
+    skips: bool = False,
+) -> Iterator[SkippedRows]:
+    if not (skips and is_damage(error)):
+        raise error
+    yield SkippedRows(error, count)
 
 
 def _parts(source: ShardSource, positions: range | NDArray[np.int64]) -> Iterator[tuple[int, range, Rows]]:

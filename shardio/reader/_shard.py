@@ -133,12 +133,13 @@ class OpenShard:
             return found
         return self.blocks.record(row)
 
-    def begin(self, rows: Rows, *, scattered: bool = True) -> tuple[int, Wait]:
+    def begin(self, rows: Rows, *, scattered: bool = True, gap: int | None = None) -> tuple[int, Wait]:
         """Send the requests for some rows.
 
         Args:
             rows: of the shard, ascending.
             scattered: not all rows of their blocks are wanted.
+            gap: of blocks; see `BlockReader.begin`.
 
         Returns:
             Bytes that were asked for, and what waits for them.
@@ -146,7 +147,7 @@ class OpenShard:
         if scattered and self.frames is not None:
             return 0, partial(_gather, self.frames, self.blocks, rows)
         if not (scattered and self._fetches_frames and self._has_right_ends):
-            return self.blocks.begin_rows(rows)
+            return self.blocks.begin_rows(rows, gap=gap)
         starts, stops = self._frame_bounds(np.asarray(rows, np.int64))
         return int((stops - starts).sum()), self._begin_frames(rows, starts, stops)
 
@@ -175,7 +176,8 @@ class OpenShard:
         """  # noqa: D205 - one thought
         wait = self.data.begin_read(starts, stops, checksummed=True, gap=_gap_of(starts, stops))
 
-        def finish(*, as_bytes: bool) -> Iterator[Any]:
+        def finish(*, as_bytes: bool, skips: bool = False) -> Iterator[Any]:
+            assert not skips  # noqa: S101 - readers that skip compare whole blocks
             try:
                 frames = wait()
             except REFUSED as error:
@@ -200,9 +202,12 @@ class OpenShard:
         self.index.drop_pages()
 
 
-def _gather(frames: ShardFrames, blocks: BlockReader, rows: Rows, *, as_bytes: bool) -> Iterator[Any]:
+def _gather(
+    frames: ShardFrames, blocks: BlockReader, rows: Rows, *, as_bytes: bool, skips: bool = False
+) -> Iterator[Any]:
     """Yield rows of a local shard; what is wrong is read by block, which says what is."""
-    assert as_bytes  # noqa: S101 - only consecutive rows are asked for by their places
+    # Only whole blocks are asked for by their places, or by those who skip.
+    assert as_bytes and not skips  # noqa: S101, PT018
     payloads = frames.records(np.asarray(rows, np.int64))
     yield blocks.payloads(rows) if payloads is None else payloads
 

@@ -179,6 +179,15 @@ class ShardSource:
         live = position - (int(self.stops[number - 1]) if number else 0)
         return number, int(self.pool.physical_rows(number, range(live, live + 1))[0])
 
+    def rows_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of each position's shard in the table, and its physical row there; int64."""
+        shards = np.searchsorted(self.stops, positions, side="right")
+        rows = positions - (self.stops - self.table.live_rows)[shards]
+        for number in np.unique(shards).tolist() if self.pool.has_deletions else ():
+            own = shards == number
+            rows[own] = self.pool.physical_rows(number, rows[own])
+        return shards, rows
+
     def block_stops(self, number: int) -> NDArray[np.int64]:
         """Return for each block of a shard how many live records come before its end; int64[blocks]."""
         stops: NDArray[np.int64] = np.asarray(self.pool.get(number).head.block_row_stop).astype(np.int64)

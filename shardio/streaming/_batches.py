@@ -394,7 +394,7 @@ class BatchBuilder:
             if skipped.error is not None:
                 found = self._located(skipped.error, planned, rows[k : k + 1])
                 source, _, shard, row = self._address(planned, int(rows[k]))
-                self._damage.note(found, source, shard, np.array([row]))
+                self._damage.note(found, source, shard, [row])
                 good[k] = False
         content = self._content(planned, rows[good], values, offsets[:-1][good], offsets[1:][good])
         return _Decoded(rows[good], int(good.sum()), content)

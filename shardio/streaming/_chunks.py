@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.order import Pieces
     from shardio.streaming._arena import Arena, Slot
 
 
@@ -26,22 +25,17 @@ class Chunk:
 
     Attributes:
         source: number of the dataset in its stream.
-        pieces: which rows of which shards.
+        positions: of its rows in that, ascending.
         slots: its places in the arena: of its entries, and of its payloads.
         task: opens it.
         error: its damage, which is raised where one of its rows is needed.
     """
 
     source: int
-    pieces: Pieces
+    positions: range | NDArray[np.int64]
     slots: tuple[Slot, ...] = ()
     task: Future[None] | None = None
     error: ShardioError | None = None
-
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-        return int((self.pieces.stops - self.pieces.starts).sum())
 
 
 class OpenChunks:
@@ -100,7 +94,7 @@ class OpenChunks:
             self._replaced += chunk.slots
             chunk.slots = slots
             way = -1 - self.arena.file_number if payloads.in_file else 0
-            self.tables[number] = entries.start, chunk.rows, way
+            self.tables[number] = entries.start, len(chunk.positions), way
             self._open[number] = True
 
     def use(self, numbers: NDArray[np.int64]) -> None:

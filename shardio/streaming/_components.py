@@ -23,7 +23,6 @@ from shardio.reader import (
     is_ascending,
     open_split,
     positions_at,
-    positions_between,
     right_digest,
     selection_digest,
 )
@@ -38,6 +37,7 @@ class Component:
         reader: as the caller gave it.
         source: its shards.
         order: sizes and identity, for the arithmetic.
+        is_slice: this is a run of live records, not a selection of some.
     """
 
     def __init__(self, reader: DatasetReader) -> None:
@@ -58,22 +58,14 @@ class Component:
         # Of a slice with step 1, the first and the last shard count with a part of their size. Any other
         # selection is a set of live rows, as the rows that deletions leave are: its order is that of the
         # dataset in which all others are deleted.
-        self._start: int | None = None
-        skipped = np.zeros_like(first)
-        if isinstance(selection, range) and selection.step == 1:
-            self._start = start = selection.start if selection else 0
-            starts = np.maximum(first, start)
-            rows = np.maximum(np.minimum(self.source.stops, selection.stop) - starts, 0)
-            skipped = np.where(rows > 0, starts - first, 0)
-            digest = None
-            # What is added to a live row of the stream to get one of the shard.
-            self._shift: NDArray[np.int64] = skipped
+        self.is_slice = isinstance(selection, range) and selection.step == 1
+        rows = np.diff(count_below(selection, np.append(first, len(self.source))))
+        digest, skipped = None, np.zeros_like(first)
+        if isinstance(selection, range) and self.is_slice:
+            start = selection.start if selection else 0
+            skipped = np.where(rows > 0, np.maximum(first, start) - first, 0)
         else:
-            edges = count_below(selection, np.append(first, len(self.source)))
-            rows = np.diff(edges)
             digest = selection_digest(selection)
-            # Number in the selection of each shard's first row, and what positions are counted from.
-            self._edges, self._shift = edges, -first
         of_shard = rows if digest is None else table.live_rows
         sizes = ShardSizes(
             rows,
@@ -84,35 +76,9 @@ class Component:
         self.order = OrderSource(sizes, self._identity(of_shard, skipped, digest))
 
     @property
-    def is_slice(self) -> bool:
-        """Whether this is a run of live records, not a selection of some."""
-        return self._start is not None
-
-    @property
     def is_shuffled(self) -> bool:
         """Whether the dataset says of itself that it was written in random order."""
         return self.source.version.manifest.metadata.get("shuffled") is True
-
-    def live_rows(self, number: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the live rows in a shard of rows `start .. stop - 1` of what the stream takes of it."""
-        shift = int(self._shift[number])
-        if self._start is not None:
-            return np.arange(start + shift, stop + shift)
-        before = int(self._edges[number])
-        return positions_between(self._selection, before + start, before + stop) + shift
-
-    def many_live_rows(
-        self, shards: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Return what `live_rows` does of several runs, each in the shard given for it, one after another."""
-        if self._start is None:
-            runs = zip(shards.tolist(), starts.tolist(), stops.tolist(), strict=True)
-            return np.concatenate([self.live_rows(*run) for run in runs])
-        counts = stops - starts
-        ends = np.cumsum(counts)
-        first = np.repeat(starts - (ends - counts) + self._shift[shards], counts)
-        first += np.arange(len(first), dtype=np.int64)
-        return first
 
     def positions(self, local: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions in the split of positions of the stream."""

@@ -15,7 +15,6 @@ since step 1 takes 15 and 8.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -268,16 +267,11 @@ class Planner:
         order = np.argsort(windows.position, kind="stable")
         heads, owner = _cut_chunks(windows.take(order), source.run_rows)
         counts = windows.rows[order]
-        pieces = source.sizes.pieces(windows.position[order], counts)
         stops = np.cumsum(counts)
-        edges = np.searchsorted(
-            np.cumsum(pieces.stops - pieces.starts), stops[np.append(heads[1:], order.size) - 1]
-        )
-        edges = np.append(0, edges + 1).tolist()
-        opened = [
-            Chunk(number, type(pieces)(*(column[a:b] for column in pieces)).joined())
-            for a, b in itertools.pairwise(edges)
-        ]
+        first = windows.position[order[heads]]
+        ends = np.append(heads[1:], order.size) - 1
+        last = windows.position[order[ends]] + counts[ends]
+        opened = [Chunk(number, range(*bounds)) for bounds in zip(first.tolist(), last.tolist(), strict=True)]
         numbers = self._chunks.add(opened)
         chunk, base = np.empty(order.size, np.int64), np.empty(order.size, np.int64)
         starts = stops - counts
@@ -348,12 +342,11 @@ class Planner:
         codes, used = np.zeros_like(rows.positions), [_NONE]
         for number, source in enumerate(self._sources):
             own = np.flatnonzero(rows.sources == number) if not source.mapped else _NONE
-            pieces = source.sizes.pieces
             own = own[np.argsort(rows.positions[own], kind="stable")]
             for some in (
                 np.split(own, range(TUNING.first_rows, own.size, TUNING.first_rows)) if own.size else ()
             ):
-                chunk = Chunk(number, pieces(rows.positions[some], np.ones_like(some)))
+                chunk = Chunk(number, rows.positions[some])
                 numbers = self._chunks.add([chunk])
                 self._chunks.use(numbers)
                 used.append(numbers)

@@ -104,13 +104,7 @@ class RowGatherer:
     def mapped_codes(self, source: int, positions: NDArray[np.int64]) -> Codes:
         """Return the codes of rows of mapped shards, given their positions in a dataset of the stream."""
         component = self._components[source]
-        pool, stops = component.source.pool, component.source.stops
-        positions = component.positions(positions)
-        shards = np.searchsorted(stops, positions, side="right")
-        rows = positions - (stops - component.source.table.live_rows)[shards]
-        for number in np.unique(shards).tolist() if pool.has_deletions else ():
-            own = shards == number
-            rows[own] = pool.physical_rows(number, rows[own])
+        shards, rows = component.source.rows_at(component.positions(positions))
         return MAPPED | source << _SOURCE_BITS | shards << _SHARD_BITS | rows
 
     def gather(self, codes: Codes, *, as_bytes: bool) -> GatheredRows:
@@ -193,15 +187,10 @@ class RowGatherer:
         if code >= MAPPED:
             source, rest = divmod(code - MAPPED, 1 << _SOURCE_BITS)
             return RowPlace(self._components[source].source, *divmod(rest, 1 << _SHARD_BITS))
-        chunk, local = self._chunks[code >> _CHUNK_BITS], code & _CHUNK_ROW
-        component, pieces = self._components[chunk.source], chunk.pieces
-        ends = np.cumsum(pieces.stops - pieces.starts)
-        piece = int(np.searchsorted(ends, local, side="right"))
-        number = int(pieces.shards[piece])
-        start = int(pieces.stops[piece] - ends[piece]) + local
-        rows = component.live_rows(number, start, start + 1)
-        row = component.source.pool.physical_rows(number, rows)[0]
-        return RowPlace(component.source, number, int(row))
+        chunk = self._chunks[code >> _CHUNK_BITS]
+        component = self._components[chunk.source]
+        position = component.position(int(chunk.positions[code & _CHUNK_ROW]))
+        return RowPlace(component.source, *component.source.shard_of(position))
 
 
 class _MappedShards:

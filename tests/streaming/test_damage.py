@@ -230,7 +230,7 @@ def test_two_streams_that_take_turns_list_a_row_once(url, tmp_path):
     assert len(quarantined(tmp_path)) == len(bad), "a new list begins where the old one was taken away"
 
 
-LINES = [100_000 * k + np.arange((k * 7919) % 15_000 + 1) for k in range(40)]  # up to 100 KB
+LINES = [(100_000 * k + np.arange((k * 7919) % 15_000 + 1)).tolist() for k in range(40)]  # up to 100 KB
 
 
 def note_rows(rank, url, all_are_open):
@@ -252,9 +252,7 @@ def test_processes_that_list_at_once_write_whole_lines(url, tmp_path):
     run_together(spawn, note_rows, [(rank, url, every) for rank in range(3)])
     found = quarantined(tmp_path)
     for rank in range(3):
-        assert [row for _, shard, row in found if shard == f"shard {rank}"] == flat(
-            map(np.ndarray.tolist, LINES)
-        )
+        assert [row for _, shard, row in found if shard == f"shard {rank}"] == flat(LINES)
     assert (tmp_path / "shardio-quarantine.jsonl").read_bytes().count(b"\n") == 3 * len(LINES)
 
 
@@ -264,7 +262,7 @@ def note_the_same_rows(url, all_are_open):
     warnings.simplefilter("ignore")
     all_are_open.wait()
     for first in range(0, 600, 2):
-        damage.note(FormatError("a block is damaged"), source, "shard", np.arange(first, first + 3))
+        damage.note(FormatError("a block is damaged"), source, "shard", range(first, first + 3))
 
 
 @pytest.mark.slow
@@ -285,7 +283,7 @@ def test_a_process_that_was_stopped_with_the_lock_stops_no_other(url, tmp_path, 
     with (tmp_path / "shardio-quarantine.jsonl").open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         for row in range(3):
-            damage.note(FormatError("a block is damaged"), source, "shard", np.array([row]))
+            damage.note(FormatError("a block is damaged"), source, "shard", [row])
     assert [row for *_, row in quarantined(tmp_path)] == [0, 1, 2]
 
 
@@ -302,7 +300,7 @@ def test_a_line_that_another_ends_meanwhile_is_no_cut_one(url, tmp_path, monkeyp
         return dumps(entry)
 
     monkeypatch.setattr(json, "dumps", end_the_other_first)
-    Damage(source, 1).note(FormatError("a block is damaged"), source, "shard", np.arange(1, 3))
+    Damage(source, 1).note(FormatError("a block is damaged"), source, "shard", [1, 2])
     assert [json.loads(line)["rows"] for line in file.read_text().splitlines()] == [[1], [1, 2]]
 
 
@@ -310,17 +308,17 @@ def test_a_line_that_a_full_disk_cut_is_written_again(url, tmp_path):
     source = shardio.open(write(url, [1]), on_error="quarantine").source
     damage = Damage(source, 1)
     error = FormatError("a block is damaged")
-    damage.note(error, source, "shard", np.arange(10))
+    damage.note(error, source, "shard", range(10))
     room = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, room[1]))
     try:
         with pytest.raises(StorageError, match="damage cannot be written down"):
-            damage.note(error, source, "shard", np.arange(10, 1000))
+            damage.note(error, source, "shard", range(10, 1000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, room)
     later = Damage(source, 1)
     for _ in range(2):
-        later.note(error, source, "shard", np.arange(1000))
+        later.note(error, source, "shard", range(1000))
     lines = (tmp_path / "shardio-quarantine.jsonl").read_bytes().splitlines()
     assert len(lines) == 3
     assert len(lines[0]) < 1000 < len(lines[1])

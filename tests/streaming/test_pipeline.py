@@ -23,7 +23,6 @@ from shardio.storage._local import LocalStore
 from shardio.streaming import _pipeline, _planner, _stream
 from shardio.streaming._arena import Arena
 from shardio.streaming._chunks import OpenChunks
-from shardio.streaming._opener import ShardOpener
 from shardio.streaming._tuning import TUNING
 from tests.order.shapes import names_of, positions_in
 from tests.streaming.datasets import RICH, flat, memory_url, numbers, plan, rich_value, write
@@ -275,7 +274,7 @@ class Counted:
     """Counts the rows that chunks are opened for, and the bytes of their payloads that are held.
 
     Attributes:
-        opened: (pieces, rows, bytes) of each chunk.
+        opened: (positions, bytes) of each chunk.
         alive, peak: bytes of the slots in use.
     """
 
@@ -299,8 +298,7 @@ class Counted:
 
         def noting(chunks, number, slots):
             with self._lock:
-                chunk = chunks[number]
-                self.opened.append((chunk.pieces, chunk.rows, slots[1].size))
+                self.opened.append((chunks[number].positions, slots[1].size))
             opened(chunks, number, slots)
 
         self._sizes = {}
@@ -310,7 +308,7 @@ class Counted:
 
     @property
     def rows(self):
-        return sum(rows for _, rows, _ in self.opened)
+        return sum(len(positions) for positions, _ in self.opened)
 
 
 @pytest.fixture(scope="module")
@@ -366,14 +364,15 @@ _SHAPE = shardio.Plan(ranks=4, workers=1, chunk_rows=100, interleave=5, window=1
 @pytest.mark.parametrize("threads", [0, 2])
 def test_a_chunk_that_cannot_be_fetched_is_an_error_at_its_step(monkeypatch, large, threads):
     monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
-    calls, finish = itertools.count(1), ShardOpener.finish
+    pool, calls = large.source.pool, itertools.count(1)
+    get = pool.get
 
-    def failing(opener):
+    def failing(number):
         if next(calls) == 3:
             raise OSError("torn cable")
-        return finish(opener)
+        return get(number)
 
-    monkeypatch.setattr(ShardOpener, "finish", failing)
+    monkeypatch.setattr(pool, "get", failing)
     seen = 0
     with refused(OSError, "torn cable"):
         for batch in shardio.stream(large, global_batch=20, plan=_SHAPE, num_threads=threads):
@@ -437,7 +436,7 @@ def test_the_first_batch_of_an_interleaved_plan_waits_for_its_own_records(monkey
         counted = Counted(monkeypatch)
         batches = iter(fresh)
         assert next(batches)["payload"] == expected[step]
-        assert sum(rows for _, rows, _ in counted.opened[:1]) == 16
+        assert len(counted.opened[0][0]) == 16
         assert [batch["payload"] for batch in batches] == expected[step + 1 :]
         # Of chunks that are open already at a resume, all rows are fetched once more.
         assert counted.rows <= 16 + 4000 - 16 * step + 20 * 100
@@ -489,15 +488,14 @@ def test_each_chunk_is_fetched_by_one_process_apart_from_seams_and_the_tail(
             for batch in stream.batches(worker=worker, workers=workers, threads=0):
                 if batch.step >= steps:
                     break
-            for pieces, *_ in counted.opened:
-                for shard, start, stop in zip(*(each.tolist() for each in pieces), strict=True):
-                    fetched.setdefault((shard, start, stop), []).append((rank, worker))
+            for positions, _ in counted.opened:
+                for position in positions:
+                    fetched.setdefault(int(position), set()).add((rank, worker))
             monkeypatch.undo()
     # One stride may look into the tail; nothing else is fetched twice.
-    twice = [rows for rows, who in fetched.items() if len(who) > 1]
-    assert sum(stop - start for _, start, stop in twice) <= ranks * workers * 64 * 8 * (steps < len(stream))
-    covered = sorted((start, stop) for _, start, stop in fetched)
-    assert sum(stop - start for start, stop in covered) >= steps * 8
+    twice = sum(len(who) > 1 for who in fetched.values())
+    assert twice <= ranks * workers * 64 * 8 * (steps < len(stream))
+    assert len(fetched) >= steps * 8
 
 
 def test_a_pass_begun_before_a_fork_is_refused_in_the_child(ds):
