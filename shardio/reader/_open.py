@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from shardio.arguments import checked_options, integer, names, options_by_root
 from shardio.callers import warn
@@ -45,6 +45,32 @@ from shardio.storage import (
 _PIECE = 1 << 20  # stored bytes of one read, of a file without an index
 
 
+class OpenOptions(TypedDict, total=False):
+    """The options of `open`, for type checkers."""
+
+    version: int | str | None
+    digest: str | None
+    storage_options: Mapping[str, Any] | None
+    engine: str | None
+    decode: bool | str | ImageOptions | RecordCodec
+    image_size: int | tuple[int, int] | None
+    image_crop: str | CenterCrop | RandomResizedCrop | None
+    features: Sequence[str] | None
+    cache: CacheOptions | None
+    verify: bool
+    on_error: Literal["raise", "skip", "quarantine"]
+    allow_roots: Mapping[str, Mapping[str, Any]] | None
+    mmap: bool
+    decoded_bytes: int
+    limits: Limits | None
+
+
+@overload
+def open(url: str | Path, split: str, **options: Unpack[OpenOptions]) -> DatasetReader: ...  # noqa: A001
+@overload
+def open(  # noqa: A001
+    url: str | Path, split: None = None, **options: Unpack[OpenOptions]
+) -> DatasetReader | Any: ...
 @checked_options
 def open(  # noqa: A001, PLR0913 - the name and the options are the public contract
     url: str | Path,

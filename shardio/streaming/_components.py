@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +154,10 @@ class Mix:
 
 @checked_options
 def mix(
-    sources: Sequence[tuple[DatasetReader, float]], *, stop: str | None = None, steps: int | None = None
+    sources: Sequence[tuple[DatasetReader, float]],
+    *,
+    stop: Literal["first", "all"] | None = None,
+    steps: int | None = None,
 ) -> Mix:
     """Mix datasets by weight.
 

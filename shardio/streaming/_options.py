@@ -89,13 +89,13 @@ class StreamOptions:
     epoch: int = 0
     rank: int | None = None
     world_size: int | None = None
-    remainder: str = "drop"
+    remainder: Literal["drop", "pad", "keep"] = "drop"
     positions: bool = False
     valid: bool = False
     plan: Plan | Sequence[Plan] | None = None
     memory_bytes: int | None = None
     scratch: str | os.PathLike[str] | Literal[False] = "auto"
-    mixing: str = "default"
+    mixing: Literal["default", "best", "cheap"] = "default"
     transform: Callable[[Any], Any] | None = None
     random_transform: Callable[[Any, np.random.Generator], Any] | None = None
     batch_transform: Callable[[dict[str, Any]], Any] | None = None
