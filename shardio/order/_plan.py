@@ -237,15 +237,15 @@ def _chunks(sizes: ShardSizes, global_batch: int, budget: Budget, given: Plan) -
     # allows it; and two for each strand, so that strands are not all beginning and end.
     fitting = min(int(open_bytes / (global_batch * held)), rows // (2 * global_batch))
     most = min(rows, max(1, int(open_bytes / held)), _LIMITS["chunk_rows"])
-    usual = min(wanted, int(budget.run_bytes / stored))
     wanted = min(max(least, min(wanted, fitting)), most)
-    many = given.chunk_rows or wanted
-    if many == 1:
-        return 1, max(1, min(rows // _CHUNKS_PER_LANE, int(open_bytes / held)))
-    is_whole, chunk = rows * held <= open_bytes, many
+    chunk = many = given.chunk_rows or wanted
+    is_whole = rows * held <= open_bytes
     if is_whole and budget.run_bytes:
-        # A chunk may be several strands, which are one rank's: then its requests are as large as a chunk.
-        chunk, many = given.chunk_rows or max(usual, wanted), min(many, wanted)
+        # A chunk may be several strands, which are one rank's: then its requests are as large as can be.
+        chunk = given.chunk_rows or min(max(int(budget.run_bytes / stored), wanted), most)
+        many = min(many, wanted)
+    if chunk == 1:
+        return 1, max(1, min(rows // _CHUNKS_PER_LANE, int(open_bytes / held)))
     strands = rows // (many if is_whole else 2 * many)
     return chunk, max(1, min(int(open_bytes / (many * held)), strands, _MAX_STRANDS))
 

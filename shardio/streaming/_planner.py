@@ -158,7 +158,9 @@ class Planner:
         self._gatherer, self._chunks, self._opener = opening
         self._task_bytes = min(TUNING.task_bytes, limits.group_bytes)
         self._identities, self._remote, self._first = identities, remote, records_first
-        self._total_bytes = sum(source.sizes.total_decoded_bytes for source in sources)
+        total_bytes = sum(source.sizes.total_decoded_bytes for source in sources)
+        # It takes fewer requests to open all of it than to open its first records.
+        self._opens_all = remote and total_bytes <= TUNING.first_bytes
         self._any_mapped = any(source.mapped for source in sources)
         self._all_mapped = all(source.mapped for source in sources)
         # A pass that begins in the middle does not know which windows were delivered before.
@@ -192,7 +194,7 @@ class Planner:
         rows = self._lanes.rows(group.parts) if self._any_mapped or self._identities else None
         codes, used = np.zeros(group.order.size, np.int64), _NONE
         if not self._all_mapped:
-            alone = in_tail or group.steps[0] == self._steps[0]
+            alone = in_tail or (group.steps[0] == self._steps[0] and not self._opens_all)
             codes, used = self._plan_chunks(group, submit, alone=alone)
         for number, source in enumerate(self._sources):
             if source.mapped:
@@ -324,11 +326,8 @@ class Planner:
             readers.chunk[behind], readers.window[behind] = 0, -1
 
     def _has_more(self, windows: Windows, rows: int) -> bool:
-        """Whether windows have more bytes, all decoded, than the blocks of so many rows.
-
-        A small dataset in a bucket is opened as a whole, which takes fewer requests than its first records.
-        """
-        if self._remote and self._total_bytes <= TUNING.first_bytes:
+        """Whether windows have more bytes, all decoded, than the blocks of so many rows."""
+        if self._opens_all:
             return False
         size = np.array([source.row_bytes for source in self._sources])[windows.source]
         block = max(max(source.block_bytes, source.row_bytes) for source in self._sources)

@@ -97,7 +97,8 @@ class Resources:
         memory = self.memory(sources)
         whole = sum(sizes.total_decoded_bytes + ROW_BYTES * sizes.total_rows for sizes in sources)
         needs_requests = not (self.is_local or self.has_local_blocks)
-        on_scratch = needs_requests and memory < min(self.scratch_bytes, whole)
+        # As soon as not all of it can be open in memory.
+        on_scratch = needs_requests and memory * _WINDOWS_SHARE < min(self.scratch_bytes, whole)
         budgets = []
         for sizes, share in zip(sources, shares, strict=True):
             part = share / sum(shares)

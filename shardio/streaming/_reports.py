@@ -149,14 +149,17 @@ def _estimate(made: Stream, world_size: int, workers: int) -> PlanReport:
         return sum(times * amount for times, amount in zip(passes, amounts, strict=True))
 
     processes = world_size * max(1, workers)
+    opens_all = sum(each.total_decoded_bytes for each in sizes) <= TUNING.first_bytes
+    first = 0 if local or opens_all else _first_records(made, sizes)
+    alone = 0 if opens_all or first else global_batch
     reads = [
-        _reads_of(plan, each, processes, global_batch) for plan, each in zip(order.plans, sizes, strict=True)
+        _reads_of(plan, each, processes, alone, opens_all=opens_all)
+        for plan, each in zip(order.plans, sizes, strict=True)
     ]
     copies = order.readers_per_window(global_batch, world_size, workers)
     epoch_bytes = total(each.total_stored_bytes for each in sizes)
     requests, fetched = 0.0, copies * epoch_bytes
     if not local:
-        first = _first_records(made, sizes)
         blocks = max(1, sum(each.total_blocks for each in sizes))
         requests = copies * total(each.requests for each in reads) + first
         fetched = copies * total(each.fetched for each in reads)
@@ -197,19 +200,27 @@ def _estimate(made: Stream, world_size: int, workers: int) -> PlanReport:
     )
 
 
-def _reads_of(plan: Plan, sizes: ShardSizes, processes: int, global_batch: int) -> _Reads:
-    """Estimate what one pass over a dataset in a bucket reads."""
+def _reads_of(plan: Plan, sizes: ShardSizes, processes: int, alone: int, *, opens_all: bool) -> _Reads:
+    """Estimate what one pass over a dataset in a bucket reads.
+
+    Args:
+        plan, sizes: of the dataset.
+        processes: that read it.
+        alone: windows of the first step that are opened without others of their chunks, at most.
+        opens_all: the first step opens what it can.
+    """
     rows, shards = max(1, sizes.total_rows), int(np.count_nonzero(sizes.rows))
     chunks = -(-rows // plan.chunk_rows)
     windows = chunks * -(-plan.chunk_rows // plan.window)
     # A strand begins inside of a window, and most of its ends come with the beginning of the next one.
     requests = min(rows, windows + round(plan.open_windows * (1 - 1 / plan.window)) + shards)
     stored = sizes.total_stored_bytes
-    if chunks == 1:  # all is opened at once, by calls that read what lies side by side
+    if chunks == 1 or (opens_all and plan.open_windows * plan.window >= rows):
+        # All is opened at once, by calls that read what lies side by side.
         requests = min(requests, max(math.ceil(stored / TUNING.task_bytes), processes) + shards - 1)
     elif 3 * plan.open_windows * plan.window >= 2 * rows:
-        # Windows of one chunk come by one request, but for those of the first step.
-        joined = max(math.ceil(stored / TUNING.run_bytes), chunks) + min(global_batch, plan.open_windows)
+        # Windows of one chunk come by one request.
+        joined = max(math.ceil(stored / TUNING.run_bytes), chunks) + min(alone, plan.open_windows)
         requests = min(requests, joined + shards)
     # Of n rows in a block, n - 1 ends are not the block's: a seam there has the block fetched twice.
     seams = max(0.0, requests - shards) * max(0.0, 1 - sizes.total_blocks / rows)
@@ -219,8 +230,6 @@ def _reads_of(plan: Plan, sizes: ShardSizes, processes: int, global_batch: int) 
 def _first_records(made: Stream, sizes: list[ShardSizes]) -> int:
     """Return how many records of the first batch are fetched alone, a block for each, before their chunks."""
     order, rows = made.order, made.global_batch
-    if sum(each.total_decoded_bytes for each in sizes) <= TUNING.first_bytes:
-        return 0
     windows = sum(
         min(rows, each.number) * each.rows * size.row_decoded_bytes
         for each, size in zip(order.open_windows(rows), sizes, strict=True)

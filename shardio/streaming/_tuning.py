@@ -50,7 +50,7 @@ class StreamTuning:
     built_bytes: int = 256 << 20
     large_step_bytes: int = 128 << 20
     first_rows: int = 64
-    first_bytes: int = 64 << 20
+    first_bytes: int = 160 << 20
     template_rows: int = 16
     read_row_bytes: int = 4096
     mapped_bytes: int = 64 << 20

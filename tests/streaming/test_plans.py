@@ -55,7 +55,7 @@ TEXTS = shards(10**8, 100)
         (TEXTS, 256, replace(LOCAL, mixing="cheap"), (128, 1311, 20)),
         (TEXTS, 256, replace(BUCKET, mixing="best"), (128, 2621, 10)),
         (TEXTS, 256, replace(BUCKET, memory_bytes=64 << 20), (128, 3276, 1)),
-        (shards(2 * 10**5, 1000), 256, BUCKET, (128, 1311, 4)),
+        (shards(2 * 10**5, 1000), 256, BUCKET, (128, 2097, 4)),
         (shards(2 * 10**5, 1000), 256, replace(BUCKET, mixing="cheap"), (128, 2097, 1)),
         (TEXTS, 257, LOCAL, (1, 328, 10_608)),
     ],
