@@ -102,6 +102,18 @@ def test_scratch_mixes_sorted_records_nearly_as_by_chance(record: int, gib: int,
     assert 0.5 * gib * GIB < kept <= 1.01 * gib * GIB
 
 
+@pytest.mark.parametrize("record", [1000, 8192, 100_000])
+@pytest.mark.parametrize("mebibytes", [96, 200, 350, 400, 500, 1000])
+def test_what_memory_or_scratch_holds_is_read_by_large_requests_and_mixes(
+    record: int, mebibytes: int
+) -> None:
+    sizes = shards((mebibytes << 20) // record, record)
+    order = order_of(sizes, replace(BUCKET, scratch_bytes=4 * GIB))
+    [plan] = order.plans
+    assert plan.chunk_rows * sizes.row_stored_bytes > 1.8 * 2**20
+    assert measured_mixing(order, order.schedule(0, 256), 1)[0].recurrence <= 1.35
+
+
 @pytest.mark.parametrize("resources", [LOCAL, BLOCKS, replace(BUCKET, memory_bytes=8 * GIB)])
 def test_scratch_changes_no_plan_of_local_files_or_of_what_memory_holds(resources: Resources) -> None:
     large, small = shards(8_000_000, 8192), shards(36_000, 8192)
