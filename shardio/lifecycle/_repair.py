@@ -186,8 +186,13 @@ class _Repair:
         changes = {_identity(each.old): [] if each.new is None else [each.new] for each in changed}
         recovered: list[RepairOutcome] = []
         if self.mirror is not None:
-            losses, work = Losses(self.catalog, found.versions), self._repairing(version, mirror_only=True)
-            recovered = list(self._recover(losses, table, work, changes, after))
+            work = self._repairing(version, mirror_only=True)
+            try:
+                losses = Losses(self.catalog, found.versions)
+            except (FormatError, NotFoundError) as error:  # a list that stays damaged, or does in a dry run
+                out.notes.append(f"what earlier repairs lost is looked up once all lists are there: {error}")
+            else:
+                recovered = list(self._recover(losses, table, work, changes, after))
         out.notes += [
             f"split {name!r} is gone, because none of its shards is left; earlier versions name it"
             for name in before

@@ -379,6 +379,28 @@ def test_a_mirror_brings_back_what_a_random_history_lost(seed, tmp_path):
     assert len(read(case.url)) == len(expected)
 
 
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_list_that_is_gone_does_not_keep_other_repairs_back(copied, tmp_path):
+    """A dry run, and a repair that leaves the list damaged, say that what was lost is looked up later."""
+    case = victim("none", "local", tmp_path)
+    mirror = copy_of(case, tmp_path)
+    shard = case.of_kind(".tfrecord")[0]
+    case.put(shard, None)
+    repaired(case.url)
+    shardio.compact(case.url, workers=1)
+    lists = {ref.key for ref in Catalog(connect(case.url)).load(3).manifest.lists}
+    current = {ref.key for ref in Catalog(connect(case.url)).load().manifest.lists}
+    for key in lists - current:
+        if copied:
+            connect(mirror).put_if_absent(key, case.store.get(key, max_bytes=1 << 20))
+        case.put(key, None)
+    dry = shardio.repair(case.url, mirror=mirror, workers=1)
+    assert any("earlier repairs" in note for note in dry.notes)
+    report = shardio.repair(case.url, mirror=mirror, dry_run=False, workers=1)
+    assert report.ok == copied
+    assert (sorted(read(case.url)) == sorted(case.payloads)) == copied
+
+
 def test_a_recovery_that_was_killed_is_finished_by_the_next(tmp_path):
     """Bytes that it put back under their own names do not hide that no version lists them."""
     case = victim("none", "local", tmp_path)
