@@ -11,10 +11,9 @@ import importlib
 import inspect
 import operator
 import re
-import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 from cyclopts import App, Group, Parameter
 
@@ -58,51 +57,49 @@ _TYPES: dict[str, Any] = {
     "Mapping[str, str]": values.TextPairs,
     "Mapping[str, float]": values.Fractions,
 }
+
+
+def annotated(hint: Any, *more: Parameter) -> Any:
+    """Return a type with more that is said of it."""
+    return operator.getitem(Annotated, (hint, *more)) if more else hint
+
+
+def _said(hint: Any, text: str, *names: str, **more: Any) -> Any:
+    if names:
+        more["name"] = names
+    return annotated(hint, Parameter(help=text, **more))
+
+
 # What means more than its type says, in every function.
 _NAMED: dict[str, Any] = {
     "features": values.Names,
-    "fn": Annotated[
-        str,
-        values.one(values.function_of, "MODULE:FUNCTION"),
-        Parameter(help="for lists: makes records of a line or row"),
-    ],
-    "storage_options": Annotated[
-        values.JsonPairs,
-        Parameter(
-            name="--storage-option",
-            group=STORAGE,
-            help="option of the fsspec filesystem, JSON or text",
-        ),
-    ],
-    "allow_roots": Annotated[
+    "fn": _said(
+        annotated(str, values.one(values.function_of, "MODULE:FUNCTION")),
+        "for lists: makes records of a line or row",
+    ),
+    "storage_options": _said(
+        values.JsonPairs, "option of the fsspec filesystem, JSON or text", "--storage-option", group=STORAGE
+    ),
+    "allow_roots": _said(
         list[str],
-        Parameter(
-            name="--allow-root",
-            group=STORAGE,
-            help="place of adopted shards that may be read; one of the same kind gets the dataset's "
-            "storage options",
-        ),
-    ],
-    "engine": Annotated[
-        Literal["fsspec", "obstore"], Parameter(group=STORAGE, help="client of object stores")
-    ],
-    "version": Annotated[values.Version, Parameter(help="a version, by number or tag; default: latest")],
-    "split": Annotated[str, Parameter(help="one split")],
-    "digest": Annotated[str, Parameter(help="sha256:..., which the version must have")],
-    "dry_run": Annotated[bool, Parameter(help="change nothing; report what would be done")],
-    "on_error": Annotated[Literal["raise", "skip"], Parameter(help="skip and list what would be an error")],
-    "schema": Annotated[
-        str,
-        Parameter(
-            help='JSON for several features at once: {"n": {"type": "int64", "default": 0}, "x": null}',
-        ),
-    ],
-    "mode": Annotated[str, Parameter(help='what to do if the dataset already exists; "create" fails')],
+        "place of adopted shards that may be read; one of the same kind gets the dataset's storage options",
+        "--allow-root",
+        group=STORAGE,
+    ),
+    "engine": _said(Literal["fsspec", "obstore"], "client of object stores", group=STORAGE),
+    "version": _said(values.Version, "a version, by number or tag; default: latest"),
+    "split": _said(str, "one split"),
+    "digest": _said(str, "sha256:..., which the version must have"),
+    "dry_run": _said(bool, "change nothing; report what would be done"),
+    "on_error": _said(Literal["raise", "skip"], "skip and list what would be an error"),
+    "schema": _said(
+        str, 'JSON for several features at once: {"n": {"type": "int64", "default": 0}, "x": null}'
+    ),
+    "mode": _said(str, 'what to do if the dataset already exists; "create" fails'),
 }
-_SPLITS = Annotated[
-    values.Splits,
-    Parameter(help="NAME of all files, or NAME=PATTERN of those whose names match; default: from names"),
-]
+_SPLITS = _said(
+    values.Splits, "NAME of all files, or NAME=PATTERN of those whose names match; default: from names"
+)
 _PLACES = {"url": "dataset: a local path or any fsspec URL"}
 # Between what one may choose, by the name of the argument; tests hold what is written out to the library.
 MIXINGS = ("cheap", "default", "best")
@@ -114,34 +111,31 @@ _CHOICES: dict[str, str | tuple[str, ...]] = {
     "mixing": MIXINGS,
     "remainder": ("drop", "pad", "keep"),
 }
+
+
+def _flag(name: str, hint: Any, default: Any = False) -> inspect.Parameter:  # noqa: FBT002 - a default's default
+    return inspect.Parameter(name, _OPTION, default=default, annotation=hint)
+
+
 # What comes with an option of the library.
-_BESIDE: dict[str, inspect.Parameter] = {
-    name: inspect.Parameter(argument, _OPTION, default=default, annotation=kind)
-    for name, argument, default, kind in (
-        (
-            "storage_options", "anon", False,
-            Annotated[bool, Parameter(group=STORAGE, help="open a public bucket without credentials")],
+_BESIDE = {
+    "storage_options": _flag("anon", _said(bool, "open a public bucket without credentials", group=STORAGE)),
+    "on_error": _flag("skip", _said(bool, "the same as --on-error skip")),
+    "schema": _flag(
+        "types",
+        _said(
+            values.TextPairs,
+            'NAME=TYPE of a feature, in place of the inferred one; "-" leaves it out',
+            "--type",
         ),
-        ("on_error", "skip", False, Annotated[bool, Parameter(help="the same as --on-error skip")]),
-        (
-            "schema", "types", None,
-            Annotated[
-                values.TextPairs,
-                Parameter(
-                    name="--type",
-                    help='NAME=TYPE of a feature, in place of the inferred one; "-" leaves it out',
-                ),
-            ],
-        ),
-    )
-}  # fmt: skip
-_COMMON = {
-    "json": Annotated[bool, Parameter(group=OUTPUT, help="print one JSON document for programs")],
-    "quiet": Annotated[
-        bool, Parameter(name=("--quiet", "-q"), group=OUTPUT, help="no progress and no notes")
-    ],
-    "debug": Annotated[bool, Parameter(group=OUTPUT, help="show the traceback of an error")],
+        None,
+    ),
 }
+_COMMON = (
+    _flag("json", _said(bool, "print one JSON document for programs", group=OUTPUT)),
+    _flag("quiet", _said(bool, "no progress and no notes", "--quiet", "-q", group=OUTPUT)),
+    _flag("debug", _said(bool, "show the traceback of an error", group=OUTPUT)),
+)
 
 
 @dataclass(frozen=True)
@@ -240,7 +234,7 @@ class Command:
     @property
     def own(self) -> dict[str, inspect.Parameter]:
         """Arguments of the command's own, by name."""
-        hints = typing.get_type_hints(self.run, include_extras=True, localns=_Names(self.run))
+        hints = get_type_hints(self.run, include_extras=True)
         mine = list(inspect.signature(self.run).parameters.values())[2:]
         return {each.name: each.replace(annotation=hints[each.name]) for each in mine}
 
@@ -249,11 +243,8 @@ class Command:
         """All arguments by name, those without a name first; imports the functions that the command calls."""
         taken = [each for takes in self.takes for each in takes.parameters()]
         own = self.own
-        common = [
-            inspect.Parameter(name, _OPTION, default=False, annotation=hint) for name, hint in _COMMON.items()
-        ]
         found: dict[str, inspect.Parameter] = {}
-        for each in (*own.values(), *taken, *common):
+        for each in (*own.values(), *taken, *_COMMON):
             found.setdefault(each.name, each)
         # Without a name first: the places of the library's functions, then the command's own arguments.
         by_kind = sorted(
@@ -318,24 +309,6 @@ def command(
         return run
 
     return decorate
-
-
-class _Names(dict[str, Any]):
-    """Names that annotations use: those of a function's module, and `Any` for what only type checkers see."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__(vars(typing))
-        self.update(vars(importlib.import_module(function.__module__)))
-
-    def __missing__(self, name: str) -> Any:
-        import builtins
-
-        return getattr(builtins, name, Any)
-
-
-def annotated(hint: Any, *more: Parameter) -> Any:
-    """Return a type with more that is said of it."""
-    return operator.getitem(Annotated, (hint, *more)) if more else hint
 
 
 def _attribute(hint: Any, name: str) -> Any:
@@ -423,7 +396,7 @@ def _documented(function: Callable[..., Any]) -> dict[str, str]:
     return found
 
 
-def in_help(text: str, known: typing.Collection[str]) -> str:
+def in_help(text: str, known: Collection[str]) -> str:
     """Return the first sentence of what a docstring says of an argument, as help says it of an option.
 
     Args:

@@ -13,7 +13,7 @@ import shutil
 from json import dumps
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from shardio.display import printable
+from shardio.display import plural, printable
 from shardio.errors import (
     FormatError,
     NotFoundError,
@@ -41,6 +41,7 @@ PIPE_CLOSED = 141  # and for SIGPIPE
 
 EXIT_CODES = "exit codes: 0 clean, 1 damage or failure found in the data, 2 usage, 3 could not be done"
 
+_MOST_ITEMS = 20
 _COLORS = {"red": "\x1b[1;31m", "yellow": "\x1b[1;33m"}
 _PLAIN = "\x1b[0m"
 
@@ -189,6 +190,13 @@ class Console:
         """Say what is part of the result and is not a line of it, on the error stream."""
         self._say(text)
 
+    def items(self, lines: Sequence[str], print_line: Callable[[str], None]) -> None:
+        """Print the first lines of a list, and how many more there are."""
+        for line in lines[:_MOST_ITEMS]:
+            print_line(line)
+        if len(lines) > _MOST_ITEMS:
+            print_line(f"... and {len(lines) - _MOST_ITEMS:,} more; --json lists all")
+
     def failure(self, failure: CommandFailure) -> None:
         """Print why the command failed: one line, or one JSON document on the error stream."""
         if self.json:
@@ -203,6 +211,12 @@ class Console:
         else:
             self._say(failure.text, mark="shardio:", color="red")
         self._err.flush()
+
+    def ignored(self, files: Sequence[str], why: str) -> None:
+        """Say which files were found and not taken."""
+        if files:
+            shown = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
+            self.note(f"{plural(len(files), 'file')} {why}: {shown}")
 
     def left_out(self, report: ConvertReport | ExportReport) -> None:
         """Print what a task left out, and its notes."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.view._facts import (
     feature_facts as feature_facts,
+    log_facts as log_facts,
     seen_facts as seen_facts,
     shard_list_facts as shard_list_facts,
     version_facts as version_facts,

@@ -57,6 +57,13 @@ def version_facts(url: str, version: Version, latest: Version) -> dict[str, Any]
     }
 
 
+def log_facts(version: Version, latest: Version) -> dict[str, Any]:
+    """Return what a list of versions says of one, with its tags and whether it has expired."""
+    tags = [name for name, number in latest.manifest.tags.items() if number == version.number]
+    expired = version.number in latest.manifest.expiry.expired_versions
+    return {**version.to_dict(), "tags": sorted(tags), "expired": expired}
+
+
 def shard_list_facts(table: ShardTable) -> dict[str, Any]:
     """Return what the lists of shards say beyond the manifest."""
     return {

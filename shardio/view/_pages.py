@@ -7,7 +7,6 @@ Nothing here changes a dataset.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import threading
 import urllib.parse
@@ -18,9 +17,8 @@ import numpy as np
 
 from shardio.catalog import Catalog, Version
 from shardio.codecs import decode_image
-from shardio.errors import NotFoundError, ShardioError, StorageError
+from shardio.errors import NotFoundError, ShardioError
 from shardio.format import Compression, Framing
-from shardio.metadata import MAX_PIXELS
 from shardio.reader import (
     DatasetReader,
     DatasetSource,
@@ -30,7 +28,7 @@ from shardio.reader import (
 )
 from shardio.redact import redact
 from shardio.storage import Address, url_text
-from shardio.view._facts import seen_facts, shard_list_facts, version_facts
+from shardio.view._facts import log_facts, seen_facts, shard_list_facts, version_facts
 from shardio.view._search import Search, is_column, python, search
 from shardio.view._statistics import histogram, summarize
 from shardio.view._tokens import Decode, add_text, token_decoder
@@ -41,7 +39,6 @@ from shardio.view._values import (
     flatten,
     follow,
     guess_value,
-    image_size,
     is_picture,
 )
 
@@ -55,8 +52,6 @@ if TYPE_CHECKING:
     from shardio.metadata import ShardTable
 
 _MOST_RECORDS = 1000  # of one page
-_DECODED_BYTES = 512 << 20  # of all images that are being decoded; one that needs more is decoded alone
-_PIXEL_BYTES = 12  # while it is decoded, converted and encoded again
 _PAGE_BYTES = 64 << 20  # of the records of one page, as far as their average tells
 _SAMPLE_BYTES = 32 << 20
 _MOST_SAMPLED = 2048
@@ -139,7 +134,8 @@ class Pages:
         self._latest: Version | None = None
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._shown: dict[Hashable, bytes] = {}
-        self._decoding = _MemoryBudget(_DECODED_BYTES)
+        # One image at a time: a dozen small files may each become hundreds of megabytes.
+        self._decoding = threading.Lock()
         self._making: dict[Hashable, threading.Lock] = {}
         self._report = dict(report) if report is not None else None
         self._progress: VerifyProgress | None = None
@@ -241,15 +237,8 @@ class Pages:
         latest = self._latest or self._catalog.load()
         last = latest.number if before is None else min(before - 1, latest.number)
         first = max(1, last - max(1, min(count, 100)) + 1)
-        expired = set(latest.manifest.expiry.expired_versions)
-        tags: dict[int, list[str]] = {}
-        for name, number in sorted(latest.manifest.tags.items()):
-            tags.setdefault(number, []).append(name)
         older = list(self._catalog.between(first, min(last, latest.number - 1))) if last >= 1 else []
-        found = [each.to_dict() for each in (*older, *([latest] if last == latest.number else []))]
-        for each in found:
-            each["tags"] = tags.get(each["version"], [])
-            each["expired"] = each["version"] in expired
+        found = [log_facts(each, latest) for each in (*older, *([latest] if last == latest.number else []))]
         return {"versions": found[::-1], "earlier": first > 1 and last >= 1, "latest_version": latest.number}
 
     def diff(self, first: int | str, second: int | str | None = None) -> dict[str, Any]:
@@ -326,7 +315,7 @@ class Pages:
         else:
             found = [_place(position, len(reader)) for position in positions]
             chosen = np.asarray(found[:count], np.int64)
-        payloads = _payloads(reader, chosen)
+        payloads = reader.read(chosen, on_error="return")
         self._remember(reading, chosen.tolist(), payloads)
         return {
             "start": start,
@@ -358,7 +347,7 @@ class Pages:
         reading = self._reading(version, split)
         reader = reading.payloads
         position = _place(position, len(reader))
-        (payload,) = _payloads(reader, np.array([position]))
+        (payload,) = reader.read([position], on_error="return")
         self._remember(reading, [position], [payload])
         found = self._record(reading, position, payload, full=True)
         found["total"] = len(reader)
@@ -393,11 +382,10 @@ class Pages:
             audio = audio_type(bytes(value))
             if audio is not None:
                 return Media(bytes(value), audio)
-            width, height = image_size(bytes(value)) or (MAX_PIXELS, 1)
-            with self._decoding.reserve(_PIXEL_BYTES * width * height):
+            with self._decoding:
                 return _encoded(decode_image(bytes(value)), edge)
         if is_picture(value):
-            with self._decoding.reserve(_PIXEL_BYTES * value.size):
+            with self._decoding:
                 return _encoded(value, edge)
         raise ValueError(f"there is no image and no audio at {list(path)!r} of record {position}")
 
@@ -461,7 +449,7 @@ class Pages:
         numbers = _sample(len(selection), max(1, min(sample, most, _MOST_SAMPLED)), runs)
         wanted = positions_at(selection, numbers)
         values, sizes, errors = [], [], []
-        for position, payload in zip(wanted.tolist(), _payloads(reader, wanted), strict=True):
+        for position, payload in zip(wanted.tolist(), reader.read(wanted, on_error="return"), strict=True):
             if isinstance(payload, ShardioError):
                 errors.append(self._error(position, payload))
                 continue
@@ -538,7 +526,7 @@ class Pages:
             raise _Stopped
         self._progress = progress
 
-    def stop_verifying(self) -> dict[str, Any]:
+    def stop(self) -> dict[str, Any]:
         """Stop a verification at its next step."""
         self._stop = True
         return {}
@@ -739,28 +727,6 @@ class Pages:
             return made
 
 
-class _MemoryBudget:
-    """Bytes that threads may take in sum; who would take more waits."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._taken = total, 0
-        self._changed = threading.Condition()
-
-    @contextlib.contextmanager
-    def reserve(self, size: int) -> Iterator[None]:
-        """Hold so many bytes, or all of them where that is less."""
-        size = min(size, self._total)
-        with self._changed:
-            self._changed.wait_for(lambda: self._taken + size <= self._total)
-            self._taken += size
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._taken -= size
-                self._changed.notify_all()
-
-
 def _in_order(names: Iterable[str]) -> list[str]:
     """Return names of splits, "train" first."""
     return sorted(names, key=lambda name: (name != "train", name))
@@ -783,24 +749,6 @@ def _cell_of(flat: FlatValue, *, full: bool) -> dict[str, Any]:
 
 def _mean_bytes(table: ShardTable) -> int:
     return max(1, int(table.decoded_bytes.sum()) // max(1, int(table.rows.sum())))
-
-
-def _payloads(reader: DatasetReader, positions: NDArray[np.int64]) -> list[bytes | ShardioError]:
-    """Return payloads, and for each that is damaged the error, once the whole could not be read."""
-    try:
-        return list(reader.read(positions))
-    except StorageError:
-        raise  # what cannot be reached for one cannot for the next
-    except ShardioError:
-        return [_payload(reader, position) for position in positions.tolist()]
-
-
-def _payload(reader: DatasetReader, position: int) -> bytes | ShardioError:
-    try:
-        payload: bytes = reader[position]
-    except ShardioError as error:
-        return error
-    return payload
 
 
 def _sample(total: int, wanted: int, runs: int) -> NDArray[np.int64]:

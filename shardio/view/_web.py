@@ -9,6 +9,7 @@ JSON, images remade, audio, and downloads.
 from __future__ import annotations
 
 import hmac
+import inspect
 import ipaddress
 import json
 import logging
@@ -97,7 +98,6 @@ def make_server(
     host: str = "127.0.0.1",
     port: int = 0,
     token: str | None = None,
-    phrase: Callable[[str], str] = str,
 ) -> ViewServer:
     """Return a server that listens.
 
@@ -106,7 +106,6 @@ def make_server(
         host: address to listen on; the loopback alone unless told.
         port: 0 for a free one.
         token: that requests must bring; None for a random one.
-        phrase: turns advice about arguments of functions into what the user of this program would type.
 
     Raises:
         ImportError: the web framework is not installed: `pip install "shardio[view]"`.
@@ -116,7 +115,7 @@ def make_server(
     import waitress
 
     token = token or secrets.token_urlsafe(24)
-    app = make_app(pages, token=token, host=host, phrase=phrase)
+    app = make_app(pages, token=token, host=host)
     # That requests wait for a thread is not a news for who looks at pages.
     logging.getLogger("waitress").setLevel(logging.ERROR)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -160,7 +159,7 @@ def _end_strangers(channels: Iterable[Any], now: float) -> None:
             channel.will_close = True
 
 
-def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1", phrase: Callable[[str], str] = str) -> App:
+def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1") -> App:
     """Return the WSGI application; arguments as in `make_server`."""
     need("the viewer", "shardio[view]", "bottle")
     import bottle
@@ -168,16 +167,11 @@ def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1", phrase: Calla
     app = bottle.Bottle()
     index = _static("index.html")
 
-    def described(error: Exception) -> Any:
-        found = pages.describe(error)
-        found |= {name: phrase(found[name]) for name in ("error", "advice") if name in found}
-        return _json(bottle, found, status=_status(error))
-
     def answer(make: Callable[[], Any]) -> Any:
         try:
             found = make()
         except Exception as error:  # noqa: BLE001 - the page says what went wrong, whatever it was
-            return described(error)
+            return _json(bottle, pages.describe(error), status=_status(error))
         if isinstance(found, Media):
             headers = {"Content-Type": found.type}
             if found.type == "application/octet-stream":
@@ -196,11 +190,11 @@ def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1", phrase: Calla
     def show_page(name: str) -> Any:
         environ = bottle.request.environ
         is_gone = environ.get("waitress.client_disconnected", lambda: False)
-        return answer(lambda: _get(pages, name, _query(environ), is_gone))
+        return answer(lambda: _call(pages, "GET", name, _query(environ), is_gone))
 
     def act(name: str) -> Any:
         body = bottle.request.body.read()
-        return answer(lambda: _post(pages, name, _body(body)))
+        return answer(lambda: _call(pages, "POST", name, _body(body), lambda: False))
 
     def no_page(error: Any) -> Any:
         bottle.response.content_type = "application/json"
@@ -321,26 +315,20 @@ def _body(data: bytes) -> dict[str, Any]:
     return found
 
 
-def _which(given: Mapping[str, Any]) -> tuple[int | str | None, str | None]:
-    version = given.get("version") or None
-    if isinstance(version, str) and version.isascii() and version.isdigit():
-        version = int(version)
-    return version, given.get("split") or None
+def _version(_name: str, value: Any) -> int | str:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
-def _whole(given: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    value = given.get(name, default)
+def _whole(name: str, value: Any) -> int:
     try:
-        if value is None or isinstance(value, bool | float):
-            raise ValueError  # noqa: TRY301 - one message for all
-        return int(value)
+        return int(str(value))  # not the numbers that JSON has beside whole ones
     except (TypeError, ValueError):
         raise ValueError(f"{name}={value!r} must be a whole number") from None
 
 
-def _path(given: Mapping[str, Any]) -> list[str | int]:
+def _path(_name: str, value: str) -> list[str | int]:
     try:
-        path = json.loads(given.get("path") or "[]")
+        path = json.loads(value)
     except (ValueError, RecursionError):
         path = None
     if not isinstance(path, list) or not all(type(step) in (str, int) for step in path):
@@ -348,76 +336,47 @@ def _path(given: Mapping[str, Any]) -> list[str | int]:
     return path
 
 
-def _search(given: Mapping[str, str]) -> Search:
-    words = {name: given.get(name, "") for name in ("where", "text", "key", "feature", "sort")}
-    return Search(**words, descending=bool(given.get("descending")))
+def _state(_name: str, value: Any) -> dict[str, Any]:
+    # A page sends text: numbers of JavaScript are not exact above 2^53, and seeds are.
+    state = _body(value.encode()) if isinstance(value, str) else value
+    if not isinstance(state, dict):
+        raise ValueError("state must be a JSON object, as state_dict() returned it")  # noqa: TRY004 - sent by a page
+    return state
 
 
-def _get(  # noqa: PLR0911 - a case a page
-    pages: Pages, name: str, given: Mapping[str, str], is_gone: Callable[[], bool]
-) -> Any:
-    version, split = _which(given)
-    match name:
-        case "summary":
-            return pages.summary(version)
-        case "shards":
-            return pages.shards(
-                version, split, start=_whole(given, "start", 0), count=_whole(given, "count", 100)
-            )
-        case "seen":
-            return pages.seen(version, split)
-        case "versions":
-            before = given.get("before")
-            return pages.versions(None if not before else _whole(given, "before"))
-        case "diff":
-            first, second = (_which({"version": given.get(key)})[0] for key in ("first", "second"))
-            if first is None:
-                raise ValueError("first= must name a version")
-            return pages.diff(first, second)
-        case "records":
-            positions = given.get("positions")
-            chosen = None
-            if positions:
-                chosen = [_whole({"positions": each}, "positions") for each in positions.split(",")]
-            start, count = _whole(given, "start", 0), _whole(given, "count", 20)
-            return pages.records(
-                version,
-                split,
-                start=start,
-                count=count,
-                positions=chosen,
-                asked=_search(given),
-                is_gone=is_gone,
-            )
-        case "record":
-            return pages.record(version, split, position=_whole(given, "position"))
-        case "media":
-            position, edge = _whole(given, "position"), _whole(given, "edge", 256)
-            return pages.media(version, split, position=position, path=_path(given), edge=edge)
-        case "content":
-            return pages.content(version, split, position=_whole(given, "position"), path=_path(given))
-        case "statistics":
-            sample = _whole(given, "sample", 256)
-            return pages.statistics(version, split, sample=sample, asked=_search(given), is_gone=is_gone)
-        case "damage":
-            return pages.damage()
-    raise ValueError(f"there is no page {name!r}")
+# What pages take, by name; all else are whole numbers.
+_ARGUMENTS: dict[str, Callable[[str, Any], Any]] = {
+    "version": _version,
+    "first": _version,
+    "second": _version,
+    "split": lambda _, value: str(value),
+    "path": _path,
+    "positions": lambda name, value: [_whole(name, each) for each in value.split(",")],
+    "state": _state,
+}
+_PAGES = {
+    "GET": {"summary", "shards", "seen", "versions", "diff"}
+    | {"records", "record", "media", "content", "statistics", "damage"},
+    "POST": {"audit", "verify", "stop"},
+}
 
 
-def _post(pages: Pages, name: str, given: Mapping[str, Any]) -> Any:
-    version, split = _which(given)
-    match name:
-        case "audit":
-            state = given.get("state")
-            # A page sends text: numbers of JavaScript are not exact above 2^53, and seeds are.
-            if isinstance(state, str):
-                state = _body(state.encode())
-            if not isinstance(state, dict):
-                raise ValueError("state must be a JSON object, as state_dict() returned it")  # noqa: TRY004 - sent by a page
-            rank, ranks = _whole(given, "rank", 0), _whole(given, "world_size", 1)
-            return pages.audit(state, _whole(given, "step"), rank=rank, world_size=ranks)
-        case "verify":
-            return pages.verify(version, split)
-        case "stop":
-            return pages.stop_verifying()
-    raise ValueError(f"there is no page {name!r}")
+def _call(pages: Pages, method: str, name: str, given: Mapping[str, Any], is_gone: Callable[[], bool]) -> Any:
+    """Return a page, made by the method of its name from what was sent of its arguments."""
+    if name not in _PAGES[method]:
+        raise ValueError(f"there is no page {name!r}")
+    page: Callable[..., Any] = getattr(pages, name)
+    options: dict[str, Any] = {}
+    for parameter in inspect.signature(page).parameters.values():
+        key = parameter.name
+        if key == "asked":
+            words = {word: given.get(word, "") for word in Search._fields if word != "descending"}
+            options[key] = Search(**words, descending=bool(given.get("descending")))
+        elif key == "is_gone":
+            options[key] = is_gone
+        elif given.get(key) not in (None, ""):
+            convert: Callable[[str, Any], Any] = _ARGUMENTS.get(key, _whole)
+            options[key] = convert(key, given[key])
+        elif parameter.default is parameter.empty:
+            raise ValueError(f"{key}= is missing")
+    return page(**options)

@@ -81,7 +81,7 @@ def test_numbered_files_are_looked_at(tmp_path, capsys) -> None:
     (tmp_path / "train-00001-of-00002").write_bytes(gzip.compress(tfrecord([b"b"])))
     (tmp_path / "other-00000-of-00001").write_bytes(b"not a shard at all")
     assert main([str(tmp_path)]) == 0
-    assert "1 file was found and not adopted: " in capsys.readouterr().err
+    assert "1 file not adopted: " in capsys.readouterr().err
     assert list(shardio.open(tmp_path)) == [b"a", b"b"]
     # What is named is meant, and refused.
     assert main([f"{tmp_path}/other-00000-of-00001"]) == 1
@@ -94,7 +94,7 @@ def test_indexes_for_dali_are_not_taken_for_shards(tmp_path, capsys) -> None:
     assert main([str(tmp_path), "--export", "dali"]) == 0
     assert main([str(tmp_path)]) == 0
     err = capsys.readouterr().err
-    assert "2 files were found and not adopted" in err
+    assert "2 files not adopted" in err
     assert "x.tfrecord.idx" in err
 
 

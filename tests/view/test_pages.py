@@ -290,7 +290,7 @@ def test_a_verification_stops_when_asked(tmp_path):
     assert begun.wait(600)
     with pytest.raises(ValueError, match="under way"):
         pages.verify()
-    pages.stop_verifying()
+    pages.stop()
     stopped.set()
     thread.join()
     assert ended == [{"stopped": True}]

@@ -13,13 +13,8 @@ from shardio.cli._given import Given, reported
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from shardio.adoption import AdoptReport
     from shardio.convert import ConvertReport, PackDatasetReport
-
-
-_MOST_SHOWN = 20
 
 
 FORMATS = ("tfrecord", "tar", "jsonl", "text", "codewithgpu")  # a test holds them to the indexer's
@@ -99,34 +94,26 @@ def _export(given: Given, console: Console, form: str) -> int:
 
 
 def _print_adopt(report: AdoptReport, console: Console) -> None:
-    lists: tuple[tuple[Sequence[Any], Any], ...] = (
-        (report.refused, lambda refusal: f"refused: {refusal.error}"),
-        (
-            report.stale,
-            lambda url: f"stale: {url} has changed since it was adopted; index it again with --update",
-        ),
-        (
-            report.missing,
-            lambda url: (
-                f"missing: {url} is part of the dataset and no longer there; "
-                "restore it, or take it out of the dataset with --drop-missing"
-            ),
-        ),
-        (report.dropped, lambda url: f"{'would drop' if report.dry_run else 'dropped'}: {url} is gone"),
-        (
-            report.skipped,
-            lambda part: f"left out: {part.where} bytes [{part.start}, {part.stop}): {part.reason}",
-        ),
-    )
-    for items, text in lists:
-        for item in items[:_MOST_SHOWN]:
-            console.warn(text(item))
-        if len(items) > _MOST_SHOWN:
-            console.warn(f"... and {count(len(items) - _MOST_SHOWN)} more; --json lists all")
-    if report.ignored:
-        shown = ", ".join(report.ignored[:5]) + (", ..." if len(report.ignored) > 5 else "")
-        files = "1 file was" if len(report.ignored) == 1 else f"{count(len(report.ignored))} files were"
-        console.note(f"{files} found and not adopted: {shown}")
+    gone = "would drop" if report.dry_run else "dropped"
+    for lines in (
+        [f"refused: {refusal.error}" for refusal in report.refused],
+        [
+            f"stale: {url} has changed since it was adopted; index it again with --update"
+            for url in report.stale
+        ],
+        [
+            f"missing: {url} is part of the dataset and no longer there; restore it, or take it out of the "
+            "dataset with --drop-missing"
+            for url in report.missing
+        ],
+        [f"{gone}: {url} is gone" for url in report.dropped],
+        [
+            f"left out: {each.where} bytes [{each.start}, {each.stop}): {each.reason}"
+            for each in report.skipped
+        ],
+    ):
+        console.items(lines, console.warn)
+    console.ignored(report.ignored, "not adopted")
     for note in report.notes:
         console.note(note)
     counts = [f"{count(report.adopted)} {'to adopt' if report.dry_run else 'adopted'}"]
@@ -196,11 +183,7 @@ def _schema(given: Given, *, infer: bool) -> Any:
 )
 def convert(console: Console, report: ConvertReport) -> None:
     console.left_out(report)
-    if report.ignored:
-        shown = ", ".join(report.ignored[:5]) + (", ..." if len(report.ignored) > 5 else "")
-        console.note(
-            f"{plural(len(report.ignored), 'file')} not converted, of another kind or split: {shown}"
-        )
+    console.ignored(report.ignored, "not converted, of another kind or split")
     if report.dry_run:
         parts = ", ".join(f"{name} {size(amount)}" for name, amount in report.source_bytes.items())
         console.line(f"would convert {size(sum(report.source_bytes.values()))} of {report.kind} ({parts})")

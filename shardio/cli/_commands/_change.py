@@ -16,7 +16,6 @@ from shardio.cli._values import Positions, pairs, parse_key
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from shardio.cli._console import Console
     from shardio.lifecycle import CompactReport, DeleteReport, EraseReport, SchemaReport
     from shardio.metadata import Schema
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from shardio.cli._command import Takes, command
 from shardio.cli._console import CLEAN, DAMAGE, FAILED, Console
-from shardio.cli._given import reported
+from shardio.cli._given import Given, reported
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from shardio.cli._given import Given
     from shardio.lifecycle import RepairReport
     from shardio.maintenance import Finding, VerifyProgress, VerifyReport
 
@@ -82,9 +81,6 @@ def _summarise(console: Console, report: VerifyReport) -> None:
     console.line(f"{outcome}: {what}: {looked}: {plural(len(report.findings), 'finding')}; {good}")
 
 
-_SHOWN = 20
-
-
 def _code(report: RepairReport) -> int:
     return CLEAN if report.ok and not (report.dry_run and report.repaired) else DAMAGE
 
@@ -102,12 +98,12 @@ def repair(console: Console, report: RepairReport) -> None:
     would = "would be " if report.dry_run else ""
     for repaired in report.repaired:
         console.line(f"{would}{repaired}")
-    for lost in report.lost[:_SHOWN]:
+    lines = []
+    for lost in report.lost:
         rows = "" if lost.row is None else f" rows {lost.row} to {(lost.row_stop or 0) - 1}"
         place = "" if lost.start is None else f" bytes [{lost.start}, {lost.stop})"
-        console.line(f"lost: {lost.where}{rows}{place}: {lost.reason}")
-    if len(report.lost) > _SHOWN:
-        console.line(f"... and {len(report.lost) - _SHOWN} more places; --json lists them all")
+        lines.append(f"lost: {lost.where}{rows}{place}: {lost.reason}")
+    console.items(lines, console.line)
     for finding in report.unrepaired:
         console.line(f"not repaired: {finding!s}")
     for note in report.notes:

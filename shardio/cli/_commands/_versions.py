@@ -16,7 +16,6 @@ from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from shardio.catalog import GcReport
-    from shardio.cli._console import Console
     from shardio.lifecycle import DiffReport
 
 
@@ -42,18 +41,10 @@ def log(
     n: Annotated[Whole | None, Parameter(name="-n", help="the latest N versions only")] = None,
 ) -> int:
     import shardio
+    from shardio.view import log_facts
 
     versions = given.call(shardio.log, n=n)
-    latest = versions[0].manifest
-    expired = set(latest.expiry.expired_versions)
-    shown = [
-        {
-            **version.to_dict(),
-            "expired": version.number in expired,
-            "tags": sorted(name for name, number in latest.tags.items() if number == version.number),
-        }
-        for version in versions
-    ]
+    shown = [log_facts(version, versions[0]) for version in versions]
     if console.json:
         console.document({"url": given.url, "versions": shown})
         return CLEAN
