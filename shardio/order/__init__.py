@@ -13,7 +13,6 @@ from __future__ import annotations
 from shardio.order._keys import record_generator as record_generator
 from shardio.order._lanes import (
     Lanes as Lanes,
-    RowLocations as RowLocations,
     Rows as Rows,
     Windows as Windows,
 )
@@ -25,7 +24,6 @@ from shardio.order._mixing import (
 )
 from shardio.order._mixture import Mixture as Mixture
 from shardio.order._order import (
-    OpenWindows as OpenWindows,
     Order as Order,
     Source as Source,
     audit as audit,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from shardio.reader._blocks import (
-    BlockReader as BlockReader,
     WrongBlock as WrongBlock,
     examined_blocks as examined_blocks,
 )
@@ -20,7 +19,6 @@ from shardio.reader._columns import (
     with_features as with_features,
 )
 from shardio.reader._damage import (
-    QUARANTINE_FILE as QUARANTINE_FILE,
     Damage as Damage,
     SuppressCorruption as SuppressCorruption,
 )
@@ -94,6 +92,5 @@ from shardio.reader._subset import (
     count_below as count_below,
     is_ascending as is_ascending,
     positions_at as positions_at,
-    positions_between as positions_between,
     selection_digest as selection_digest,
 )
