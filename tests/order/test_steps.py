@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import subprocess
 import sys
 import threading
@@ -12,7 +13,17 @@ import numpy as np
 import pytest
 
 from shardio.order import Mixture, Plan, ShardSizes, rank_slice
-from tests.order.shapes import mixed_order, needs, order_of, positions_in, sizes_of, small_plan
+from tests.order.reference import Replay, lanes_of
+from tests.order.shapes import (
+    mixed_order,
+    needs,
+    order_of,
+    positions_in,
+    random_plan,
+    random_sizes,
+    sizes_of,
+    small_plan,
+)
 from tests.suites.errors import refused
 
 
@@ -120,6 +131,21 @@ def test_each_window_belongs_to_one_process_where_ranks_and_workers_divide(R, W)
                 owners.setdefault(window, []).append((rank, worker))
     assert owners
     assert all(len(owner) == 1 for owner in owners.values())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_batch_may_change_before_any_step(seed):
+    """What follows is what the specification replays, at the seam of turns and tail too."""
+    rnd = random.Random(seed)
+    sizes, plan = random_sizes(rnd, 5, 40), random_plan(rnd, 2, 2)
+    order = order_of(sizes, plan=plan, global_batch=8, remainder="keep", seed=seed)
+    lanes = lanes_of(sizes, plan, seed=seed, epoch=0, shuffle=True)
+    whole = order.schedule(0, 8)
+    for change in range(1, whole.stop):
+        replay = Replay(lanes, 2)
+        schedule = whole.changed(change, 4)
+        for step in range(schedule.stop):
+            assert schedule.batch(step).positions.tolist() == replay.step(8 if step < change else 4)
 
 
 def test_asking_for_what_is_not_there():
