@@ -19,6 +19,8 @@ PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 SEED := $(or $(SEED),$(shell date +%s))
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist worksteal
+# Where nothing is compiled yet, each worker would compile all modules: one collection before them does it once.
+WARM = [ -e $(BUILD)/pycache/.warm ] || { $(PY) -m pytest --collect-only -q >/dev/null && touch $(BUILD)/pycache/.warm; }
 # What needs no environment of its own.
 HERE := not oracle and not frameworks and not engines
 BENCH_ARGS ?=
@@ -65,7 +67,7 @@ test: env  ## install from PyPI what the tests need; lint, types, import contrac
 	    format "$(VENV)/bin/ruff format --check ." \
 	    types "$(VENV)/bin/mypy shardio $(BUILD)/typing/shardio_indexer" \
 	    imports "$(VENV)/bin/lint-imports" \
-	    tests "$(PYTEST) -m '$(HERE) and not slow and not rare' $(PYTEST_ARGS)"
+	    tests "$(WARM); $(PYTEST) -m '$(HERE) and not slow and not rare' $(PYTEST_ARGS)"
 
 # Tests that need strace or a browser are skipped where there is none.
 test-slow: env tools  ## servers of npm, browsers, trainers, engines' fallbacks, kills, bombs, more cases
