@@ -185,37 +185,35 @@ def unknown_facts(leaves: Sequence[Leaf]) -> Facts:
 
 def footer_facts(metadata: Any, leaves: Sequence[Leaf]) -> Facts:
     """Return what the statistics of a Parquet footer show; without them anything is possible."""
-    counts: dict[Any, Any] = {}
+    bits: dict[Any, int] = {}
     for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
         for number in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(number)
+            chunk = row_group.column(number)
             told = chunk.statistics
             counted = told is not None and told.has_null_count
             least = told.min if told is not None and told.has_min_max else -1
-            facts = np.array([
-                not counted or told.null_count > 0,
-                isinstance(least, int) and least < 0,
-                not counted or told.null_count < chunk.num_values,
-            ])  # fmt: skip
+            null = not counted or told.null_count > 0
+            negative = isinstance(least, int) and least < 0
+            used = not counted or told.null_count < chunk.num_values
             parts = chunk.path_in_schema.split(".")
             for stop in range(1, len(parts) + 1):
                 path = ".".join(parts[:stop])
                 for place in (path, (path, parts[-1])):
-                    counts[place] = counts.get(place, False) | facts
+                    bits[place] = bits.get(place, 0) | null | negative << 1 | used << 2
     found = Facts(set(), set(), set())
-    unseen = np.full(3, metadata.num_row_groups > 0)
     for leaf in leaves:
         # Of lists of files the group in the middle has a name that writers choose.
         key: Any = leaf.name
         listed = leaf.file is not None and types.is_list(leaf.field.type)
         if leaf.file is not None and not (listed and not leaf.is_path):
             key = (leaf.file, "path" if leaf.is_path else "bytes")
-        null, negative, used = counts.get(key, unseen)
-        if (null and leaf.nullable) or (listed and leaf.is_path):
+        seen = bits.get(key, 7 if metadata.num_row_groups else 0)
+        if (seen & 1 and leaf.nullable) or (listed and leaf.is_path):
             found.nulls.add(leaf.name)
-        if negative:
+        if seen & 2:
             found.negative.add(leaf.name)
-        if leaf.is_path and not used:
+        if leaf.is_path and not seen & 4:
             found.unused.add(leaf.name)
     return found
 
