@@ -67,7 +67,7 @@ def fractions(text: str) -> dict[str, float]:
     try:
         return pairs([word.strip() for word in text.split(",")], float)
     except ValueError as error:
-        raise ValueError(f"{error}: expected fractions such as train=0.9,test=0.1") from None
+        raise ValueError(f"{error}: expected fractions such as --fractions train=0.9,test=0.1") from None
 
 
 def split_patterns(given: Sequence[str]) -> str | dict[str, str]:
