@@ -14,7 +14,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
-from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Framing, RecordCrc
+from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Framing, RecordCrc, frame_sides
 from shardio.kernels import Scan
 from shardio_indexer._blocks import Bytes, Check, FrameRun, SalvageOptions
 
@@ -237,6 +237,7 @@ class TFRecordFramer:
             )
 
     def _error(self, problem: str, expected: object, found: object) -> CorruptRecordError:
+        expected, found = frame_sides(problem, expected, found)
         return CorruptRecordError(
             f"a TFRECORD frame is damaged: {problem}",
             row=self._row,

@@ -41,6 +41,7 @@ from shardio.format._limits import DEFAULT_LIMITS as DEFAULT_LIMITS, Limits as L
 from shardio.format._npy import parse_npy as parse_npy
 from shardio.format._streams import (
     decode_stream as decode_stream,
+    frame_sides as frame_sides,
     iterate_payloads as iterate_payloads,
     sniff_compression as sniff_compression,
 )

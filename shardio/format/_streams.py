@@ -240,16 +240,24 @@ def _frame_bytes(data: Buffer) -> int:
     return int(_FRAME.unpack_from(data)[0]) + TFRECORD_HEAD + TFRECORD_TAIL
 
 
+def frame_sides(problem: str, expected: object, found: object) -> tuple[object, object]:
+    """Return both sides of what is wrong with a frame: checksums in hexadecimal, lengths as they are."""
+    if problem.endswith("crc") and isinstance(expected, int) and isinstance(found, int):
+        return f"{expected:#010x}", f"{found:#010x}"
+    return expected, found
+
+
 def _damaged(scan: kernels.Scan, data: Buffer, row: int, offset: int) -> tuple[CorruptRecordError, int]:
     """Return the error of the frame that `data` begins with, and the length that the frame claims."""
     frame = _frame_bytes(data)
+    expected, found = frame_sides(scan.problem or "", scan.expected, scan.found)
     error = CorruptRecordError(
         f"a TFRECORD frame is damaged: {scan.problem}",
         row=row,
         start=offset,
         stop=offset + frame if scan.problem == "payload crc" else None,
-        expected=scan.expected,
-        found=scan.found,
+        expected=expected,
+        found=found,
         advice="if the file is not TFRecord, name its framing; else fetch it again, or salvage the rest",
     )
     return error, frame

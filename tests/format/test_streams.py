@@ -234,3 +234,11 @@ except shardio.errors.CorruptRecordError as error:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "refused: 0\n"
+
+
+def test_checksums_of_a_damaged_frame_are_hexadecimal() -> None:
+    whole = plain.frame(b"wren")
+    with pytest.raises(CorruptRecordError) as caught:
+        list(iterate_payloads(iter([whole[:-1] + bytes([whole[-1] ^ 1])])))
+    stored = int.from_bytes(whole[-4:], "little")
+    assert {caught.value.expected, caught.value.found} == {f"{stored:#010x}", f"{stored ^ 1 << 24:#010x}"}

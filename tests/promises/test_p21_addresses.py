@@ -59,7 +59,7 @@ def test_a_damaged_block(victim, way):
         error.advice,
     ):
         assert str(part) in text
-    assert "on_error" in text
+    assert "`shardio verify`" in text
 
 
 @EVERY_CASE
