@@ -422,7 +422,7 @@ def _check_alone(search: ShardSearch, target: AdoptTarget) -> None:
         if not known and other.place not in found:
             raise ValueError(
                 f"{target.place.url} would become the dataset, and holds other files too, such as "
-                f"{info.key}: say where the dataset goes with into=, which may be {target.place.url} as well"
+                f"{info.key}: name the folder of the dataset with into= (--into), which may be this one"
             )
 
 

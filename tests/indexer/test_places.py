@@ -98,7 +98,7 @@ def test_a_folder_that_was_not_named_becomes_no_dataset_beside_other_files(tmp_p
         shardio_indexer.adopt(urls)
     assert "with into=" in str(caught.value)
     assert main(["index", *urls]) == 2
-    assert "with --into" in capsys.readouterr().err
+    assert "--into" in capsys.readouterr().err
     assert not (tmp_path / "_shardio").exists()
     # What the message says works: that folder, or another one; and again without saying it.
     assert main(["index", *urls, "--into", str(tmp_path.parent / f"{tmp_path.name}-into")]) == 0
