@@ -205,14 +205,16 @@ def default_shape(sizes, G, *, memory, chunk_bytes, run_bytes):
     else:
         wanted = max(1, round(chunk_bytes / stored))
         few = min(int(memory / (G * held)), N // (2 * G))
-        m = min(max(wanted // 4, 1, min(wanted, few)), N, max(1, int(memory / held)))
+        most = min(N, max(1, int(memory / held)))
+        strand = m = min(max(wanted // 4, 1, min(wanted, few)), most)
+        if run_bytes and N * held <= memory:
+            m = min(max(m, int(run_bytes / stored)), most)
         if m == 1:
             side = min(N // 8, int(memory / held))
         else:
-            side = min(int(memory / (m * held)), N // m if N * held <= memory else N // (2 * m), 2**20)
+            whole = N // (strand if N * held <= memory else 2 * strand)
+            side = min(int(memory / (strand * held)), whole, 2**20)
         side = max(1, side)
-        if run_bytes and N * held <= memory and m > 1:
-            m = max(m, min(wanted, int(run_bytes / stored)))
     most = max(1, min(side, N // 8))
     divisors = [
         c for c in range(1, min(most, max(256, G // 16), G // (2 if G >= 64 else 1)) + 1) if G % c == 0

@@ -249,7 +249,7 @@ def test_hostile_data_does_no_harm(tmp_path):
     # A bomb is told by what it declares, not by the memory that it takes.
     for name in ("gzip-bomb", "zstd-lies-small", "zstd-lies-large", "zstd-two-frames", "zstd-window"):
         assert said[name].count("CorruptBlockError") == 3, said[name]
-    assert said["zstd-honest-blocks"].count("64") == 2
+    assert said["zstd-honest-blocks"].split(" | ")[1:3] == ["64 records, 9 read, [8388576, 8388576, 0]", "64"]
     for name in ("zstd", "gzip"):
         assert said[f"{name}-honest-record"].count("StorageError: there is no memory for a block") == 3
     for name in ("own", "adopted", "index", "deletions", "list"):
