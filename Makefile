@@ -214,12 +214,12 @@ protos: $(BUILD)/pbenv/.stamp  ## generate shardio/v1 from protos/
 
 docs: env $(BUILD)/docs/.stamp $(BUILD)/typing/shardio_indexer  ## build the documentation into site/
 	$(PY) .ci/options > docs/options.md
-	NO_MKDOCS_2_WARNING=1 $(BUILD)/docs/bin/mkdocs build --strict
+	$(BUILD)/docs/bin/zensical build --strict
 	.ci/check-site site
 
 $(BUILD)/docs/.stamp: pyproject.toml constraints.txt
 	@echo "installing what the documentation needs into $(BUILD)/docs"
-	@.ci/install $(BUILD)/docs -c constraints.txt mkdocs-material 'mkdocstrings[python]' ruff
+	@.ci/install $(BUILD)/docs -c constraints.txt zensical 'mkdocstrings[python]' ruff
 	@touch $@
 
 wheel: env  ## build the source distribution and a wheel into dist/

@@ -32,7 +32,8 @@ class Forked:
                     answer, code = work(), 0
                 except BaseException as error:  # noqa: BLE001 - the parent is to know of it
                     answer = f"{type(error).__name__}: {error}"
-                data = answer if isinstance(answer, bytes) else str(answer).encode()
+                plain = isinstance(answer, bytes | bytearray | memoryview)
+                data = bytes(answer) if plain else str(answer).encode()
                 with os.fdopen(writing, "wb") as pipe:
                     pipe.write(data)
             os._exit(code)
