@@ -362,10 +362,12 @@ def _united(
     if struct is not None and struct not in urls:
         return _differs(name, f"{first.field.type} in {url}", f"a struct in {struct}", keep=None)
     optional = optional or any(name in head.facts.nulls for _, head in column)
-    features = [feature_of(leaf, optional=optional) for leaf, _ in forms.values()]
-    for found in features:
+    features: list[Feature] = []
+    for leaf, _ in forms.values():
+        found = feature_of(leaf, optional=optional)
         if isinstance(found, Unreadable):
             return found
+        features.append(found)
     kind = first.field.type
     for leaf, other in others:
         both = _unified(kind, leaf.field.type)
@@ -376,11 +378,11 @@ def _united(
         if leaf.classes != first.classes:
             sides = (f"{len(leaf.classes or ())} in {where}" for leaf, where in ((first, url), (leaf, other)))
             what = f"column {name!r} does not name the same classes in all files: {', '.join(sides)}"
-            return Unreadable(what, features[0].short)  # type: ignore[union-attr]
-    feature = features[0]
+            return Unreadable(what, features[0].short)
+    feature: Feature | Unreadable = features[0]
     if len(set(features)) > 1:
         feature = feature_of(Leaf(name, pa.field(name, kind), None), optional=optional)
-        if isinstance(feature, Feature) and all(each.kind == "image" for each in features):  # type: ignore[union-attr]
+        if isinstance(feature, Feature) and all(each.kind == "image" for each in features):
             feature = Feature("image", shape=feature.shape, optional=optional)
     if isinstance(feature, Feature) and len({leaf.field.type for leaf, _ in forms.values()}) > 1:
         _note_casts(name, column, kind, united)
