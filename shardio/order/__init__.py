@@ -42,4 +42,4 @@ from shardio.order._schedule import (
     rank_slice as rank_slice,
 )
 from shardio.order._sizes import ShardSizes as ShardSizes
-from shardio.order._state import Identity as Identity, seal_state as seal_state
+from shardio.order._state import Identity as Identity

@@ -14,9 +14,9 @@ from shardio.order._keys import seed_field
 from shardio.order._lanes import Lanes
 from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._plan import Budget, Plan, check_batch, default_plans, nearest_multiples
-from shardio.order._schedule import Schedule, StepShare, rank_slice
+from shardio.order._schedule import Change, Schedule, StepShare, rank_slice
 from shardio.order._sizes import ShardSizes
-from shardio.order._state import Identity, State, check_identities, parse_state, replay
+from shardio.order._state import Identity, State, check_identities, parse_state
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ class Order:
         """
         seed_field(epoch, "epoch")
         check_batch(global_batch, self.ranks)
-        schedule = Schedule(self.lanes(epoch, global_batch), global_batch, remainder=self.remainder)
+        changes = [Change(0, global_batch)]
+        schedule = Schedule(self.lanes(epoch, global_batch), changes, remainder=self.remainder)
         if self.remainder == "drop" and schedule.rows < global_batch:
             raise ValueError(
                 f"global_batch {global_batch} is larger than the {schedule.rows} rows of the epoch, "
@@ -240,14 +241,15 @@ def make_order(
 def _restore(order: Order, state: State, global_batch: int | None) -> tuple[Order, Schedule, int]:
     """Return the order of a state, of the same class as the one given, with schedule and epoch."""
     order = replace(order, plans=state.plans)
-    if not state.changes:
-        raise ResumeError("the state names no batch", advice="it was cut or edited")
-    first = state.changes[0].global_batch
     try:
-        schedule = Schedule(order.lanes(state.epoch, first), first, remainder=state.remainder)
-    except ValueError as error:
-        raise ResumeError(f"the state's plan or mixture does not fit its dataset: {error}") from error
-    schedule = replay(schedule, state)
+        first, *later = state.changes
+        schedule = order.schedule(state.epoch, first.global_batch)
+        for change in later:
+            schedule = schedule.changed(*change)
+        schedule = schedule.at(state.step)
+    except (IndexError, ValueError) as error:
+        what = f"the state's plan, mixture, batches or step do not fit its dataset: {error}"
+        raise ResumeError(what) from error
     if global_batch is not None and global_batch != schedule.global_batch:
         try:
             check_batch(global_batch, order.ranks)

@@ -7,7 +7,6 @@ the caller keeps the cursor, every question names the step, and any step costs t
 from __future__ import annotations
 
 import copy
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -24,8 +23,6 @@ class Change(NamedTuple):
 
     step: int
     global_batch: int
-    places: tuple[int, ...]
-    tail: int | None
 
 
 class StepGroup(NamedTuple):
@@ -79,7 +76,7 @@ class Schedule:
 
     Args:
         lanes: the lanes of a dataset or a mixture.
-        changes: with which batches; the first at step 0, or a global batch to begin with.
+        changes: with which batches; the first at step 0.
         remainder: "drop", "pad" or "keep": what becomes of a short last step.
         step: where the caller resumes; `len` counts from here.
 
@@ -89,44 +86,28 @@ class Schedule:
         global_batch: rows of a global batch at the end of the epoch.
     """
 
-    def __init__(
-        self, lanes: Lanes, changes: int | list[Change], *, remainder: str = "drop", step: int = 0
-    ) -> None:
-        if remainder not in ("drop", "pad", "keep"):
-            raise ValueError(f'remainder must be "drop", "pad" or "keep", found {remainder!r}')
-        if isinstance(changes, int):
-            check_batch(changes, lanes.ranks)
-            changes = [Change(0, changes, (0,) * lanes.workers, None)]
+    def __init__(self, lanes: Lanes, changes: Sequence[Change], *, remainder: str, step: int = 0) -> None:
         self.lanes = lanes
         self.remainder = remainder
-        self.changes = list(changes)
+        self.changes = tuple(changes)
         self.rows = int(lanes.lane_lengths.sum())
-        self._segments = [self._segment(change) for change in self.changes]
         self.step = step
         self.global_batch = self.changes[-1].global_batch
-        last = self._segments[-1]
-        left = last.rows_left()
+        places, tail = np.zeros(lanes.workers, np.int64), None
+        self._segments: list[Segment] = []
+        for change in self.changes:
+            if self._segments:
+                places, tail = self._segments[-1].cursor(change.step)
+            self._segments.append(Segment(lanes.lane_lengths, lanes.ranks, change, places, tail))
+        left = self._segments[-1].rows_left
         steps = left // self.global_batch if remainder == "drop" else -(-left // self.global_batch)
-        self.stop = last.step + steps
-
-    def _segment(self, change: Change) -> Segment:
-        return Segment(
-            self.lanes.lane_lengths,
-            self.lanes.ranks,
-            global_batch=change.global_batch,
-            step=change.step,
-            places=list(change.places),
-            tail=change.tail,
-        )
+        self.stop = self.changes[-1].step + steps
 
     def __len__(self) -> int:
         return max(0, self.stop - self.step)
 
     def _segment_of(self, step: int) -> Segment:
-        for segment in reversed(self._segments):
-            if segment.step <= step:
-                return segment
-        raise IndexError(f"no batch holds at step {step}")
+        return next(segment for segment in reversed(self._segments) if segment.step <= step)
 
     def _check(self, step: int, rank: int, world_size: int) -> None:
         if not 0 <= step < self.stop:
@@ -150,13 +131,7 @@ class Schedule:
     @property
     def tail_start(self) -> int:
         """The step with which the tail begins, where the last steps cut across lanes."""
-        return min(self.stop, self._segments[-1].step + self._segments[-1].visits)
-
-    def change_at(self, step: int) -> Change:
-        """Return where an epoch is before a step, as the entry from which it could continue."""
-        segment = self._segment_of(step)
-        places, tail = segment.cursor(step)
-        return Change(step, segment.global_batch, tuple(places), tail)
+        return min(self.stop, self._segments[-1].step + self._segments[-1].turns)
 
     def changed(self, step: int, global_batch: int) -> Schedule:
         """Return the schedule that continues from `step` with another batch, a multiple of the ranks."""
@@ -165,11 +140,10 @@ class Schedule:
             raise IndexError(
                 f"step must be in [1, {self.stop}], found {step}; before its first step an epoch starts again"
             )
-        here = self.change_at(step)._replace(global_batch=global_batch)
         # An entry that was never used, or changes nothing, would only make states longer.
         changes = [change for change in self.changes if change.step < step]
         if changes[-1].global_batch != global_batch:
-            changes.append(here)
+            changes.append(Change(step, global_batch))
         return Schedule(self.lanes, changes, remainder=self.remainder, step=step)
 
     def steps(self, *, worker: int = 0, workers: int = 1) -> range:
@@ -240,12 +214,12 @@ class Schedule:
         """Return the parts of steps, one after another, and of each its rows with and without padding."""
         # While classes take turns, each step takes as much from one of them.
         segment = self._segment_of(steps[-1]) if len(steps) > 1 else None
-        if segment is not None and segment.step <= steps[0] and steps[-1] < segment.step + segment.visits:
+        if segment is not None and segment.step <= steps[0] and steps[-1] < segment.step + segment.turns:
             self._check(steps[0], rank, world_size)
             self._check(steps[-1], rank, world_size)
             start, stop = rank_slice(segment.global_batch, rank, world_size)
             sizes = [stop - start] * len(steps)
-            return segment.turns(steps, start, stop), sizes, sizes
+            return segment.parts_of_turns(steps, start, stop), sizes, sizes
         found = [self.parts(step, rank=rank, world_size=world_size) for step in steps]
         parts = np.concatenate([np.zeros((0, 3), np.int64), *(each for each, _ in found)])
         sizes = [int((each[:, 2] - each[:, 1]).sum()) for each, _ in found]
@@ -280,142 +254,79 @@ def spans(edges: Array, firsts: Array, start: int, stop: int) -> Array:
     return parts[end > begin]
 
 
-class Visit(NamedTuple):
-    """Say that a step takes rows from one class of lanes, beginning at `place` in each of them."""
-
-    lane_class: int
-    place: int
-
-
 class Segment:
     """Find the steps of a part of an epoch in which the global batch stays the same.
 
     They are found by arithmetic from the places at which the segment begins, so step one million costs what
-    step one costs.
+    step one costs.  Step s takes rows from the lanes of class s mod T, until a class has too few left.
 
     Args:
         lengths: rows of each lane, int64 [T * C]; lane (t, c) has number t * C + c.
         ranks: C.
-        global_batch: G, a multiple of C.
-        step: the step of the epoch with which the segment begins.
-        places: p_0 .. p_(T-1), rows already taken from each lane of each class.
+        change: the step with which the segment begins, and its global batch G, a multiple of C.
+        places: int64 [T], rows already taken from each lane of each class.
         tail: None while classes take turns; rows already taken of what remained, once that began.
 
     Attributes:
-        visits: number of steps in which classes take turns, counted from the beginning of the segment.
-        rest: rows that then remain in the lanes and are not taken yet.
+        turns: number of steps in which classes take turns, counted from the beginning of the segment.
+        rows_left: rows not yet taken at the beginning of the segment.
     """
 
-    def __init__(
-        self, lengths: Array, ranks: int, *, global_batch: int, step: int, places: list[int], tail: int | None
-    ) -> None:
-        self.global_batch = global_batch
-        self.step = step
-        self.places = list(places)
-        self.tail = tail
-        self._ranks = ranks
-        self._share = share = global_batch // ranks
-        # A class's visits are at p, p + u, p + 2u ...: written as p = a * u + r, each class comes once in
-        # every round from its a on, and the rounds all have the same order: by r, then by number.
-        self._begin = [place // share for place in places]
-        self._residue = [place % share for place in places]
-        self._order = sorted(range(len(places)), key=lambda t: (self._residue[t], t))
-        self._regular = max(self._begin)
-        self._regular_visits = self._visits_before(self._regular)
-        shortest = lengths.reshape(len(places), ranks).min(axis=1).tolist()
-        self.visits = 0 if tail is not None else self._count_visits(shortest)
-        remain = lengths - np.repeat(np.array(self.places_after(self.visits), np.int64), ranks)
-        self._firsts = lengths - remain
-        self._edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(remain)])
-        self.rest = int(self._edges[-1]) - (tail or 0)
+    def __init__(self, lengths: Array, ranks: int, change: Change, places: Array, tail: int | None) -> None:
+        self.step, self.global_batch = change
+        self._ranks, self._places, self._tail = ranks, places, tail
+        self._share = self.global_batch // ranks
+        # How many steps from here the next turn of each class is, and how many turns it has rows for.
+        self._wait = (np.arange(places.size) - self.step) % places.size
+        counts = (lengths.reshape(-1, ranks).min(axis=1) - places) // self._share
+        # They end with the first turn that leaves its class with too few rows for another.
+        ends = self._wait + places.size * (counts - 1) + 1
+        self.turns = 0 if tail is not None or counts.min() < 1 else int(ends.min())
+        self._firsts = np.repeat(self._places_after(self.turns), ranks)
+        self._edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths - self._firsts)])
+        self.rows_left = self.turns * self.global_batch + int(self._edges[-1]) - (tail or 0)
 
-    def _count_visits(self, shortest: list[int]) -> int:
-        share = self._share
-        limits = [length - share for length in shortest]
-        if any(place > limit for place, limit in zip(self.places, limits, strict=True)):
-            return 0
-        # The turns end after the first visit that leaves its class with fewer than u rows in some lane.
-        last = min(
-            (place + (limit - place) // share * share, t)
-            for t, (place, limit) in enumerate(zip(self.places, limits, strict=True))
-        )
-        return sum(
-            max(0, (last[0] - place - (t > last[1])) // share + 1) for t, place in enumerate(self.places)
-        )
-
-    def _visits_before(self, round_number: int) -> int:
-        return sum(max(0, round_number - begin) for begin in self._begin)
-
-    def _round(self, visit: int) -> tuple[int, int]:
-        """Return the round of a visit, and how many classes come before it in that round."""
-        if visit >= self._regular_visits:
-            late, before = divmod(visit - self._regular_visits, len(self.places))
-            return self._regular + late, before
-        rounds = range(min(self._begin), self._regular + 1)
-        number = rounds[bisect_right(rounds, visit, key=self._visits_before) - 1]
-        return number, visit - self._visits_before(number)
-
-    def _active(self, round_number: int) -> list[int]:
-        return [t for t in self._order if self._begin[t] <= round_number]
-
-    def visit(self, number: int) -> Visit:
-        """Return the class and place of a visit, counted from the beginning of the segment, in O(T log G)."""
-        round_number, before = self._round(number)
-        t = self._active(round_number)[before]
-        return Visit(t, round_number * self._share + self._residue[t])
-
-    def places_after(self, visits: int) -> list[int]:
-        """Return p_0 .. p_(T-1) after so many visits."""
-        number, before = self._round(visits)
-        places = list(self.places)
-        for t, begin in enumerate(self._begin):
-            places[t] += self._share * max(0, number - begin)
-        for t in self._active(number)[:before]:
-            places[t] += self._share
-        return places
-
-    def rows_left(self) -> int:
-        """Return the rows not yet taken at the beginning of the segment."""
-        return self.visits * self.global_batch + self.rest
+    def _places_after(self, turns: int) -> Array:
+        taken = np.maximum(0, -((self._wait - turns) // self._places.size))
+        after: Array = self._places + self._share * taken
+        return after
 
     def batch_rows(self, step: int) -> int:
         """Return how many rows of the epoch the batch of a step holds: G, or fewer in the last step."""
-        late = step - self.step - self.visits
-        return (
-            self.global_batch
-            if late < 0
-            else max(0, min(self.global_batch, self.rest - late * self.global_batch))
-        )
+        left = self.rows_left - (step - self.step) * self.global_batch
+        return max(0, min(self.global_batch, left))
 
     def parts(self, step: int, start: int, stop: int) -> Array:
         """Return the rows [start, stop) of a step's batch as parts, int64 [n, 3] of (lane, start, stop)."""
-        number = step - self.step
-        if number >= self.visits:
-            offset = (self.tail or 0) + (number - self.visits) * self.global_batch
+        late = step - self.step - self.turns
+        if late >= 0:
+            offset = (self._tail or 0) + late * self.global_batch
             return spans(self._edges, self._firsts, offset + start, offset + stop)
-        return self.turns([step], start, stop)
+        return self.parts_of_turns([step], start, stop)
 
-    def turns(self, steps: Sequence[int], start: int, stop: int) -> Array:
+    def parts_of_turns(self, steps: Sequence[int], start: int, stop: int) -> Array:
         """Return the parts that are rows [start, stop) of each of some steps in which classes take turns."""
         if start >= stop:
             return np.zeros((0, 3), np.int64)
-        here = np.array([self.visit(step - self.step) for step in steps], np.int64)[:, None]
+        number = np.array(steps, np.int64)[:, None]
+        classes = self._places.size
+        lane_class = number % classes
+        place = self._places[lane_class] + (number - self.step) // classes * self._share
         share = self._share
         low, high = start // share, -(-stop // share)
         parts = np.empty((len(steps), high - low, 3), np.int64)
-        parts[:, :, 0] = here[:, :, 0] * self._ranks + np.arange(low, high)
-        parts[:, :, 1] = here[:, :, 1]
-        parts[:, :, 2] = here[:, :, 1] + share
+        parts[:, :, 0] = lane_class * self._ranks + np.arange(low, high)
+        parts[:, :, 1] = place
+        parts[:, :, 2] = place + share
         parts[:, 0, 1] += start - low * share
         parts[:, -1, 2] -= high * share - stop
         return parts.reshape(-1, 3)
 
-    def cursor(self, step: int) -> tuple[list[int], int | None]:
+    def cursor(self, step: int) -> tuple[Array, int | None]:
         """Return the places and the tail before a step: what the next segment begins with."""
         number = step - self.step
-        if self.tail is None and number <= self.visits:
-            # At the seam the turns have ended but the tail has not begun: a smaller batch may keep taking
-            # turns.
-            return self.places_after(number), None
-        taken = (self.tail or 0) + (number - self.visits) * self.global_batch
-        return self.places_after(self.visits), min(taken, int(self._edges[-1]))
+        # At the seam the turns have ended but the tail has not begun: a smaller batch may keep taking turns.
+        if self._tail is None and number <= self.turns:
+            return self._places_after(number), None
+        taken = (self._tail or 0) + (number - self.turns) * self.global_batch
+        return self._places_after(self.turns), min(taken, int(self._edges[-1]))

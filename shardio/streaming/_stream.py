@@ -12,7 +12,7 @@ from typing import Any
 from shardio.arguments import integer, need
 from shardio.callers import warn
 from shardio.errors import ResumeError
-from shardio.order import Order, Schedule, make_order, seal_state
+from shardio.order import Order, Schedule, make_order
 from shardio.progress import displayed
 from shardio.reader import Damage, DatasetReader
 from shardio.redact import redact
@@ -493,7 +493,7 @@ class Stream:
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the stream is after what was delivered: small, in clear, fit for JSON."""
-        return seal_state(self.order.state(self._schedule, self.epoch, self._step))
+        return self.order.state(self._schedule, self.epoch, self._step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, with this stream's ranks and global batch and the state's plan.

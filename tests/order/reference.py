@@ -164,20 +164,20 @@ class Replay:
 
     def __init__(self, lanes, ranks):
         self.lanes, self.C, self.T = lanes, ranks, len(lanes) // ranks
-        self.places = [0] * self.T
+        self.places, self.number = [0] * self.T, 0
         self.rest = None
         self.own = [row for lane in lanes for row in lane]
 
     def step(self, G):
         """Return the rows of the next step, short or empty at the end."""
-        u = G // self.C
+        u, t = G // self.C, self.number % self.T
+        self.number += 1
         enough = all(
             len(self.lanes[t * self.C + c]) - self.places[t] >= u
             for t in range(self.T)
             for c in range(self.C)
         )
         if self.rest is None and enough:
-            t = min(range(self.T), key=lambda t: (self.places[t], t))
             start = self.places[t]
             self.places[t] += u
             return [row for c in range(self.C) for row in self.lanes[t * self.C + c][start : start + u]]

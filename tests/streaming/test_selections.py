@@ -175,7 +175,7 @@ def test_a_state_of_another_selection_is_refused(ds):
     for other in (ds, ds.filter(masks["dense"]), ds[::2], ds.select(np.flatnonzero(masks["half"])[:-1])):
         with pytest.raises(ResumeError) as caught:
             shardio.stream(other, global_batch=4).load_state_dict(state)
-        assert "same filter(), select() or slice" in str(caught.value)
+        assert "same filter()" in str(caught.value)
     whole = shardio.stream(ds, global_batch=4).state_dict()
     with pytest.raises(ResumeError):
         shardio.stream(ds[::2], global_batch=4).load_state_dict(whole)
