@@ -26,10 +26,10 @@ from shardio.convert._memory import (
     from_polars as from_polars,
 )
 from shardio.convert._pack import PackDatasetReport as PackDatasetReport, pack_dataset as pack_dataset
-from shardio.convert._schema import (
+from shardio.convert._schema import changed_schema as changed_schema
+from shardio.convert._stored import (
     Inferred as Inferred,
     MdsLayout as MdsLayout,
-    changed_schema as changed_schema,
     infer_records as infer_records,
 )
 from shardio.convert._stream import write_stream as write_stream

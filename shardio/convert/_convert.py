@@ -20,12 +20,15 @@ from typing import Any, ClassVar, Literal, Unpack
 import numpy as np
 
 from shardio.catalog import Catalog
+from shardio.codecs import record_codec
 from shardio.convert._files import FileSource
+from shardio.convert._infer import SKIP, type_for
 from shardio.convert._kinds import open_source
 from shardio.convert._parquet import ArrowTable, HuggingFaceDataset, table_package
 from shardio.convert._partitions import check_keys, fitter, notes_on_keys
-from shardio.convert._schema import SKIP, SMALL_BYTES, resolve_schema, type_for
+from shardio.convert._schema import SMALL_BYTES, resolve_schema
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, keep_as, shown_json
+from shardio.convert._tfrecord import ShardioDataset, ShardioValues
 from shardio.errors import (
     BadRecord,
     FormatError,
@@ -173,25 +176,23 @@ class _ConvertWorker:
         if not self.source.payloads:
             return encoder(self.schema)
         schema = self.schema
-        groups = () if schema is None else schema.groups
-        labels = [
-            [name for name, feature in group.items() if feature.classes is not None] for group in groups
-        ]
-        if schema is None or (self.source.trusted and not any(labels)):
+        if schema is None or self.source.schema is not None:
             return bytes
-        from shardio.codecs import record_codec
-
         codec = record_codec(schema)
-        parts = ("context", "feature_lists") if schema.encoding == "sequence_example" else (None,)
+        nested = schema.encoding == "sequence_example"
+        groups = [
+            {name: feature for name, feature in group.items() if feature.classes is not None}
+            for group in schema.groups
+        ]
 
         def check(payload: bytes) -> bytes:
             value = codec.decode(payload)
-            for part, group, names in zip(parts, groups, labels, strict=False):
-                for name in names:
-                    given = (value if part is None else value[part])[name]
-                    for each in given if part == "feature_lists" else [given]:
+            parts = [value["context"], value["feature_lists"]] if nested else [value, {}]
+            for part, group, wrap in zip(parts, groups, (True, False), strict=True):
+                for name, feature in group.items():
+                    for each in [part[name]] if wrap else part[name] or ():
                         if each is not None:
-                            group[name].check_stored(each, name)
+                            feature.check_stored(each, name)
             return payload
 
         return check
@@ -509,6 +510,10 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     if base is None:
         _check_place(pieces, str(url), storage_options)
     known = None if base is None else base.schema
+    if isinstance(opened, ShardioDataset) and opened.payloads and opened.schema is not None:
+        # Its records are copied as they are only where they stay what they are.
+        same = schema is None and known is None and encoding in (None, opened.schema.encoding)
+        opened = opened if same else ShardioValues(opened.place, opened.options)
     try:
         resolved, notes, names, numbers = resolve_schema(
             opened, pieces, schema, encoding, lenient=on_error == "skip", dataset=known

@@ -22,7 +22,7 @@ from shardio.convert._registry import Registry
 from shardio.convert._source import ForeignSource, SourceOptions
 from shardio.convert._text import TextFiles
 from shardio.convert._tfds import AdoptedTfds, TfdsDataset
-from shardio.convert._tfrecord import AdoptedObjects, AdoptedText, ShardioDataset, TfRecords
+from shardio.convert._tfrecord import ShardioDataset, ShardioValues, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import WebDataset
 from shardio.errors import FormatError
@@ -95,10 +95,8 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
     if kind == HuggingFaceDataset.kind:
         return HuggingFaceDataset(load_by_datasets(place, options.storage_options), options)
     source: ForeignSource = REGISTRY.get(kind)(place, options)
-    if isinstance(source, ShardioDataset) and source.holds_objects:
-        return AdoptedObjects(place, options)
-    if isinstance(source, ShardioDataset) and source.holds_text:
-        return AdoptedText(place, options)
+    if isinstance(source, ShardioDataset) and source.reader.source.holds_objects:
+        return ShardioValues(place, options)
     if isinstance(source, ShardioDataset) and not told:
         # A kind that was given means the payloads as they are.
         return AdoptedTfds.from_dataset(source) or source

@@ -10,8 +10,9 @@ from typing import Any
 
 from shardio.arguments import need
 from shardio.convert._convert import convert_dataset
+from shardio.convert._infer import SKIP, infer_from_values
 from shardio.convert._parquet import table_package
-from shardio.convert._schema import LOOK_AT, SKIP, infer_from_values
+from shardio.convert._schema import LOOK_AT
 from shardio.convert._source import ForeignSource, Piece, Sample
 from shardio.errors import SchemaError
 from shardio.metadata import Schema

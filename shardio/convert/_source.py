@@ -156,7 +156,6 @@ class ForeignSource(ABC):
         kind: its name, as `convert_dataset(kind=)` takes it.
         payloads: records are payloads already, and are stored as they are.
         declared: `known` says the types of all features, so no record is looked at for them.
-        trusted: its schema holds for all its payloads, so they are not looked at again.
         in_memory: it is a value of this process, and not sent to others.
         fits_text: its values are text, which `fit` turns into what the schema says.
         names_classes: its labels are names, which `SourceOptions.classes` numbers; elsewhere that says which
@@ -165,7 +164,6 @@ class ForeignSource(ABC):
 
     kind: ClassVar[str]
     payloads: ClassVar[bool] = False
-    trusted: ClassVar[bool] = False
     declared: ClassVar[bool] = False
     in_memory: ClassVar[bool] = False
     fits_text: ClassVar[bool] = False
@@ -229,6 +227,16 @@ class ForeignSource(ABC):
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types that the source itself declares; what it leaves out is inferred from values."""
         return {}
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema that its payloads were written with, or its values are read by; None for neither."""
+        return None
+
+    def schema_notes(self, features: Mapping[str, Feature]) -> list[str]:
+        """Return what the caller may not expect of features that were inferred."""
+        del features
+        return []
 
     def metadata(self) -> dict[str, Any]:
         """Return free metadata for the dataset, such as the names of the classes."""

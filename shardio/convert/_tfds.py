@@ -144,22 +144,24 @@ class AdoptedTfds(ShardioDataset):
     """
 
     payloads: ClassVar[bool] = False
-    trusted: ClassVar[bool] = False
     declared: ClassVar[bool] = True
 
     @classmethod
     def from_dataset(cls, dataset: ShardioDataset) -> AdoptedTfds | None:
         """Return the source where a dataset is of such a folder's files alone, which is still there."""
         found = cls(dataset.place, dataset.options)
-        source = found._reader.source
-        adopted = all(entry.adopted for entry in source.table)
-        return found if "tfds" in found.metadata() and adopted and found.schema and found._features else None
+        adopted = all(entry.adopted for entry in found.reader.source.table)
+        return found if "tfds" in found.metadata() and adopted and found._features else None
+
+    @property
+    def schema(self) -> None:
+        """None: the folder says what records hold."""
 
     @cached_property
     def _features(self) -> tuple[TfdsFeature, ...]:
         """The features of the folder that the dataset's schema reads as they are stored, and the others."""
         folder = self._folder()
-        schema = self.schema
+        schema = self.reader.schema
         if folder is None or not folder.features or schema is None:
             return ()
         same = [
@@ -172,7 +174,7 @@ class AdoptedTfds(ShardioDataset):
         return (*same, *others)
 
     def _folder(self) -> TfdsFolder | None:
-        roots = self._reader.source.version.manifest.roots.values()
+        roots = self.reader.source.version.manifest.roots.values()
         given = {root: dict((self.options.allow_roots or {}).get(root) or {}) or None for root in roots}
         for root, options in {self.place: self.options.storage_options, **given}.items():
             for listing in find_files(root, storage_options=options):
@@ -190,9 +192,6 @@ class AdoptedTfds(ShardioDataset):
         decode = _TfdsRecords(self._features)
         for found in super().read(piece):
             yield found if isinstance(found, BadRecord) else decode(found.where, found.value)
-
-    def _decodes(self) -> bool:
-        return False
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types of the features."""

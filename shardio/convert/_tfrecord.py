@@ -52,13 +52,14 @@ class ShardioDataset(ForeignSource):
 
     kind: ClassVar[str] = "shardio"
     payloads: ClassVar[bool] = True
-    trusted: ClassVar[bool] = True
+    decode: ClassVar[bool] = False
     place: str
     options: SourceOptions
     pin: tuple[int, str] | None = None
 
     @cached_property
-    def _reader(self) -> DatasetReader:
+    def reader(self) -> DatasetReader:
+        """Reads all splits."""
         return self._open("all")
 
     def _open(self, split: str, *, decode: bool = False) -> DatasetReader:
@@ -68,50 +69,33 @@ class ShardioDataset(ForeignSource):
             storage_options=self.options.storage_options, allow_roots=self.options.allow_roots,
         )  # fmt: skip
 
-    def _decodes(self) -> bool:
-        """Return whether the reader gives values."""
-        return not self.payloads
-
-    @property
-    def holds_objects(self) -> bool:
-        """Whether its bytes are not payloads: see `AdoptedObjects`."""
-        return self._reader.source.holds_objects
-
-    @property
-    def holds_text(self) -> bool:
-        """Whether its records are lines of adopted text, and it has no schema."""
-        framings = set(self._reader.source.table.framing.tolist())
-        return self._reader.schema is None and framings == {int(Framing.LINES)}
-
     def __getstate__(self) -> dict[str, Any]:
         # Every worker reads the version that this process found.
-        pin = (self._reader.version, self._reader.digest)
-        return {"place": self.place, "options": self.options, "pin": pin}
+        return {
+            "place": self.place,
+            "options": self.options,
+            "pin": (self.reader.version, self.reader.digest),
+        }
 
     @property
     def schema(self) -> Schema | None:
         """The schema of its records."""
-        return self._reader.schema
-
-    @property
-    def schemas(self) -> tuple[Schema, ...]:
-        """The schemas that its records were written with, oldest first."""
-        return self._reader.source.version.manifest.schemas
+        return self.reader.schema
 
     def pieces(self) -> list[Piece]:
         """Return runs of records of each split."""
-        total = sum(self._reader.splits.values())
-        mean = max(1, self._reader.num_bytes // max(1, total))
+        total = sum(self.reader.splits.values())
+        mean = max(1, self.reader.num_bytes // max(1, total))
         step = max(1, _RUN // mean)
         return [
             Piece(self.place, "", split, min(step, rows - start) * mean, start, min(start + step, rows))
-            for split, rows in sorted(self._reader.splits.items())
+            for split, rows in sorted(self.reader.splits.items())
             for start in range(0, rows, step)
         ]
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the records of a run, verified."""
-        reader = self._open(piece.split, decode=self._decodes())[piece.start : piece.stop]
+        reader = self._open(piece.split, decode=self.decode)[piece.start : piece.stop]
         number = piece.start
         for start in range(0, len(reader), 256):
             for found in reader.read(range(start, min(start + 256, len(reader))), on_error="return"):
@@ -122,29 +106,21 @@ class ShardioDataset(ForeignSource):
                 number += 1
 
     def metadata(self) -> dict[str, Any]:
-        """Return its free metadata."""
-        return dict(self._reader.metadata)
+        """Return its free metadata, and of adopted lines without a schema that they are text."""
+        lines = set(self.reader.source.table.framing.tolist()) == {int(Framing.LINES)}
+        return {**self.reader.metadata, **(TEXT_METADATA if lines and self.schema is None else {})}
 
 
 @dataclass(frozen=True)
-class AdoptedObjects(ShardioDataset):
-    """A dataset of adopted tar files or JSON lines: their values are encoded again, by the same schema."""
+class ShardioValues(ShardioDataset):
+    """Such a dataset by its values, which are encoded again: for other types, or of tar files and lines."""
 
     payloads: ClassVar[bool] = False
-    trusted: ClassVar[bool] = False
+    decode: ClassVar[bool] = True
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the features of its schema; without one they are inferred from values."""
         return dict(self.schema or {})
-
-
-@dataclass(frozen=True)
-class AdoptedText(ShardioDataset):
-    """A dataset of adopted lines without a schema, whose records are text: they stay text."""
-
-    def metadata(self) -> dict[str, Any]:
-        """Return its free metadata, and that records are text."""
-        return {**super().metadata(), **TEXT_METADATA}
 
 
 class TfRecordWriter(GroupedFiles):

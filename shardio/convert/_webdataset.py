@@ -143,6 +143,24 @@ class WebDataset(FileSource):
         del types[None]
         return str(next(iter(types))) if len(types) == 1 else "image"
 
+    def schema_notes(self, features: Mapping[str, Feature]) -> list[str]:
+        """Return the members that are not what their extensions say."""
+        notes = []
+        for name, feature in features.items():
+            ending = name.rpartition(".")[2]
+            what = "an image" if ending in IMAGE_TYPES else "JSON" if ending == "json" else None
+            if feature.type == "bytes" and what is not None:
+                notes.append(
+                    f"none of the members {name!r} that were looked at is {what}: they are kept as bytes, "
+                    "unchecked"
+                )
+            elif feature.type in ("bytes", "text") and ending in INTEGER_ENDINGS:
+                notes.append(
+                    f"the members {name!r} that were looked at are not all integers of 64 bits, written as "
+                    f"Python writes them: they are {feature.type}"
+                )
+        return notes
+
     def fit(self, value: Any, schema: Schema) -> Any:
         """Return a sample with its members as the schema says."""
         check = self.options.check_images

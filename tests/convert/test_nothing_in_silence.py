@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import io
 import json
-import re
 import shlex
 import shutil
 import tarfile
@@ -293,18 +292,17 @@ def test_appending_words_to_classes(tmp_path) -> None:
 
 
 def test_records_of_another_numbering(tmp_path) -> None:
-    """Payloads are stored as they are, so a dataset of other numbers cannot be added."""
+    """Labels of another dataset become those of this one; plain numbers are held against its classes."""
     one, other, third = (str(tmp_path / name) for name in "abc")
     for url, classes in ((one, ["cat", "dog"]), (other, ["dog", "cat"]), (third, None)):
         with shardio.DatasetWriter(url, {"label": shardio.Feature("int64", classes=classes)}) as out:
             out.write({"label": 1})
             if classes is None:
                 out.write({"label": 7})
-    with refused(SchemaError, "'cat'", "'dog'"):
-        shardio.convert_dataset(other, one, mode="append")
+    shardio.convert_dataset(other, one, mode="append")
     with pytest.raises(SchemaError):
         shardio.convert_dataset(third, one, mode="append")
-    assert len(shardio.open(one)) == 1
+    assert [int(value["label"]) for value in shardio.open(one)] == [1, 0]
 
 
 @pytest.fixture(name="sources", params=["shardio", "tfrecord"])
@@ -327,108 +325,104 @@ def sources_fixture(request, tmp_path) -> Any:
 
 
 def test_a_schema_changes_what_it_names(sources, tmp_path) -> None:
-    """Features that a mapping does not name stay; what it leaves out is said, for records keep it."""
+    """Features that a mapping does not name stay; what it leaves out of records that are copied is said."""
     source = sources("a", {"label": "int64", "k": "int64", "t": "text"}, {"label": 1, "k": 2, "t": "x"})
     label = shardio.Feature("int64", classes=["cat", "dog"])
     report = shardio.convert_dataset(source, tmp_path / "b", schema={"label": label, "t": None})
     assert report.schema == shardio.Schema.parse({"label": label, "k": "int64"})
     assert list(shardio.open(tmp_path / "b")) == [{"label": 1, "k": 2}]
-    assert [note for note in report.notes if "still hold 't', which no reader sees" in note]
+    hidden = [note for note in report.notes if "still hold 't', which no reader sees" in note]
+    assert bool(hidden) == source.endswith(".files")
     whole = shardio.Schema.parse({"k": "int64"})
     assert shardio.convert_dataset(source, tmp_path / "c", schema=whole).schema == whole
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "name"),
     [
-        ({"label": "text"}, "label.*(its type changes from int64 to text|expected bytes, found int64)"),
-        ({"label": shardio.Feature("int64", classes=["cat"])}, "'label'.*(found the value 1|found 1)"),
-        ({"new": "int64"}, "'new'.*(is new and required|is required and the record lacks it)"),
+        ({"label": "text"}, "'label'"),
+        ({"label": shardio.Feature("int64", classes=["cat"])}, "'label'"),
+        ({"new": "int64"}, "'new'"),
     ],
 )
-def test_a_schema_that_does_not_read_the_records(sources, tmp_path, change, why) -> None:
+def test_a_schema_that_does_not_read_the_records(sources, tmp_path, change, name) -> None:
     source = sources("a", {"label": "int64", "k": "int64"}, {"label": 1, "k": 2})
-    with pytest.raises(SchemaError, match=why):
+    with refused(SchemaError, name):
         shardio.convert_dataset(source, tmp_path / "b", schema=change)
     assert not (tmp_path / "b" / "_shardio").exists()
 
 
-def test_classes_are_not_numbered_anew(tmp_path) -> None:
-    with shardio.DatasetWriter(
-        tmp_path / "a", {"label": shardio.Feature("int64", classes=["cat", "dog"])}
-    ) as out:
-        out.write({"label": "cat"})
-    for classes in (["dog", "cat"], ["cat", "eel"]):
+def test_classes_keep_their_names(tmp_path) -> None:
+    """In another order labels get other numbers; a class that is not there is refused."""
+    label = {"label": shardio.Feature("int64", classes=["cat", "dog"])}
+    with shardio.DatasetWriter(tmp_path / "a", label) as out:
+        out.write({"label": "dog"})
+    for number, classes in enumerate((["dog", "cat"], ["cat", "dog", "eel"])):
         given = {"label": shardio.Feature("int64", classes=classes)}
-        with pytest.raises(SchemaError):
-            shardio.convert_dataset(tmp_path / "a", tmp_path / "b", schema=given)
-    longer = {"label": shardio.Feature("int64", classes=["cat", "dog", "eel"])}
-    assert shardio.convert_dataset(
-        tmp_path / "a", tmp_path / "b", schema=longer
-    ).schema == shardio.Schema.parse(longer)
+        shardio.convert_dataset(tmp_path / "a", tmp_path / f"b{number}", schema=given)
+        found = shardio.open(tmp_path / f"b{number}")
+        assert found.schema == shardio.Schema.parse(given)
+        assert classes[int(found[0]["label"])] == "dog"
+    with refused(SchemaError, "'label'"):
+        given = {"label": shardio.Feature("int64", classes=["cat", "eel"])}
+        shardio.convert_dataset(tmp_path / "a", tmp_path / "c", schema=given)
 
 
 NEW = shardio.Feature("int64", optional=True)
 ADDED = {"new": NEW, "k": "int64"}
+SEVEN = shardio.Feature("int64", default=7)
 
 
 @pytest.mark.parametrize(
-    ("dataset", "source", "why"),
+    ("dataset", "source", "record", "wanted"),
     [
-        # (schema, record, change of the schema) of both.
-        (
-            ({"old": NEW, "k": "int64"}, {"rename": {"old": "new"}}),
-            (ADDED, {}),
-            "hold the feature 'new' as 'old'",
-        ),
-        (({"k": "int64"}, {}), (ADDED, {"rename": {"k": "n"}}), "'n' as 'k', and that is called 'k'"),
+        # (schema, change of the schema) of both, and what the source's record is in the dataset.
+        (({"old": NEW, "k": "int64"}, {"rename": {"old": "new"}}), (ADDED, {}), {"new": 3, "k": 4}, None),
         (
             ({"new": "int64", "k": "int64"}, {"rename": {"new": "k", "k": "new"}}),
             ({"new": "int64", "k": "int64"}, {}),
-            "hold the feature 'new' as 'k'",
+            {"new": 3, "k": 4},
+            None,
         ),
-        ((ADDED, {}), (ADDED, {"features": {"new": None}}), "hold 'new', which it no longer reads"),
-        (
-            ({"new": shardio.Feature("int64", default=1), "k": "int64"}, {}),
-            ({"new": shardio.Feature("int64", default=2), "k": "int64"}, {}),
-            "lacks 'new', the source and the dataset mean different values",
-        ),
-        (
-            ({"new": "int64", "k": "int64"}, {}),
-            ({"k": "int64"}, {}),
-            "has no feature 'new', which all records",
-        ),
+        ((ADDED, {}), (ADDED, {"features": {"new": None}}), {"new": 3, "k": 4}, {"new": None, "k": 4}),
+        (({"new": NEW, "k": "int64"}, {}), ({"new": SEVEN, "k": "int64"}, {}), {"k": 4}, {"new": 7, "k": 4}),
+        (({"k": "int64"}, {}), (ADDED, {"rename": {"k": "n"}}), {"k": 4}, SchemaError),
+        (({"new": "int64", "k": "int64"}, {}), ({"k": "int64"}, {}), {"k": 4}, SchemaError),
     ],
 )
-def test_records_whose_names_mean_something_else(tmp_path, dataset, source, why) -> None:
-    """Payloads are copied as they are: what another schema would read in them is refused, not read."""
+def test_a_dataset_is_added_by_its_values(tmp_path, dataset, source, record, wanted) -> None:
+    """What its readers see is added, whatever its records hold and under which names; or refused."""
     for name, (schema, change) in (("a", dataset), ("b", source)):
         with shardio.DatasetWriter(tmp_path / name, schema) as out:
-            out.write(dict.fromkeys(schema, 5))
+            out.write(dict.fromkeys(schema, 5) if name == "a" else record)
         if change:
             shardio.set_schema(tmp_path / name, **change)
     before = list(shardio.open(tmp_path / "a"))
-    with pytest.raises(SchemaError, match=why):
-        shardio.convert_dataset(tmp_path / "b", tmp_path / "a", mode="append")
-    assert list(shardio.open(tmp_path / "a")) == before
+    if wanted is SchemaError:
+        with pytest.raises(SchemaError):
+            shardio.convert_dataset(tmp_path / "b", tmp_path / "a", mode="append")
+        assert list(shardio.open(tmp_path / "a")) == before
+        return
+    shardio.convert_dataset(tmp_path / "b", tmp_path / "a", mode="append")
+    assert list(shardio.open(tmp_path / "a")) == [*before, wanted or record]
 
 
 def test_files_that_hold_the_names_of_before(tmp_path) -> None:
-    """The advice works: the caller says that a feature of the files is the renamed one."""
+    """Payloads are read as those of the dataset; a name that means something else there is refused."""
     with shardio.DatasetWriter(tmp_path / "a", {"old": "int64"}) as out:
         out.write({"old": 1})
     shardio.export_dataset(tmp_path / "a", tmp_path / "files", kind="tfrecord")
     shardio.set_schema(tmp_path / "a", rename={"old": "new"})
-    with refused(SchemaError, "'new'") as caught:
-        shardio.convert_dataset(tmp_path / "files", tmp_path / "a", mode="append")
-    given = re.search(r"schema=(\{.*?\}), or", str(caught.value))
-    assert given is not None
-    schema = eval(given[1], {"Feature": shardio.Feature})
-    shardio.convert_dataset(tmp_path / "files", tmp_path / "a", mode="append", schema=schema)
+    shardio.convert_dataset(tmp_path / "files", tmp_path / "a", mode="append")
     assert list(shardio.open(tmp_path / "a")) == [{"new": 1}, {"new": 1}]
     # Files hold the names of before; that is said.
     report = shardio.export_dataset(tmp_path / "a", tmp_path / "more", kind="tfrecord")
     assert report.notes == ["records are copied as they are: they hold the feature 'new' as 'old'"]
+    with shardio.DatasetWriter(tmp_path / "b", {"old": "int64", "new": "int64"}) as out:
+        out.write({"old": 1, "new": 2})
+    shardio.export_dataset(tmp_path / "b", tmp_path / "both", kind="tfrecord")
+    with refused(SchemaError, "'new'"):
+        shardio.convert_dataset(tmp_path / "both", tmp_path / "a", mode="append")
 
 
 @pytest.mark.parametrize(
@@ -464,15 +458,15 @@ def test_an_append_keeps_the_types_of_the_dataset(
 
 
 def test_an_append_that_would_change_a_type_asks(tmp_path) -> None:
-    for name, short, value in (("ds", "json", {"a": 1}), ("more", "text", "wren")):
+    for name, short, value in (("ds", "text", "a"), ("more", "bytes", b"wren")):
         with shardio.DatasetWriter(tmp_path / name, {"x": short}) as out:
             out.write({"x": value})
     with refused(SchemaError, "schema=") as caught:
         shardio.convert_dataset(tmp_path / "more", tmp_path / "ds", mode="append")
-    assert shardio.open(tmp_path / "ds")[0] == {"x": {"a": 1}}
-    assert "{'x': 'text'}" in str(caught.value) or '{"x": "text"}' in str(caught.value)
-    shardio.convert_dataset(tmp_path / "more", tmp_path / "ds", mode="append", schema={"x": "text"})
-    assert [value["x"] for value in shardio.open(tmp_path / "ds")] == ['{"a":1}', "wren"]
+    assert shardio.open(tmp_path / "ds")[0] == {"x": "a"}
+    assert '{"x": "bytes"}' in str(caught.value)
+    shardio.convert_dataset(tmp_path / "more", tmp_path / "ds", mode="append", schema={"x": "bytes"})
+    assert [value["x"] for value in shardio.open(tmp_path / "ds")] == [b"a", b"wren"]
 
 
 def test_a_source_without_a_required_feature(tmp_path, capsys) -> None:
@@ -508,22 +502,21 @@ def test_files_of_tensors_are_not_taken_without_their_names(tmp_path) -> None:
     assert list(shardio.open(tmp_path / "new")) == [shardio.open(tmp_path / "more", decode=False)[0]]
 
 
-@pytest.mark.parametrize("encoding", ["tensors", "sequence_example"])
-def test_examples_do_not_go_into_datasets_of_another_encoding(tmp_path, encoding) -> None:
-    """What is advised works."""
-    schema = {"a": "int64"} if encoding == "tensors" else {"context": {"a": "int64"}, "feature_lists": {}}
-    for name, features, each in (("ds", schema, encoding), ("more", {"a": "int64"}, "example")):
-        with shardio.DatasetWriter(tmp_path / name, features, encoding=each) as out:
+def test_values_go_into_a_dataset_of_another_encoding(tmp_path) -> None:
+    """But for feature lists, which other values do not have."""
+    nested = {"context": {"a": "int64"}, "feature_lists": {}}
+    for name, features, encoding in (
+        ("tensors", {"a": "int64"}, "tensors"),
+        ("sequence", nested, "sequence_example"),
+        ("more", {"a": "int64"}, "example"),
+    ):
+        with shardio.DatasetWriter(tmp_path / name, features, encoding=encoding) as out:
             out.write({"a": 1} if "a" in features else {"context": {"a": 1}, "feature_lists": {}})
-    advice = f"write the records with encoding='{encoding}', or into a dataset of their own"
-    with pytest.raises(SchemaError, match=f"encoding changes.*; {advice}"):
-        shardio.convert_dataset(tmp_path / "more", tmp_path / "ds", mode="append")
-    with shardio.DatasetWriter(tmp_path / "ds", schema, mode="append", encoding=encoding) as out:
-        for value in shardio.open(tmp_path / "more"):
-            out.write(value if encoding == "tensors" else {"context": value, "feature_lists": {}})
-    assert len(shardio.open(tmp_path / "ds")) == 2
-    shardio.convert_dataset(tmp_path / "more", tmp_path / "own")
-    assert list(shardio.open(tmp_path / "own")) == [{"a": 1}]
+    shardio.convert_dataset(tmp_path / "more", tmp_path / "tensors", mode="append")
+    assert list(shardio.open(tmp_path / "tensors")) == [{"a": 1}, {"a": 1}]
+    with refused(SchemaError, "sequence_example"):
+        shardio.convert_dataset(tmp_path / "more", tmp_path / "sequence", mode="append")
+    assert len(shardio.open(tmp_path / "sequence")) == 1
 
 
 def test_labels_of_steps(tmp_path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from shardio.convert import _jsonl, _schema
+from shardio.convert import _infer, _jsonl
 from shardio.convert._codewithgpu import read_fields
 from shardio.convert._source import Sample, SourceOptions
 from shardio.errors import BadRecord, SchemaError
@@ -31,10 +31,10 @@ def test_runs_of_lines(lines: list[bytes], run: int) -> None:
     assert whole == [(int(place), line) for place, line in zip(places[:-1], lines, strict=True) if line]
 
 
-def guessed(*values: Any, lenient: bool = False) -> str:
+def guessed(*values: Any, clash: Any = "raise") -> str:
     source = _jsonl.JsonLines("nowhere", SourceOptions())
     samples = [Sample(f"line {n}", {"x": value}) for n, value in enumerate(values)]
-    schema = _schema.infer_from_values(source, samples, None, lenient=lenient)
+    schema = _infer.infer_from_values(source, samples, None, clash=clash)
     assert schema is not None
     return schema["x"].short + ("?" if schema["x"].optional else "")
 
@@ -71,7 +71,7 @@ def test_contradictions() -> None:
     for values in ((1, "a"), (-1, 2**63), (1, [1]), ("a", {"b": 1}), (True, 1)):
         with refused(SchemaError, "'x'"):
             guessed(*values)
-    assert guessed(1, 2, "a", lenient=True) == "int64"
+    assert guessed(1, 2, "a", clash="most") == "int64"
 
 
 @given(st.binary(max_size=60))

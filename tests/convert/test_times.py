@@ -95,6 +95,15 @@ def test_what_would_lose_or_has_no_unit_is_refused(tmp_path):
         column(WHEN, pa.timestamp("s")), tmp_path / "plain", mode="append", schema={"t": "int64"}
     )
     assert [None if row["t"] is None else int(row["t"]) for row in told] == [1577836800, 1577836800, None]
+    # Plain integers say no unit: they are added where the caller says that they count the same.
+    (tmp_path / "more.jsonl").write_text('{"t": 1577836801}\n')
+    for source in (tmp_path / "more.jsonl", pa.table({"t": [1577836801]})):
+        with refused(SchemaError, "'t'"):
+            shardio.convert_dataset(source, tmp_path / "ds", mode="append")
+    schema = {"t": shardio.Feature("int64", optional=True)}
+    shardio.convert_dataset(tmp_path / "more.jsonl", tmp_path / "ds", mode="append", schema=schema)
+    assert int(shardio.open(tmp_path / "ds")[-1]["t"]) == 1577836801
+    assert shardio.open(tmp_path / "ds").schema["t"].unit == "timestamp[s]"
     with (
         pytest.raises(SchemaError),
         shardio.DatasetWriter(tmp_path / "ds", mode="append") as out,
