@@ -24,4 +24,4 @@ from shardio.catalog._sessions import (
     items_of_tasks as items_of_tasks,
     session_shards as session_shards,
 )
-from shardio.catalog._version import Version as Version
+from shardio.catalog._version import Version as Version, feature_facts as feature_facts

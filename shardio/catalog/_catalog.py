@@ -365,7 +365,8 @@ class Catalog:
         """
         key = naming.manifest_key(number)
         data = self.store.get(key, max_bytes=self.limits.manifest)
-        return Version(*parse_manifest(data, version=number, url=self.store.url_of(key), limits=self.limits))
+        parsed = parse_manifest(data, version=number, url=self.store.url_of(key), limits=self.limits)
+        return Version(*parsed, self.table)
 
     def shards_of(self, ref: ListRef) -> ShardTable:
         """Return the shards of one list, checked against its reference."""

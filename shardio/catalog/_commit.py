@@ -136,7 +136,7 @@ def publish(
             # Only a hint: a reader that does not find it lists instead.
             with contextlib.suppress(ShardioError):
                 catalog.store.overwrite(naming.HINT_KEY, str(manifest.version).encode())
-            return Version(manifest, sha256)
+            return Version(manifest, sha256, catalog.table)
     raise CommitConflictError(
         f"lost {_MAX_REBASES} races for the next version",
         url=catalog.store.url,

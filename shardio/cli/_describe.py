@@ -45,13 +45,13 @@ def dataset_facts(
     """
     from shardio.catalog import Catalog
     from shardio.storage import connect
-    from shardio.view import shard_list_facts, version_facts
+    from shardio.view import shard_facts as facts_of_shards, version_facts
 
     catalog = Catalog(connect(url, storage_options=options, engine=engine))
 
     def read(latest: Version) -> dict[str, Any]:
         chosen = latest if version is None else catalog.load(version)
-        return version_facts(catalog.store.url, chosen, latest) | shard_list_facts(catalog.table(chosen))
+        return version_facts(catalog.store.url, chosen, latest) | facts_of_shards(chosen.shards())
 
     facts = catalog.reading(read)
     return facts | {"committed": moment(facts.pop("created_ms"))}
@@ -154,7 +154,7 @@ def feature_notes(facts: Mapping[str, Any], *, every_class: bool = False) -> str
 
 def feature_lines(schema: Schema | None) -> list[str]:
     """Return a line for each feature of a schema that a command has made, as far as people read them."""
-    from shardio.view import feature_facts
+    from shardio.catalog import feature_facts
 
     facts = [] if schema is None else feature_facts(schema)
     lines = []

@@ -11,10 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from shardio.view._facts import (
-    feature_facts as feature_facts,
     log_facts as log_facts,
     seen_facts as seen_facts,
-    shard_list_facts as shard_list_facts,
+    shard_facts as shard_facts,
     version_facts as version_facts,
 )
 from shardio.view._values import guess_value as guess_value

@@ -11,14 +11,15 @@ import io
 import threading
 import urllib.parse
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from shardio.catalog import Catalog, Version
 from shardio.codecs import decode_image
+from shardio.display import plain
 from shardio.errors import NotFoundError, ShardioError
-from shardio.format import Compression, Framing
 from shardio.reader import (
     DatasetReader,
     DatasetSource,
@@ -28,7 +29,7 @@ from shardio.reader import (
 )
 from shardio.redact import redact
 from shardio.storage import Address, url_text
-from shardio.view._facts import log_facts, seen_facts, shard_list_facts, version_facts
+from shardio.view._facts import log_facts, seen_facts, shard_facts, version_facts
 from shardio.view._search import Search, is_column, python, search
 from shardio.view._statistics import histogram, summarize
 from shardio.view._tokens import Decode, add_text, token_decoder
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.maintenance import VerifyProgress
     from shardio.metadata import ShardTable
 
 _MOST_RECORDS = 1000  # of one page
@@ -58,7 +58,6 @@ _MOST_SAMPLED = 2048
 # Runs of neighbours in a sample from a bucket: two for each bar of a chart, so that even numbers look even.
 _RUNS = 64
 _FIRST_BYTES = 1024
-_LISTED = 1000  # findings
 _SEARCHES = 3  # at a time
 _KEPT = 8  # versions, and readers
 _EDGES = (32, 2048)
@@ -107,7 +106,6 @@ class Pages:
         storage_options: as in fsspec; no page shows them.
         engine: None for the best at hand, "fsspec" or "obstore".
         allow_roots: roots of adopted shards that may be read, each with its storage options.
-        report: what `shardio verify --json` printed, shown as the damage that is known, or None.
     """
 
     def __init__(
@@ -120,7 +118,6 @@ class Pages:
         storage_options: Mapping[str, Any] | None = None,
         engine: str | None = None,
         allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
-        report: Mapping[str, Any] | None = None,
     ) -> None:
         self._address = Address(url_text(url), storage_options, allow_roots or {}, engine)
         self.url = self._address.url
@@ -137,10 +134,7 @@ class Pages:
         # One image at a time: a dozen small files may each become hundreds of megabytes.
         self._decoding = threading.Lock()
         self._making: dict[Hashable, threading.Lock] = {}
-        self._report = dict(report) if report is not None else None
-        self._progress: VerifyProgress | None = None
-        self._verifying = threading.Lock()
-        self._stop = self._closed = False
+        self._closed = False
         self._searching = threading.BoundedSemaphore(_SEARCHES)
         self._secrets = _secrets(self.url, self._options)
 
@@ -175,7 +169,6 @@ class Pages:
             "shown_split": self._split or (names[0] if names else None),
             "keys": {stored.get(name, name): kind for name, kind in indexed.items()},
             "table": [column.name for column in manifest.table],
-            "report": self._report is not None,
             "is_local": self._catalog.store.is_local,
             "columns": [name for name, feature in (manifest.schema or {}).items() if is_column(feature)],
         }
@@ -191,35 +184,27 @@ class Pages:
             count: of shards listed.
         """
         chosen = self._load(version)
-        table = self._table(chosen)
-        facts = shard_list_facts(table)
-        table = table.of_split(self._split_name(chosen, split))
-        rows = np.maximum(table.rows, 1)
-        stops = np.cumsum(table.live_rows)
-        shown = range(max(0, start), min(len(table), max(0, start) + min(count, 1000)))
+        every = self._shards(chosen)
+        inside = np.array(every["split"]) == self._split_name(chosen, split)
+        numbers = np.flatnonzero(inside)
+        columns = {name: column[inside] for name, column in every.items() if isinstance(column, np.ndarray)}
+        stops = np.cumsum(columns["records"])
+        rows = columns["records"] + columns["deleted"]
+        shown = range(max(0, start), min(len(numbers), max(0, start) + min(count, 1000)))
+        listed = [
+            {name: plain(column[numbers[number]]) for name, column in every.items() if name != "split"}
+            | {"first": int(stops[number] - columns["records"][number])}
+            for number in shown
+        ]
         return {
-            **facts,
-            "shards": len(table),
+            **shard_facts(every),
+            "shards": len(numbers),
             "records": int(stops[-1]) if len(stops) else 0,
-            "stored_bytes": histogram(table.stored_bytes),
-            "shard_records": histogram(table.live_rows),
-            "record_bytes": histogram(table.decoded_bytes[table.rows > 0] // rows[table.rows > 0]),
-            "tables": sum(map(bool, table.table_key)),
+            "stored_bytes": histogram(columns["stored_bytes"]),
+            "shard_records": histogram(columns["records"]),
+            "record_bytes": histogram(columns["decoded_bytes"][rows > 0] // rows[rows > 0]),
             "start": shown.start,
-            "listed": [
-                {
-                    "shard": table.key[number],
-                    "first": int(stops[number] - table.live_rows[number]),
-                    "records": int(table.live_rows[number]),
-                    "deleted": int(table.rows[number] - table.live_rows[number]),
-                    "stored_bytes": int(table.stored_bytes[number]),
-                    "blocks": int(table.blocks[number]),
-                    "compression": Compression(int(table.compression[number])).name.lower(),
-                    "framing": Framing(int(table.framing[number])).name.lower(),
-                    "adopted": bool(table.etag[number]) or int(table.root[number]) != 0,
-                }
-                for number in shown
-            ],
+            "listed": listed,
         }
 
     def seen(self, version: int | str | None = None, split: str | None = None) -> dict[str, Any]:
@@ -240,13 +225,6 @@ class Pages:
         older = list(self._catalog.between(first, min(last, latest.number - 1))) if last >= 1 else []
         found = [log_facts(each, latest) for each in (*older, *([latest] if last == latest.number else []))]
         return {"versions": found[::-1], "earlier": first > 1 and last >= 1, "latest_version": latest.number}
-
-    def diff(self, first: int | str, second: int | str | None = None) -> dict[str, Any]:
-        """Return what differs between two versions; see `shardio.diff`."""
-        from shardio.lifecycle import diff
-
-        found = diff(self._address, first, second).to_dict()
-        return {**found, "url": redact(found["url"])}
 
     # ------------------------------------------------------------------------------------------ records
 
@@ -468,116 +446,9 @@ class Pages:
             "errors": errors[:10],
         }
 
-    def audit(
-        self, state: Mapping[str, Any], step: int, *, rank: int = 0, world_size: int = 1
-    ) -> dict[str, Any]:
-        """Return which records a step of a run saw; version and split are those of the state."""
-        from shardio.streaming import audit
-
-        named = state.get("datasets")
-        entries = named if isinstance(named, list) else []
-        entry = entries[0] if entries and isinstance(entries[0], dict) else {}
-        if len(entries) > 1:
-            raise ValueError(
-                "the state is of a mixture of several datasets; its steps are listed by "
-                "`shardio audit URL... --state FILE --step K`"
-            )
-        version, split = entry.get("version"), entry.get("split")
-        reading = self._reading(version if isinstance(version, int) else None, split)
-        found = audit(reading.decoding, state, step, rank=rank, world_size=world_size)
-        return {
-            "version": reading.decoding.version,
-            "split": reading.decoding.split,
-            "epoch": state.get("epoch"),
-            "step": step,
-            "records": [record._asdict() for record in found],
-        }
-
-    # ------------------------------------------------------------------------------------------ damage
-
-    def verify(self, version: int | str | None = None, split: str | None = None) -> dict[str, Any]:
-        """Check a version as `shardio verify` does, reading all of it; return when it is done or stopped.
-
-        Raises:
-            ValueError: a verification is under way.
-        """
-        from shardio.maintenance import verify
-
-        if not self._verifying.acquire(blocking=False):
-            raise ValueError("a verification is under way; wait for it, or stop it")
-        try:
-            self._stop = False
-            report = verify(
-                self._address,
-                split=split,
-                version=self._load(version).number,
-                progress=self._advance,
-            )
-            self._report = report.to_dict()
-        except _Stopped:
-            return {"stopped": True}
-        finally:
-            self._progress = None
-            self._verifying.release()
-        return self.damage()
-
-    def _advance(self, progress: VerifyProgress) -> None:
-        if self._stop:
-            raise _Stopped
-        self._progress = progress
-
-    def stop(self) -> dict[str, Any]:
-        """Stop a verification at its next step."""
-        self._stop = True
-        return {}
-
     def close(self) -> None:
         """End what is under way, at its next step."""
-        self._stop = self._closed = True
-
-    def damage(self) -> dict[str, Any]:
-        """Return the report that is known, and how far a verification under way has come."""
-        progress, report = self._progress, self._report
-        found: dict[str, Any] = {"report": None, "progress": None}
-        if progress is not None:
-            found["progress"] = {
-                "done_bytes": progress.done_bytes,
-                "total_bytes": progress.total_bytes,
-                "findings": len(progress.findings),
-            }
-        if report is not None:
-            shown = {**report, "url": redact(str(report.get("url", "")))}
-            for name in ("findings", "skipped"):
-                listed = report.get(name) or []
-                shown[name] = [self._redacted(each) for each in listed[:_LISTED]]
-                shown[f"{name}_count"] = len(listed)
-            self._add_positions(shown)
-            found["report"] = shown
-        return found
-
-    def _add_positions(self, report: Mapping[str, Any]) -> None:
-        """Add split and position of the first record to findings of shards that are in this version."""
-        try:
-            version = self._load(None)
-            if version.number != report.get("version"):
-                return  # found in another version, whose lists are not read for this
-            table = self._table(version)
-        except ShardioError:
-            return  # the report says what is wrong with them
-        numbers = {key: number for number, key in enumerate(table.key)}
-        for finding in report["findings"]:
-            number = numbers.get(finding.get("shard", ""))
-            if number is None or finding.get("row") is None:
-                continue
-            split = table.split[number]
-            try:
-                reader = self._reading(version.number, split).payloads
-                # The row itself may be deleted; then the damage concerns no record.
-                found = reader.positions_of([finding["shard"]], [finding["row"]], default=-1)
-            except (ShardioError, ValueError):
-                continue
-            if found[0] >= 0:
-                finding |= {"split": split, "position": int(found[0])}
+        self._closed = True
 
     # ------------------------------------------------------------------------------------------ errors
 
@@ -678,6 +549,11 @@ class Pages:
 
     def _table(self, version: Version) -> ShardTable:
         found: ShardTable = self._keep(("table", version.sha256), lambda: self._catalog.table(version))
+        return found
+
+    def _shards(self, version: Version) -> dict[str, Any]:
+        known = replace(version, read_table=self._table)
+        found: dict[str, Any] = self._keep(("shards", version.sha256), known.shards)
         return found
 
     def _split_name(self, version: Version, split: str | None) -> str:

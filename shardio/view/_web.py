@@ -45,7 +45,7 @@ _STATIC = {
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-_MOST_BODY = 16 << 20  # of a state, or a question
+_MOST_BODY = 1 << 20
 _THREADS = 8
 # Connections that have not brought the token yet: how many, and for how many seconds.
 _STRANGERS = 64
@@ -190,11 +190,7 @@ def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1") -> App:
     def show_page(name: str) -> Any:
         environ = bottle.request.environ
         is_gone = environ.get("waitress.client_disconnected", lambda: False)
-        return answer(lambda: _call(pages, "GET", name, _query(environ), is_gone))
-
-    def act(name: str) -> Any:
-        body = bottle.request.body.read()
-        return answer(lambda: _call(pages, "POST", name, _body(body), lambda: False))
+        return answer(lambda: _call(pages, name, _query(environ), is_gone))
 
     def no_page(error: Any) -> Any:
         bottle.response.content_type = "application/json"
@@ -204,7 +200,6 @@ def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1") -> App:
     app.route("/", "GET", show_index)
     app.route("/static/<name>", "GET", show_file)
     app.route("/api/<name>", "GET", show_page)
-    app.route("/api/<name>", "POST", act)
     for code in (400, 404, 405, 500):
         app.error(code, callback=no_page)
 
@@ -305,16 +300,6 @@ def _query(environ: Environ) -> dict[str, str]:
     return dict(urllib.parse.parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True))
 
 
-def _body(data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data or b"{}")
-    except (ValueError, RecursionError):
-        raise ValueError("the body of the request is not JSON") from None
-    if not isinstance(found, dict):
-        raise ValueError("the body of the request is not a JSON object")  # noqa: TRY004 - what was sent is wrong
-    return found
-
-
 def _version(_name: str, value: Any) -> int | str:
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
@@ -336,34 +321,21 @@ def _path(_name: str, value: str) -> list[str | int]:
     return path
 
 
-def _state(_name: str, value: Any) -> dict[str, Any]:
-    # A page sends text: numbers of JavaScript are not exact above 2^53, and seeds are.
-    state = _body(value.encode()) if isinstance(value, str) else value
-    if not isinstance(state, dict):
-        raise ValueError("state must be a JSON object, as state_dict() returned it")  # noqa: TRY004 - sent by a page
-    return state
-
-
 # What pages take, by name; all else are whole numbers.
 _ARGUMENTS: dict[str, Callable[[str, Any], Any]] = {
     "version": _version,
-    "first": _version,
-    "second": _version,
     "split": lambda _, value: str(value),
     "path": _path,
     "positions": lambda name, value: [_whole(name, each) for each in value.split(",")],
-    "state": _state,
 }
-_PAGES = {
-    "GET": {"summary", "shards", "seen", "versions", "diff"}
-    | {"records", "record", "media", "content", "statistics", "damage"},
-    "POST": {"audit", "verify", "stop"},
-}
+_PAGES = frozenset(
+    ("summary", "shards", "seen", "versions", "records", "record", "media", "content", "statistics")
+)
 
 
-def _call(pages: Pages, method: str, name: str, given: Mapping[str, Any], is_gone: Callable[[], bool]) -> Any:
+def _call(pages: Pages, name: str, given: Mapping[str, Any], is_gone: Callable[[], bool]) -> Any:
     """Return a page, made by the method of its name from what was sent of its arguments."""
-    if name not in _PAGES[method]:
+    if name not in _PAGES:
         raise ValueError(f"there is no page {name!r}")
     page: Callable[..., Any] = getattr(pages, name)
     options: dict[str, Any] = {}

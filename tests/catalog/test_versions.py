@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import pytest
 
@@ -185,7 +186,7 @@ def test_the_log_holds_everything(url):
         shardio.log(url, 0)
     versions = shardio.log(url)[::-1]
     assert [version.operation for version in versions] == ["append", "append", "append", "overwrite"]
-    assert [(version.records, version.shards) for version in versions] == [(1, 1), (2, 2), (3, 3), (1, 1)]
+    assert [(version.records, version.num_shards) for version in versions] == [(1, 1), (2, 2), (3, 3), (1, 1)]
     for before, after in itertools.pairwise(versions):
         assert after.manifest.parent_sha256 == before.sha256
         assert after.manifest.dataset_uuid == before.manifest.dataset_uuid
@@ -248,3 +249,30 @@ def test_a_version_is_shown_in_a_line(tmp_path) -> None:
         out.write(b"wren", split="train")
     version = shardio.log(tmp_path / "d")[0]
     assert repr(version) == f"<shardio.Version 1 by create: train 1; {version.digest[:19]}>"
+
+
+def test_a_version_lists_its_shards_as_columns(url):
+    options = {"schema": {"n": "int64"}, "shard_bytes": 1 << 16, "compression": "gzip", "mode": "overwrite"}
+    with shardio.DatasetWriter(url, **options) as out:
+        for n in range(5000):
+            out.write({"n": n}, split="train")
+        out.write({"n": 1}, split="val")
+    shardio.delete(url, positions=[0, 1], split="train")
+    version = shardio.log(url)[0]
+    shards = version.shards()
+    ds = shardio.open(url, "all", decode=False)
+    assert {len(column) for column in shards.values()} == {version.num_shards}
+    assert shards["records"].sum() == len(ds) == version.records
+    assert shards["deleted"].tolist()[0] == 2
+    assert shards["stored_bytes"].sum() == ds.num_bytes
+    assert {*shards["compression"]} == {"gzip"}
+    assert [*dict.fromkeys(shards["split"])] == ["train", "val"]
+    assert ds.locate(0).shard == shards["shard"][0]
+    facts = version.facts()
+    assert [feature["name"] for feature in facts["schema"]] == ["n"]
+    assert facts.items() >= {**version.to_dict(), "splits": facts["splits"]}.items()
+    # Credentials do not travel in a pickle, and what is left says where to ask.
+    copy = pickle.loads(pickle.dumps(version))
+    assert copy == version
+    with pytest.raises(NotFoundError):
+        copy.shards()

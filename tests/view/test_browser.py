@@ -211,14 +211,10 @@ class Drawn(HTMLParser):
 @pytest.mark.parametrize("make", [hostile, bare], ids=lambda make: make.__name__)
 def test_nothing_of_a_dataset_runs(make, tmp_path):
     make(tmp_path / "ds")
-    report = {
-        "findings": [{"kind": ATTACKS[0], "message": ATTACKS[1], "url": ATTACKS[4], "advice": ATTACKS[2]}]
-    }
-    report |= {"ok": False, "skipped": [], "records": 1, "good_records": 0, "shards": 1, "stored_bytes": 1}
-    with serving(Pages(tmp_path / "ds", report=report)) as browser:
+    with serving(Pages(tmp_path / "ds")) as browser:
         pages = ["overview", "records", "record?position=1"]
         if make is hostile:
-            pages += ["statistics", "shards", "damage", f"records?where={ATTACKS[0]}", "records?as=grid"]
+            pages += ["statistics", "shards", f"records?where={ATTACKS[0]}", "records?as=grid"]
         for page in pages:
             dom = shown(f"http://127.0.0.1:{browser.port}/?token={TOKEN}#/{page}", tmp_path / "profile")
             # It was drawn to its end, the title is the program's, and what is hostile is there as text.
@@ -245,8 +241,7 @@ def test_a_browser_draws_every_page(tmp_path):
             "overview": "First records of train", "records": "0 to 19 of 20", "statistics": "robin (1)",
             "record?position=3": "Where it is", "shards": "Stored bytes of a shard",
             "records?as=grid": "0 to 19 of 20",
-            "versions": "committed", "audit": "What a step of a run saw", "damage": "verify this version",
-            "record?position=99": "out of range", "nothing": "no such page",
+            "versions": "committed", "record?position=99": "out of range", "nothing": "no such page",
         }  # fmt: skip
         for page, words in wanted.items():
             dom = shown(f"http://127.0.0.1:{browser.port}/?token={TOKEN}#/{page}", tmp_path / "profile")
@@ -325,9 +320,8 @@ def test_audio_is_played(tmp_path):
         asyncio.run(listen(browser.port))
 
 
-def test_a_wrong_condition_keeps_the_form_and_a_verification_ends(tmp_path):
+def test_a_wrong_condition_keeps_the_form(tmp_path):
     made.values(tmp_path / "ds")
-    shardio.delete(tmp_path / "ds", positions=[0], split="train")
 
     async def use(port: int) -> None:
         at = f"http://127.0.0.1:{port}/?token={TOKEN}"
@@ -338,21 +332,6 @@ def test_a_wrong_condition_keeps_the_form_and_a_verification_ends(tmp_path):
                 "document.querySelector('[role=alert]').textContent"
             )
             assert (await tab.value("document.title")).startswith("Records - ds - ")
-            await tab.value("location.hash = '#/damage'")
-            await tab.until("document.getElementById('verify') !== null")
-            await tab.value("document.getElementById('verify').click()")
-            await tab.until("document.getElementById('main').textContent.includes('Nothing is wrong')")
-            text = await tab.value("document.getElementById('main').textContent")
-            assert "1 of them are deleted: the dataset shows 29" in text
-            # What had been asked before may still be answered: counted is what is asked from here on.
-            await tab.value(
-                "window.asked = 0; const asks = fetch;"
-                " window.fetch = (...what) => { window.asked += 1; return asks(...what); }; 0"
-            )
-            await asyncio.sleep(1.5)  # two turns of what asks how far a verification has come
-            assert await tab.value("window.asked") == 0
-            assert await tab.value("document.getElementById('stop').disabled")
-            assert not await tab.value("document.getElementById('verify').disabled")
 
     with serving(Pages(tmp_path / "ds")) as browser:
         asyncio.run(use(browser.port))
@@ -443,7 +422,7 @@ def test_pages_are_accessible_and_fit_a_phone(tmp_path, scheme):
     axe = (BUILD / "npm" / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
     made.values(tmp_path / "ds")
     pages = ["overview", "records", "records?as=grid", "records?where=lable+%3D+3", "records?sort=caption"]
-    pages += ["record?position=3", "statistics", "shards", "versions", "audit", "damage"]
+    pages += ["record?position=3", "statistics", "shards", "versions"]
     ask = (
         "axe.run(document, {resultTypes: ['violations']}).then((found) => JSON.stringify("
         "found.violations.map((each) => [each.id, each.nodes.map((node) => node.html)])))"

@@ -87,7 +87,7 @@ def _features(document: str | None, short: dict[str, str]) -> dict[str, Any]:
 
 
 def _show(console: Console, version: int | None, schema: Schema | None) -> None:
-    from shardio.view import feature_facts
+    from shardio.catalog import feature_facts
 
     if console.json:
         encoding, features = (None, None) if schema is None else (schema.encoding, schema.to_dict())

@@ -306,12 +306,9 @@ def _hex_lines(data: bytes, base: int) -> Iterator[str]:
         yield f"{base + start:08x}  {left:<23}  {right:<23}  |{text}|"
 
 
-_REPORT = "what `shardio verify URL --json` printed"
-
-
 @command(
     "browse a dataset in a browser",
-    Takes("shardio.view:Pages", without=("report",)),
+    Takes("shardio.view:Pages"),
     examples={
         "shardio view s3://bucket/birds": "schema, records, images, statistics, versions; Ctrl-C ends it",
         "shardio view s3://bucket/birds --no-browser --port 8000": (
@@ -326,13 +323,10 @@ def view(
     host: Annotated[str, Parameter(help="address to listen on; by default this machine alone")] = "127.0.0.1",
     port: Annotated[Whole, Parameter(help="port to listen on; default: a free one")] = 0,
     no_browser: Annotated[bool, Parameter(help="print the address, and open no browser")] = False,
-    report: Annotated[
-        str | None, Parameter(allow_leading_hyphen=True, help=f"file of damage to show: {_REPORT}")
-    ] = None,
 ) -> int:
     from shardio.view import Pages, make_server
 
-    pages = given.call(Pages, report=None if report is None else _read_report(given, report))
+    pages = given.call(Pages)
     # What cannot be opened at all is said here, not in the browser.
     facts = pages.summary()
     server = make_server(pages, host=host, port=port)
@@ -378,13 +372,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _read_report(given: Given, file: str) -> dict[str, Any]:
-    report = given.read_json(file, _REPORT)
-    if not isinstance(report, dict) or "findings" not in report:
-        raise ValueError(f"{file} holds no report: expected {_REPORT}")
-    return report
 
 
 def _open_browser(url: str, folder: Path) -> None:

@@ -5,7 +5,7 @@
 const token = new URLSearchParams(location.search).get("token") || "";
 const TABS = [
   ["overview", "Overview"], ["records", "Records"], ["statistics", "Statistics"], ["shards", "Shards"],
-  ["versions", "Versions"], ["audit", "Audit"], ["damage", "Damage"],
+  ["versions", "Versions"],
 ];
 const SVG = "http://www.w3.org/2000/svg";
 const main = document.getElementById("main");
@@ -86,7 +86,7 @@ function folded(items, noun, draw, most = FOLDED) {
   return made;
 }
 
-function errorBox(error, small, position) {
+function errorBox(error, small) {
   const about = error.facts || { error: String(error.message || error) };
   const place = ["url", "shard", "row", "start", "stop"].filter((name) => about[name] !== undefined && about[name] !== "")
     .map((name) => `${name} ${about[name]}`).join(", ");
@@ -95,8 +95,7 @@ function errorBox(error, small, position) {
     el("b", {}, about.kind && about.kind !== "ValueError" ? `${about.kind}: ` : ""), about.error,
     place ? el("div", { class: "small" }, place) : null,
     sides ? el("div", { class: "small" }, sides) : null,
-    about.advice ? el("div", {}, "What to do: ", about.advice) : null,
-    position === undefined ? null : el("a", { href: address("record", { position, split: about.split }) }, `record ${count(position)}`));
+    about.advice ? el("div", {}, "What to do: ", about.advice) : null);
 }
 
 // ------------------------------------------------------------------------------------------ requests
@@ -108,14 +107,14 @@ class Refused extends Error {
   }
 }
 
-async function request(name, parameters, options) {
+async function request(name, parameters) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(parameters || {})) {
     if (value !== null && value !== undefined && value !== "") query.set(key, value);
   }
   let answer;
   try {
-    answer = await fetch(`/api/${name}?${query}`, { ...options, headers: { "X-Shardio-Token": token }, signal: running && running.signal });
+    answer = await fetch(`/api/${name}?${query}`, { headers: { "X-Shardio-Token": token }, signal: running && running.signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused({ kind: "No answer", error: "the viewer does not answer", advice: "is `shardio view` still running?" });
@@ -130,7 +129,6 @@ async function request(name, parameters, options) {
 }
 
 const get = async (name, parameters) => (await request(name, parameters)).json();
-const post = async (name, body) => (await request(name, {}, { method: "POST", body: JSON.stringify(body) })).json();
 
 async function blob(name, parameters) {
   const made = URL.createObjectURL(await (await request(name, parameters)).blob());
@@ -585,85 +583,13 @@ const pages = {
 
   async versions() {
     const found = await get("versions", { before: here().before });
-    const out = el("div", {});
-    const options = found.versions.map((each) => el("option", { value: each.version }, String(each.version)));
-    const first = el("select", { "aria-label": "from version" }, options), second = el("select", { "aria-label": "to version" }, options.map((each) => each.cloneNode(true)));
-    if (found.versions.length > 1) first.value = String(found.versions[1].version);
-    const compare = async () => {
-      out.replaceChildren(el("p", { class: "quiet" }, "Comparing ..."));
-      try { out.replaceChildren(diffCard(await get("diff", { first: first.value, second: second.value }))); } catch (error) { show(out, error); }
-    };
     replace(
-      found.versions.length > 1 ? el("div", { class: "tools" }, "what differs from", first, "to", second, el("button", { type: "button", click: compare }, "compare")) : null, out,
       card(null, table(["version", "committed", "by", "records", "shards", "stored", "tags"], found.versions.map((each) => [
         each.expired ? el("span", { class: "quiet" }, `${each.version} (expired)`) : el("a", { href: address("overview", { version: each.version }) }, String(each.version)),
         moment(each.created_ms), `${each.operation}${each.restored_version ? ` of ${each.restored_version}` : ""}`, count(each.records), count(each.shards), size(each.stored_bytes), each.tags.map((name) => el("span", { class: "tag" }, name))]), [3, 4, 5])),
       found.earlier ? el("a", { href: address("versions", { before: found.versions[found.versions.length - 1].version }) }, "earlier versions") : null);
   },
-
-  async audit() {
-    const out = el("div", {});
-    const state = el("textarea", { placeholder: "what state_dict() returned, as JSON", "aria-label": "state" });
-    const file = el("input", { type: "file", accept: ".json,application/json", "aria-label": "file with the state", change: async () => { if (file.files[0]) state.value = await file.files[0].text(); } });
-    const number = (value, name) => el("input", { type: "number", min: 0, value, "aria-label": name });
-    const step = number(0, "step"), rank = number(0, "rank"), ranks = number(1, "number of ranks");
-    const look = async (event) => {
-      event.preventDefault();
-      try {
-        try { JSON.parse(state.value); } catch { throw new Refused({ kind: "ValueError", error: "the state is not JSON", advice: "save it with json.dump(stream.state_dict(), file)" }); }
-        // As text: numbers of JavaScript are not exact above 2^53, and a seed may be larger.
-        const found = await post("audit", { state: state.value, step: step.value, rank: rank.value, world_size: ranks.value });
-        const there = { version: found.version, split: found.split };
-        out.replaceChildren(el("p", {}, `Epoch ${found.epoch}, step ${count(found.step)}, of version ${found.version}, split ${found.split}: ${plural(found.records.length, "record")}`),
-          card(null, table(["position", "shard", "row", "note"], found.records.map((each) => [el("a", { href: address("record", { ...there, position: each.position }) }, count(each.position)), el("code", { class: "small" }, each.shard), count(each.row), each.valid ? "" : "filled up"]), [0, 2])));
-      } catch (error) { show(out, error); }
-    };
-    replace(card("What a step of a run saw", el("p", { class: "quiet" }, "Give the saved state of a stream or loader. The step is computed from it: no shard is read, and nothing leaves this machine."),
-      el("form", { submit: look }, el("div", { class: "tools" }, file), state,
-        el("div", { class: "tools" }, el("label", {}, "step ", step), el("label", {}, "rank ", rank), el("label", {}, "of ", ranks), el("button", { class: "main" }, "show")))), out);
-  },
-
-  async damage() {
-    const found = await get("damage");
-    const start = async () => {
-      watch(true);
-      try { await post("verify", { version: which().version }); } catch (error) { if (error.name !== "AbortError") { replace(errorBox(error)); return; } }
-      if (here().page === "damage") route();
-    };
-    const report = found.report;
-    replace(
-      card("Verification", el("p", { class: "quiet" }, "Reads the whole version and compares every byte with its checksum. To show a report from elsewhere, run ", el("code", {}, "shardio verify URL --json > report.json"), " there and ", el("code", {}, "shardio view URL --report report.json"), " here."),
-        el("div", { class: "tools" }, el("button", { type: "button", class: "main", click: start, id: "verify" }, "verify this version"), el("button", { type: "button", click: () => post("stop", {}), id: "stop", disabled: true }, "stop")), el("div", { id: "progress" })),
-      report ? card("Found", el("p", {}, report.ok ? el("b", { class: "good" }, "Nothing is wrong.") : el("b", {}, plural(report.findings_count, "finding")), ` ${report.version ? `Version ${report.version}: ` : ""}${count(report.good_records)} of ${count(report.records)} records are good, in ${plural(report.shards, "shard")}, ${size(report.stored_bytes)}.${deleted(report)}`),
-        [...report.findings, ...report.skipped].map((each) => errorBox(new Refused({ ...each, error: each.message }), false, each.position))) : el("p", { class: "quiet" }, "This version was not verified here yet."));
-    if (found.progress) watch(false);
-  },
 };
-
-// A verification reads what shards hold; the dataset shows it without what was deleted.
-function deleted(report) {
-  const shown = Object.values(summary.splits).reduce((sum, each) => sum + each.records, 0);
-  if (report.version !== summary.version || report.records <= shown) return "";
-  return ` ${count(report.records - shown)} of them are deleted: the dataset shows ${count(shown)}.`;
-}
-
-async function watch(own) {
-  const mine = running; // the page that is drawn when the result is there has another
-  let seen = false;
-  while (mine === running) {
-    const place = document.getElementById("progress"), stop = document.getElementById("stop"), button = document.getElementById("verify");
-    let found;
-    try { found = await get("damage"); } catch { return; }
-    if (!place || !place.isConnected) return;
-    if (found.progress) seen = true;
-    else if (seen && !own) { route(); return; }
-    stop.disabled = false;
-    button.disabled = true;
-    const done = found.progress;
-    place.replaceChildren(done ? el("div", {}, el("progress", { max: Math.max(done.total_bytes, 1), value: done.done_bytes }), el("span", { class: "quiet small" }, `${size(done.done_bytes)} of ${size(done.total_bytes)}, ${plural(done.findings, "finding")}`)) : el("span", { class: "quiet" }, "..."));
-    await new Promise((wake) => setTimeout(wake, 500));
-  }
-}
 
 function schemaTable(schema) {
   return folded(schema, "feature", (some) => table(["feature", "type", "about"], some.map((row) => [el("b", {}, row.name), el("code", {}, row.type), el("span", {},
@@ -681,19 +607,6 @@ function seenTable(seen) {
 function shardFacts(found) {
   return el("div", {}, facts([["compression", found.compression.join(", ")], ["framing", found.framing.join(", ")], found.deleted_records ? ["deleted", plural(found.deleted_records, "record")] : null,
     found.adopted_shards ? ["adopted", plural(found.adopted_shards, "shard")] : null]), el("p", { class: "quiet small" }, "stored bytes of a shard"), histogramChart(found.stored_bytes, "", size));
-}
-
-function diffCard(found) {
-  const parts = Object.entries(found.splits).map(([name, part]) => [name, part.before === null ? "-" : count(part.before), part.after === null ? "-" : count(part.after), `+${count(part.added)}`, `-${count(part.removed)}`,
-    `${Object.keys(part.shards_added).length} new, ${Object.keys(part.shards_removed).length} gone, ${Object.keys(part.shards_changed).length} with other deletions`]);
-  const change = (pairs) => Object.entries(pairs).map(([name, [before, after]]) => [name || "encoding", before === null ? "-" : typeof before === "string" ? before : JSON.stringify(before), after === null ? "-" : typeof after === "string" ? after : JSON.stringify(after)]);
-  const features = change(found.schema), metadata = change(found.metadata);
-  return card(`From version ${found.first} to version ${found.second}`,
-    el("p", { class: "quiet" }, Object.entries(found.operations).map(([number, name]) => `${number} ${name}`).join(", "), found.rewritten ? "; shards were written anew in between: their records count as removed and added" : ""),
-    parts.length ? table(["split", "records before", "after", "added", "removed", "shards"], parts, [1, 2, 3, 4]) : null,
-    features.length ? table(["feature", "before", "after"], features) : null,
-    metadata.length ? table(["metadata", "before", "after"], metadata) : null,
-    parts.length || features.length || metadata.length ? null : el("p", {}, "They hold the same."));
 }
 
 function hexDump(hex) {
