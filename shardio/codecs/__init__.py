@@ -6,108 +6,71 @@ without a schema.  Pure: bytes in, values out.  protobuf and Pillow load when th
 
 from __future__ import annotations
 
-from shardio.codecs._arrow import arrow_array, arrow_type_of, need_pyarrow, value_lengths
-from shardio.codecs._codec import Payloads, RecordCodec, as_list
-from shardio.codecs._codec_images import ImageCodec, with_images
+from shardio.codecs._arrow import (
+    arrow_array as arrow_array,
+    arrow_type_of as arrow_type_of,
+    need_pyarrow as need_pyarrow,
+    value_lengths as value_lengths,
+)
+from shardio.codecs._codec import Payloads as Payloads, RecordCodec as RecordCodec, as_list as as_list
+from shardio.codecs._codec_images import ImageCodec as ImageCodec, with_images as with_images
 from shardio.codecs._columns import (
-    ColumnValues,
-    RaggedColumn,
-    VariableLength,
-    VarLenColumn,
-    are_alike,
-    collate,
-    common_names,
-    stack,
+    ColumnValues as ColumnValues,
+    RaggedColumn as RaggedColumn,
+    VariableLength as VariableLength,
+    VarLenColumn as VarLenColumn,
+    are_alike as are_alike,
+    collate as collate,
+    common_names as common_names,
+    stack as stack,
 )
 from shardio.codecs._example import (
-    decode_example,
-    decode_sequence_example,
-    encode_example,
-    encode_sequence_example,
+    decode_example as decode_example,
+    decode_sequence_example as decode_sequence_example,
+    encode_example as encode_example,
+    encode_sequence_example as encode_sequence_example,
 )
 from shardio.codecs._images import (
-    CenterCrop,
-    ImageOptions,
-    RandomResizedCrop,
-    decode_image,
-    image_decoder,
+    CenterCrop as CenterCrop,
+    ImageOptions as ImageOptions,
+    RandomResizedCrop as RandomResizedCrop,
+    decode_image as decode_image,
+    image_decoder as image_decoder,
 )
-from shardio.codecs._infer import FeatureReport, InferenceReport, infer_schema
-from shardio.codecs._make import record_codec
-from shardio.codecs._mapped import MappedCodec
+from shardio.codecs._infer import (
+    FeatureReport as FeatureReport,
+    InferenceReport as InferenceReport,
+    infer_schema as infer_schema,
+)
+from shardio.codecs._make import record_codec as record_codec
+from shardio.codecs._mapped import MappedCodec as MappedCodec
 from shardio.codecs._mds import (
-    DAMAGE as MDS_DAMAGE,
-    MdsColumn,
-    decode_mds_sample,
-    mds_column,
-    mds_columns,
-    split_mds_sample,
+    MDS_DAMAGE as MDS_DAMAGE,
+    MdsColumn as MdsColumn,
+    decode_mds_sample as decode_mds_sample,
+    mds_column as mds_column,
+    mds_columns as mds_columns,
+    split_mds_sample as split_mds_sample,
 )
-from shardio.codecs._message import Message
+from shardio.codecs._message import Message as Message
 from shardio.codecs._parse import (
-    FixedLen,
-    FixedLenSequence,
-    Ragged,
-    Sparse,
-    VarLen,
-    parse_examples,
-    parse_sequence_examples,
+    FixedLen as FixedLen,
+    FixedLenSequence as FixedLenSequence,
+    Ragged as Ragged,
+    Sparse as Sparse,
+    VarLen as VarLen,
+    parse_examples as parse_examples,
+    parse_sequence_examples as parse_sequence_examples,
 )
-from shardio.codecs._tensors import Tensor, decode_tensors, encode_tensors, read_tensors
-from shardio.metadata import MAX_PIXELS, encode_image, parse_tensor, serialize_tensor
-
-__all__ = [
-    "MAX_PIXELS",
-    "MDS_DAMAGE",
-    "CenterCrop",
-    "ColumnValues",
-    "FeatureReport",
-    "FixedLen",
-    "FixedLenSequence",
-    "ImageCodec",
-    "ImageOptions",
-    "InferenceReport",
-    "MappedCodec",
-    "MdsColumn",
-    "Message",
-    "Payloads",
-    "Ragged",
-    "RaggedColumn",
-    "RandomResizedCrop",
-    "RecordCodec",
-    "Sparse",
-    "Tensor",
-    "VarLen",
-    "VarLenColumn",
-    "VariableLength",
-    "are_alike",
-    "arrow_array",
-    "arrow_type_of",
-    "as_list",
-    "collate",
-    "common_names",
-    "decode_example",
-    "decode_image",
-    "decode_mds_sample",
-    "decode_sequence_example",
-    "decode_tensors",
-    "encode_example",
-    "encode_image",
-    "encode_sequence_example",
-    "encode_tensors",
-    "image_decoder",
-    "infer_schema",
-    "mds_column",
-    "mds_columns",
-    "need_pyarrow",
-    "parse_examples",
-    "parse_sequence_examples",
-    "parse_tensor",
-    "read_tensors",
-    "record_codec",
-    "serialize_tensor",
-    "split_mds_sample",
-    "stack",
-    "value_lengths",
-    "with_images",
-]
+from shardio.codecs._tensors import (
+    Tensor as Tensor,
+    decode_tensors as decode_tensors,
+    encode_tensors as encode_tensors,
+    read_tensors as read_tensors,
+)
+from shardio.metadata import (
+    MAX_PIXELS as MAX_PIXELS,
+    encode_image as encode_image,
+    parse_tensor as parse_tensor,
+    serialize_tensor as serialize_tensor,
+)

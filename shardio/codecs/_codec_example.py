@@ -11,10 +11,10 @@ import numpy.typing as npt
 from shardio import kernels
 from shardio.codecs._codec import Payloads, RecordCodec, as_records, count_of, fitting_parts
 from shardio.codecs._columns import RaggedColumn
-from shardio.codecs._example import parsed_message, value_of
-from shardio.codecs._layout import BatchLayout
+from shardio.codecs._example import parsed_message
+from shardio.codecs._layout import ExampleLayout
 from shardio.codecs._parse import parsed_or_raise
-from shardio.errors import CorruptRecordError, FormatError, SchemaError
+from shardio.errors import FormatError, SchemaError, ShardioError
 from shardio.metadata import Feature, Schema
 
 _ABSENT: Any = object()
@@ -25,21 +25,21 @@ class _FeatureGroup:
 
     def __init__(self, features: Mapping[str, Feature], *, listed: bool = False) -> None:
         self.features = dict(features)
-        self.layouts = [BatchLayout(name, feature, listed=listed) for name, feature in features.items()]
+        self.layouts = [ExampleLayout(name, feature, listed=listed) for name, feature in features.items()]
         # A record costs few look-ups.
         self._encoders = [(layout.name, layout.encode, layout.feature.optional) for layout in self.layouts]
         self._by_name = {layout.name: layout for layout in self.layouts}
         self._all = self._choice(self.layouts)
 
-    def choose(self, names: Sequence[str] | None) -> tuple[list[BatchLayout], list[kernels.FeatureRequest]]:
+    def choose(self, names: Sequence[str] | None) -> tuple[list[ExampleLayout], list[kernels.FeatureRequest]]:
         """Return the layouts of those of these features that are here, and what a kernel must look for."""
         if names is None:
             return self._all
         return self._choice([self._by_name[name] for name in names if name in self._by_name])
 
     @staticmethod
-    def _choice(layouts: list[BatchLayout]) -> tuple[list[BatchLayout], list[kernels.FeatureRequest]]:
-        return layouts, [wanted for layout in layouts for wanted in layout.wanted()]
+    def _choice(layouts: list[ExampleLayout]) -> tuple[list[ExampleLayout], list[kernels.FeatureRequest]]:
+        return layouts, [wanted for layout in layouts for wanted in layout.wanted]
 
     def encode(self, value: object, what: str) -> dict[str, Any]:
         given = value if type(value) is dict else fitting_parts(value, self.features, what)
@@ -91,11 +91,11 @@ class ExampleCodec(RecordCodec):
 
         layouts, _ = self._part.choose(self._selected(self._part.features, features))
         try:
-            message = parsed_message(example_pb2.Example, payload, "tf.train.Example")
-        except CorruptRecordError:
-            # In the words of the parser of batches, which say where.
+            entries = parsed_message(example_pb2.Example, payload, "tf.train.Example").features.feature
+            return {layout.name: layout.value(entries) for layout in layouts}
+        except (ShardioError, ValueError, TypeError, AttributeError, RecursionError):
+            # In the words of the parser of batches, which say what is wrong.
             return self.decode_many([payload], features=features)[0]
-        return _values(layouts, message.features.feature)
 
     def _parse(self, payloads: Payloads, features: Sequence[str] | None) -> Any:
         layouts, wanted = self._part.choose(self._selected(self._part.features, features))
@@ -158,7 +158,7 @@ class SequenceExampleCodec(RecordCodec):
 
     def _parse(
         self, payloads: Payloads, features: Sequence[str] | None
-    ) -> tuple[list[BatchLayout], list[BatchLayout], kernels.Parsed]:
+    ) -> tuple[list[ExampleLayout], list[ExampleLayout], kernels.Parsed]:
         known = [*self._context.features, *self._lists.features]
         names = self._selected(known, features)
         context, in_context = self._context.choose(names)
@@ -167,18 +167,10 @@ class SequenceExampleCodec(RecordCodec):
         return context, lists, parsed
 
 
-def _values(layouts: list[BatchLayout], entries: Any) -> dict[str, Any]:
-    """Return the values of one record from the map of its features."""
-    return {
-        layout.name: layout.value({name: value_of(entries[name]) for name in layout.names if name in entries})
-        for layout in layouts
-    }
-
-
 _OPTIONAL = Feature("json", optional=True)
 
 
-def _encode_steps(layout: BatchLayout, steps: Any, encoded: dict[str, list[Any]]) -> None:
+def _encode_steps(layout: ExampleLayout, steps: Any, encoded: dict[str, list[Any]]) -> None:
     """Add the feature list of one feature, and that of its shapes, step beside step."""
     if isinstance(steps, str | bytes) or not hasattr(steps, "__len__") or not hasattr(steps, "__getitem__"):
         what = f"feature list {layout.name!r} does not fit the schema"
@@ -195,7 +187,7 @@ def _encode_steps(layout: BatchLayout, steps: Any, encoded: dict[str, list[Any]]
             encoded[name].append(entries[name])
 
 
-def _steps(layout: BatchLayout, columns: Mapping[bytes, kernels.Column]) -> npt.NDArray[np.int64]:
+def _steps(layout: ExampleLayout, columns: Mapping[bytes, kernels.Column]) -> npt.NDArray[np.int64]:
     steps = columns[layout.key].steps
     assert steps is not None  # noqa: S101 - a feature list has steps
     if layout.shape_key is not None:
@@ -208,7 +200,7 @@ def _steps(layout: BatchLayout, columns: Mapping[bytes, kernels.Column]) -> npt.
 
 
 def _by_steps(
-    layout: BatchLayout, make: Callable[[Mapping[bytes, kernels.Column]], Any], columns: Any
+    layout: ExampleLayout, make: Callable[[Mapping[bytes, kernels.Column]], Any], columns: Any
 ) -> Any:
     """Make values of all steps; an error's row, counted in steps, becomes the record's."""
     steps = _steps(layout, columns)

@@ -24,7 +24,7 @@ _NUMBERS = {
 }  # fmt: skip
 _SIZES = ("<u1", "<u2", "<u4", "<u8")
 # What damaged bytes of a column make of the code that reads them.
-DAMAGE = (ValueError, IndexError, KeyError, RecursionError)
+MDS_DAMAGE = (ValueError, IndexError, KeyError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class MdsColumn:
         size: in bytes; None where it varies.
         feature: its type; None where the values tell it.
         trouble: why the values can only be bytes, or None.
-        decode: makes a value of the bytes; raises one of `DAMAGE`.
+        decode: makes a value of the bytes; raises one of `MDS_DAMAGE`.
     """
 
     name: str
@@ -127,7 +127,7 @@ def split_mds_sample(data: bytes, columns: Sequence[MdsColumn]) -> list[bytes]:
 
 
 def decode_mds_sample(data: bytes, columns: Sequence[MdsColumn]) -> dict[str, Any]:
-    """Return the values of a sample by the names of its columns; raises one of `DAMAGE`."""
+    """Return the values of a sample by the names of its columns; raises one of `MDS_DAMAGE`."""
     parts = split_mds_sample(data, columns)
     return {column.name: column.decode(part) for column, part in zip(columns, parts, strict=True)}
 

@@ -114,6 +114,7 @@ def test_integers_that_no_type_holds_become_no_floats(encode):
         ({"f": [1.0]}, SchemaError, "'f' has the wrong number.*expected 2, found 1"),
         ({"h": b"123"}, SchemaError, r"'h' has the wrong size.*float16\[2\], 4 bytes, found 3"),
         ({"h": [b"12", b"34"]}, SchemaError, "'h' has the wrong number"),
+        ({"b": 2}, SchemaError, "'b' has the wrong kind.*expected bytes, found int64"),
         ({"b": b"\x01\x02"}, SchemaError, "'b' holds a byte that is not a bool.*found 2"),
         ({"r": b"123"}, SchemaError, "'r' has the wrong size.*multiple of 4 bytes, found 3"),
         ({"p": [1, 2, 3]}, SchemaError, r"'p' has the wrong size.*int64\[\?,2\], found 3"),
@@ -134,7 +135,7 @@ def test_integers_that_no_type_holds_become_no_floats(encode):
         ({"l": ["a", b"\xff"]}, CorruptRecordError, "'l' is damaged"),
         ({"d": b"123"}, SchemaError, "'d' has the wrong size"),
     ],
-    ids=map(str, range(25)),
+    ids=map(str, range(26)),
 )
 def test_a_record_that_does_not_fit(change, kind, complaint):
     good, bad = encode_example(STORED), encode_example({**STORED, **change})

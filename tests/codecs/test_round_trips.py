@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from shardio.codecs import ImageOptions, RaggedColumn, record_codec
+from shardio.errors import SchemaError
 from tests.codecs._values import NUMBERS, SHAPES, TENSOR_NUMBERS, arrays, features, rows_of, same, values
 from tests.suites.errors import refused
 
@@ -264,3 +265,15 @@ def test_only_the_features_asked_for(encoding):
         record_codec(schema, encoding=encoding, features=["d"])
     with pytest.raises(TypeError, match="list of names"):
         codec.decode(payload, features="a")
+
+
+@pytest.mark.parametrize("kind", [int, float, np.int8, np.uint64, np.float16, np.float64])
+@pytest.mark.parametrize("short", [name for name in NUMBERS if name.startswith(("int", "uint", "float"))])
+def test_a_plain_number_is_stored_as_the_type_of_its_feature(short, kind):
+    codec = record_codec({"x": short, "xs": f"{short}[2]"})
+    if short.startswith("float") or kind not in (float, np.float16, np.float64):
+        value = codec.decode(codec.encode({"x": kind(3), "xs": [kind(3), kind(5)]}))
+        assert (value["x"].dtype.name, value["x"], value["xs"].tolist()) == (short, 3, [3, 5])
+    else:
+        with refused(SchemaError, "'x'"):
+            codec.encode({"x": kind(3), "xs": [3, 5]})
