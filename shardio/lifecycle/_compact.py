@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,8 @@ import numpy as np
 from shardio.arguments import checked_options, integer
 from shardio.catalog import Catalog, Version
 from shardio.format import DEFAULT_BLOCK_BYTES, BlockBuilder, Compression, Framing
-from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, change_facts, records_of
-from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
+from shardio.lifecycle._rewrite import Group, block_bytes_of, replace_shards, stored_keys, write_groups
 from shardio.metadata import ShardEntry, ShardTable
 from shardio.parallel import check_workers
 from shardio.progress import CountProgress, displayed
@@ -145,18 +145,17 @@ def compact(  # noqa: PLR0913 - the options are the public contract
                     spool_dir=None if spool_dir is None else str(spool_dir),
                     show=show,
                 )
-            rewriting = Rewriting(catalog, latest, plan.groups, written)
-            with rewriting.removed_on_failure():
-                keys = rewriting.keys
-                committed = commit_change(catalog, rewriting, operation="compact", seen=latest, keys=keys)
+            base, committed = replace_shards(
+                catalog, latest, written, stored_keys(written), operation="compact"
+            )
             number = committed.number
             # A split without live records is gone with its shards.
-            records, left = records_of(rewriting.base.manifest), records_of(committed.manifest)
-            after = plan.kept + [size for part in written for size in part.stored_bytes.tolist()]
+            records, left = records_of(base.manifest), records_of(committed.manifest)
+            after = plan.kept + [entry.stored_bytes for each in written for entry in each.new]
         before = plan.sizes
         return CompactReport(
             **change_facts(catalog, "compact", latest, number, before=records, after=left, dry_run=dry_run),
-            records=sum(group.stop - group.first for group in plan.groups),
+            records=plan.records,
             dropped=plan.dropped,
             shards_before=len(before),
             shards_after=len(after),
@@ -174,121 +173,94 @@ def _requests(sizes: list[int]) -> int:
     return sum(1 + -(-size // _REQUEST_BYTES) for size in sizes)
 
 
-@dataclass
 class _CompactPlan:
-    """Which neighbouring shards are rewritten together.
+    """Which neighbouring shards are rewritten together; the arguments are those of `compact`.
 
     Attributes:
-        table: the shards.
-        splits: those that are looked at.
-        shard_bytes, kind, level, block_bytes, adopted: as in `compact`; `kind` is None for each shard's own.
         groups: of shards.
-        sizes: stored bytes of all shards that were looked at.
-        kept: of those that stay.
-        dropped: deleted rows that are left out.
+        sizes, kept: stored bytes of all shards that were looked at, and of those that stay.
+        records, dropped: live rows that are written, and deleted rows that are left out.
         skipped_shards: shards that may not be rewritten.
     """
 
-    table: ShardTable
-    splits: list[str]
-    shard_bytes: int
-    kind: Compression | None
-    level: int | None
-    block_bytes: int | None
-    adopted: bool
-
-    def __post_init__(self) -> None:
-        self.groups: list[Group] = []
-        self.skipped_shards = 0
-        table = self.table
-        members = {name: [i for i, each in enumerate(table.split) if each == name] for name in self.splits}
-        for name, numbers in members.items():
-            for run in self._runs(numbers):
-                self.groups += self._cut(name, numbers, run)
-        chosen = {i for group in self.groups for i in group.numbers}
-        looked_at = [i for numbers in members.values() for i in numbers]
-        self.sizes = table.stored_bytes[looked_at].tolist() if looked_at else []
-        self.kept = [int(table.stored_bytes[i]) for i in looked_at if i not in chosen]
-        self.dropped = sum(int(table.rows[i] - table.live_rows[i]) for i in chosen)
+    def __init__(
+        self,
+        table: ShardTable,
+        splits: list[str],
+        shard_bytes: int,
+        kind: Compression | None,
+        level: int | None,
+        block_bytes: int | None,
+        adopted: bool,  # noqa: FBT001 - as `compact` has it
+    ) -> None:
+        self._table, self._shard_bytes, self._kind = table, shard_bytes, kind
+        self._level, self._block_bytes, self._adopted = level, block_bytes, adopted
+        names = table.split
+        numbers = [i for name in splits for i in range(len(table)) if names[i] == name]
+        runs = [[*run] for like, run in groupby(numbers, self._like) if like is not None]
+        self.groups = [group for run in runs for group in self._cut(run)]
+        chosen = [i for group in self.groups for i in group.numbers]
+        self.sizes = table.stored_bytes[numbers].tolist() if numbers else []
+        self.kept = table.stored_bytes[sorted({*numbers} - {*chosen})].tolist()
+        self.records = sum(int(table.live_rows[i]) for i in chosen)
+        self.dropped = sum(int(table.rows[i]) for i in chosen) - self.records
+        self.skipped_shards = sum(not self._may(table[i]) for i in numbers)
 
     def estimate(self) -> list[int]:
         """Return about which stored bytes shards would have."""
         out = list(self.kept)
         for group in self.groups:
-            size = sum(self._live_bytes(self.table[i]) for i in group.numbers)
-            if group.stop > group.first:
-                shards = max(1, round(size / self.shard_bytes))
+            entries = [self._table[i] for i in group.numbers]
+            size = sum(map(_live_bytes, entries))
+            if any(entry.live_rows for entry in entries):
+                shards = max(1, round(size / self._shard_bytes))
                 out += [size // shards] * shards
         return out
 
-    def _live_bytes(self, entry: ShardEntry) -> int:
-        return entry.stored_bytes * entry.live_rows // max(1, entry.rows)
+    def _may(self, entry: ShardEntry) -> bool:
+        return entry.framing is Framing.TFRECORD and (self._adopted or not entry.adopted)
 
-    def _compression(self, entry: ShardEntry) -> Compression:
-        return entry.compression if self.kind is None else self.kind
-
-    def _runs(self, numbers: list[int]) -> Iterator[list[int]]:
-        """Yield neighbouring shards that gain by being rewritten, and may stand in one shard."""
-        run: list[int] = []
-        last: tuple[object, ...] = ()
-        for i in numbers:
-            entry = self.table[i]
-            may = entry.framing is Framing.TFRECORD and (self.adopted or not entry.adopted)
-            self.skipped_shards += not may
-            like = (entry.schema, self._compression(entry))
-            if not may or not self._gains(entry) or (run and like != last):
-                if run:
-                    yield run
-                run = []
-            if may and self._gains(entry):
-                run.append(i)
-            last = like
-        if run:
-            yield run
-
-    def _gains(self, entry: ShardEntry) -> bool:
-        return (
-            2 * self._live_bytes(entry) < self.shard_bytes
-            or entry.live_rows < entry.rows
-            or self._must(entry)
-        )
+    def _like(self, number: int) -> tuple[object, ...] | None:
+        """Return what shards that may stand in one have in common; None for one that does not gain by it."""
+        entry = self._table[number]
+        gains = self._must(entry) or 2 * _live_bytes(entry) < self._shard_bytes
+        if not (gains and self._may(entry)):
+            return None
+        return entry.split, entry.schema, self._kind or entry.compression
 
     def _must(self, entry: ShardEntry) -> bool:
         """Tell whether a shard is rewritten also if nothing can be merged with it."""
         return (
             entry.live_rows < entry.rows
-            or self._compression(entry) is not entry.compression
-            or self.block_bytes is not None
-            or (self.adopted and entry.adopted)
+            or (self._kind or entry.compression) is not entry.compression
+            or self._block_bytes is not None
+            or (self._adopted and entry.adopted)
         )
 
-    def _cut(self, split: str, numbers: list[int], run: list[int]) -> Iterator[Group]:
+    def _cut(self, run: list[int]) -> Iterator[Group]:
         """Yield groups of about the wanted size."""
         parts: list[list[int]] = [[]]
         size = 0
         for i in run:
-            more = self._live_bytes(self.table[i])
-            if parts[-1] and size + more > self.shard_bytes * _ROOM:
+            more = _live_bytes(self._table[i])
+            if parts[-1] and size + more > self._shard_bytes * _ROOM:
                 parts.append([])
                 size = 0
             parts[-1].append(i)
             size += more
-        live = self.table.live_rows[numbers]
-        starts = dict(zip(numbers, (np.cumsum(live) - live).tolist(), strict=True))
         for part in parts:
-            entries = [self.table[i] for i in part]
-            if len(part) == 1 and not self._must(entries[0]):
-                continue
-            first = starts[part[0]]
-            yield Group(
-                split=split,
-                numbers=tuple(part),
-                first=first,
-                stop=first + sum(entry.live_rows for entry in entries),
-                leave_out=np.zeros(0, np.int64),
-                compression=self._compression(entries[0]),
-                level=self.level,
-                block_bytes=self.block_bytes or max(block_bytes_of(entry) for entry in entries),
-                # A group of small shards is one shard, also where it is a little too large.
-                shard_bytes=int(self.shard_bytes * (2 * _ROOM if len(part) > 1 else 1)),
-            )
+            entries = [self._table[i] for i in part]
+            if len(part) > 1 or self._must(entries[0]):
+                yield Group(
+                    numbers=tuple(part),
+                    leave_out=np.zeros(0, np.int64),
+                    compression=self._kind or entries[0].compression,
+                    level=self._level,
+                    block_bytes=self._block_bytes or max(map(block_bytes_of, entries)),
+                    # A group of small shards is one shard, also where it is a little too large.
+                    shard_bytes=int(self._shard_bytes * (2 * _ROOM if len(part) > 1 else 1)),
+                )
+
+
+def _live_bytes(entry: ShardEntry) -> int:
+    return entry.stored_bytes * entry.live_rows // max(1, entry.rows)

@@ -7,7 +7,8 @@ commit meanwhile, no other record than the one that was meant is deleted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +20,8 @@ from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError, FormatError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import DeleteReport, records_of
-from shardio.lifecycle._targets import Targets, find_targets, shards_of
-from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable
+from shardio.lifecycle._targets import Targets, find_targets, numbers_of
+from shardio.metadata import Manifest, ShardTable
 from shardio.reader import deleted_rows
 from shardio.storage import Address, Place
 
@@ -96,145 +97,116 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         features=features,
         progress=progress,
     )
-    change = _Deletion(catalog, targets, read.number, strict=positions is not None)
+    deletion: _Deletion | None = None
+
+    def build(base: Version, lists: StoredLists) -> Manifest | None:
+        nonlocal deletion
+        deletion = _Deletion(catalog, base, targets, read, strict=positions is not None)
+        return deletion.manifest(lists) if deletion.rows else None
+
     number = None
     if dry_run or not targets:
-        catalog.reading(change.count)
+        deletion = catalog.reading(
+            lambda latest: _Deletion(catalog, latest, targets, read, strict=positions is not None)
+        )
     else:
-        committed = commit_change(catalog, change, operation="delete", seen=catalog.load())
-        number = committed.number if change.deleted else None
+        committed = commit_change(catalog, build, operation="delete", seen=catalog.load())
+        assert deletion is not None  # noqa: S101 - for mypy: it was built
+        number = committed.number if deletion.rows else None
     # Once committed nothing is read any more: what fails then would look as if nothing had happened.
-    before = records_of(change.base.manifest)
+    before = records_of(deletion.base.manifest)
     return DeleteReport(
         url=catalog.store.url,
         operation="delete",
         dry_run=dry_run,
         version=number,
-        base_version=change.base.number,
+        base_version=deletion.base.number,
         before=before,
-        after={name: count - change.by_split.get(name, 0) for name, count in before.items()},
+        after={name: count - deletion.by_split[name] for name, count in before.items()},
         read_version=read.number,
-        deleted=change.deleted,
-        already_deleted=change.already,
-        shards=change.by_shard,
+        deleted=deletion.by_split.total(),
+        already_deleted=sum(map(len, targets.values())) - deletion.by_split.total(),
+        shards=deletion.by_shard,
     )
 
 
 class _Deletion:
-    """Tombstones on their way into a version; builds the manifest again after each lost race.
+    """What a deletion changes in a version.
 
     Args:
         catalog: of the dataset.
+        base: the version.
         targets: what is to be deleted.
-        read_version: in which they were found.
-        strict: what is deleted already is refused; else it is counted.
+        read: the version in which they were found.
+        strict: what is deleted already is refused.
+
+    Attributes:
+        rows: all deleted rows afterwards, by number of the shard.
+        by_split, by_shard: how many records are deleted now.
     """
 
-    def __init__(self, catalog: Catalog, targets: Targets, read_version: int, *, strict: bool) -> None:
-        self._catalog = catalog
-        self._targets = targets
-        self._read_version = read_version
-        self._strict = strict
-
-    def __call__(self, base: Version, lists: StoredLists) -> Manifest | None:
-        return self._build(base, lists)
-
-    def count(self, base: Version) -> None:
-        """Find out what would be deleted, and store nothing."""
-        self._build(base, None)
-
-    def _build(self, base: Version, lists: StoredLists | None) -> Manifest | None:
-        self.base = base
-        self.deleted = self.already = 0
-        self.by_split: dict[str, int] = {}
+    def __init__(
+        self, catalog: Catalog, base: Version, targets: Targets, read: Version, *, strict: bool
+    ) -> None:
+        self.base, self._catalog = base, catalog
+        self.rows: dict[int, NDArray[np.int64]] = {}
+        self.by_split = Counter[str]()
         self.by_shard: dict[str, int] = {}
-        table = self._catalog.table(base)
-        numbers = {shard: i for i, shard in enumerate(shards_of(base, table)) if shard in self._targets}
-        missing = [shard for shard in self._targets if shard not in numbers]
-        if missing:
-            raise CommitConflictError(
-                f"{len(missing)} of the shards with the records to delete are no longer part of the dataset",
-                url=self._catalog.store.url,
-                expected=f"the shards of version {self._read_version}",
-                found=f"version {base.number} without {missing[0].key}",
-                advice="they were compacted, erased or overwritten (`shardio log`): look the records up in "
-                "the latest version, and delete them there",
-            )
-        changed = {}
-        for shard, rows in self._targets.items():
-            after = self._deleted_after(base, table[numbers[shard]], rows)
-            if after is not None:
-                changed[numbers[shard]] = after
-        if lists is None or not changed:
-            return None
-        refs, table = _with_deletions(self._catalog, base, changed, lists)
-        return replace(base.manifest, lists=refs, splits=tuple(table.totals().values()), deletions=True)
+        table = catalog.table(base)
+        advice = (
+            "they were compacted, erased or overwritten (`shardio log`): look the records up in "
+            "the latest version, and delete them there"
+        )
+        most = catalog.limits.manifest // 4
+        for shard, number in numbers_of(catalog, base, table, targets, read, advice=advice).items():
+            entry, rows = table[number], targets[shard]
+            before = deleted_rows(catalog.store, entry, catalog.limits)
+            after = np.union1d(before, rows)
+            again = len(before) + len(rows) - len(after)
+            if again and strict:
+                raise CommitConflictError(
+                    f"{again} of the records to delete are deleted already in version {base.number}",
+                    url=catalog.store.url,
+                    shard=entry.key,
+                    row=int(np.intersect1d(before, rows)[0]),
+                    expected=f"the records of version {read.number}",
+                    advice="leave them out; positions of the latest version name what is still there",
+                )
+            if again == len(rows):
+                continue
+            if len(after) > most:
+                raise FormatError(
+                    "more rows of a shard are deleted than its sidecar may hold",
+                    url=catalog.store.url,
+                    shard=entry.key,
+                    expected=f"at most {most} rows",
+                    found=len(after),
+                    advice="delete in parts, with `shardio compact` between them, which leaves out what is "
+                    "deleted",
+                )
+            self.rows[number] = after
+            self.by_shard[entry.key] = len(rows) - again
+            self.by_split[entry.split] += len(rows) - again
 
-    def _deleted_after(
-        self, base: Version, entry: ShardEntry, rows: NDArray[np.int64]
-    ) -> NDArray[np.int64] | None:
-        """Return all deleted rows of a shard after this deletion, or None where it changes nothing."""
-        before = deleted_rows(self._catalog.store, entry, self._catalog.limits)
-        after = np.union1d(before, rows)
-        again = len(before) + len(rows) - len(after)
-        if again and self._strict:
-            raise CommitConflictError(
-                f"{again} of the records to delete are deleted already in version {base.number}",
-                url=self._catalog.store.url,
-                shard=entry.key,
-                row=int(np.intersect1d(before, rows)[0]),
-                expected=f"the records of version {self._read_version}",
-                advice="leave them out; positions of the latest version name what is still there",
-            )
-        self.already += again
-        new = len(rows) - again
-        if not new:
-            return None
-        most = self._catalog.limits.manifest // 4
-        if len(after) > most:
-            raise FormatError(
-                "more rows of a shard are deleted than its sidecar may hold",
-                url=self._catalog.store.url,
-                shard=entry.key,
-                expected=f"at most {most} rows",
-                found=len(after),
-                advice="delete in parts, with `shardio compact` between them, which leaves out what is "
-                "deleted",
-            )
-        self.deleted += new
-        self.by_split[entry.split] = self.by_split.get(entry.split, 0) + new
-        self.by_shard[entry.key] = new
-        return after
+    def manifest(self, lists: StoredLists) -> Manifest:
+        """Return the manifest that follows; sidecars are stored."""
+        first = 0
 
+        def change(table: ShardTable) -> ShardTable:
+            nonlocal first
+            begin, first = first, first + len(table)
+            numbers = [number for number in self.rows if begin <= number < first]
+            if not numbers:
+                return table
+            counts, sha256 = table.deleted_rows.copy(), table.deletion_sha256.copy()
+            keys = list(table.deletion_key)
+            for number in numbers:
+                data = self.rows[number].astype("<u4").tobytes()
+                digest, i = hashlib.sha256(data).digest(), number - begin
+                keys[i] = lists.put_rows(data, digest)
+                counts[i] = len(self.rows[number])
+                sha256[i] = np.frombuffer(digest, np.uint8)
+            return table.with_columns(deleted_rows=counts, deletion_key=keys, deletion_sha256=sha256)
 
-def _with_deletions(
-    catalog: Catalog, base: Version, changed: Mapping[int, NDArray[np.int64]], lists: StoredLists
-) -> tuple[tuple[ListRef, ...], ShardTable]:
-    """Return lists and shards of a version in which other rows are deleted; sidecars are stored.
-
-    Args:
-        catalog: of the dataset.
-        base: the version before.
-        changed: all deleted rows by the number of their shard in the version.
-        lists: which store.
-    """
-    first = 0
-
-    def change(table: ShardTable) -> ShardTable:
-        nonlocal first
-        begin, first = first, first + len(table)
-        numbers = [number for number in changed if begin <= number < first]
-        if not numbers:
-            return table
-        deleted_rows = table.deleted_rows.copy()
-        sha256, keys = table.deletion_sha256.copy(), list(table.deletion_key)
-        for number in numbers:
-            data = changed[number].astype("<u4").tobytes()
-            digest = hashlib.sha256(data).digest()
-            i = number - begin
-            keys[i] = lists.put_rows(data, digest)
-            deleted_rows[i] = len(changed[number])
-            sha256[i] = np.frombuffer(digest, np.uint8)
-        return table.with_columns(deleted_rows=deleted_rows, deletion_key=keys, deletion_sha256=sha256)
-
-    return lists.edit(catalog, base.manifest.lists, change)
+        refs, table = lists.edit(self._catalog, self.base.manifest.lists, change)
+        return replace(self.base.manifest, lists=refs, splits=tuple(table.totals().values()), deletions=True)

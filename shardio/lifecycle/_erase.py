@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, StoredLists, Version
+from shardio.catalog import Catalog, Version
 from shardio.errors import CommitConflictError, StorageError
 from shardio.format import Framing
-from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._losses import Losses
+from shardio.lifecycle._losses import find_losses
 from shardio.lifecycle._report import DeleteReport, change_facts, records_of
-from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
-from shardio.lifecycle._targets import Targets, TargetShard, find_targets, shards_of
+from shardio.lifecycle._rewrite import Group, block_bytes_of, replace_shards, stored_keys, write_groups
+from shardio.lifecycle._targets import Targets, find_targets, numbers_of, shards_of
 from shardio.metadata import Manifest, naming
 from shardio.progress import displayed
 from shardio.reader import ReadOptions, deleted_rows
@@ -123,8 +121,11 @@ def erase(  # noqa: PLR0913 - the options are the public contract
 
     def attempt(latest: Version) -> EraseReport:
         groups, erased = _groups(catalog, latest, targets, read)
-        number, before, after = None, records_of(latest.manifest), _records_after(latest, groups)
-        expiring = _find_expiring(catalog, latest, targets) if targets else _Expiring()
+        number, before = None, records_of(latest.manifest)
+        after, table = dict(before), catalog.table(latest)
+        for group in groups:
+            after[table.split[group.numbers[0]]] -= len(group.leave_out)
+        expiring = _find_expiring(catalog, latest, targets) if targets else {}
         _check_tags(catalog, latest, drop_tags=drop_tags or not targets)
         if targets and not dry_run:
             with displayed(progress, "erase") as show:
@@ -137,22 +138,21 @@ def erase(  # noqa: PLR0913 - the options are the public contract
                     workers=None if executor else 1,
                     show=show,
                 )
-            rewriting = Rewriting(catalog, latest, groups, written)
 
-            def build(base: Version, lists: StoredLists) -> Manifest:
+            def finish(base: Version, manifest: Manifest) -> Manifest:
                 nonlocal expiring
-                manifest = rewriting(base, lists)
                 _check_tags(catalog, base, drop_tags=drop_tags)
                 if base.number != latest.number:
                     expiring = _find_expiring(catalog, base, targets)
                 expiry = replace(manifest.expiry, expired_versions=tuple(range(1, base.number + 1)))
                 return replace(manifest, expiry=expiry, tags={})
 
-            with rewriting.removed_on_failure():
-                keys = rewriting.keys
-                committed = commit_change(catalog, build, operation="erase", seen=latest, keys=keys)
+            stored = stored_keys(written)
+            base, committed = replace_shards(
+                catalog, latest, written, stored, operation="erase", finish=finish
+            )
             number = committed.number
-            before, after = records_of(rewriting.base.manifest), records_of(committed.manifest)
+            before, after = records_of(base.manifest), records_of(committed.manifest)
         if cache is not None and not dry_run:
             BlockCache(cache).clear()
         return EraseReport(
@@ -161,7 +161,7 @@ def erase(  # noqa: PLR0913 - the options are the public contract
             deleted=sum(erased.values()),
             already_deleted=sum(map(len, targets.values())) - sum(erased.values()),
             shards=erased,
-            **expiring._asdict(),
+            **expiring,
         )
 
     return catalog.reading(attempt)
@@ -180,29 +180,16 @@ def _check_tags(catalog: Catalog, latest: Version, *, drop_tags: bool) -> None:
         )
 
 
-def _records_after(latest: Version, groups: Sequence[Group]) -> dict[str, int]:
-    left = records_of(latest.manifest)
-    for group in groups:
-        left[group.split] -= len(group.leave_out)
-    return left
-
-
 def _groups(
     catalog: Catalog, latest: Version, targets: Targets, read: Version
 ) -> tuple[list[Group], dict[str, int]]:
     """Return the shards to rewrite, and of each key how many live records it loses."""
     table = catalog.table(latest)
-    numbers = {shard: i for i, shard in enumerate(shards_of(latest, table)) if shard in targets}
-    missing = [shard for shard in targets if shard not in numbers]
-    if missing:
-        raise CommitConflictError(
-            f"{len(missing)} of the shards with the records to erase are no longer part of the dataset",
-            url=catalog.store.url,
-            expected=f"the shards of version {read.number}",
-            found=f"version {latest.number} without {missing[0].key}",
-            advice="look the records up in the latest version, and erase them there; what only "
-            "earlier versions hold goes when these expire: `shardio gc URL --expire N`",
-        )
+    advice = (
+        "look the records up in the latest version, and erase them there; what only "
+        "earlier versions hold goes when these expire: `shardio gc URL --expire N`"
+    )
+    numbers = numbers_of(catalog, latest, table, targets, read, advice=advice)
     adopted = [shard for shard, i in numbers.items() if table[i].adopted]
     if adopted:
         framed = all(table[numbers[shard]].framing is Framing.TFRECORD for shard in adopted)
@@ -219,11 +206,6 @@ def _groups(
             advice=f"{copied}; the original files stay, and are yours to remove. Deleting without erasing "
             "hides the records",
         )
-    starts: dict[int, int] = {}
-    for name in {table.split[i] for i in numbers.values()}:
-        members = np.array([i for i, split in enumerate(table.split) if split == name], np.int64)
-        live = table.live_rows[members]
-        starts |= dict(zip(members.tolist(), (np.cumsum(live) - live).tolist(), strict=True))
     groups, erased = [], {}
     for shard, i in sorted(numbers.items(), key=lambda item: item[1]):
         entry = table[i]
@@ -232,12 +214,9 @@ def _groups(
         erased[entry.key] = len(live)
         groups.append(
             Group(
-                split=entry.split,
                 numbers=(i,),
-                first=starts[i],
-                stop=starts[i] + entry.live_rows,
                 # The rank of a live row among the live ones is its position in the shard.
-                leave_out=starts[i] + live - np.searchsorted(gone, live),
+                leave_out=live - np.searchsorted(gone, live),
                 compression=entry.compression,
                 level=None,
                 block_bytes=block_bytes_of(entry),
@@ -247,55 +226,36 @@ def _groups(
     return groups, erased
 
 
-class _Expiring(NamedTuple):
-    """What expires; the attributes are those of `EraseReport`."""
-
-    expired_versions: tuple[int, ...] = ()
-    dropped_tags: Mapping[str, int] = MappingProxyType({})
-    pending_gc: Mapping[str, int] = MappingProxyType({})
-    external_copies: tuple[str, ...] = ()
-    lost_for_good: Mapping[str, int] = MappingProxyType({})
-
-
-def _find_expiring(catalog: Catalog, latest: Version, rewritten: Targets) -> _Expiring:
-    """Return what expires with all versions up to one of which some shards are rewritten."""
+def _find_expiring(catalog: Catalog, latest: Version, rewritten: Targets) -> dict[str, Any]:
+    """Return what expires with all versions up to one of which some shards are rewritten, for the report."""
     already = set(latest.manifest.expiry.expired_versions)
+    table = catalog.table(latest)
+    here = zip(shards_of(latest, table), table, strict=True)
+    staying = {shard: entry for shard, entry in here if shard not in rewritten}
+    kept = {key for entry in staying.values() for key in (entry.key, entry.table_key)}
     old: dict[str, int] = {}
-    kept: set[str] = set()
-    external: dict[TargetShard, bool] = {}
+    external: set[str] = set()
     seen: set[str] = set()
-    versions = (latest, *catalog.between(1, latest.number - 1))
-    for version in versions:
+    versions = {version.number: version for version in (latest, *catalog.between(1, latest.number - 1))}
+    for version in versions.values():
         for ref in version.manifest.lists:
             if ref.key in seen:
                 continue
             seen.add(ref.key)
-            table = catalog.find_shards(ref) if version.number in already else catalog.shards_of(ref)
-            for entry, shard in zip(table, shards_of(version, table), strict=True) if table else ():
-                stays = version is latest and shard not in rewritten
-                if entry.adopted:
-                    external[shard] = external.get(shard, False) or stays
-                for key, size in ((entry.key, entry.stored_bytes), (entry.table_key, entry.table_bytes)):
-                    if stays:
-                        kept.add(key)
-                    elif key and not (entry.adopted and key == entry.key):
-                        old[key] = size
-    return _Expiring(
-        tuple(number for number in range(1, latest.number + 1) if number not in already),
-        dict(latest.manifest.tags),
-        _stored(catalog, {key: size for key, size in old.items() if key not in kept}, kept),
-        tuple(
-            sorted(
-                f"{(shard.root or catalog.store.url).rstrip('/')}/{shard.key}"
-                for shard, stays in external.items()
-                if not stays
-            )
-        ),
-        {
-            loss.entry.key: loss.lost_rows
-            for loss in Losses(catalog, {version.number: version for version in versions}).open
-        },
-    )
+            shards = catalog.find_shards(ref) if version.number in already else catalog.shards_of(ref)
+            for entry, shard in zip(shards, shards_of(version, shards), strict=True) if shards else ():
+                old[entry.table_key] = entry.table_bytes
+                if not entry.adopted:
+                    old[entry.key] = entry.stored_bytes
+                elif shard not in staying:
+                    external.add(f"{(shard.root or catalog.store.url).rstrip('/')}/{shard.key}")
+    return {
+        "expired_versions": tuple(sorted({*versions} - already)),
+        "dropped_tags": dict(latest.manifest.tags),
+        "pending_gc": _stored(catalog, {key: old[key] for key in old.keys() - kept - {""}}, kept),
+        "external_copies": tuple(sorted(external)),
+        "lost_for_good": {loss.entry.key: loss.lost_rows for loss in find_losses(catalog, versions)},
+    }
 
 
 def _stored(catalog: Catalog, old: Mapping[str, int], kept: Container[str]) -> dict[str, int]:

@@ -7,7 +7,7 @@ such as an overwrite, ends it, and so does expiry.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shardio.catalog import Catalog, Version
@@ -46,7 +46,6 @@ class Loss:
 
     Attributes:
         version: the last one that names it.
-        number: of the shard in that version.
         entry: as that version lists it.
         split: name of its split in the latest version.
         salvaged: what was good of it; then what was good of that, and so on.
@@ -54,7 +53,6 @@ class Loss:
     """
 
     version: Version
-    number: int
     entry: ShardEntry
     split: str
     salvaged: tuple[Salvaged, ...] = ()
@@ -76,98 +74,80 @@ class Loss:
         return any(each.entry.uuid == uuid for each in self.salvaged)
 
 
-class Losses:
-    """What earlier repairs lost.
+def find_losses(catalog: Catalog, versions: Mapping[int, Version]) -> list[Loss]:
+    """Return what earlier repairs lost and is still lost, oldest first, while it can come back.
 
     Args:
         catalog: of the dataset.
-        versions: by number; those before a gap are ignored.
+        versions: by number, the latest too; those before a gap, or before one that expired, are ignored.
 
-    Attributes:
-        open: what is still lost and can come back: the versions that named it have not expired. Oldest first.
+    Raises:
+        FormatError, NotFoundError: a list of these versions cannot be read.
     """
+    latest = versions[max(versions)]
+    expired, first = latest.manifest.expiry.expired_versions, latest.number
+    while first - 1 in versions and first - 1 not in expired:
+        first -= 1
+    numbers = range(first + 1, latest.number + 1)
+    if not any(versions[k].operation == "repair" and versions[k].manifest.rewrites for k in numbers):
+        return []
+    history: dict[int, list[Loss]] = {first: []}
+    for number in numbers:
+        history[number] = _follow(catalog, versions[number - 1], versions[number], history)
+    here = {entry.uuid: entry for entry in catalog.table(latest)}
+    found = []
+    for loss in history[latest.number]:
+        # Nor where what was salvaged has come back by itself: its records would be there twice.
+        if any(stage.entry.uuid in here for stage in loss.salvaged):
+            continue
+        if loss.place is None:
+            found.append(loss)
+        elif loss.place in here:
+            found.append(_salvaged(loss, latest, here[loss.place], loss.place))
+    return [loss for loss in found if loss.lost_rows > 0]
 
-    def __init__(self, catalog: Catalog, versions: Mapping[int, Version]) -> None:
-        self._catalog = catalog
-        self._successors: dict[bytes, tuple[bytes, ...]] = {}
-        self.open: list[Loss] = []
-        latest = versions[max(versions)]
-        expired = latest.manifest.expiry.expired_versions
-        first = latest.number
-        while first - 1 in versions and first - 1 not in expired:
-            first -= 1
-        numbers = range(first + 1, latest.number + 1)
-        if not any(versions[k].operation == "repair" and versions[k].manifest.rewrites for k in numbers):
-            return
-        history: dict[int, list[Loss]] = {first: []}
-        for number in numbers:
-            history[number] = self._follow(versions[number - 1], versions[number], history)
-        here = {entry.uuid: entry for entry in catalog.table(latest)}
-        for loss in history[latest.number]:
-            if loss.place is not None and loss.place not in here:
-                continue
-            if loss.place is not None:
-                loss = _salvaged(loss, latest, here[loss.place], loss.place)  # noqa: PLW2901
-            if loss.lost_rows > 0:
-                self.open.append(loss)
 
-    def heirs(self, uuid: bytes, here: Collection[bytes]) -> list[bytes]:
-        """Return which shards of a version hold what a shard held."""
-        found, waiting, seen = [], [uuid], set()
-        while waiting:
-            each = waiting.pop()
-            if each in here:
-                found.append(each)
-            elif each not in seen:
-                seen.add(each)
-                waiting += self._successors.get(each, ())
-        return found
-
-    def _follow(self, before: Version, later: Version, history: Mapping[int, list[Loss]]) -> list[Loss]:
-        """Return what is lost in a version, by what was lost in those before."""
-        manifest, repairs = later.manifest, later.operation == "repair"
-        if manifest.restored_version:
-            return history.get(manifest.restored_version, [])
-        if later.operation not in _STEADY:
-            return []
-        losses = history[before.number]
-        if later.operation.endswith("split"):
-            one, two = ({total.name for total in each.manifest.splits} for each in (before, later))
-            names = dict.fromkeys(one - two, next(iter(two - one), ""))
-            losses = [replace(each, split=names.get(each.split, each.split)) for each in losses]
-            return [each for each in losses if each.split]
-        if not manifest.rewrites and not repairs:
-            return losses
-        entries = list(self._catalog.table(before))
-        numbers = {entry.uuid: number for number, entry in enumerate(entries)}
-        there = {entry.uuid for entry in self._catalog.table(later)} if repairs else set()
-        recovered = [each for each in losses if each.entry.uuid in there]
-        losses = [
-            each
-            for each in losses
-            if each not in recovered and not any(loss.holds(each.entry.uuid) for loss in recovered)
-        ]
-        for rewrite in manifest.rewrites:
-            self._successors |= dict.fromkeys(rewrite.old, rewrite.new)
-            new = [uuid for uuid in rewrite.new if all(uuid != each.entry.uuid for each in recovered)]
-            place = new[0] if repairs and new else None
-            # A shard that came back ends what was salvaged from it.
-            returned = next((each.entry.uuid for each in recovered if each.place in rewrite.old), None)
-            for k, each in enumerate(losses):
-                if each.place is None or each.place not in rewrite.old:
-                    continue
-                if returned is not None and each.holds(returned):
-                    uuids = [stage.entry.uuid for stage in each.salvaged]
-                    salvaged = each.salvaged[: uuids.index(returned)]
-                    losses[k] = replace(each, salvaged=salvaged, place=returned)
-                else:
-                    entry = entries[numbers[each.place]]
-                    losses[k] = _salvaged(each, before, entry, place, merged=not repairs)
-            if repairs and returned is None:
-                number = numbers[rewrite.old[0]]
-                entry = entries[number]
-                losses.append(Loss(before, number, entry, entry.split, (), place))
+def _follow(
+    catalog: Catalog, before: Version, later: Version, history: Mapping[int, list[Loss]]
+) -> list[Loss]:
+    """Return what is lost in a version, by what was lost in those before."""
+    manifest, repairs = later.manifest, later.operation == "repair"
+    if manifest.restored_version:
+        return history.get(manifest.restored_version, [])
+    if later.operation not in _STEADY:
+        return []
+    losses = history[before.number]
+    if later.operation.endswith("split"):
+        one, two = ({total.name for total in each.manifest.splits} for each in (before, later))
+        names = dict.fromkeys(one - two, next(iter(two - one), ""))
+        losses = [replace(each, split=names.get(each.split, each.split)) for each in losses]
+        return [each for each in losses if each.split]
+    if not manifest.rewrites and not repairs:
         return losses
+    entries = {entry.uuid: entry for entry in catalog.table(before)}
+    there = {entry.uuid for entry in catalog.table(later)} if repairs else set()
+    back = [each for each in losses if each.entry.uuid in there]
+    losses = [
+        each for each in losses if each not in back and not any(one.holds(each.entry.uuid) for one in back)
+    ]
+    for rewrite in manifest.rewrites:
+        new = [uuid for uuid in rewrite.new if all(uuid != each.entry.uuid for each in back)]
+        place = new[0] if repairs and new else None
+        # A shard that came back ends what was salvaged from it.
+        returned = next((each.entry.uuid for each in back if each.place in rewrite.old), None)
+        for k, each in enumerate(losses):
+            if each.place is None or each.place not in rewrite.old:
+                continue
+            if returned is not None and each.holds(returned):
+                uuids = [stage.entry.uuid for stage in each.salvaged]
+                salvaged = each.salvaged[: uuids.index(returned)]
+                losses[k] = replace(each, salvaged=salvaged, place=returned)
+            else:
+                losses[k] = _salvaged(each, before, entries[each.place], place, merged=not repairs)
+        if repairs and returned is None:
+            entry = entries[rewrite.old[0]]
+            losses.append(Loss(before, entry, entry.split, (), place))
+    return losses
 
 
 def _salvaged(

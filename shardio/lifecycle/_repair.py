@@ -7,30 +7,30 @@ found later still brings it back; a dry run unless told.
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, StoredLists, Version
-from shardio.errors import CommitConflictError, FormatError, NotFoundError, ShardioError, StorageError
-from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._losses import Loss, Losses, Salvaged
+from shardio.catalog import Catalog, Version
+from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
+from shardio.lifecycle._losses import find_losses
+from shardio.lifecycle._recover import Recovery
 from shardio.lifecycle._repair_metadata import repair_metadata
-from shardio.lifecycle._repair_report import Repaired, RepairProgress, RepairReport, Repairs
-from shardio.lifecycle._repair_shard import Repairing, RepairOutcome, put_object
+from shardio.lifecycle._repair_report import RepairProgress, RepairReport, Repairs
+from shardio.lifecycle._repair_shard import Repairing, RepairOutcome
+from shardio.lifecycle._report import records_of
+from shardio.lifecycle._rewrite import Replacement, remove_objects, replace_shards
 from shardio.maintenance import Survey, check_keys
-from shardio.metadata import Manifest, Rewrite, ShardEntry, ShardTable, naming
+from shardio.metadata import ShardTable, naming
 from shardio.parallel import check_workers, cut_jobs, run
 from shardio.progress import displayed
-from shardio.reader import ReadOptions, RecordSequence, Slice, deleted_rows
+from shardio.reader import ReadOptions, Slice
 from shardio.storage import Address, Place
 
 _JOB_BYTES = 256 << 20
@@ -137,83 +137,69 @@ class _Repair:
         self, executor: Executor | None, workers: int | None, show: Callable[[RepairProgress], None] | None
     ) -> RepairReport:
         """Repair the metadata, then the shards."""
-        out, store = self.out, self.catalog.store
-        found = repair_metadata(self.catalog, self.copy, digest=self.digest, dry_run=self.dry_run)
-        if not found.top:
-            raise NotFoundError(
-                "there is no shardio dataset here",
-                url=store.url,
-                advice="check the address; a single shard is salvaged with `shardio adopt --salvage`",
-            )
+        out, catalog = self.out, self.catalog
+        found = repair_metadata(catalog, self.copy, digest=self.digest, dry_run=self.dry_run)
         out.add(found)
-        version = table = None
         try:
-            version = self.catalog.load()
+            version = catalog.load()
             self.facts["base_version"] = version.number
-            table = self.catalog.table(version)
+            table = catalog.table(version)
         except ShardioError as error:
             # What stays lost is reported; in a dry run it would be repaired. What does not answer is neither.
             if isinstance(error, StorageError) and not out.unrepaired:
                 raise
-        if version is None or table is None:
             if self.dry_run and found.repaired:
                 out.notes.append(_LATER)
             return out.report(**self.facts)
         survey = Survey()
-        check_keys(survey, self.catalog, version)
+        check_keys(survey, catalog, version)
         out.unrepaired += survey.findings
-        parts = [
-            self._slice(version, table.take(np.arange(first, stop)), first)
-            for first, stop in cut_jobs(table.stored_bytes.tolist(), most_bytes=_JOB_BYTES)
-        ]
         work = self._repairing(version)
-        outcomes = sorted(self._look(work, parts, executor, workers, show), key=lambda each: each.number)
-        before = {total.name: total.rows for total in version.manifest.splits}
-        after = dict(before)
+        outcomes = self._look(work, version, table, executor, workers, show)
         for outcome in outcomes:
             out.add(outcome)
-            after[outcome.old.split] -= outcome.old.live_rows - (outcome.new.live_rows if outcome.new else 0)
+        slots = [[entry] for entry in table] + [[]]
         changed = [outcome for outcome in outcomes if outcome.new != outcome.old]
-        if sum(before.values()) and not sum(after.values()):
+        for outcome in changed:
+            slots[outcome.number] = [] if outcome.new is None else [outcome.new]
+        before = records_of(version.manifest)
+        if sum(before.values()) and not any(entry.live_rows for slot in slots for entry in slot):
             # Rather a folder that is not mounted than a disk that lost every shard and no manifest.
             advice = "no record would be left: check that the data is where it was, or name a mirror"
             for lost in out.lost:
                 out.leave("missing", NotFoundError(lost.reason), advice, url=lost.where)
             out.repaired = [each for each in out.repaired if each.what in ("manifest", "list")]
             out.lost = []
-            self._remove(changed)
+            remove_objects(catalog, _new_names(changed))
             return out.report(**self.facts, before=before, after=before)
-        changes = {_identity(each.old): [] if each.new is None else [each.new] for each in changed}
-        recovered: list[RepairOutcome] = []
         if self.mirror is not None:
-            work = self._repairing(version, mirror_only=True)
+            recovery = Recovery(catalog, self.address, self.mirror, replace(work, mirror_only=True), out)
             try:
-                losses = Losses(self.catalog, found.versions)
+                losses = find_losses(catalog, found.versions)
             except (FormatError, NotFoundError) as error:  # a list that stays damaged, or does in a dry run
                 out.notes.append(f"what earlier repairs lost is looked up once all lists are there: {error}")
             else:
-                recovered = list(self._recover(losses, table, work, changes, after))
+                changed += recovery.recover(losses, slots)
+        after = dict.fromkeys(before, 0)
+        for entry in chain.from_iterable(slots):
+            after[entry.split] = after.get(entry.split, 0) + entry.live_rows
+        left = {entry.split for entry in chain.from_iterable(slots)}
         out.notes += [
             f"split {name!r} is gone, because none of its shards is left; earlier versions name it"
             for name in before
-            if not any(self._left(table, changes, name))
+            if name not in left
         ]
-        if changes and not self.dry_run:
-            self.facts["version"] = self._commit(version, changes, [*changed, *recovered])
+        if changed and not self.dry_run:
+            new = [Replacement((i,), slot) for i, slot in enumerate(slots[:-1]) if slot != [table[i]]]
+            keys = {key for outcome in changed for key in outcome.keys}
+            _, committed = replace_shards(
+                catalog, version, new, keys, operation="repair", appended=slots[-1],
+                keep=keys - {*_new_names(changed)},
+            )  # fmt: skip
+            self.facts["version"] = committed.number
         return out.report(**self.facts, before=before, after=after)
 
-    def _left(
-        self, table: ShardTable, changes: dict[_Identity, list[ShardEntry]], split: str
-    ) -> Iterator[ShardEntry]:
-        """Yield the shards that a split will have."""
-        for entry in table.of_split(split):
-            yield from changes.get(_identity(entry), [entry])
-
-    def _slice(self, version: Version, shards: ShardTable, number: int) -> Slice:
-        options = ReadOptions.at(self.address, mmap=False)
-        return Slice.of_version(self.address.url, version, shards, options, number=number)
-
-    def _repairing(self, version: Version, *, mirror_only: bool = False) -> Repairing:
+    def _repairing(self, version: Version) -> Repairing:
         names = {}
         if self.copy is not None:
             # A mirror that was itself repaired has the same bytes under other names.
@@ -222,19 +208,27 @@ class _Repair:
                 names = {each.uuid: (each.key, each.usual_index_key) for each in table}
         return Repairing(
             self.mirror, names, version.number, version.manifest.writer,
-            naming.random_session(rewriting=True), self.dry_run, mirror_only,
+            naming.random_session(rewriting=True), self.dry_run,
         )  # fmt: skip
 
     def _look(
         self,
         work: Repairing,
-        parts: list[Slice],
+        version: Version,
+        table: ShardTable,
         executor: Executor | None,
         workers: int | None,
         show: Callable[[RepairProgress], None] | None,
-    ) -> Iterator[RepairOutcome]:
-        """Yield what became of each shard, as they come."""
+    ) -> list[RepairOutcome]:
+        """Return what became of each shard, in order."""
         repaired = len(self.out.repaired)
+        options = ReadOptions.at(self.address, mmap=False)
+        parts = [
+            Slice.of_version(
+                self.address.url, version, table.take(np.arange(first, stop)), options, number=first
+            )
+            for first, stop in cut_jobs(table.stored_bytes.tolist(), most_bytes=_JOB_BYTES)
+        ]
         results = run(
             work,
             parts,
@@ -244,214 +238,16 @@ class _Repair:
             unit="bytes",
             advice="it may have been out of memory; run it again",
         )
+        found: list[RepairOutcome] = []
         with closing(results):
             for _, outcomes in results:
                 repaired += sum(len(outcome.repaired) for outcome in outcomes)
-                yield from outcomes
-
-    def _recover(
-        self,
-        losses: Losses,
-        table: ShardTable,
-        work: Repairing,
-        changes: dict[_Identity, list[ShardEntry]],
-        after: dict[str, int],
-    ) -> Iterator[RepairOutcome]:
-        """Add to the changes shards of which earlier repairs lost records, and which the mirror has."""
-        back: list[tuple[Loss, ShardEntry]] = []
-        for number, loss in enumerate(losses.open, len(table)):
-            if any(each.holds(loss.entry.uuid) for each, _ in back):
-                continue  # all of it came back with the shard that it was salvaged from
-            (outcome,) = work(self._slice_of(loss.version, loss.entry, number))
-            if outcome.unrepaired or outcome.new is None:
-                continue
-            try:
-                entry = self._without_spent(loss, outcome)
-            except (FormatError, NotFoundError) as error:
-                self.out.notes.append(
-                    f"the mirror has {loss.entry.key}, of which an earlier repair lost {loss.lost_rows} "
-                    f"records, but not which rows were deleted since: {error}"
-                )
-                self._remove([outcome])
-                continue
-            back.append((loss, entry))
-            url = self.catalog.store.url_of(entry.key)
-            # Nothing was repaired where an earlier attempt had put its bytes back, and then died.
-            restored = outcome.repaired or [Repaired(how="recovered", what="shard", url=url)]
-            self.out.repaired += [replace(each, how="recovered") for each in restored]
-            yield outcome
-        if not back:
-            return
-        here = {entry.uuid: entry for entry in table}
-        order = list(here)
-        places = dict(here)  # shards of the latest version; of what is recovered, the shard in whose place
-        # Those lost last stand beside those lost before them.
-        for loss, entry in reversed(back):
-            if loss.place is not None:
-                place = here[loss.place]
-                gone = changes.get(_identity(place), [place])
-                after[loss.split] -= sum(each.live_rows for each in gone)
-                changes[_identity(place)] = [entry]
-                order[order.index(place.uuid)] = entry.uuid
-                places[entry.uuid] = place
-            else:
-                order.insert(self._position(loss, losses, order), entry.uuid)
-            here[entry.uuid] = entry
-            after[loss.split] = after.get(loss.split, 0) + loss.recovered_rows
-        # What has no place goes before the next shard that has one, or behind the last.
-        waiting: list[ShardEntry] = []
-        for uuid in order:
-            if uuid not in places:
-                waiting.append(here[uuid])
-            elif waiting:
-                identity = _identity(places[uuid])
-                changes[identity] = [*waiting, *changes.get(identity, [places[uuid]])]
-                waiting = []
-        if waiting:
-            last = next(places[uuid] for uuid in reversed(order) if uuid in places)
-            changes[_identity(last)] = [*changes.get(_identity(last), [last]), *waiting]
-
-    def _position(self, loss: Loss, losses: Losses, order: list[bytes]) -> int:
-        """Return where a shard comes back: behind what it was merged into, else beside its neighbours."""
-        table = self.catalog.table(loss.version).uuid
-        uuids = [each.tobytes() for each in table]
-        merged = [each.entry.uuid for each in loss.salvaged if each.merged]
-        for uuid in (*merged, *uuids[: loss.number][::-1]):
-            heirs = losses.heirs(uuid, order)
-            if heirs:
-                return max(map(order.index, heirs)) + 1
-        for uuid in uuids[loss.number + 1 :]:
-            heirs = losses.heirs(uuid, order)
-            if heirs:
-                return min(map(order.index, heirs))
-        return len(order)
-
-    def _without_spent(self, loss: Loss, outcome: RepairOutcome) -> ShardEntry:
-        """Return a shard that comes back, without rows that were deleted since or are in other shards.
-
-        Raises:
-            FormatError, NotFoundError: a shard that was salvaged from it cannot be read.
-        """
-        assert outcome.new is not None  # noqa: S101 - for mypy: the mirror has it
-        store, limits = self.catalog.store, self.catalog.limits
-        entry = replace(outcome.new, split=loss.split)
-        if loss.recovered_rows == entry.live_rows:
-            return entry
-        spent = [each for each in loss.salvaged if each.spent_rows]
-        if self.dry_run:
-            for salvaged in spent:
-                for _ in self._payloads(salvaged.version, salvaged.entry):
-                    pass  # only to find damage: the shard itself is not stored yet
-            return entry
-        deleted = deleted_rows(store, entry, limits)
-        for salvaged in spent:
-            left = np.setdiff1d(np.arange(entry.rows), deleted)
-            rows = self._find_rows(loss, entry, left, salvaged)
-            gone = slice(None) if salvaged.merged else deleted_rows(store, salvaged.entry, limits)
-            deleted = np.union1d(deleted, rows[gone])
-        data = deleted.astype("<u4").tobytes()
-        key = naming.rows_key(naming.random_id() + naming.random_id())
-        put_object(store, key, data)
-        outcome.keys.append(key)
-        digest = hashlib.sha256(data).digest()
-        return replace(entry, deleted_rows=len(deleted), deletion_key=key, deletion_sha256=digest)
-
-    def _find_rows(
-        self, loss: Loss, entry: ShardEntry, rows: NDArray[np.int64], salvaged: Salvaged
-    ) -> NDArray[np.int64]:
-        """Return which of some rows of a shard were salvaged, in order.
-
-        Among equal records any will do: nothing tells them apart.
-        """
-        wanted = set(rows.tolist())
-        whole = enumerate(self._payloads(loss.version, entry))
-        candidates = ((row, payload) for row, payload in whole if row in wanted)
-        found = []
-        for payload in self._payloads(salvaged.version, salvaged.entry):
-            row = next((row for row, each in candidates if each == payload), None)
-            if row is None:
-                raise FormatError("a salvaged record is not in the mirror's shard", shard=salvaged.entry.key)
-            found.append(row)
-        return np.array(found, np.int64)
-
-    def _payloads(self, version: Version, entry: ShardEntry) -> Iterator[bytes]:
-        """Yield the payloads of all rows of a shard, deleted ones too; where it is damaged, the mirror's."""
-        assert self.mirror is not None  # noqa: S101 - for mypy: nothing comes back without one
-        whole = ShardTable.from_entries([entry.without_deletions()])
-
-        def read(place: Address) -> Iterator[bytes]:
-            part = Slice.of_version(
-                place.url, version, whole, ReadOptions.at(place, decode=False, mmap=False)
-            )
-            for batch in RecordSequence(part.open()).iter_batches(1024):
-                yield from batch
-
-        count = 0
-        try:
-            for payload in read(self.address):
-                yield payload
-                count += 1
-        except (FormatError, NotFoundError):
-            yield from itertools.islice(read(self.mirror), count, None)
-
-    def _slice_of(self, version: Version, entry: ShardEntry, number: int) -> Slice:
-        return self._slice(version, ShardTable.from_entries([entry.without_table()]), number)
-
-    def _commit(
-        self, version: Version, changes: dict[_Identity, list[ShardEntry]], outcomes: list[RepairOutcome]
-    ) -> int:
-        """Make a version that names what takes the place of what is damaged; return its number."""
-        looked_at = {_identity(entry): entry for entry in self.catalog.table(version)}
-
-        def build(base: Version, lists: StoredLists) -> Manifest | None:
-            rewrites: list[Rewrite] = []
-
-            def change(table: ShardTable) -> ShardTable:
-                kept: list[ShardEntry] = []
-                entries = list(table)
-                for entry in entries:
-                    new = changes.get(_identity(entry), [entry])
-                    if new != [entry] and entry != looked_at[_identity(entry)]:
-                        raise CommitConflictError(
-                            "a shard was changed by another writer while it was repaired",
-                            url=self.catalog.store.url,
-                            shard=entry.key,
-                            advice="run it again",
-                        )
-                    if entry.uuid not in {each.uuid for each in new}:
-                        rewrites.append(Rewrite((entry.uuid,), tuple(each.uuid for each in new)))
-                    kept += new
-                return table if kept == entries else ShardTable.from_entries(kept)
-
-            refs, table = lists.edit(self.catalog, base.manifest.lists, change)
-            if refs == base.manifest.lists:
-                return None  # a commit that took the shards out meanwhile took their damage out, too
-            return replace(
-                base.manifest,
-                lists=refs,
-                splits=tuple(table.totals().values()),
-                deletions=table.holds("deletion_key"),
-                rewrites=tuple(rewrites),
-            )
-
-        keys = [key for outcome in outcomes for key in outcome.keys]
-        try:
-            return commit_change(self.catalog, build, operation="repair", seen=version, keys=keys).number
-        except CommitConflictError:
-            self._remove(outcomes)
-            raise
-
-    def _remove(self, outcomes: list[RepairOutcome]) -> None:
-        """Remove what has new names, which no other process knows; what got its own name back stays."""
-        for outcome in outcomes:
-            old = {outcome.old.key, outcome.old.usual_index_key, outcome.old.deletion_key}
-            for key in set(outcome.keys) - old:
-                with suppress(StorageError):
-                    self.catalog.store.delete(key)
+                found += outcomes
+        return sorted(found, key=lambda outcome: outcome.number)
 
 
-_Identity = tuple[int, str, bytes]
-
-
-def _identity(entry: ShardEntry) -> _Identity:
-    return entry.root, entry.key, entry.uuid
+def _new_names(outcomes: Iterable[RepairOutcome]) -> Iterator[str]:
+    """Yield keys that no other process knows; what got its own name back stays."""
+    for outcome in outcomes:
+        old = {outcome.old.key, outcome.old.usual_index_key, outcome.old.deletion_key}
+        yield from (key for key in outcome.keys if key not in old)

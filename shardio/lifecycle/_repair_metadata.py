@@ -8,7 +8,8 @@ version can be committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from shardio.catalog import Catalog, Version
@@ -30,7 +31,6 @@ from shardio.metadata import (
 from shardio.reader import read_head
 from shardio.storage import CannotListError, Store
 
-_SEAL = b"SHRDEND1"
 _MIRROR = "name a copy of the dataset with mirror="
 
 
@@ -39,11 +39,9 @@ class RepairedMetadata(Repairs):
     """What became of manifests and lists.
 
     Attributes:
-        top: number of the latest version that is known to have been committed; 0 for none.
         versions: those that can be read (or could, once repaired), by number.
     """
 
-    top: int = 0
     versions: dict[int, Version] = field(default_factory=dict)
 
 
@@ -80,34 +78,42 @@ class _MetadataRepair:
 
     def __post_init__(self) -> None:
         self.store = self.catalog.store
+        self.copy = None if self.mirror is None else self.mirror.store
 
     # Manifests.
 
     def repair_manifests(self) -> None:
         """Read all manifests from the latest to the first; each names the one before by SHA-256."""
-        out = self.out
-        theirs = {} if self.mirror is None else _readable(self.mirror)
-        if self.mirror is not None and not theirs:
+        versions = self.out.versions
+        theirs = self._read_mirror()
+        top = max({self.catalog.hinted(), *_numbers(self.store)}) or (theirs.number if theirs else 0)
+        if not top:
             raise NotFoundError(
-                "the mirror has no manifest that can be read",
-                url=self.mirror.store.url,
-                advice="name a copy of the whole dataset as mirror",
+                "there is no shardio dataset here",
+                url=self.store.url,
+                advice="check the address; a single shard is salvaged with `shardio adopt --salvage`",
             )
-        out.top = max({self.catalog.hinted(), *_numbers(self.store)}) or max(theirs, default=0)
-        numbers = list(range(out.top, 0, -1))
+        numbers = list(range(top, 0, -1))
         states = dict(zip(numbers, self.store.concurrently(self._read, numbers), strict=True))
-        self._check_mirror(states, theirs)
+        own = {each.manifest.dataset_uuid for each in states.values() if isinstance(each, Version)}
+        if theirs is not None and own and theirs.manifest.dataset_uuid not in own:
+            raise FormatError(
+                "the mirror is another dataset",
+                url=None if self.copy is None else self.copy.url,
+                expected=f"dataset UUID {min(own).hex()}",
+                found=theirs.manifest.dataset_uuid.hex(),
+                advice="name a copy of this dataset as mirror",
+            )
         for number in numbers:
-            state, child = states[number], out.versions.get(number + 1)
+            state, child = states[number], versions.get(number + 1)
             if isinstance(state, Version) and child and child.manifest.parent_sha256 != state.sha256:
                 state = FormatError(
                     f"a manifest is not the one that version {number + 1} was built on",
-                    url=self.store.url_of(naming.manifest_key(number)),
                     expected=f"SHA-256 {child.manifest.parent_sha256.hex()}",
                     found=f"SHA-256 {state.sha256.hex()}",
                 )
             if isinstance(state, Version):
-                out.versions[number] = state
+                versions[number] = state
             else:
                 self._repair_manifest(number, state, states.get(number - 1))
 
@@ -119,32 +125,42 @@ class _MetadataRepair:
         except (FormatError, NotFoundError) as error:
             return error
 
-    def _check_mirror(self, states: dict[int, Version | ShardioError], theirs: dict[int, Version]) -> None:
-        """Refuse a mirror that is another dataset."""
-        own = {each.manifest.dataset_uuid for each in states.values() if isinstance(each, Version)}
-        other = {each.manifest.dataset_uuid for each in theirs.values()}
-        if self.mirror is not None and own and not own & other:
-            raise FormatError(
-                "the mirror is another dataset",
-                url=self.mirror.store.url,
-                expected=f"dataset UUID {min(own).hex()}",
-                found=min(other).hex(),
-                advice="name a copy of this dataset as mirror",
-            )
+    def _read_mirror(self) -> Version | None:
+        """Return the latest version of the mirror whose manifest can be read."""
+        if self.mirror is None:
+            return None
+        for number in sorted(_numbers(self.mirror.store), reverse=True):
+            try:
+                return self.mirror.load(number, known_live=True)
+            except UnsupportedVersionError:
+                raise
+            except ShardioError:
+                continue
+        raise NotFoundError(
+            "the mirror has no manifest that can be read",
+            url=self.mirror.store.url,
+            advice="name a copy of the whole dataset as mirror",
+        )
 
     def _repair_manifest(
         self, number: int, error: ShardioError, before: Version | ShardioError | None
     ) -> None:
-        key = naming.manifest_key(number)
+        key, child, advice = naming.manifest_key(number), self.out.versions.get(number + 1), _MIRROR
         missing = isinstance(error, NotFoundError)
-        child = self.out.versions.get(number + 1)
-        copy, advice = self._mirrored(number), _MIRROR
+        copy = get_right(
+            self.copy,
+            key,
+            self.catalog.limits.manifest,
+            lambda data: Version(*parse_manifest(data, version=number)),
+        )
         if copy is not None:
             data, version = copy
             if child is not None:
                 proven = version.sha256 == child.manifest.parent_sha256
+            elif self.digest is not None:
+                proven = self.digest.lower() == version.digest
             else:
-                proven = self._is_latest(version, missing=missing, before=before)
+                proven = self._is_latest(version, before)
             if proven:
                 self._restore(key, data, "manifest", missing=missing)
                 self.out.versions[number] = version
@@ -157,29 +173,18 @@ class _MetadataRepair:
             )
         self.out.leave("missing" if missing else "manifest", error, advice, url=self.store.url_of(key))
 
-    def _is_latest(self, version: Version, *, missing: bool, before: Version | ShardioError | None) -> bool:
-        """Tell whether a manifest of the mirror is the latest one that stood here."""
-        if self.digest is not None:
-            return self.digest.lower() == version.digest
-        if isinstance(before, Version) and before.sha256 != version.manifest.parent_sha256:
-            return False
-        if not missing:
-            data = self.store.get(naming.manifest_key(version.number), max_bytes=self.catalog.limits.manifest)
-            if data.endswith(_SEAL) and data[-40:-8] == version.sha256:
-                return True
-        # Names of lists are random: one that is here, and in no version before, was stored for this one.
-        earlier = {ref.key for ref in before.manifest.lists} if isinstance(before, Version) else set()
+    def _is_latest(self, version: Version, before: Version | ShardioError | None) -> bool:
+        """Tell whether a manifest of the mirror is the latest one that stood here.
+
+        Names of lists are random: one that is here, and in no version before, was stored for this one.
+        """
+        earlier: set[str] = set()
+        if isinstance(before, Version):
+            if before.sha256 != version.manifest.parent_sha256:
+                return False
+            earlier = {ref.key for ref in before.manifest.lists}
         own = [ref for ref in version.manifest.lists if ref.key not in earlier]
-        return bool(own) and all(self._list_data(self.store, ref, sessions=False) is not None for ref in own)
-
-    def _mirrored(self, number: int) -> tuple[bytes, Version] | None:
-        if self.mirror is None:
-            return None
-
-        def parse(data: bytes) -> Version:
-            return Version(*parse_manifest(data, version=number))
-
-        return get_right(self.mirror.store, naming.manifest_key(number), self.catalog.limits.manifest, parse)
+        return bool(own) and all(self._list_data(self.store, ref, parse_list) is not None for ref in own)
 
     # Lists.
 
@@ -187,39 +192,32 @@ class _MetadataRepair:
         """Read the lists of all versions that did not expire."""
         versions = self.out.versions
         expired = set(versions[max(versions)].manifest.expiry.expired_versions) if versions else set()
-        live = [
-            version for number, version in sorted(versions.items(), reverse=True) if number not in expired
-        ]
-        wanted: dict[str, tuple[ListRef, Version, bool]] = {}
-        for version in live:
-            wanted |= {ref.key: (ref, version, False) for ref in version.manifest.lists}
-            wanted |= {ref.key: (ref, version, True) for ref in version.manifest.session_lists}
-        every = list(wanted.values())
-        errors = self.store.concurrently(self._list_error, every)
-        for (ref, version, sessions), error in zip(every, errors, strict=True):
+        wanted: dict[str, tuple[ListRef, Version | None]] = {}
+        for number in sorted(versions.keys() - expired, reverse=True):
+            manifest = versions[number].manifest
+            wanted |= {ref.key: (ref, versions[number]) for ref in manifest.lists}
+            wanted |= {ref.key: (ref, None) for ref in manifest.session_lists}
+        errors = self.store.concurrently(self._list_error, [*wanted.values()])
+        for (ref, version), error in zip(wanted.values(), errors, strict=True):
             if error is not None:
-                self._repair_list(ref, version, error, sessions=sessions)
+                self._repair_list(ref, version, error)
 
-    def _list_error(self, wanted: tuple[ListRef, Version, bool]) -> ShardioError | None:
-        ref, _, sessions = wanted
-        read: Callable[[ListRef], object] = self.catalog.sessions_of if sessions else self.catalog.shards_of
+    def _list_error(self, wanted: tuple[ListRef, Version | None]) -> ShardioError | None:
+        read: Callable[[ListRef], object] = self.catalog.shards_of if wanted[1] else self.catalog.sessions_of
         try:
-            read(ref)
+            read(wanted[0])
         except UnsupportedVersionError:
             raise
         except FormatError as error:
             return error
         return None
 
-    def _repair_list(self, ref: ListRef, version: Version, error: ShardioError, *, sessions: bool) -> None:
-        source, data = "mirror", None
-        if self.mirror is not None:
-            data = self._list_data(self.mirror.store, ref, sessions=sessions)
+    def _repair_list(self, ref: ListRef, version: Version | None, error: ShardioError) -> None:
+        source, data = "mirror", self._list_data(self.copy, ref, parse_list if version else parse_sessions)
         if data is None:
-            source, data = (
-                "left over",
-                self._made_sessions(ref) if sessions else self._made_list(ref, version),
-            )
+            source = "left over"
+            made = self._made_sessions(ref) if version is None else self._made_lists(ref, version)
+            data = next((data for data, sha256 in made if sha256 == ref.sha256), None)
         if data is None:
             advice = (
                 "the mirror does not have these bytes; name another copy of the dataset"
@@ -230,54 +228,48 @@ class _MetadataRepair:
             return
         self._restore(ref.key, data, "list", missing=self.store.head(ref.key) is None, source=source)
 
-    def _list_data(self, store: Store, ref: ListRef, *, sessions: bool) -> bytes | None:
+    def _list_data(
+        self, store: Store | None, ref: ListRef, parse: Callable[[bytes], tuple[object, bytes]]
+    ) -> bytes | None:
         """Return the bytes of a list that a place has, where they are those that the manifest names."""
 
         def check(data: bytes) -> None:
-            parse: Callable[[bytes], tuple[object, bytes]] = parse_sessions if sessions else parse_list
             if parse(data)[1] != ref.sha256:
-                raise FormatError("a list is not the one that the manifest names", url=store.url_of(ref.key))
+                raise FormatError("a list is not the one that the manifest names")
 
         found = get_right(store, ref.key, self.catalog.limits.manifest, check)
         return None if found is None else found[0]
 
-    def _made_list(self, ref: ListRef, version: Version) -> bytes | None:
-        """Return a list made of the shards before and its session's indexes; None if it is another."""
+    def _made_lists(self, ref: ListRef, version: Version) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what a list may have been: of the shards before and those that its sessions' indexes name."""
         refs = list(version.manifest.lists)
         begin = sum(each.shards for each in refs[: refs.index(ref)])
-        parent = self.out.versions.get(version.number - 1)
-        try:
-            before = [] if parent is None else list(self.catalog.table(parent))
-        except ShardioError:
-            before = []
+        before: list[ShardEntry] = []
+        with suppress(ShardioError, KeyError):
+            before = list(self.catalog.table(self.out.versions[version.number - 1]))
         sessions = (each.session for each in version.manifest.sessions if each.version == version.number)
-        merged = {*map(naming.session_id, sessions)}
-        own = self._entries_of(merged, len(version.manifest.schemas)) if merged else []
+        own = self._entries_of({*map(naming.session_id, sessions)}, len(version.manifest.schemas))
         for entries in ([*before, *own], own):
-            part = entries[begin : begin + ref.shards]
-            data, sha256 = pack_list(ShardTable.from_entries(part))
-            if sha256 == ref.sha256:
-                return data
-        return None
+            yield pack_list(ShardTable.from_entries(entries[begin : begin + ref.shards]))
 
     def _entries_of(self, session_ids: set[str], schema: int) -> list[ShardEntry]:
         """Return shards of sessions as their indexes describe them, by session, task and sequence."""
         found = []
-        for info in self.store.list(naming.DATA):
+        for info in self.store.list(naming.DATA) if session_ids else ():
             name = None if info.key.endswith(naming.INDEX_SUFFIX) else naming.DataKey.parse(info.key)
             if name is None or name.session_id not in session_ids:
                 continue
-            try:
-                with self.store.open(naming.usual_index_key(info.key)) as index:
-                    head = read_head(index, DEFAULT_LIMITS)
-            except (FormatError, NotFoundError):
-                continue
-            entry = replace(ShardEntry.of_index(head, split=name.split, key=info.key), schema=schema)
-            found.append(((name.session_id, name.task, name.sequence, name.attempt), entry))
+            with (
+                suppress(FormatError, NotFoundError),
+                self.store.open(naming.usual_index_key(info.key)) as index,
+            ):
+                head = read_head(index, DEFAULT_LIMITS)
+                entry = replace(ShardEntry.of_index(head, split=name.split, key=info.key), schema=schema)
+                found.append(((name.session_id, name.task, name.sequence, name.attempt), entry))
         return [entry for _, entry in sorted(found, key=lambda item: item[0])]
 
-    def _made_sessions(self, ref: ListRef) -> bytes | None:
-        """Return a list of sessions from the manifests: each session stood in that of its own version."""
+    def _made_sessions(self, ref: ListRef) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what a list of sessions may have been: each stood in the manifest of its own version."""
         merged = [
             each
             for number, version in sorted(self.out.versions.items())
@@ -285,10 +277,7 @@ class _MetadataRepair:
             if each.version == number
         ]
         for begin in range(len(merged) - ref.shards + 1):
-            data, sha256 = seal_sessions(merged[begin : begin + ref.shards])
-            if sha256 == ref.sha256:
-                return data
-        return None
+            yield seal_sessions(merged[begin : begin + ref.shards])
 
     def _restore(self, key: str, data: bytes, what: str, *, missing: bool, source: str = "mirror") -> None:
         """Store the very bytes that a digest names, under the name that they had."""
@@ -310,15 +299,3 @@ def _numbers(store: Store) -> set[int]:
         # A web server: what the hint names, and all before it.
         return set(range(1, Catalog(store).hinted() + 1))
     return {number for number in found if number is not None}
-
-
-def _readable(mirror: Catalog) -> dict[int, Version]:
-    """Return the latest version of a mirror whose manifest can be read, by its number."""
-    for number in sorted(_numbers(mirror.store), reverse=True):
-        try:
-            return {number: mirror.load(number, known_live=True)}
-        except UnsupportedVersionError:
-            raise
-        except ShardioError:
-            continue
-    return {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -131,92 +131,86 @@ class _ShardRepair:
         self, job: Repairing, source: ShardSource, mirror: Store | None, place: int, number: int
     ) -> None:
         self.job, self.source, self.mirror, self.place, self.number = job, source, mirror, place, number
-        self.entry = source.table[place]
+        self.entry = self.new = source.table[place]
         self.store = source.pool.stores[0]  # takes what is written, and holds indexes and deleted rows
         self.data_store = source.pool.store_of(place)
         self.url = self.data_store.url_of(self.entry.key)
-        self.index_url = self.store.url_of(self.entry.usual_index_key)
-        self.rows_url = self.store.url_of(self.entry.deletion_key) if self.entry.deletion_key else ""
-        self.names = (self.entry.key, self.entry.usual_index_key)
-        self.mirror_names = job.names.get(self.entry.uuid, self.names)
+        names = (self.entry.key, self.entry.usual_index_key)
+        # Where a shard and its index are in the mirror, if that has them.
+        self.mirrored = [
+            dict.fromkeys(each) for each in zip(names, job.names.get(self.entry.uuid, names), strict=True)
+        ]
         self.out = RepairOutcome(number=self.number, old=self.entry, new=self.entry)
-        self._rows: bytes | None = None  # which are deleted, where these were repaired
+        self.deleted: NDArray[np.int64] | None = None  # rows, where these were repaired
 
     def repair(self) -> RepairOutcome:
         """Return what is wrong and what became of it."""
-        survey = Survey()
-        check_listed(survey, self.source, self.store, self.place, self.entry)
+        survey, entry = Survey(), self.entry
+        check_listed(survey, self.source, self.store, self.place, entry)
         if any(finding.kind == UNREADABLE for finding in survey.findings):
             # What cannot be looked at is not known to be lost.
             self.out.unrepaired += survey.findings
             return self.out
-        shard = self._about(survey, _OF_SHARD, self.url)
-        index = self._about(survey, _OF_INDEX, self.index_url)
-        rows = self._about(survey, ("deletions",), self.rows_url)
-        if rows and not self._mend_rows(rows):
-            return self.out
+        index_url, rows_url = map(self.store.url_of, (entry.usual_index_key, entry.deletion_key or "-"))
+        urls = {self.url: _OF_SHARD, index_url: _OF_INDEX, rows_url: ("deletions",)}
+        shard, index, rows = (
+            [
+                each
+                for each in survey.findings
+                if each.kind in kinds or (each.kind == "missing" and each.url == url)
+            ]
+            for url, kinds in urls.items()
+        )
         with temporary_files(), tempfile.TemporaryDirectory(prefix="shardio-repair-") as folder:
-            if self.entry.adopted and shard:
+            if rows and not self._mend_rows(rows, rows_url):
+                return self.out
+            if entry.adopted and shard:
                 self._leave(shard, _ADOPTED_SHARD)
                 self.out.unrepaired += index
             elif shard:
                 self._mend_shard(shard, index, Path(folder))
             elif index:
-                self._mend_index(index, self.data_store, self.entry.key)
-        if self.out.new is not None and self.out.new.table_key:
-            known = (*shard, *index, *rows)
-            self.out.unrepaired += [finding for finding in survey.findings if finding not in known]
+                self._mend_index(index, self.data_store, entry.key)
+        if self.out.new is not None:
+            self.out.new = self.new
+            if self.new.table_key:
+                known = (*shard, *index, *rows)
+                self.out.unrepaired += [each for each in survey.findings if each not in known]
         return self.out
 
-    @staticmethod
-    def _about(survey: Survey, kinds: tuple[str, ...], url: str) -> list[Finding]:
-        return [
-            each
-            for each in survey.findings
-            if each.kind in kinds or (each.kind == "missing" and each.url == url)
-        ]
-
-    # Deleted rows.
-
-    def _mend_rows(self, findings: list[Finding]) -> bool:
+    def _mend_rows(self, findings: list[Finding], url: str) -> bool:
         """Get the deleted rows back; return False where nothing else is to be done with the shard."""
-        entry, source = self.entry, "mirror"
-        data, _ = self._from_mirror([entry.deletion_key], lambda data: parse_deletions(data, shard=entry))
-        if data is None and entry.live_rows == 0:
-            # All rows are deleted: there is one such sidecar.
-            source, data = "shard", np.arange(entry.rows, dtype="<u4").tobytes()
-        if data is None:
+        entry = self.entry
+        found = self._from_mirror([entry.deletion_key], lambda data: parse_deletions(data, shard=entry))
+        if found is None:
             self._leave(findings, _ROWS)
             return False
-        self._rows = data
+        data, self.deleted = found
         missing = _all_missing(findings)
         key = entry.deletion_key if missing else naming.rows_key(naming.random_id() + naming.random_id())
         self._store(key, data)
-        self.entry = self.out.new = replace(self._new(), deletion_key=key)
-        self._note("restored" if missing else "replaced", "deletions", self.rows_url, key, source)
+        self.new = replace(self.new, deletion_key=key)
+        self._note("restored" if missing else "replaced", "deletions", url, key, "mirror")
         return True
 
-    # The index of a shard that is whole.
+    # Indexes.
 
     def _mend_index(self, findings: list[Finding], store: Store, key: str) -> None:
-        found = self._mirrored_index()
-        if found is None and (self.entry.adopted or self.job.mirror_only):
+        """Store the index of a shard that is whole: under its own name if it is the one that is missing."""
+        found, entry = self._mirrored_index(), self.new
+        if found is None and (entry.adopted or self.job.mirror_only):
             self._leave(findings, _ADOPTED_INDEX)
             return
-        self._put_index(findings, found or self._scanned_index(store, key))
-
-    def _put_index(self, findings: list[Finding], found: _Index) -> None:
-        """Store an index: under its own name where that is free and it is the one that the list names."""
-        entry = self._new()
+        found = found or self._scanned_index(store, key)
         same = found.head.head_sha256 == entry.index_head_sha256 and _all_missing(findings)
-        key = entry.usual_index_key
+        name, url = entry.usual_index_key, self.store.url_of(entry.usual_index_key)
         if not same:
-            stem = key.removesuffix(naming.INDEX_SUFFIX) if entry.adopted else entry.key
-            key = naming.usual_index_key(f"{stem}.{naming.random_id()}")
-            self.out.new = _with_index(entry, found.head, key)
-        self._store(key, found.data)
+            stem = name.removesuffix(naming.INDEX_SUFFIX) if entry.adopted else entry.key
+            name = naming.usual_index_key(f"{stem}.{naming.random_id()}")
+            self.new = _with_index(entry, found.head, name)
+        self._store(name, found.data)
         how = "rebuilt" if found.source == "shard" else "restored" if same else "replaced"
-        self._note(how, "index", self.index_url, key, found.source)
+        self._note(how, "index", url, name, found.source)
 
     def _mirrored_index(self) -> _Index | None:
         """Return the index that the mirror has, where it is the one that the list names."""
@@ -230,8 +224,8 @@ class _ShardRepair:
                 raise StaleIndexError("an index of the mirror is another one")
             return head
 
-        data, head = self._from_mirror([self.entry.usual_index_key, self.mirror_names[1]], parse)
-        return None if data is None or head is None else _Index(data, head, "mirror")
+        found = self._from_mirror(self.mirrored[1], parse)
+        return None if found is None else _Index(*found, "mirror")
 
     def _scanned_index(self, store: Store, key: str, *, salvage: bool = False) -> _Index:
         """Return the index of a shard made again; around damage where that is left out.
@@ -241,37 +235,32 @@ class _ShardRepair:
         """
         from shardio.adoption import ScanOptions, scan_shard
 
-        # The head names the program that wrote the shard; with the same name it may be the same head.
-        found = None
-        for writer in dict.fromkeys((writer_name(), self.job.writer or writer_name())):
-            if found is not None and (salvage or found.head.head_sha256 == self.entry.index_head_sha256):
-                break
-            options = ScanOptions(
-                format="tfrecord", compression=self.entry.compression, salvage=salvage, writer=writer
-            )
-            index = scan_shard(store, key, self.entry.uuid, options).index
-            try:
-                found = _Index(index.read(), index.head, "shard")
-            finally:
-                index.discard()
-        assert found is not None  # noqa: S101 - for mypy: there is one writer at least
-        return found
+        # The head names the program that wrote the shard; with the same name it is mostly the same head.
+        options = ScanOptions(
+            format="tfrecord",
+            compression=self.entry.compression,
+            salvage=salvage,
+            writer=self.job.writer or writer_name(),
+        )
+        index = scan_shard(store, key, self.entry.uuid, options).index
+        try:
+            return _Index(index.read(), index.head, "shard")
+        finally:
+            index.discard()
 
     # A shard that is damaged or missing.
 
     def _mend_shard(self, shard: list[Finding], index: list[Finding], folder: Path) -> None:
-        copy = self._mirrored_shard(folder)
+        copy = self._mirrored_shard(folder / "shard")
         if copy is not None:
             missing = _all_missing(shard)
-            key = self._new().key if missing else self._new_key()
             if index:
-                store, name = connect_folder(str(copy))
-                self._mend_index(index, store, name)
-            entry = self._new()
-            self._store(key, copy)
-            if key != entry.key:
-                self.out.new = replace(entry.without_table(), key=key, index_key=entry.usual_index_key)
-            self._note("restored" if missing else "replaced", "shard", self.url, key, "mirror")
+                self._mend_index(index, *connect_folder(str(copy)))
+            if not missing:
+                index_key = self.new.usual_index_key
+                self.new = replace(self.new.without_table(), key=self._new_key(), index_key=index_key)
+            self._store(self.new.key, copy)
+            self._note("restored" if missing else "replaced", "shard", self.url, self.new.key, "mirror")
         elif self.job.mirror_only:
             self.out.unrepaired += shard
         elif _all_missing(shard):
@@ -279,233 +268,149 @@ class _ShardRepair:
         else:
             self._salvage(shard, folder)
 
-    def _mirrored_shard(self, folder: Path) -> Path | None:
+    def _mirrored_shard(self, path: Path) -> Path | None:
         """Fetch the shard from the mirror; None where that does not have the same bytes."""
-        entry, path, mirror = self.entry, folder / "shard", self.mirror
-        if mirror is None:
-            return None
-        index = self._mirrored_index()
+        entry, mirror = self.entry, self.mirror
 
         def read(key: str) -> Path:
+            assert mirror is not None  # noqa: S101 - for mypy: see below
             with mirror.open(key) as data, path.open("wb") as file:
                 crc = 0
                 for piece in data.pieces(_PIECE) if data.size == entry.stored_bytes else ():
                     crc = kernels.crc32c(piece, crc)
                     file.write(piece)
-            right = path.stat().st_size == entry.stored_bytes and crc == entry.crc32c
-            if not right or (index is not None and self._walk(connect_folder(str(path)), index, folder)):
+            if path.stat().st_size != entry.stored_bytes or crc != entry.crc32c:
                 raise FormatError("a shard of the mirror is another one", url=mirror.url_of(key))
             return path
 
-        for key in dict.fromkeys((entry.key, self.mirror_names[0])):
+        for key in self.mirrored[0] if mirror is not None else ():
             with contextlib.suppress(*_WRONG):
                 return read_intact(functools.partial(read, key))
         return None
 
-    def _walk(
-        self,
-        place: tuple[Store, str],
-        index: _Index | None,
-        folder: Path,
-        take: Callable[[CheckedBlock], None] | None = None,
-    ) -> list[Finding]:
-        """Return what `verify` finds in a shard; by its own index where None is given.
-
-        Raises:
-            StorageError: some of it could not be read.
-        """
-        survey = Survey()
-        with contextlib.ExitStack() as files:
-            data = files.enter_context(place[0].open(place[1]))
-            if index is None:
-                opened, head = self.source.pool.open_index(self.place)
-                files.enter_context(opened)
-            else:
-                (folder / "index").write_bytes(index.data)
-                store, key = connect_folder(str(folder / "index"))
-                opened, head = files.enter_context(store.open(key)), index.head
-            check_indexed(survey, head, opened, data, shard=self.entry.key, limits=DEFAULT_LIMITS, take=take)
-        for finding in survey.findings:
-            if finding.kind == UNREADABLE:
-                raise StorageError(finding.message, url=finding.url, found=finding.found, advice="try again")
-        return survey.findings
-
     def _salvage(self, shard: list[Finding], folder: Path) -> None:
         """Put the good records into a new shard, and list what is lost."""
-        proven, index = True, None
-        try:
-            head = self.source.pool.open_index(self.place)[1]
-        except _WRONG:
-            index = self._mirrored_index()
-            if index is None:
-                proven, index = False, self._scanned_index(self.data_store, self.entry.key, salvage=True)
-            head = index.head
-        if not proven and self.entry.deletion_key:
-            self._leave(shard, f"the index is lost too, and {_ROWS}")
-            return
-        # Records that all match their checksums, in a shard that does not match its own, are another's.
-        if not proven and not head.gaps:
-            self._drop("nothing proves that its readable records belong here")
-            return
-        deleted = self._deleted() if proven else np.empty(0, np.int64)
-        kept = _Kept(deleted)
-        spool = self._spool()
-        try:
-            findings = self._walk(
-                (self.data_store, self.entry.key), index, folder, functools.partial(kept.take, spool)
+        with contextlib.ExitStack() as files:
+            proven = True
+            try:
+                opened, head = self.source.pool.open_index(self.place)
+                files.enter_context(opened)
+            except _WRONG:
+                found = self._mirrored_index()
+                if found is None:
+                    proven, found = False, self._scanned_index(self.data_store, self.entry.key, salvage=True)
+                head = found.head
+                (folder / "index").write_bytes(found.data)
+                store, key = connect_folder(str(folder / "index"))
+                opened = files.enter_context(store.open(key))
+            if not proven and self.entry.deletion_key:
+                self._leave(shard, f"the index is lost too, and {_ROWS}")
+                return
+            # Records that all match their checksums, in a shard that does not match its own, are another's.
+            if not proven and not head.gaps:
+                self._drop("nothing proves that its readable records belong here")
+                return
+            deleted = self.deleted
+            if deleted is None:
+                deleted = deleted_rows(self.store, self.new, DEFAULT_LIMITS)
+            good, survey = np.zeros(head.rows, bool), Survey()
+            data = files.enter_context(self.data_store.open(self.entry.key))
+            options = ShardOptions(
+                compression=self.entry.compression, spool=spool_folder(self.store, None), writer=writer_name()
             )
-            self._put_salvaged(spool, kept)
-        finally:
-            if spool is not None:
-                spool.discard()
-        if proven:
-            self.out.lost += self._lost_rows(kept, head, findings or shard)
-        else:
-            self.out.lost += self._lost_places(head)
+            spool = ShardSpool(options)
+            files.callback(spool.discard)
 
-    def _put_salvaged(self, spool: ShardSpool | None, kept: _Kept) -> None:
-        entry, job, key = self._new(), self.job, None
-        lost = max(0, entry.live_rows - kept.rows)
-        if not kept.rows:
-            self.out.new = None
-            self._note("dropped", "shard", self.url, None, None, records=0, lost=lost)
+            def take(block: CheckedBlock) -> None:
+                good[block.first : block.first + len(block.good)] = block.good
+                rows = () if self.job.dry_run else block.rows_without(deleted).tolist()
+                starts, view = block.starts, memoryview(block.decoded)
+                for row in rows:
+                    spool.add(bytes(view[int(starts[row]) + 12 : int(block.stops[row]) - 4]))
+
+            check_indexed(survey, head, opened, data, shard=self.entry.key, limits=DEFAULT_LIMITS, take=take)
+            for finding in survey.findings:
+                if finding.kind == UNREADABLE:
+                    raise StorageError(
+                        finding.message, url=finding.url, found=finding.found, advice="try again"
+                    )
+            good[deleted] = False
+            self._put_salvaged(spool, int(good.sum()))
+        good[deleted] = True
+        self.out.lost += (
+            _lost_rows(self.url, good, survey.findings or shard)
+            if proven
+            else [
+                BadRecord(self.url, reason.removeprefix("damage: "), start=start, stop=stop)
+                for block, reason in sorted(head.gaps.items())
+                for start, stop in [head.block_bounds(block)]
+            ]
+        )
+
+    def _put_salvaged(self, spool: ShardSpool, rows: int) -> None:
+        entry, job, key = self.new, self.job, None
+        if not rows:
+            self._drop()
             return
-        if spool is None:
-            self.out.new = replace(entry, key="", deleted_rows=entry.rows - kept.rows)
+        if job.dry_run:
+            self.new = replace(entry, key="", deleted_rows=entry.rows - rows)
         else:
-            catalog = Catalog(self.store)
-            with rewriting_task(catalog, job.session, self.number, job.base_version) as task:
+            with rewriting_task(Catalog(self.store), job.session, self.number, job.base_version) as task:
                 task.store(entry.split, spool, last=True)
                 made = task.complete().table[0]
-            self.out.new = replace(made, schema=entry.schema)
+            self.new, key = replace(made, schema=entry.schema), made.key
             self.out.keys += [made.key, made.usual_index_key]
-            key = made.key
-        self._note("salvaged", "shard", self.url, key, None, records=kept.rows, lost=lost)
+        lost = max(0, entry.live_rows - rows)
+        self._note("salvaged", "shard", self.url, key, None, records=rows, lost=lost)
 
-    def _drop(self, reason: str) -> None:
-        entry = self._new()
+    def _drop(self, reason: str = "") -> None:
+        """Give the shard up; with a reason, all of its rows are listed as lost for it."""
         self.out.new = None
-        self.out.lost.append(BadRecord(self.url, reason, row=0, row_stop=entry.rows))
-        self._note("dropped", "shard", self.url, None, None, records=0, lost=entry.live_rows)
-
-    def _lost_rows(self, kept: _Kept, head: IndexHead, findings: list[Finding]) -> list[BadRecord]:
-        """Return what is lost, by rising row: runs of one reason; deleted rows are not lost."""
-        lost = np.ones(head.rows, bool)
-        for first, mask in kept.good:
-            lost[first : first + len(mask)] &= ~mask
-        lost[kept.deleted] = False
-        reasons = np.full(head.rows, len(findings), np.int64)
-        # What is said of a record itself says more than what is said of its block.
-        for number in sorted(range(len(findings)), key=lambda n: findings[n].kind == "record"):
-            row, row_stop = findings[number].row, findings[number].row_stop
-            if row is not None:
-                reasons[row : row + 1 if row_stop is None else row_stop] = number
-        found = []
-        for number in range(len(findings) + 1):
-            why = findings[min(number, len(findings) - 1)]
-            found += [
-                BadRecord(self.url, why.message, start=why.start, stop=why.stop, row=first, row_stop=stop)
-                for first, stop in runs_of(np.flatnonzero(lost & (reasons == number)))
-            ]
-        return sorted(found, key=lambda each: each.row or 0)
-
-    def _lost_places(self, head: IndexHead) -> Iterator[BadRecord]:
-        """Yield what is lost, by place, where no row is known."""
-        for block, reason in sorted(head.gaps.items()):
-            start, stop = head.block_bounds(block)
-            yield BadRecord(self.url, reason.removeprefix("damage: "), start=start, stop=stop)
+        if reason:
+            self.out.lost.append(BadRecord(self.url, reason, row=0, row_stop=self.new.rows))
+        self._note("dropped", "shard", self.url, None, None, records=0, lost=self.new.live_rows)
 
     # What all of them need.
-
-    def _new(self) -> ShardEntry:
-        assert self.out.new is not None  # noqa: S101 - for mypy: a shard is dropped last
-        return self.out.new
 
     def _leave(self, findings: list[Finding], advice: str) -> None:
         self.out.unrepaired += [each.with_advice(advice) for each in findings]
 
-    def _deleted(self) -> NDArray[np.int64]:
-        if self._rows is not None:  # in a dry run, they are not stored
-            return parse_deletions(self._rows, self._new())
-        return deleted_rows(self.store, self._new(), DEFAULT_LIMITS)
-
-    def _from_mirror(
-        self, keys: list[str], parse: Callable[[bytes], T]
-    ) -> tuple[bytes, T] | tuple[None, None]:
+    def _from_mirror(self, keys: Iterable[str], parse: Callable[[bytes], T]) -> tuple[bytes, T] | None:
         """Return an object of the mirror, and what it is, where there is one and it is right."""
-        mirror = self.mirror
-        for key in dict.fromkeys(keys):
-            found = None if mirror is None else get_right(mirror, key, DEFAULT_LIMITS.index, parse)
-            if found is not None:
+        for key in keys:
+            if found := get_right(self.mirror, key, DEFAULT_LIMITS.index, parse):
                 return found
-        return None, None
+        return None
 
     def _new_key(self) -> str:
-        entry = self._new()
         session, attempt = naming.session_id(self.job.session), naming.random_attempt()
-        name = naming.DataKey(entry.split, session, self.number, attempt, 0)
-        return name.key(entry.compression.suffix)
-
-    def _spool(self) -> ShardSpool | None:
-        if self.job.dry_run:
-            return None
-        return ShardSpool(
-            ShardOptions(
-                compression=self.entry.compression,
-                spool=spool_folder(self.store, None),
-                writer=writer_name(),
-            )
-        )
+        name = naming.DataKey(self.entry.split, session, self.number, attempt, 0)
+        return name.key(self.entry.compression.suffix)
 
     def _store(self, key: str, data: bytes | Path) -> None:
-        if self.job.dry_run:
-            return
-        put_object(self.store, key, data)
-        self.out.keys.append(key)
+        if not self.job.dry_run:
+            put_object(self.store, key, data)
+            self.out.keys.append(key)
 
     def _note(
-        self,
-        how: str,
-        what: str,
-        url: str,
-        key: str | None,
-        source: str | None,
-        *,
-        records: int | None = None,
-        lost: int = 0,
+        self, how: str, what: str, url: str, key: str | None, source: str | None, **counts: int
     ) -> None:
         by = None if self.job.dry_run else key
-        self.out.repaired.append(
-            Repaired(how=how, what=what, url=url, by=by, source=source, records=records, lost=lost)
-        )
+        self.out.repaired.append(Repaired(how=how, what=what, url=url, by=by, source=source, **counts))
 
 
-class _Kept:
-    """The good records of a shard, in order, on their way into another one.
-
-    Args:
-        deleted: rows that are left behind, int64, ascending.
-
-    Attributes:
-        rows: how many were kept.
-        good: of each block with records that are kept, number of its first row and which rows are kept.
-    """
-
-    def __init__(self, deleted: NDArray[np.int64]) -> None:
-        self.deleted = deleted
-        self.rows = 0
-        self.good: list[tuple[int, NDArray[np.bool_]]] = []
-
-    def take(self, spool: ShardSpool | None, block: CheckedBlock) -> None:
-        """Take the good records of a block."""
-        rows = block.rows_without(self.deleted)
-        self.good.append((block.first, block.good))
-        self.rows += len(rows)
-        if spool is None:
-            return
-        starts, view = block.starts, memoryview(block.decoded)
-        for row in rows.tolist():
-            spool.add(bytes(view[int(starts[row]) + 12 : int(block.stops[row]) - 4]))
+def _lost_rows(url: str, good: NDArray[np.bool_], findings: list[Finding]) -> list[BadRecord]:
+    """Return the rows that are not good, as runs of one reason, by rising row."""
+    left, lost = ~good, []
+    # What is said of a record itself says more than what is said of its block, and that more than the rest.
+    ranked = sorted(findings, key=lambda each: (each.row is None, each.kind != "record"))
+    for why in (*ranked, replace(ranked[-1], row=None)):
+        first = why.row or 0
+        stop = len(good) if why.row is None else why.row + 1 if why.row_stop is None else why.row_stop
+        for begin, end in runs_of(first + np.flatnonzero(left[first:stop])):
+            lost.append(BadRecord(url, why.message, start=why.start, stop=why.stop, row=begin, row_stop=end))
+        left[first:stop] = False
+    return sorted(lost, key=lambda each: each.row or 0)
 
 
 def _with_index(entry: ShardEntry, head: IndexHead, key: str) -> ShardEntry:
@@ -526,12 +431,16 @@ def _all_missing(findings: list[Finding]) -> bool:
     return all(finding.kind == "missing" for finding in findings)
 
 
-def get_right(store: Store, key: str, most: int, parse: Callable[[bytes], T]) -> tuple[bytes, T] | None:
+def get_right(
+    store: Store | None, key: str, most: int, parse: Callable[[bytes], T]
+) -> tuple[bytes, T] | None:
     """Return an object and what `parse` makes of it; None where there is none that it takes.
 
     Raises:
         StorageError: the environment failed.
     """
+    if store is None:
+        return None
 
     def read() -> tuple[bytes, T]:
         data = store.get(key, max_bytes=most)

@@ -1,19 +1,20 @@
 """Rewrite shards: live records of neighbouring shards, in their order, into new shards in their place.
 
-Compaction and erasing share it.  New shards are stored under names of a random session before anything is
-committed; the commit puts them in the place of the old ones, and names both in the manifest.  It is refused
-where the old shards are no longer what was read.  Shards appended meanwhile stay behind.
+Compaction, erasing and repair share the commit; compaction and erasing what is written, too.  New shards are
+stored under names of a random session before anything is committed; the commit puts them in the place of the
+old ones, and names both in the manifest.  It is refused where the old shards are no longer what was read.
+Shards appended meanwhile stay behind.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from shardio.catalog import Base, Catalog, StoredLists, Version, forget_session, writer_name
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
+from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._targets import TargetShard, shards_of
 from shardio.metadata import Manifest, Rewrite, ShardEntry, ShardTable, naming
 from shardio.parallel import run
@@ -36,17 +38,12 @@ class Group:
     """Neighbouring shards of a split that are rewritten together.
 
     Attributes:
-        split: name of their split.
         numbers: of the shards in the version, ascending.
-        first, stop: positions of their live records in the split.
-        leave_out: int64 positions among them, ascending, that are not written.
+        leave_out: int64 numbers of their live records, ascending, that are not written.
         compression, level, block_bytes, shard_bytes: of the new shards, as `DatasetWriter` takes them.
     """
 
-    split: str
     numbers: tuple[int, ...]
-    first: int
-    stop: int
     leave_out: NDArray[np.int64]
     compression: Compression
     level: int | None
@@ -70,8 +67,8 @@ def write_groups(
     workers: int | None = None,
     spool_dir: str | None = None,
     show: Callable[[CountProgress], None] | None = None,
-) -> list[ShardTable]:
-    """Write groups of shards again, in processes, and return the new shards of each; nothing is visible yet.
+) -> list[Replacement]:
+    """Write groups of shards again, in processes, and return what is to take their place.
 
     Args:
         catalog: of the dataset.
@@ -106,22 +103,20 @@ def write_groups(
     try:
         with contextlib.closing(results):
             for part, shards in results:
-                written[part.number] = shards
+                written[part.number] = shards.with_schema(part.entry.schema)
     except BaseException:
         # By its name: attempts of workers that were lost have stored shards that are not known here.
         with contextlib.suppress(StorageError):
             forget_session(catalog, session, shards=True)
         raise
-    return [written[k] for k in range(len(groups))]
+    return [Replacement(group.numbers, list(written[k])) for k, group in enumerate(groups)]
 
 
-def remove_shards(catalog: Catalog, tables: Any) -> None:
-    """Remove shards that no version names; what stays is listed by `shardio gc`."""
-    for table in tables:
-        for entry in table:
-            for key in (entry.key, entry.usual_index_key):
-                with contextlib.suppress(StorageError):
-                    catalog.store.delete(key)
+def stored_keys(replacements: Iterable[Replacement]) -> Iterator[str]:
+    """Yield the keys of the new shards and their indexes."""
+    for each in replacements:
+        for entry in each.new:
+            yield from (entry.key, entry.usual_index_key)
 
 
 @contextlib.contextmanager
@@ -148,7 +143,6 @@ def _write_group(part: Slice, *, version: int, session: str, spool_dir: str | No
     group: Group = part.extra
     source = part.open()
     catalog = Catalog(source.pool.stores[0])
-    records = RecordSequence(source)
     options = ShardOptions(
         compression=group.compression,
         level=group.level,
@@ -157,127 +151,158 @@ def _write_group(part: Slice, *, version: int, session: str, spool_dir: str | No
         spool=spool_folder(catalog.store, spool_dir),
         writer=writer_name(),
     )
+    split, skipped = part.entry.split, {*group.leave_out.tolist()}
+    batches = RecordSequence(source).iter_batches(_AT_ONCE)
     with rewriting_task(catalog, session, part.number, version) as task:
         spool = ShardSpool(options)
         try:
-            done = group.first
-            for payloads in records.iter_batches(_AT_ONCE):
-                edges = np.searchsorted(group.leave_out, [done, done + len(payloads)])
-                skipped = set((group.leave_out[edges[0] : edges[1]] - done).tolist())
-                for k, payload in enumerate(payloads):
-                    if k in skipped:
-                        continue
-                    if spool.stored_bytes >= group.shard_bytes:
-                        full, spool = spool, ShardSpool(options)
-                        task.store(group.split, full)
-                    spool.add(payload)
-                done += len(payloads)
-            task.store(group.split, spool, last=True)
+            for number, payload in enumerate(chain.from_iterable(batches)):
+                if number in skipped:
+                    continue
+                if spool.stored_bytes >= group.shard_bytes:
+                    full, spool = spool, ShardSpool(options)
+                    task.store(split, full)
+                spool.add(payload)
+            task.store(split, spool, last=True)
             return task.complete().table
         except BaseException:
             spool.discard()
             raise
 
 
-class Rewriting:
-    """New shards on their way into the place of old ones; builds the manifest again after each lost race.
+@dataclass(frozen=True)
+class Replacement:
+    """Neighbouring shards of a split, and the shards that take their place.
+
+    Attributes:
+        numbers: of the old shards in the version that was read, ascending.
+        new: what takes their place, with split and schema number as in that version.
+    """
+
+    numbers: tuple[int, ...]
+    new: Sequence[ShardEntry]
+
+
+def replace_shards(
+    catalog: Catalog,
+    read: Version,
+    replacements: Sequence[Replacement],
+    stored: Iterable[str],
+    *,
+    operation: str,
+    appended: Sequence[ShardEntry] = (),
+    finish: Callable[[Version, Manifest], Manifest] = lambda _, manifest: manifest,
+    keep: Container[str] = (),
+) -> tuple[Version, Version]:
+    """Commit a version with new shards in the place of old ones; shards appended meanwhile stay behind.
 
     Args:
         catalog: of the dataset.
-        read: the version whose shards were rewritten.
-        groups: the old shards.
-        written: the new shards of each group.
+        read: the version whose shards are replaced.
+        replacements: which, in any order.
+        stored: keys of the objects that were stored for it; they are removed where nothing is committed.
+        operation: a word for `shardio log`.
+        appended: shards that come behind all others.
+        finish: takes the version that is followed and its next manifest, and returns what to commit.
+        keep: keys that are not removed: of objects that other versions name.
 
-    Attributes:
-        base: the version that was built upon last.
+    Returns:
+        The version that was followed, and the new one.
+
+    Raises:
+        CommitConflictError: the old shards are no longer as they were read.
+        CommitOutcomeUnknownError: see `commit_change`; nothing was removed.
     """
+    table = catalog.table(read)
+    names = shards_of(read, table)
+    deleted = {names[i]: table.deletion_sha256[i].tobytes() for each in replacements for i in each.numbers}
+    stored, followed = tuple(stored), read
 
-    def __init__(
-        self, catalog: Catalog, read: Version, groups: Sequence[Group], written: Sequence[ShardTable]
-    ) -> None:
-        self._catalog = catalog
-        self._read = self.base = read
-        table = catalog.table(read)
-        names = shards_of(read, table)
-        self._deleted = {names[i]: table.deletion_sha256[i].tobytes() for g in groups for i in g.numbers}
-        self._groups = [([names[i] for i in g.numbers], new) for g, new in zip(groups, written, strict=True)]
-
-    @property
-    def keys(self) -> list[str]:
-        """Keys of the new shards."""
-        return [key for _, new in self._groups for key in new.key]
-
-    def __call__(self, base: Version, lists: StoredLists) -> Manifest:
-        """Return the manifest that follows a version, which is kept as `base`."""
-        self.base = base
-        table = self._catalog.table(base)
-        numbers = {shard: i for i, shard in enumerate(shards_of(base, table)) if shard in self._deleted}
-        self._check(base, table, numbers)
-        parts: dict[int, ShardTable] = {}
-        gone = np.zeros(len(table), bool)
-        for old, new in self._groups:
-            first = numbers[old[0]]
-            gone[[numbers[shard] for shard in old]] = True
-            # Under the split's name and the schema's number of the version that they become part of.
-            parts[first] = new.with_schema(int(table.schema[first])).with_columns(
-                split=[table.split[first]] * len(new)
-            )
-        pieces: list[ShardTable] = []
-        kept = np.flatnonzero(~gone)
-        begin = 0
-        for first in sorted(parts):
-            end = int(np.searchsorted(kept, first))
-            pieces += [table.take(kept[begin:end]), parts[first]]
-            begin = end
-        whole = ShardTable.concatenate([*pieces, table.take(kept[begin:])])
-        return replace(
-            base.manifest,
-            lists=lists.extend(self._catalog, (), whole, merge=False),
-            splits=tuple(whole.totals().values()),
-            deletions=any(whole.deletion_key),
-            rewrites=tuple(
-                Rewrite(tuple(shard.uuid for shard in old), tuple(uuid.tobytes() for uuid in new.uuid))
-                for old, new in self._groups
-            ),
-        )
-
-    def _check(self, base: Version, table: ShardTable, numbers: Mapping[TargetShard, int]) -> None:
-        """Refuse a version in which the old shards are not as they were read."""
-        for old, _ in self._groups:
-            missing = [shard for shard in old if shard not in numbers]
-            here = [numbers[shard] for shard in old if shard in numbers]
-            found = None
-            if missing:
-                found = f"version {base.number} without {missing[0].key}"
-            elif any(
-                table.deletion_sha256[i].tobytes() != self._deleted[shard]
-                for i, shard in zip(here, old, strict=True)
-            ):
-                found = f"version {base.number}, in which other records of {old[0].key} are deleted"
-            else:
-                split = table.split[here[0]]
-                between = table.split[here[0] : here[-1] + 1]
-                if here != sorted(here) or Counter(between)[split] != len(here):
-                    found = f"version {base.number}, in which {old[0].key} has other neighbours"
-            if found:
+    def build(base: Version, lists: StoredLists) -> Manifest:
+        nonlocal followed
+        followed, here = base, catalog.table(base)
+        numbers = {shard: i for i, shard in enumerate(shards_of(base, here)) if shard in deleted}
+        gone = np.zeros(len(here), bool)
+        parts: dict[int, list[ShardEntry]] = {}
+        for each in replacements:
+            old = [names[i] for i in each.numbers]
+            if found := _difference(base, here, [numbers.get(shard) for shard in old], old, deleted):
                 raise CommitConflictError(
                     "shards that were rewritten were changed by another writer meanwhile",
-                    url=self._catalog.store.url,
-                    expected=f"the shards of version {self._read.number}",
+                    url=catalog.store.url,
+                    expected=f"the shards of version {read.number}",
                     found=found,
                     advice="nothing was changed; run it again",
                 )
+            gone[[numbers[shard] for shard in old]] = True
+            first = numbers[old[0]]
+            before, now = table[each.numbers[0]], here[first]
+            # Split and schema may have another name and number in the version that is followed.
+            parts[first] = [
+                replace(
+                    entry,
+                    split=now.split if entry.split == before.split else entry.split,
+                    schema=now.schema if entry.schema == before.schema else entry.schema,
+                )
+                for entry in each.new
+            ]
+        kept, begin = np.flatnonzero(~gone), 0
+        pieces: list[ShardTable] = []
+        for first in sorted(parts):
+            end = int(np.searchsorted(kept, first))
+            pieces += [here.take(kept[begin:end]), ShardTable.from_entries(parts[first])]
+            begin = end
+        pieces += [here.take(kept[begin:]), ShardTable.from_entries(appended)]
+        whole = ShardTable.concatenate(pieces)
+        manifest = replace(
+            base.manifest,
+            lists=lists.extend(catalog, (), whole, merge=False),
+            splits=tuple(whole.totals().values()),
+            deletions=any(whole.deletion_key),
+            rewrites=tuple(_rewrites(names, replacements)),
+        )
+        return finish(base, manifest)
 
-    @contextlib.contextmanager
-    def removed_on_failure(self) -> Any:
-        """Remove the new shards where they did not become part of a version for certain.
+    try:
+        committed = commit_change(catalog, build, operation=operation, seen=read, keys=stored)
+    except CommitOutcomeUnknownError:
+        raise
+    except ShardioError:
+        # An interrupt says nothing of the commit: what it leaves, `shardio gc` lists.
+        remove_objects(catalog, (key for key in stored if key not in keep))
+        raise
+    return followed, committed
 
-        An interrupt says nothing of that: it may come behind the commit. What it leaves, `shardio gc` lists.
-        """
-        try:
-            yield
-        except CommitOutcomeUnknownError:
-            raise
-        except ShardioError:
-            remove_shards(self._catalog, [new for _, new in self._groups])
-            raise
+
+def _rewrites(names: list[TargetShard], replacements: Sequence[Replacement]) -> Iterator[Rewrite]:
+    for each in replacements:
+        old = tuple(names[i].uuid for i in each.numbers)
+        new = tuple(entry.uuid for entry in each.new)
+        if old[0] not in new:
+            yield Rewrite(old, new)
+
+
+def _difference(
+    base: Version,
+    table: ShardTable,
+    numbers: Sequence[int | None],
+    old: Sequence[TargetShard],
+    deleted: Mapping[TargetShard, bytes],
+) -> str | None:
+    """Say how shards of a version differ from those that were read, or None."""
+    here = [number for number in numbers if number is not None]
+    if len(here) < len(old):
+        return f"version {base.number} without {old[numbers.index(None)].key}"
+    if any(table.deletion_sha256[i].tobytes() != deleted[shard] for i, shard in zip(here, old, strict=True)):
+        return f"version {base.number}, in which other records of {old[0].key} are deleted"
+    between = table.split[here[0] : here[-1] + 1]
+    if here != sorted(here) or Counter(between)[table.split[here[0]]] != len(here):
+        return f"version {base.number}, in which {old[0].key} has other neighbours"
+    return None
+
+
+def remove_objects(catalog: Catalog, keys: Iterable[str]) -> None:
+    """Remove objects that no version names; what stays is listed by `shardio gc`."""
+    for key in keys:
+        with contextlib.suppress(StorageError):
+            catalog.store.delete(key)

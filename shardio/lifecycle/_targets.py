@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shardio.arguments import integers
 from shardio.catalog import Catalog, Version
-from shardio.errors import NotFoundError
+from shardio.errors import CommitConflictError, NotFoundError
 from shardio.metadata import ShardTable, live_to_physical
 from shardio.reader import (
     DatasetReader,
@@ -45,6 +45,27 @@ def shards_of(version: Version, table: ShardTable) -> list[TargetShard]:
         TargetShard(roots[root], key, uuid.tobytes())
         for root, key, uuid in zip(table.root.tolist(), table.key, table.uuid, strict=True)
     ]
+
+
+def numbers_of(
+    catalog: Catalog, version: Version, table: ShardTable, targets: Targets, read: Version, *, advice: str
+) -> dict[TargetShard, int]:
+    """Return the number of each target's shard in a version.
+
+    Raises:
+        CommitConflictError: one of them is no longer part of the dataset.
+    """
+    numbers = {shard: i for i, shard in enumerate(shards_of(version, table)) if shard in targets}
+    missing = [shard for shard in targets if shard not in numbers]
+    if missing:
+        raise CommitConflictError(
+            f"{len(missing)} of the shards with these records are no longer part of the dataset",
+            url=catalog.store.url,
+            expected=f"the shards of version {read.number}",
+            found=f"version {version.number} without {missing[0].key}",
+            advice=advice,
+        )
+    return numbers
 
 
 def find_targets(  # noqa: PLR0913 - those of `delete`

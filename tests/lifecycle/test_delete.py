@@ -312,7 +312,7 @@ def test_more_deleted_rows_than_a_sidecar_holds(url, monkeypatch):
     catalog.limits = Limits(manifest=40)
     monkeypatch.setattr(catalog, "table", lambda _: table)
     with pytest.raises(FormatError):
-        deletion._Deletion(catalog, targets, 1, strict=True).count(latest)
+        deletion._Deletion(catalog, latest, targets, latest, strict=True)
 
 
 @settings(max_examples=max(20, settings().max_examples // 10))
