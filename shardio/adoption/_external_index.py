@@ -1,67 +1,36 @@
-"""Indexes of other programs beside shards: found and read, and written for those programs."""
+"""Indexes of other programs: codewithgpu's is read beside its shards, and DALI's written."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardio.arguments import options_by_root
 from shardio.catalog import Catalog
-from shardio.errors import FormatError, NotFoundError, StorageError
+from shardio.errors import FormatError, StorageError
 from shardio.format import Compression, Framing, Limits
 from shardio.reader import ReadOptions, ShardSource, root_stores
 from shardio.storage import Store, connect, holds, read_intact
-from shardio_indexer._external_index import (
-    FrameBounds,
-    dali_lines,
-    dali_tar_lines,
-    parse_tar_index,
-    parse_text_index,
-)
+from shardio_indexer._offsets import OffsetFramer, parse_record_index
 
 
-def external_index_names(key: str, framing: Framing) -> list[str]:
-    """Return the keys under which the index of a shard may be, the likeliest first."""
-    folder, slash, name = key.rpartition("/")
-    stem = name.rpartition(".")[0] or name
-    if framing is Framing.TAR_SAMPLE:
-        names = [f"{stem}.tar.idx"]
-    elif framing is Framing.RAW:
-        names = [f"{stem}.index"]
-    else:
-        names = [f"{name}.index", f"{stem}.index", f"{name}.idx", f"{stem}.idx"]
-    return [f"{folder}{slash}{one}" for one in dict.fromkeys(names)]
-
-
-def find_external_index(store: Store, key: str, framing: Framing, limits: Limits) -> FrameBounds:
-    """Read the index beside a shard.
+def codewithgpu_framer(store: Store, key: str, limits: Limits) -> OffsetFramer:
+    """Return the framer of `x.data`, by the index `x.index` beside it.
 
     Raises:
         NotFoundError: there is none.
-        FormatError: it is not an index of a known form.
+        FormatError: it is not such an index.
     """
-    names = external_index_names(key, framing)
-    for name in names:
-        with contextlib.suppress(NotFoundError):
-            return read_intact(partial(_read_frames, store, name, framing, limits))
-    raise NotFoundError(
-        "the shard has no index beside it",
-        url=store.url_of(key),
-        expected=" or ".join(name.rpartition("/")[2] for name in names),
-    )
-
-
-def _read_frames(store: Store, name: str, framing: Framing, limits: Limits) -> FrameBounds:
-    data, url = store.get(name, max_bytes=limits.index), store.url_of(name)
-    return parse_tar_index(data, url) if framing is Framing.TAR_SAMPLE else parse_text_index(data, url)
-
-
-_BLOCKS = 16  # of a tar file, read together
+    folder, slash, name = key.rpartition("/")
+    beside = f"{folder}{slash}{name.rpartition('.')[0] or name}.index"
+    url = store.url_of(beside)
+    data = read_intact(partial(store.get, beside, max_bytes=limits.index))
+    return OffsetFramer(parse_record_index(data, url), url)
 
 
 def export_indexes(
@@ -72,10 +41,7 @@ def export_indexes(
     storage_options: Mapping[str, Any] | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[str]:
-    """Write an index beside every TFRecord and tar shard.
-
-    For TFRecord it is `<shard>.idx`: offset and length of each frame, a line each. For `x.tar` it is `x.idx`,
-    as DALI's own `wds2idx` makes it: a line per sample that names its members.
+    """Write `<shard>.idx` beside every TFRecord shard: offset and length of each frame, a line each.
 
     Files that exist with the same contents are left as they are.
 
@@ -90,8 +56,7 @@ def export_indexes(
         The URLs of the indexes.
 
     Raises:
-        FormatError: a shard is compressed, or neither TFRecord nor tar, which DALI does not read; or the name
-            of a member cannot stand in an index.
+        FormatError: a shard is compressed, or not TFRecord. DALI indexes tar files itself.
         StorageError: another file is under the name of an index, or the place cannot be written.
     """
     if form != "dali":
@@ -106,42 +71,22 @@ def export_indexes(
     target = None if into is None else connect(str(into))
     written = []
     for number, entry in enumerate(table):
-        known = entry.framing in (Framing.TFRECORD, Framing.TAR_SAMPLE)
-        if not known or entry.compression is not Compression.NONE:
+        if entry.framing is not Framing.TFRECORD or entry.compression is not Compression.NONE:
             raise FormatError(
-                "DALI reads plain TFRECORD and tar files only",
+                "indexes are written for plain TFRECORD files only",
                 url=source.pool.url_of(number),
                 found=f"{entry.framing.name}, {entry.compression.name}",
                 advice="make plain TFRECORD files of it with `shardio export URL TARGET --kind tfrecord`, "
-                "and adopt those",
+                "and adopt those; DALI indexes tar files itself",
             )
-        place = target or source.pool.store_of(number)
-        if entry.framing is Framing.TFRECORD:
-            written.append(_put(place, f"{entry.key}.idx", dali_lines(*_frames(source, number))))
-        else:
-            index = dali_tar_lines(_samples(source, number), source.pool.url_of(number))
-            written.append(_put(place, _tar_index_key(entry.key), index))
+        starts, stops = _frames(source, number)
+        lines = zip(starts.tolist(), (stops - starts).tolist(), strict=True)
+        data = "".join(f"{start} {length}\n" for start, length in lines).encode()
+        written.append(_put(target or source.pool.store_of(number), f"{entry.key}.idx", data))
     return written
 
 
-def _tar_index_key(key: str) -> str:
-    """Return the name that `wds2idx` gives: up to the first dot of the file's name, past its first letter."""
-    folder, slash, name = key.rpartition("/")
-    return f"{folder}{slash}{name[:1]}{name[1:].partition('.')[0]}.idx"
-
-
-def _samples(source: ShardSource, number: int) -> Iterator[tuple[int, bytes]]:
-    """Yield where each sample of a tar shard begins, and its bytes."""
-    starts = iter(_frames(source, number)[0].tolist())
-    shard = source.pool.get(number)
-    for first in range(0, shard.head.blocks, _BLOCKS):
-        last = min(first + _BLOCKS, shard.head.blocks) - 1
-        rows = range(shard.head.block_rows(first)[0], shard.head.block_rows(last)[1])
-        for payload in shard.blocks.payloads(rows):
-            yield next(starts), payload
-
-
-def _frames(source: ShardSource, number: int) -> tuple[Any, Any]:
+def _frames(source: ShardSource, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return where frames begin and end in the shard, without those of gaps; int64."""
     index, head = source.pool.open_index(number)
     with index:

@@ -18,18 +18,17 @@ from pathlib import Path
 from typing import IO
 
 from shardio import kernels
-from shardio.adoption._external_index import find_external_index
+from shardio.adoption._external_index import codewithgpu_framer
 from shardio.adoption._sniff import sniff
 from shardio.catalog import writer_name
 from shardio.errors import FormatError, ShardioError
-from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
+from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits
 from shardio.metadata import IndexBuilder, IndexHead
 from shardio.storage import DataFile, Store, temporary_files
 from shardio_indexer._blocks import BlockCutter, Check, Framer, GapFound, SalvageOptions, least_block_bytes
 from shardio_indexer._compressed import DualScan, MemberBlocks, decode_members
-from shardio_indexer._external_index import ExternalIndexFramer
 from shardio_indexer._lines import LineContent, LineFramer
-from shardio_indexer._mds import MdsFramer
+from shardio_indexer._offsets import MdsFramer
 from shardio_indexer._sniff import HEAD_BYTES, ShardKind
 from shardio_indexer._tar import TarFramer
 from shardio_indexer._tfrecord import TFRecordFramer
@@ -95,7 +94,6 @@ class ScanOptions:
         compression: of the objects, or None to find out.
         record_crc: the checksums that writers of TFRecord used: "crc32c", "crc32" or "none".
         trust: believe lengths and do not compute the checksums of records.
-        use_index: take the frames from the index that another program left beside the shard.
         salvage: leave damage out; bytes that do not decompress are refused all the same.
         lines: what a reader makes of a line, "json", "text" or "bytes"; None for what the format says.
         block_bytes: target size of a block.
@@ -107,7 +105,6 @@ class ScanOptions:
     compression: Compression | None = None
     record_crc: str = "crc32c"
     trust: bool = False
-    use_index: bool = False
     salvage: bool = False
     lines: LineContent | None = None
     block_bytes: int = DEFAULT_BLOCK_BYTES
@@ -283,17 +280,9 @@ def _framer(store: Store, key: str, kind: ShardKind, options: ScanOptions) -> Fr
     check = _CHECKS[options.record_crc]
     framing = kind.framing
     if kind.format == "mds":
-        return MdsFramer(salvage=salvage)
-    if framing is Framing.RAW or (options.use_index and framing is not Framing.LINES):
-        tfrecord = framing is Framing.TFRECORD
-        kinds = {"crc32c": RecordCrc.CRC32C, "crc32": RecordCrc.CRC32, "none": RecordCrc.UNCHECKED}
-        return ExternalIndexFramer(
-            find_external_index(store, key, framing, options.limits),
-            framing,
-            check="none" if options.trust else check,
-            record_crc=kinds[check] if tfrecord else RecordCrc.ABSENT,
-            salvage=salvage,
-        )
+        return MdsFramer(options.limits)
+    if framing is Framing.RAW:
+        return codewithgpu_framer(store, key, options.limits)
     if framing is Framing.TFRECORD:
         return TFRecordFramer(check=check, trust=options.trust, salvage=salvage)
     if framing is Framing.TAR_SAMPLE:

@@ -201,7 +201,7 @@ def _index_shard(
     )  # fmt: skip
     try:
         _check_unchanged(shard, data)
-        if shard.format == "mds" and scanned.index.head.rows != shard.rows and not options.salvage:
+        if shard.rows not in (None, scanned.index.head.rows):
             raise FormatError(
                 "the shard does not hold the samples that its index.json says",
                 expected=shard.rows,

@@ -6,7 +6,6 @@ import base64
 import json
 import shutil
 import struct
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,7 @@ import pytest
 
 import shardio
 import shardio_indexer
-from shardio.errors import StaleIndexError
 from shardio.format import Framing
-from shardio_indexer import ScanOptions
-from tests.indexer.shards import tar, tfrecord
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -118,10 +114,9 @@ def test_codewithgpu_counts_are_compared(copy) -> None:
     assert any("speaks of 26 records, found 16" in note for note in report.notes)
 
 
-@pytest.mark.parametrize("use_index", [False, True])
-def test_tfrecord_with_index(copy, use_index) -> None:
+def test_tfrecord_with_index(copy) -> None:
     folder = copy("foreign/tfrecord-with-index")
-    report = shardio_indexer.adopt(folder, scan=ScanOptions(use_index=use_index))
+    report = shardio_indexer.adopt(folder)
     wanted = expected(folder)
     ds = shardio.open(folder)
     assert report.ok
@@ -132,38 +127,14 @@ def test_tfrecord_with_index(copy, use_index) -> None:
         assert value["x"].tolist() == want["x"]
 
 
-def test_an_index_of_another_file_is_refused(copy) -> None:
-    folder = copy("foreign/tfrecord-with-index")
-    lines = (folder / "a.index").read_text().splitlines()
-    (folder / "a.index").write_text("\n".join([lines[0], "164 100", *lines[2:]]) + "\n")
-    report = shardio_indexer.adopt(folder, scan=ScanOptions(use_index=True))
-    assert "existing index" in str(report.refused[0].error)
-
-
-def test_an_index_of_another_file_of_the_same_size_is_refused(tmp_path) -> None:
-    """Its frames cover the file to the last byte; their lengths and checksums do not fit."""
-    (tmp_path / "a.tfrecord").write_bytes(tfrecord([b"ab", b"c"]))
-    (tmp_path / "a.tfrecord.idx").write_text("0 17\n17 18\n")
-    report = shardio_indexer.adopt(tmp_path / "a.tfrecord", scan=ScanOptions(use_index=True))
-    assert isinstance(report.refused[0].error, StaleIndexError)
-    assert report.refused[0].error.row == 0
-
-
-def test_the_index_of_energon_is_read(copy) -> None:
-    """`.tar.idx`: little-endian u64, where each sample begins, then where the last one ends."""
-    folder = copy("foreign/webdataset")
-    shardio_indexer.adopt(folder, into=folder.parent / "scanned")
-    scanned = shardio.open(folder.parent / "scanned", allow_roots={str(folder): {}})
-    for path in sorted(folder.glob("*.tar")):
-        starts = [
-            scanned.locate(i).start for i in range(len(scanned)) if scanned.locate(i).shard == path.name
-        ]
-        stops = [scanned.locate(i).stop for i in range(len(scanned)) if scanned.locate(i).shard == path.name]
-        path.with_suffix(".tar.idx").write_bytes(struct.pack(f"<{len(starts) + 1}Q", *starts, stops[-1]))
-    report = shardio_indexer.adopt(folder, scan=ScanOptions(use_index=True))
-    assert report.ok, report
-    assert list(shardio.open(folder)) == list(scanned)
-    assert shardio.verify(folder).ok
+@pytest.mark.parametrize("index", ["not an index", "0 10\n", "0 10\n11 5\n", None])
+def test_an_index_of_another_file_is_refused(copy, index) -> None:
+    """Codewithgpu's index says where records end: it must cover the shard, to its last byte."""
+    folder = copy("foreign/codewithgpu")
+    path = folder / "00000.index"
+    path.unlink() if index is None else path.write_text(index)
+    report = shardio_indexer.adopt(folder)
+    assert [refusal.url for refusal in report.refused] == [str(folder / "00000.data")]
 
 
 def test_indexes_for_dali_are_those_of_the_tfrecord_package(copy) -> None:
@@ -178,37 +149,12 @@ def test_indexes_for_dali_are_those_of_the_tfrecord_package(copy) -> None:
         shardio_indexer.export_indexes(folder)
 
 
-def wds2idx(path: Path) -> str:
-    """Return the index of a tar file in the form of NVIDIA's program, made by `tarfile`."""
-    samples: dict[str, list[str]] = {}
-    with tarfile.open(path) as archive:
-        for member in archive:
-            stem, dot, extension = member.name.rpartition("/")[2].partition(".")
-            if member.isreg() and stem and dot:
-                sample = samples.setdefault(member.name[: -len(extension) - 1], [])
-                sample += [extension, str(member.offset_data), str(member.size), member.name]
-    return "".join([f"v1.2 {len(samples)}\n", *(" ".join(sample) + "\n" for sample in samples.values())])
-
-
-def test_indexes_of_tar_files_for_dali(copy) -> None:
+def test_other_shards_get_no_index_for_dali(copy) -> None:
     folder = copy("foreign/webdataset")
-    far = "a/" + "long" * 40
-    names = (f"{far}/x.cls", f"{far}/x.seg.PNG", "a/b", "a/ü.cls")
-    (folder / "more.parts.tar").write_bytes(tar([(name, b"1" * 700) for name in names]))
-    assert shardio_indexer.adopt(folder).ok
-    written = shardio_indexer.export_indexes(folder)
-    shards = {path: path.with_name(path.name.partition(".")[0] + ".idx") for path in folder.glob("*.tar")}
-    assert sorted(written) == sorted(map(str, shards.values()))
-    for path, index in shards.items():
-        assert index.read_text(encoding="utf-8") == wds2idx(path)
-
-
-def test_a_name_that_dalis_index_cannot_hold_is_refused(tmp_path) -> None:
-    (tmp_path / "x.tar").write_bytes(tar([("a b.txt", b"1")]))
-    shardio_indexer.adopt(tmp_path)
+    shardio_indexer.adopt(folder)
     with pytest.raises(shardio.errors.FormatError):
-        shardio_indexer.export_indexes(tmp_path)
-    assert not list(tmp_path.glob("*.idx"))
+        shardio_indexer.export_indexes(folder)
+    assert not list(folder.glob("*.idx"))
 
 
 @pytest.mark.parametrize("kind", ["plain", "gzip", "zlib"])

@@ -29,7 +29,7 @@ FORMATS = ("tfrecord", "tar", "jsonl", "text", "codewithgpu")  # a test holds th
     ),
     Takes(
         "shardio.adoption:ScanOptions",
-        only=("format", "record_crc", "trust", "use_index", "block_bytes"),
+        only=("format", "record_crc", "trust", "block_bytes"),
         choices={"format": FORMATS, "record_crc": ("crc32c", "crc32", "none")},
     ),
     Takes("shardio.adoption:export_indexes", only=("allow_roots",)),
