@@ -1,8 +1,8 @@
 """Compressed objects, decoded once in bounded memory: their members as blocks, or the whole as a stream.
 
 Members are gzip members, Zstandard frames, or one ZLIB stream. Where every member holds whole frames within
-the limits, members become blocks and records can be looked up; otherwise the object is a stream.  Both are
-tried in one pass.  A damaged object is refused: a decoder cannot tell where it may go on.
+the limits, members become blocks and records can be looked up; otherwise the object is a stream, and is read
+again as one.  A damaged object is refused: a decoder cannot tell where it may go on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import ZSTD_HEAD, Compression, Limits, explain_zstd
 from shardio.metadata import IndexBuilder
-from shardio_indexer._blocks import BlockCutter, Framer, FrameRun
+from shardio_indexer._blocks import Framer, FrameRun
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -30,7 +30,7 @@ _GZIP_SIP = 64 << 10
 MOST_MEMBER = 4 << 20
 
 
-class GzipMember(NamedTuple):
+class Member(NamedTuple):
     """The end of a member.
 
     Attributes:
@@ -56,8 +56,8 @@ def is_compressed(head: bytes) -> Compression | None:
 
 def decode_members(
     pieces: Iterable[bytes | memoryview], compression: Compression, limits: Limits
-) -> Iterator[bytes | GzipMember]:
-    """Yield decoded bytes as they come, and a `GzipMember` where one ends.
+) -> Iterator[bytes | Member]:
+    """Yield decoded bytes as they come, and a `Member` where one ends.
 
     Raises:
         FormatError: the bytes do not decode, end in the middle, or others follow; `start` is a stored offset.
@@ -118,16 +118,16 @@ class _StoredBytes:
         self.offset += size
         self.window = self.window[size:]
 
-    def member(self, *, reason: str | None = None, block: bool = True) -> GzipMember:
+    def member(self, *, reason: str | None = None, block: bool = True) -> Member:
         """Return what was taken since the last call as a member."""
-        found = GzipMember(self.offset - self.begin, self._crc, self.decoded, reason, block)
+        found = Member(self.offset - self.begin, self._crc, self.decoded, reason, block)
         self.begin, self._crc, self.decoded = self.offset, 0, 0
         return found
 
 
 def _decode_one(
     stored: _StoredBytes, head: bytes, compression: Compression, limits: Limits, *, first: bool
-) -> Iterator[bytes | GzipMember]:
+) -> Iterator[bytes | Member]:
     """Decode one member, or step over a frame that holds none."""
     if compression is Compression.ZSTD and _is_skippable(head):
         rest = 8 + int.from_bytes(head[4:8], "little")
@@ -192,135 +192,50 @@ def _is_skippable(head: bytes) -> bool:
     return len(head) >= 4 and head[0] & 0xF0 == 0x50 and head[1:4] == b"\x2a\x4d\x18"
 
 
-class MemberBlocks:
-    """Members as blocks, as long as each holds whole frames.
+def add_members(parts: Iterable[bytes | Member], framer: Framer, index: IndexBuilder, limits: Limits) -> bool:
+    """Add each member as a block; return False as soon as one does not hold whole frames within the limits.
 
     Args:
-        index: takes the blocks as their frames become known; of use where `finish` says so.
+        parts: what `decode_members` yields.
+        framer: finds frames; it yields a frame with its last byte.
+        index: takes the blocks, and is of no use after False.
         limits: of a block of several records, and of one.
-
-    Attributes:
-        possible: no member has broken the rule so far.
     """
+    most, longest = min(MOST_MEMBER, limits.block), limits.record + 16
+    stops: list[NDArray[np.int64]] = []  # of the member under way
+    size = 0
+    ended: list[Member] = []
 
-    def __init__(self, index: IndexBuilder, limits: Limits) -> None:
-        self.possible = True
-        self._index = index
-        self._most = min(MOST_MEMBER, limits.block)
-        self._longest = limits.record + 16
-        self._members: list[GzipMember] = []  # ended, with frames that may not have been seen yet
-        self._stops = np.empty(0, np.int64)  # decoded offsets, of the members that are not blocks yet
-        self._begin = 0  # decoded offset of the first of them
-        self._seen = 0  # decoded bytes in all runs
-
-    def add(self, run: FrameRun) -> None:
-        """Take what the framer found."""
-        if not self.possible:
-            return
-        if run.reason is not None:
-            # Bytes without a record cannot share a block with records.
-            self._give_up()
-            return
-        if run.stops is not None:
-            self._stops = np.concatenate([self._stops, run.stops + self._seen])
-        self._seen += len(run.data)
-        self._settle()
-        if self._seen - self._begin > self._most and len(self._stops) > 1:
-            self._give_up()
-
-    def end_member(self, member: GzipMember) -> None:
-        """Note that a member ended; its frames may be seen later."""
-        if not self.possible:
-            return
-        if member.decoded_bytes and (member.reason is not None or not member.block):
-            self._give_up()
-            return
-        self._members.append(member)
-        self._settle()
-
-    def finish(self) -> bool:
-        """Tell whether all members became blocks."""
-        return self.possible and not self._members and self._begin == self._seen
-
-    def _settle(self) -> None:
-        """Turn into blocks the members whose frames are all known."""
-        known = int(self._stops[-1]) if len(self._stops) else self._begin
-        while self._members:
-            member = self._members[0]
-            stop = self._begin + member.decoded_bytes
-            if stop > known:
-                return
-            count = int(np.searchsorted(self._stops, stop, side="right")) if member.decoded_bytes else 0
-            stops = self._stops[:count]
-            if member.decoded_bytes and (not count or int(stops[-1]) != stop):
-                self._give_up()
-                return
-            if member.decoded_bytes > (self._most if count > 1 else self._longest):
-                self._give_up()
-                return
-            self._add(member, (stops - self._begin).astype(np.uint32))
-            self._stops = self._stops[count:]
-            self._begin = stop
-            del self._members[0]
-
-    def _add(self, member: GzipMember, stops: NDArray[np.uint32]) -> None:
-        if len(stops):
-            self._index.add_block(
-                stored_bytes=member.stored_bytes,
-                decoded_bytes=member.decoded_bytes,
-                crc32c=member.crc32c,
-                frame_stop=stops,
-            )
-        else:
-            self._index.add_gap(
-                stored_bytes=member.stored_bytes,
-                decoded_bytes=0,
-                crc32c=member.crc32c,
-                reason=member.reason or "empty member",
-            )
-
-    def _give_up(self) -> None:
-        self.possible = False
-        self._members = []
-        self._stops = np.empty(0, np.int64)
-
-
-class DualScan:
-    """Takes what `decode_members` yields.
-
-    Args:
-        framer: finds frames.
-        members: take them as blocks.
-        cutter: cuts the stream.
-    """
-
-    def __init__(self, framer: Framer, members: MemberBlocks, cutter: BlockCutter) -> None:
-        self._framer = framer
-        self._members = members
-        self._cutter = cutter
-        self._ended: list[GzipMember] = []
-
-    def add(self, part: bytes | GzipMember) -> None:
-        """Take decoded bytes, or the end of a member, whose frames are seen with the bytes that follow."""
-        if isinstance(part, GzipMember):
-            self._ended.append(part)
-        else:
-            self._end_members()
-            self._feed(self._framer.feed(part))
-
-    def finish(self) -> None:
-        """Close what is open."""
-        # A last line without its line feed ends before its member does.
-        self._feed(self._framer.end())
-        self._end_members()
-        self._cutter.finish()
-
-    def _feed(self, runs: Iterable[FrameRun]) -> None:
+    def take(runs: Iterable[FrameRun]) -> bool:
+        nonlocal size
         for run in runs:
-            self._members.add(run)
-            self._cutter.add(run)
+            if run.reason is not None:
+                return False  # bytes without a record cannot share a block with records
+            if run.stops is not None:
+                stops.append(run.stops + size)
+            size += len(run.data)
+        return size <= (most if sum(map(len, stops)) > 1 else longest)
 
-    def _end_members(self) -> None:
-        for member in self._ended:
-            self._members.end_member(member)
-        self._ended.clear()
+    def close() -> bool:
+        nonlocal size
+        for member in ended:
+            facts = {"stored_bytes": member.stored_bytes, "crc32c": member.crc32c}
+            if not member.decoded_bytes:
+                index.add_gap(**facts, decoded_bytes=0, reason=member.reason or "empty member")
+                continue
+            if not (member.block and stops and int(stops[-1][-1]) == size == member.decoded_bytes):
+                return False
+            ends = np.concatenate(stops).astype(np.uint32)
+            index.add_block(**facts, decoded_bytes=size, frame_stop=ends)
+            stops.clear()
+            size = 0
+        ended.clear()
+        return True
+
+    for part in parts:
+        if isinstance(part, Member):
+            ended.append(part)
+        elif not (close() and take(framer.feed(part))):
+            return False
+    # A last line without its line feed ends before its member does.
+    return take(framer.end()) and close() and not size

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,8 +26,16 @@ from shardio.errors import FormatError, ShardioError
 from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits
 from shardio.metadata import IndexBuilder, IndexHead
 from shardio.storage import DataFile, Store, temporary_files
-from shardio_indexer._blocks import BlockCutter, Check, Framer, GapFound, SalvageOptions, least_block_bytes
-from shardio_indexer._compressed import DualScan, MemberBlocks, decode_members
+from shardio_indexer._blocks import (
+    BlockCutter,
+    Bytes,
+    Check,
+    Framer,
+    GapFound,
+    SalvageOptions,
+    least_block_bytes,
+)
+from shardio_indexer._compressed import add_members, decode_members
 from shardio_indexer._lines import LineContent, LineFramer
 from shardio_indexer._offsets import MdsFramer
 from shardio_indexer._sniff import HEAD_BYTES, ShardKind
@@ -81,6 +90,7 @@ def spool_index(index: IndexBuilder) -> SpooledIndex:
 
 _LOCAL_PIECE = 4 << 20
 _REMOTE_PIECE = 16 << 20
+_MOST_TAKEN = 2
 _LINES: dict[str, LineContent] = {"jsonl": "json", "text": "text"}
 _CHECKS: dict[str, Check] = {"crc32c": "crc32c", "crc32": "crc32", "none": "none"}
 
@@ -166,7 +176,6 @@ def scan_shard(
                 kind = sniff(head, key, options.format, strict=strict)
             framer = _framer(store, key, kind, options)
             pieces = _StoredPieces(file, _LOCAL_PIECE if store.is_local else _REMOTE_PIECE, hashes, show)
-            pieces.summed = kind.compression is not Compression.NONE
             build = partial(
                 IndexBuilder,
                 uuid=uuid,
@@ -175,28 +184,37 @@ def scan_shard(
                 compression=kind.compression,
                 writer=options.writer or writer_name(),
                 limits=options.limits,
+                frames=frames,
             )
-            index = build(frames=frames)
-            block_bytes = least_block_bytes(options.block_bytes, file.size)
-            cutter = BlockCutter(index, block_bytes=block_bytes, limits=options.limits)
+            index = build()
             if kind.compression is Compression.NONE:
-                return _result(index, _scan_plain(pieces, framer, cutter, index), framer)
-            with rows_file() as others:
-                return _scan_compressed(pieces, framer, cutter, (index, build(frames=others)), kind, options)
+                return _cut(pieces, framer, index, options, file.size)
+            pieces.summed = True
+            if kind.framing is not Framing.TAR_SAMPLE and kind.compression is not Compression.ZLIB:
+                members = decode_members(pieces, kind.compression, options.limits)
+                if add_members(members, framer, index, options.limits):
+                    index.crc32c = pieces.crc32c
+                    return _result(index, [], framer)
+                pieces.rewind()
+                frames.seek(0)
+                frames.truncate()
+                framer, index = _framer(store, key, kind, options), build()
+            parts = decode_members(pieces, kind.compression, options.limits)
+            decoded = (part for part in parts if isinstance(part, bytes))
+            return _cut(decoded, framer, index, options, file.size, stream=pieces)
     except ShardioError as error:
         raise error.located(url=store.url_of(key)) from error
 
 
 class _StoredPieces:
-    """The stored bytes, once, with their checksum; the next piece is under way while one is worked on.
+    """The stored bytes, with their checksum; the next piece is under way while one is worked on.
 
     Attributes:
         summed: compute `crc32c`; of shards without compression it comes out of the checksums of their blocks.
         crc32c: of the bytes so far.
-        size: of the object.
     """
 
-    summed = True
+    summed = False
 
     def __init__(
         self,
@@ -207,13 +225,16 @@ class _StoredPieces:
     ) -> None:
         self.crc32c = 0
         self._hashes = [(hashlib.new(name, usedforsecurity=False), wanted) for name, wanted in hashes]
-        self.size = file.size
         self._file = file
         self._step = step
         self._show = show
+        self._rest = file.pieces(step)
+        self._taken: list[memoryview] = []  # the first pieces
 
     def __iter__(self) -> Iterator[memoryview]:
-        for piece in self._file.pieces(self._step):
+        while (piece := next(self._rest, None)) is not None:
+            if len(self._taken) < _MOST_TAKEN:
+                self._taken.append(piece)
             if self.summed:
                 self.crc32c = kernels.crc32c(piece, self.crc32c)
             for digest, _ in self._hashes:
@@ -230,41 +251,32 @@ class _StoredPieces:
                     advice="fetch the shard again",
                 )
 
+    def rewind(self) -> None:
+        """Begin again; what was taken is fetched a second time if it was more than a piece."""
+        many = len(self._taken) == _MOST_TAKEN
+        self._rest = self._file.pieces(self._step) if many else itertools.chain(self._taken, self._rest)
+        self.crc32c, self._taken = 0, []
 
-def _scan_plain(
-    pieces: _StoredPieces, framer: Framer, cutter: BlockCutter, index: IndexBuilder
-) -> list[GapFound]:
-    for piece in pieces:
-        for run in framer.feed(piece):
-            cutter.add(run)
-    for run in framer.end():
+
+def _cut(
+    pieces: Iterable[Bytes],
+    framer: Framer,
+    index: IndexBuilder,
+    options: ScanOptions,
+    size: int,
+    *,
+    stream: _StoredPieces | None = None,
+) -> ScanResult:
+    """Cut decoded bytes into blocks; of a stream, `stream` are the stored ones."""
+    block_bytes = least_block_bytes(options.block_bytes, size)
+    cutter = BlockCutter(index, block_bytes=block_bytes, limits=options.limits)
+    for run in itertools.chain(itertools.chain.from_iterable(map(framer.feed, pieces)), framer.end()):
         cutter.add(run)
     cutter.finish()
     index.crc32c = cutter.crc32c
-    return cutter.gaps
-
-
-def _scan_compressed(
-    pieces: _StoredPieces,
-    framer: Framer,
-    cutter: BlockCutter,
-    indexes: tuple[IndexBuilder, IndexBuilder],
-    kind: ShardKind,
-    options: ScanOptions,
-) -> ScanResult:
-    """Try members as blocks and the whole as a stream, both in one pass; the blocks win where they can."""
-    stream, blocks = indexes
-    members = MemberBlocks(blocks, options.limits)
-    members.possible = kind.compression is not Compression.ZLIB
-    both = DualScan(framer, members, cutter)
-    for part in decode_members(pieces, kind.compression, options.limits):
-        both.add(part)
-    both.finish()
-    if members.finish():
-        blocks.crc32c = pieces.crc32c
-        return _result(blocks, [], framer)
-    stream.mark_stream(stored_bytes=pieces.size, crc32c=pieces.crc32c)
-    return _result(stream, cutter.gaps, framer)
+    if stream is not None:
+        index.mark_stream(stored_bytes=size, crc32c=stream.crc32c)
+    return _result(index, cutter.gaps, framer)
 
 
 def _result(index: IndexBuilder, gaps: list[GapFound], framer: Framer) -> ScanResult:
