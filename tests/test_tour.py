@@ -7,9 +7,12 @@ import re
 from html import unescape
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.slow
 def test_the_tour_runs_and_the_picture_shows_what_it_said(tmp_path):
     spec = importlib.util.spec_from_file_location("tour", ROOT / "examples" / "tour.py")
     tour = importlib.util.module_from_spec(spec)

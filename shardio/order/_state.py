@@ -105,10 +105,10 @@ def parse_state(state: object) -> State:
             "a newer shardio wrote this state", expected=_FORMAT, found=version, advice="upgrade"
         )
     try:
-        if state.get("seal") != (found := _seal(state)):
+        if (sealed := state["seal"]) != (found := _seal(state)):
             raise ResumeError(
                 "the state was edited or damaged: its checksum does not match its fields",
-                expected=repr(state.get("seal"))[:80],
+                expected=repr(sealed)[:80],
                 found=found,
                 advice=advice,
             )
@@ -127,7 +127,8 @@ def parse_state(state: object) -> State:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, ResumeError):
             raise
-        raise ResumeError(f"the state is damaged: {error}", advice=advice) from error
+        why = f"it has no field {error}" if isinstance(error, KeyError) else error
+        raise ResumeError(f"the state is damaged: {why}", advice=advice) from error
     return parsed
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 import shardio
 from shardio.catalog import Catalog
 from shardio.metadata import naming
 
 
+@pytest.mark.slow
 def test_what_was_collected_is_not_read_again(tmp_path, monkeypatch):
     for mode, count in (("create", 1), ("append", 29)):
         for n in range(count):

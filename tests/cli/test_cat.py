@@ -48,6 +48,7 @@ def test_webdataset_reads_the_pipe(birds) -> None:
     assert [sample["image.jpg"] for sample in samples] == [value["image"] for value in ds]
 
 
+@pytest.mark.slow
 def test_parts_are_the_dataset(birds) -> None:
     whole = _cat(birds, "--features", "label", "--split", "train").splitlines()
     parts = [

@@ -197,6 +197,7 @@ def test_numbers_below_zero_are_positions_and_options_keep_their_values(run: Run
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.slow
 def test_shells_complete_commands_and_options(run: Run, shell: str) -> None:
     script = run("completion", shell).out
     assert script == run("completion", shell, "--json").document["script"] + "\n" * (shell == "none")

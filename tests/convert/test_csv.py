@@ -312,6 +312,7 @@ def test_a_table_of_too_many_columns_is_refused_by_its_header(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("numerals", [False, True])
+@pytest.mark.slow
 def test_many_classes_are_named_by_their_texts(convert, tmp_path, numerals) -> None:
     names = [f"{3 * n + 1}" if numerals else f"bird{n}" for n in range(5000)]
     source = table(tmp_path / "a.csv", "n,label\n" + "".join(f"{n},{name}\n" for n, name in enumerate(names)))

@@ -47,6 +47,7 @@ def merged(results, step):
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.slow
 def test_four_devices(url, expected) -> None:
     meshes = [(4, 1), (2, 2), (1, 4)]
     results = run_cases({"url": url, "devices": 4}, *[({"mesh": mesh},) for mesh in meshes])

@@ -380,6 +380,7 @@ def test_a_condition_reaches_no_file(tmp_path):
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.slow
 def test_conditions_in_threads_see_the_rows_that_they_were_given():
     schema = Schema.parse({"label": "int64"})
     shared, _ = parse_condition("label % 7 = 3", schema)
@@ -397,6 +398,7 @@ def test_conditions_in_threads_see_the_rows_that_they_were_given():
         assert answers == [(49, [k % 7 == 3 for k in range(number * 100, number * 100 + 50)])] * 5
 
 
+@pytest.mark.slow
 def test_conditions_in_a_forked_child_have_an_engine_of_its_own():
     """Two processes that share the pipes of one engine would read each other's answers."""
     condition, _ = parse_condition("label > 1", Schema.parse({"label": "int64"}))
@@ -431,6 +433,7 @@ def largest(who: int) -> int:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", GREEDY)
+@pytest.mark.slow
 def test_a_condition_has_no_more_memory_than_its_bound(text):
     """The engine's own limit does not count what its functions make."""
     schema = Schema.parse({"id": "text", "label": "int64"})
@@ -467,6 +470,7 @@ def test_a_condition_has_no_more_time_than_its_bound(monkeypatch):
     assert not waiting[-1].is_usable
 
 
+@pytest.mark.slow
 def test_a_condition_is_not_refused_for_what_others_take_of_the_processor(monkeypatch):
     """Here it stands still for longer than its bound."""
     condition, _ = parse_condition(ENDLESS, Schema.parse({"id": "text"}))
@@ -517,6 +521,7 @@ condition.evaluate(table, lambda: print("under way", flush=True))
 """
 
 
+@pytest.mark.slow
 def test_an_engine_ends_with_the_process_that_asked_it():
     command = [sys.executable, "-c", ORPHAN.format(text=ENDLESS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:

@@ -78,6 +78,7 @@ def test_a_cache_without_room_takes_the_first_shards_and_says_so(dataset, tmp_pa
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.slow
 def test_four_processes_fetch_each_block_once(dataset, tmp_path) -> None:
     """The server is asked for every block once by all of them together; also by a pool."""
     bucket = Bucket(dataset)

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 import shardio
 from shardio.errors import StorageError
 from tests.promises.racing import race
@@ -40,6 +42,7 @@ def looking_first(
     return done, errors, list(shardio.open(url, storage_options=options, engine="fsspec"))
 
 
+@pytest.mark.slow
 def test_a_store_that_races_only_sometimes_loses_nothing_that_was_acknowledged(monkeypatch):
     """P3: where a store looks first and writes then, the manifest is read back once all have written."""
     true = time.sleep

@@ -86,6 +86,7 @@ def test_a_writer_that_is_dropped(mode, place, tmp_path):
 
 @pytest.mark.sampled(2)
 @EVERY_PLACE
+@pytest.mark.slow
 def test_a_generator_that_is_dropped(place, tmp_path):
     url = fresh(place, tmp_path)
 

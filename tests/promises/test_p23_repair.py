@@ -744,6 +744,7 @@ def test_lists_without_a_copy_stay_lost_and_say_so(tmp_path):
     assert len(read(case.url)) == 99
 
 
+@pytest.mark.slow
 def test_a_manifest_of_the_mirror_that_is_another(tmp_path):
     """A manifest in the middle is taken only by the digest in its child."""
     case = victim("none", "local", tmp_path)
@@ -767,6 +768,7 @@ def test_a_manifest_of_the_mirror_that_is_another(tmp_path):
     assert left.advice == "the mirror's manifest of this version is another one"
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_mounted(tmp_path):
     """Where every shard is gone none is given up."""
     case = victim("none", "local", tmp_path)
@@ -863,6 +865,7 @@ class Broken(Executor):
         raise BrokenExecutor("no worker is left")
 
 
+@pytest.mark.slow
 def test_processes(tmp_path):
     """Many shards are looked at in processes; a pool that breaks is an error, and what it did is kept."""
     url = fresh("local", tmp_path)
@@ -902,6 +905,7 @@ def torn(tmp_path: Path) -> tuple[Victim, str]:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.slow
 def test_on_s3(mirrored, s3, tmp_path):
     case = victim("gzip", "s3", tmp_path)
     mirror = copy_of(case, tmp_path) if mirrored else None
@@ -924,6 +928,7 @@ def test_on_s3(mirrored, s3, tmp_path):
 
 @settings(max_examples=max(20, settings().max_examples // 10))
 @given(data=st.data())
+@pytest.mark.slow
 def test_random_damage(data, tmp_path_factory):
     """Whatever happens to some objects: what repair leaves is part of what was written, in order."""
     tmp_path = tmp_path_factory.mktemp("random")

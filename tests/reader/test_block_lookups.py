@@ -117,6 +117,7 @@ def test_blocks_that_were_used_last_are_kept_within_the_bound(tmp_path):
     assert opened(1) + opened(2) + opened(3) + opened(0) <= 4
 
 
+@pytest.mark.slow
 def test_lookups_in_threads_and_in_children_forked_meanwhile(tmp_path):
     """What is kept is shared by threads; a child isn't stopped by a lock that another thread held."""
     ds = shardio.open(written("memory", tmp_path), decoded_bytes=5000)

@@ -111,6 +111,7 @@ def test_many_shards_within_the_limit_of_the_process(kind, limit, ways, large):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "ways"), [("own", READING), ("zstd", READING), ("adopted", READING)])
+@pytest.mark.slow
 def test_descriptors_stay_within_twice_the_open_shards(kind, ways, folders):
     for found in run(folders / kind, 1024, 8, ways):
         assert found["records"] == 2 * FEW, found
@@ -151,6 +152,7 @@ def few() -> Iterator[None]:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_shards_make_room_where_descriptors_run_out(kind, few, folders):
     """Others may have taken them: open shards are given back, those of other readers too."""
     records = [{"n": k} for k in range(2 * FEW)]

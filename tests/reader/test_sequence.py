@@ -232,6 +232,7 @@ def test_a_forked_child_counts_what_it_opens(urls):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.slow
 def test_open_files_are_bounded(tmp_path):
     """Shards are opened when first needed and kept in a bounded number."""
     url = str(tmp_path / "ds")

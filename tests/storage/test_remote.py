@@ -142,6 +142,7 @@ def test_bytes_in_flight_are_bounded(
     assert 2 <= most_at_once() <= 4
 
 
+@pytest.mark.slow
 def test_requests_that_were_not_sent_are_forgotten_at_exit(server: FaultServer) -> None:
     script = f"""
 from shardio.storage import connect
@@ -189,6 +190,7 @@ def test_a_garbled_reply_is_asked_for_again(server: FaultServer, client: str) ->
         assert store.get("a", max_bytes=1 << 20) == CONTENT
 
 
+@pytest.mark.slow
 def test_a_long_listing_has_no_deadline_while_pages_come(
     moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,6 +169,7 @@ def test_a_part_that_is_lost_is_sent_again_alone(place, relay, tmp_path, lost) -
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
+@pytest.mark.slow
 def test_an_upload_in_parts_that_others_end_begins_anew(place, relay, tmp_path) -> None:
     """A bucket's rule for old uploads, or a collection elsewhere, takes away the parts that are there."""
     store = connect(f"{place.url}/{uuid.uuid4().hex}", storage_options=through(place, relay))

@@ -104,6 +104,7 @@ class TestUnreachable:
             look(**place(client, "http://no.such.host.invalid"))
 
     @pytest.mark.sampled(4)
+    @pytest.mark.slow
     def test_a_server_that_says_nothing(self, client: str, look: Any, server: FaultServer) -> None:
         server.plan = lambda _: "never"
         with pytest.raises(StorageError, match="check the network"):
@@ -132,6 +133,7 @@ class TestUnreachable:
         assert denied.value.url == denied_url(client, server)
         assert len(server.log) <= 8
 
+    @pytest.mark.slow
     def test_an_outage_of_a_server_that_answers_is_waited_for_once(
         self, client: str, look: Any, server: FaultServer
     ) -> None:
@@ -380,6 +382,7 @@ def broken_connection(module: str) -> Exception:
     ],
     ids=["429", "503", "404", "401", "httpx", "httpx2"],
 )
+@pytest.mark.slow
 def test_errors_of_other_libraries_mean_what_they_say(
     failure: Exception, kind: type[ShardioError], again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,6 +211,7 @@ def test_an_upload_that_an_interrupt_kept_from_starting_is_not_waited_for(monkey
     assert done == []
 
 
+@pytest.mark.slow
 def test_an_upload_that_ended_is_forgotten() -> None:
     """Memory stays bounded: neither a chain of uploads nor what they were given stays."""
 

@@ -146,6 +146,7 @@ def test_damage_comes_at_the_first_step_that_needs_it(tmp_path, threads):
 
 @pytest.mark.sampled(4)
 @ALL_THREADS
+@pytest.mark.slow
 def test_closing_early_leaves_no_thread(ds, threads):
     stream = make(ds, num_threads=threads)
     it = iter(stream)

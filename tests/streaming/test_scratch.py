@@ -291,6 +291,7 @@ def run(folder: Path, *, limit: str = "", kill: bool = False) -> subprocess.Comp
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_costs_memory_and_one_warning(tmp_path: Path) -> None:
     """The system refuses to make files longer than 300 KB."""
     done = run(tmp_path, limit="resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))")
@@ -300,6 +301,7 @@ def test_a_disk_that_is_full_costs_memory_and_one_warning(tmp_path: Path) -> Non
     assert str(tmp_path) in told
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, kill=True)
     assert done.returncode == -9, done.stderr

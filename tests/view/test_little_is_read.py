@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import shardio
 from shardio.view import Pages
 from tests.servers import s3
@@ -49,6 +51,7 @@ def test_images_of_a_page_are_asked_for_once():
         assert asked == []
 
 
+@pytest.mark.slow
 def test_a_sample_asks_64_shards_whatever_there_is(tmp_path):
     with shardio.DatasetWriter(tmp_path / "many", {"n": "int64"}, shard_bytes=800, block_bytes=800) as out:
         for n in range(30_000):

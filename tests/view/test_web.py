@@ -174,6 +174,7 @@ def test_pages_are_those_of_the_library(browser, tmp_path):
     assert saved.headers["content-disposition"].startswith("attachment")
 
 
+@pytest.mark.slow
 def test_a_condition_ends_with_the_page_that_asked_and_hinders_no_other(tmp_path):
     """Four browsers ask what takes minutes and leave: none keeps the server or a processor busy."""
     with shardio.DatasetWriter(tmp_path / "ds", schema={"id": "text"}) as out:
@@ -305,6 +306,7 @@ def test_a_dataset_that_is_not_there_is_said_at_once(tmp_path):
     assert main(["view", str(tmp_path / "nothing"), "--no-browser"]) == 3
 
 
+@pytest.mark.slow
 def test_connections_without_a_token_keep_nobody_out(browser, monkeypatch):
     """150 that send nothing, and as many that have begun a request."""
     known = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=600)
