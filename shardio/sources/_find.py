@@ -21,9 +21,7 @@ from shardio.sources._lists import (
     MARKERS,
     TABLE_MARKERS,
     FolderList,
-    check_infos,
     is_marker,
-    read_card,
     read_lists,
 )
 from shardio.sources._names import is_data
@@ -106,7 +104,7 @@ class Listing:
         if self.kind == "file":
             return True
         key = file.key
-        governing = [each for each in self.lists if key.startswith(each.folder) and each.governs(key)]
+        governing = [each for each in self.lists if key.startswith(each.folder)]
         if governing:
             return all(key in each.files for each in governing)
         return not file.is_shardio and (self.spells_hidden or is_data(key))
@@ -233,11 +231,6 @@ def _read_lists(listing: Listing, storage_options: Mapping[str, Any] | None) -> 
         above = above.folder
     if above != listing.root and above.parts:
         _refuse_part(listing.root, above, storage_options)
-    if listing.kind == "folder" and "dataset_infos.json" in keys:
-        check_infos(listing.root.url, read("dataset_infos.json"))
-    if listing.kind == "folder" and "README.md" in keys and not listing.lists:
-        card = read_card(listing.root.url, keys, read)
-        listing.lists += [card] if card is not None else []
 
 
 def _refuse_part(part: SplitUrl, table: SplitUrl, storage_options: Mapping[str, Any] | None) -> None:
@@ -296,17 +289,16 @@ def left_notes(listing: Listing) -> list[str]:
             "followed; follow_links=True takes them"
         )
     for each in listing.lists:
-        # Descriptions are beside data everywhere.
-        data = [
-            file for file in listing.files if not file.key.endswith((".json", ".md")) and is_data(file.key)
+        left = [
+            file.url
+            for file in listing.files
+            # Descriptions are beside data everywhere.
+            if file.key.startswith(each.folder) and file.key not in each.files and is_data(file.key)
+            if not file.key.endswith((".json", ".md"))
         ]
-        governed = [file for file in data if each.governs(file.key)]
-        left = [file for file in governed if file.key.startswith(each.folder) and file.key not in each.files]
         if left:
             count = plural(len(left), "file")
-            notes.append(
-                f"{count} such as {left[0].url}: {each.name} does not name them, so they are not taken"
-            )
+            notes.append(f"{count} such as {left[0]}: {each.name} does not name them, so they are not taken")
     return notes
 
 

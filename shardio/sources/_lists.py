@@ -1,51 +1,29 @@
-"""Folders that have a list of their own of which files count: that list decides, or the folder is refused.
+"""Folders with a list of their own of which files count: that list decides, or the folder is refused.
 
-A Delta table keeps replaced files beside live ones, `Dataset.map` leaves its cache in a saved folder, and a
-failed job of Spark leaves files that no log names.  Lists only choose among files that were found:
-
-- `_splits.json` of shardio's exports: patterns of file names by split;
-- `dataset_dict.json` and `state.json` of `datasets.save_to_disk`; the configuration in a Hub `README.md`;
-- `_delta_log/` of Delta Lake, `_spark_metadata/` of Spark's streams;
-- `.nv-meta/split.yaml` of Megatron Energon.
-
-Hudi and Iceberg tables, and Delta tables with features that only Delta readers know, are refused.
+`Dataset.map` leaves its cache in a saved folder, and tables keep replaced files beside live ones.  `_KINDS`
+has each kind with its marker, and its reader or the way in.  Lists only choose among files that were found.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import io
 import re
-import urllib.parse
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from shardio.arguments import need
 from shardio.errors import FormatError, ShardioError
 from shardio.format import parse_json
-from shardio.sources._hive import folder_key
 from shardio.sources._names import is_data
 from shardio.sources._urls import expand_braces, glob_expression
 
 SPLITS_FILE = "_splits.json"
-# What a listing that does not take whole folders has to look for beside what it matches.
-TABLE_MARKERS = ("_delta_log/", ".hoodie/", "_spark_metadata/", "metadata/")
-MARKERS = (*TABLE_MARKERS, "state.json", "dataset_dict.json", SPLITS_FILE, ".nv-meta/split.yaml")
-_MARKER = re.compile(
-    r"(?P<folder>(?:.*/)?)(?:(?P<name>_delta_log|\.hoodie|_spark_metadata)/.*|(?P<iceberg>metadata/[^/]+\.metadata\.json)|"
-    r"(?P<file>state\.json|dataset_dict\.json|_splits\.json|\.nv-meta/split\.yaml))",
-    re.DOTALL,
-)
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
-# Features of Delta tables that do not change which rows a file holds, or what its columns are called.
-_PLAIN_FEATURES = {"timestampNtz", "vacuumProtocolCheck", "appendOnly", "invariants", "columnMapping"}
-_SINK = re.compile(r"(\d+)(\.compact)?")
 
 # What a list that holds other things than it should makes of the code that reads it.
 _NONSENSE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
 Read = Callable[[str], bytes]
+Files = dict[str, str | None]
 
 
 class FolderList(NamedTuple):
@@ -54,13 +32,11 @@ class FolderList(NamedTuple):
     Attributes:
         folder: key prefix of what it governs: "" or with a slash at its end.
         name: what it is, for notes.
-        governs: tells of a key below the folder whether the list decides about it.
         files: the keys that count, each with its split; None where the list tells none.
     """
 
     folder: str
     name: str
-    governs: Callable[[str], bool]
     files: Mapping[str, str | None]
 
 
@@ -84,39 +60,41 @@ def read_lists(
     Raises:
         FormatError: a list cannot be read, names files that are not there, or is of a kind that is not read.
     """
-    found: dict[tuple[str, str], list[str]] = {}
+    parts: dict[tuple[bool, str, str], str] = {}
     for key in markers:
-        match = _MARKER.fullmatch(key)
-        if match is None:
+        if (match := _MARKER.fullmatch(key)) is not None:
+            name = next(each for each in match.groups()[1:] if each is not None)
+            parts.setdefault((name in _REPOSITORY, match[1], name), key)
+    lists: list[FolderList] = []
+    for (repository, prefix, name), key in sorted(parts.items()):
+        if repository and (prefix or not whole or lists):
             continue
-        kind = match["name"] or match["file"] or "metadata"
-        found.setdefault((match["folder"], kind), []).append(key)
-    lists = []
-    for (folder, kind), parts in sorted(found.items()):
-        place = f"{url.rstrip('/')}/{folder}".rstrip("/")
-        below = dict.fromkeys(key for key in keys if key.startswith(folder))
+        place = f"{url.rstrip('/')}/{prefix}".rstrip("/")
+        folder = _Folder(place, prefix, [each for each in keys if each.startswith(prefix)], key, read, whole)
+        kind = _KINDS[name]
+        if isinstance(kind, str):
+            raise folder.error(
+                f"{kind.partition(': ')[0]} say which files and rows of this table count",
+                advice=kind.partition(": ")[2],
+            )
         try:
-            made = _READERS[kind](_Folder(place, folder, below, parts, read, whole))
+            files = kind(folder)
         except ShardioError:
             raise
         except _NONSENSE as error:
-            raise FormatError(
-                f"the list in {parts[0].removeprefix(folder)} makes no sense",
-                url=place,
-                found=repr(error)[:200],
-            ) from error
-        if made is not None:
-            lists.append(made)
+            raise folder.error(f"the list in {name} makes no sense", found=repr(error)[:200]) from error
+        if files is not None:
+            lists.append(FolderList(prefix, name, files))
     return lists
 
 
 class _Folder(NamedTuple):
-    """A folder with a list: URL, key prefix, keys below it, keys of the list; see `read_lists`."""
+    """A folder with a list: URL, key prefix, keys below it, key of the list; see `read_lists`."""
 
     url: str
     prefix: str
     keys: Collection[str]
-    parts: Sequence[str]
+    key: str
     read: Read
     whole: bool
 
@@ -125,63 +103,65 @@ class _Folder(NamedTuple):
         """The keys that may be data by their names."""
         return [key for key in self.keys if is_data(key.removeprefix(self.prefix))]
 
-    def json(self, key: str) -> Any:
+    def json(self) -> Any:
+        return parse_json(self.read(self.key))
+
+    def yaml(self, text: str) -> Any:
+        need(f"reading {self.key}", "shardio[convert]", "yaml")
+        import yaml
+
         try:
-            return parse_json(self.read(key))
-        except ValueError as error:
-            raise self.error(f"{key.removeprefix(self.prefix)} is not JSON", found=str(error)) from error
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise self.error(f"{self.key} is not YAML", found=str(error)[:200]) from error
 
     def error(self, what: str, **fields: Any) -> FormatError:
         fields.setdefault("advice", "fetch the folder again, or name the files that are meant with a pattern")
         return FormatError(what, url=self.url, **fields)
 
-    def listed(
-        self, names: Mapping[str, str | None], what: str, governs: Callable[[str], bool]
-    ) -> FolderList:
+    def listed(self, names: Mapping[str, str | None]) -> Files:
         """Return the list of files by their names below the folder; each must be there."""
-        there = set(self.keys)
         files = {self.prefix + name: split for name, split in names.items()}
-        missing = [key for key in files if key not in there] if self.whole else []
+        missing = sorted(files.keys() - set(self.keys)) if self.whole else []
         if missing:
+            name = self.key.removeprefix(self.prefix)
             shown = f"{len(missing)} such files, first {missing[0].removeprefix(self.prefix)}"
-            raise self.error(f"{what} names files that are not there", found=shown)
-        return FolderList(self.prefix, what, governs, files)
+            raise self.error(f"{name} names files that are not there", found=shown)
+        return files
+
+    def several(self, names: Iterable[str], pattern: str = "") -> FormatError:
+        """Return the error for a repository with several configurations."""
+        such = f", such as {self.url}/{pattern}" if pattern else " or the folder that holds them"
+        return self.error(
+            "this repository has several configurations, which are datasets of their own",
+            found=", ".join(names),
+            advice=f"name the files of one with a pattern{such}",
+        )
 
 
-def _any(key: str) -> bool:
-    return bool(key)
-
-
-def _splits_of_export(folder: _Folder) -> FolderList:
-    content = folder.json(folder.parts[0])
-    patterns = content.get("splits") if isinstance(content, dict) else None
-    if not isinstance(patterns, dict) or not all(isinstance(each, str) for each in patterns.values()):
-        raise folder.error(f"{SPLITS_FILE} holds no patterns of file names by split")
-    files: dict[str, str | None] = {}
+def _splits_of_export(folder: _Folder) -> Files:
+    patterns = folder.json()["splits"].items()
+    files: Files = {}
     for key in folder.data:
         name = key.removeprefix(folder.prefix)
-        split = next((split for split, each in patterns.items() if fnmatch.fnmatchcase(name, each)), None)
+        split = next((split for split, each in patterns if fnmatch.fnmatchcase(name, each)), None)
         if split is not None:
             files[key] = split
-    return FolderList(folder.prefix, SPLITS_FILE, _any, files)
+    return files
 
 
-def _saved_splits(folder: _Folder) -> FolderList:
-    content = folder.json(folder.parts[0])
-    splits = content.get("splits") if isinstance(content, dict) else None
-    if not isinstance(splits, list) or not all(isinstance(each, str) for each in splits):
-        raise folder.error("dataset_dict.json names no splits")
-    files: dict[str, str | None] = {}
-    for split in splits:
+def _saved_splits(folder: _Folder) -> Files:
+    files: Files = {}
+    for split in folder.json()["splits"]:
         below = [key for key in folder.data if key.startswith(f"{folder.prefix}{split}/")]
         if not below and folder.whole:
             raise folder.error("dataset_dict.json names a split that is not there", found=repr(split))
         files.update(dict.fromkeys(below, split))
-    return FolderList(folder.prefix, "dataset_dict.json", _any, files)
+    return files
 
 
-def _saved_files(folder: _Folder) -> FolderList | None:
-    content = folder.json(folder.parts[0])
+def _saved_files(folder: _Folder) -> Files | None:
+    content = folder.json()
     if not isinstance(content, dict) or "_data_files" not in content:
         return None  # Trainers write files of this name, too.
     if content.get("_indices_files") or content.get("_indices_data_files"):
@@ -189,258 +169,108 @@ def _saved_files(folder: _Folder) -> FolderList | None:
             "the saved dataset has an indices mapping, which says which rows count",
             advice="convert what datasets.load_from_disk returns",
         )
-    try:
-        names = [each["filename"] for each in content["_data_files"]]
-    except (TypeError, KeyError) as error:
-        raise folder.error("state.json does not name its files", found=repr(error)) from error
-    governs = re.compile(re.escape(folder.prefix) + r"[^/]*", re.DOTALL).fullmatch
-    return folder.listed(dict.fromkeys(names), "state.json", lambda key: governs(key) is not None)
+    return folder.listed({each["filename"]: None for each in content["_data_files"]})
 
 
-def _is_parquet(key: str) -> bool:
-    return key.lower().endswith(".parquet")
-
-
-def _delta(folder: _Folder) -> FolderList:
-    names = {key.rpartition("/")[2]: key for key in folder.parts}
-    commits = {int(match[1]): names[name] for name in names if (match := _COMMIT.fullmatch(name))}
-    sets: dict[tuple[int, int], list[str]] = {}
-    for name in sorted(names):
-        if match := _CHECKPOINT.fullmatch(name):
-            sets.setdefault((int(match[1]), int(match[3] or 1)), []).append(names[name])
-    whole = [(version, parts) for (version, count), parts in sets.items() if len(parts) == count]
-    start, parts = max(whole, default=(-1, list[str]()))
-    later = sorted(version for version in commits if version > start)
-    if (start < 0 and not later) or later != list(range(start + 1, start + 1 + len(later))):
-        raise folder.error("the log of this Delta table is not whole", advice=_READ_DELTA)
-    actions = [action for key in parts for action in _checkpoint_actions(folder, key)]
-    actions += [action for version in later for action in _json_lines(folder, commits[version])]
-    live: dict[str, None] = {}
-    for action in actions:
-        _check_delta(folder, action)
-        if added := action.get("add"):
-            live[_delta_name(folder, added)] = None
-        elif removed := action.get("remove"):
-            live.pop(_stored_name(folder, removed), None)
-    return folder.listed(live, "the log of the Delta table", _is_parquet)
-
-
-_READ_DELTA = "convert the table that deltalake.DeltaTable(url).to_pyarrow_table() returns"
-
-
-def _json_lines(folder: _Folder, key: str, skip: int = 0) -> list[dict[str, Any]]:
-    try:
-        found = [parse_json(line) for line in folder.read(key).splitlines()[skip:] if line.strip()]
-    except ValueError as error:
-        raise folder.error(f"{key.removeprefix(folder.prefix)} is not JSON", found=str(error)) from error
-    if not all(isinstance(each, dict) for each in found):
-        raise folder.error(f"{key.removeprefix(folder.prefix)} does not hold a JSON object a line")
-    return found
-
-
-def _checkpoint_actions(folder: _Folder, key: str) -> list[dict[str, Any]]:
-    need("reading the checkpoint of a Delta table", "shardio[convert]", "pyarrow")
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(io.BytesIO(folder.read(key)))
-        wanted = [
-            name for name in ("add", "protocol", "metaData", "sidecar") if name in file.schema_arrow.names
-        ]
-        rows: list[dict[str, Any]] = file.read(wanted).to_pylist() if wanted else []
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise folder.error(f"{key.removeprefix(folder.prefix)} cannot be read", found=str(error)) from error
-    # Lists of structs: a map comes as pairs.
-    return [{name: value for name, value in row.items() if value is not None} for row in rows]
-
-
-def _check_delta(folder: _Folder, action: Mapping[str, Any]) -> None:
-    """Refuse what only readers of Delta Lake know how to read."""
-    protocol, metadata, added = (action.get(name) or {} for name in ("protocol", "metaData", "add"))
-    features = set(protocol.get("readerFeatures") or ()) - _PLAIN_FEATURES
-    configuration = dict(metadata.get("configuration") or {})
-    mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
-    if features or mapped or added.get("deletionVector") or "sidecar" in action:
-        what = ", ".join(sorted(features)) or ("column mapping" if mapped else "deletion vectors or sidecars")
-        raise folder.error(f"this Delta table uses {what}, which is not read here", advice=_READ_DELTA)
-
-
-def _stored_name(folder: _Folder, action: Mapping[str, Any]) -> str:
-    """Return the name of a file as it is stored: logs percent-encode it, and some writers do not."""
-    path = str(action.get("path"))
-    decoded = urllib.parse.unquote(path)
-    there = folder.prefix + path in folder.keys and folder.prefix + decoded not in folder.keys
-    return path if there else decoded
-
-
-def _delta_name(folder: _Folder, added: Mapping[str, Any]) -> str:
-    """Return the name of a live file; its folders must tell the values of its partition."""
-    name = _stored_name(folder, added)
-    told = {key.name for part in name.split("/")[:-1] if (key := folder_key(part)) is not None}
-    if "://" in name or name.startswith("/") or not set(dict(added.get("partitionValues") or {})) <= told:
-        what = "the Delta table has files elsewhere, or partitions that its folders do not name"
-        raise folder.error(what, found=name, advice=_READ_DELTA)
-    return name
-
-
-def _spark_sink(folder: _Folder) -> FolderList:
-    logs: dict[int, str] = {}
-    compact = -1
-    for key in sorted(folder.parts):
-        if match := _SINK.fullmatch(key.rpartition("/")[2]):
-            number = int(match[1])
-            if match[2] or number not in logs:
-                logs[number] = key
-            compact = max(compact, number) if match[2] else compact
-    numbers = [number for number in sorted(logs) if number >= compact]
-    if not numbers or numbers != list(range(max(compact, 0), numbers[-1] + 1)):
-        raise folder.error("the log in _spark_metadata is not whole")
-    live: dict[str, str | None] = {}
-    by_name: dict[str, str] = {}
-    for key in folder.keys:
-        by_name.setdefault(key.rpartition("/")[2], key)
-    for number in numbers:
-        for action in _json_lines(folder, logs[number], skip=1):
-            path = urllib.parse.unquote(str(action.get("path")))
-            # Paths are absolute; the folder may have been copied elsewhere.
-            there = by_name.get(path.rpartition("/")[2])
-            name = path if there is None else there.removeprefix(folder.prefix)
-            if there is not None and not path.endswith(f"/{name}"):
-                name = path
-            if action.get("action") == "delete":
-                live.pop(name, None)
-            else:
-                live[name] = None
-    return folder.listed(live, "_spark_metadata", _any)
-
-
-def _energon(folder: _Folder) -> FolderList:
-    content = _yaml(folder, folder.read(folder.parts[0]).decode(errors="replace"), ".nv-meta/split.yaml")
-    parts = content.get("split_parts") if isinstance(content, dict) else None
-    left_out = content.get("exclude") or [] if isinstance(content, dict) else []
-    if not isinstance(parts, dict) or not all(isinstance(each, list) for each in parts.values()):
-        raise folder.error(".nv-meta/split.yaml holds no split_parts")
-    excluded = {name for each in left_out for name in expand_braces(str(each))}
-    files: dict[str, str | None] = {}
-    for split, patterns in parts.items():
+def _energon(folder: _Folder) -> Files:
+    content = folder.yaml(folder.read(folder.key).decode(errors="replace"))
+    excluded = {name for each in content.get("exclude") or () for name in expand_braces(str(each))}
+    files: Files = {}
+    for split, patterns in content["split_parts"].items():
         for pattern in patterns:
             files.update(dict.fromkeys(expand_braces(str(pattern)), str(split)))
-    if single := sorted(name for name in excluded if name not in files):
+    if single := sorted(excluded - files.keys()):
         what = ".nv-meta/split.yaml excludes single samples, which is not done here"
         raise folder.error(what, found=single[0], advice="write the tar files without these samples")
-    files = {name: split for name, split in files.items() if name not in excluded}
-    return folder.listed(files, ".nv-meta/split.yaml", lambda key: ".tar" in key or key.endswith(".tgz"))
+    return folder.listed({name: split for name, split in files.items() if name not in excluded})
 
 
-def _yaml(folder: _Folder, text: str, name: str) -> Any:
-    need(f"reading {name}", "shardio[convert]", "yaml")
-    import yaml
-
+def _described_configurations(folder: _Folder) -> None:
+    """Refuse a repository whose `dataset_infos.json`, of older `datasets`, names several configurations."""
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise folder.error(f"{name} is not YAML", found=str(error)[:200]) from error
-
-
-def _refuse(kind: str, way: str) -> Callable[[_Folder], NoReturn]:
-    def refuse(folder: _Folder) -> NoReturn:
-        what = f"this is a table of {kind}, whose metadata say which files and rows count"
-        raise FormatError(what, url=folder.url, advice=f"convert the table that {way} returns")
-
-    return refuse
-
-
-_HUDI = "pyarrow.Table.from_batches(hudi.HudiTableBuilder.from_base_uri(url).build().read_snapshot())"
-_ICEBERG = "pyiceberg.table.StaticTable.from_metadata(METADATA_JSON).scan().to_arrow()"
-_READERS: dict[str, Callable[[_Folder], FolderList | None]] = {
-    SPLITS_FILE: _splits_of_export,
-    "dataset_dict.json": _saved_splits,
-    "state.json": _saved_files,
-    "_delta_log": _delta,
-    "_spark_metadata": _spark_sink,
-    ".nv-meta/split.yaml": _energon,
-    ".hoodie": _refuse("Apache Hudi", _HUDI),
-    "metadata": _refuse("Apache Iceberg", _ICEBERG),
-}
-
-
-def check_infos(url: str, data: bytes) -> None:
-    """Refuse a repository whose `dataset_infos.json`, of older `datasets`, names several configurations.
-
-    Raises:
-        FormatError: there are several.
-    """
-    try:
-        infos = parse_json(data)
+        infos = folder.json()
     except ValueError:
         return  # Of this name, and not of `datasets`.
-    told = isinstance(infos, dict) and all(
+    described = isinstance(infos, dict) and all(
         isinstance(each, dict) and "splits" in each for each in infos.values()
     )
-    if told and len(infos) > 1:
-        raise FormatError(
-            "this repository has several configurations, which are datasets of their own",
-            url=url,
-            found=", ".join(infos),
-            advice="name the files of one with a pattern or the folder that holds them",
-        )
+    if described and len(infos) > 1:
+        raise folder.several(infos)
 
 
-def read_card(url: str, keys: Sequence[str], read: Read) -> FolderList | None:
-    """Return what the `README.md` of a Hub repository says of its one configuration; None without one.
-
-    Raises:
-        FormatError: there are several configurations, or the card cannot be read.
-    """
-    text = read("README.md").decode(errors="replace")
+def _card(folder: _Folder) -> Files | None:
+    """Return what the `README.md` of a Hub repository says of its one configuration; None without one."""
+    text = folder.read(folder.key).decode(errors="replace")
     front = re.match(r"\ufeff?---\s*\n(.*?)\n---\s*(?:\n|$)", text, re.DOTALL)
     if front is None or not re.search(
         r"^(?:- )?\s*(?:configs|config_name|dataset_info)\s*:", front[1], re.MULTILINE
     ):
         return None
-    folder = _Folder(url.rstrip("/"), "", keys, ("README.md",), read, whole=True)
-    card = _yaml(folder, front[1], "README.md")
+    card = folder.yaml(front[1])
     card = card if isinstance(card, dict) else {}
     configs = [each for each in card.get("configs") or () if isinstance(each, dict)]
-    described = card.get("dataset_info") or ()
+    described = card.get("dataset_info")
     infos = [each for each in described if isinstance(each, dict)] if isinstance(described, list) else []
     names = list(dict.fromkeys(str(each.get("config_name")) for each in configs or infos))
+    pairs = _data_files(configs[0]) if configs else []
     if len(names) > 1:
-        patterns = [pattern for config in configs[:1] for _, pattern in _data_files(config)]
-        raise folder.error(
-            "this repository has several configurations, which are datasets of their own",
-            found=", ".join(names),
-            advice="name the files of one with a pattern"
-            + (f", such as {folder.url}/{patterns[0]}" if patterns else " or the folder that holds them"),
-        )
-    files: dict[str, str | None] = {}
-    for split, pattern in _data_files(configs[0]) if configs else ():
+        raise folder.several(names, pairs[0][1] if pairs else "")
+    files: Files = {}
+    for split, pattern in pairs:
         matches = re.compile(glob_expression(pattern), re.DOTALL).fullmatch
         found = [key for key in folder.data if matches(key) or key.startswith(f"{pattern.rstrip('/')}/")]
         if not found:
             raise folder.error("README.md names files that are not there", found=pattern)
         for key in found:
             files.setdefault(key, split)
-    return FolderList("", "README.md", _any, files) if files else None
+    return files or None
 
 
 def _data_files(config: Mapping[str, Any]) -> list[tuple[str | None, str]]:
     """Return (split, pattern) of a configuration; the split is None where the names tell it."""
-    given = config.get("data_files")
+    folder, given = config.get("data_dir"), config.get("data_files")
     if given is None:
-        return [(None, str(config["data_dir"]))] if config.get("data_dir") else []
+        return [(None, str(folder))] if folder else []
     pairs: list[tuple[str | None, Any]] = []
     for each in given if isinstance(given, list) else [given]:
-        if isinstance(each, dict) and "path" in each:
-            pairs.append((str(each.get("split", "train")), each["path"]))
-        elif isinstance(each, dict):
-            pairs += [(str(split), paths) for split, paths in each.items()]
-        else:
+        if not isinstance(each, dict):
             pairs.append((None, each))
-    base = f"{config['data_dir']}/" if config.get("data_dir") else ""
+        elif "path" in each:
+            pairs.append((str(each.get("split", "train")), each["path"]))
+        else:
+            pairs += each.items()
+    base = f"{folder}/" if folder else ""
     return [
         (split, base + str(path).removeprefix("./"))
         for split, paths in pairs
         for path in (paths if isinstance(paths, list) else [paths])
     ]
+
+
+# The kinds, by the file or folder that marks one: what reads it, or what is refused, with the way in.
+_KINDS: dict[str, Callable[[_Folder], Files | None] | str] = {
+    SPLITS_FILE: _splits_of_export,
+    "dataset_dict.json": _saved_splits,
+    "state.json": _saved_files,
+    ".nv-meta/split.yaml": _energon,
+    "dataset_infos.json": _described_configurations,
+    "README.md": _card,
+    "_delta_log/": "the metadata of Delta Lake: convert what "
+    "deltalake.DeltaTable(url).to_pyarrow_table() returns",
+    "_spark_metadata/": "the metadata of Spark's streams: write what spark.read.load(url) returns, with "
+    "shardio.engines.spark, or to a folder without this log",
+    ".hoodie/": "the metadata of Apache Hudi: convert what pyarrow.Table.from_batches("
+    "hudi.HudiTableBuilder.from_base_uri(url).build().read_snapshot()) returns",
+    "metadata/": "the metadata of Apache Iceberg: convert what "
+    "pyiceberg.table.StaticTable.from_metadata(METADATA_JSON).scan().to_arrow() returns",
+}
+_REPOSITORY = ("dataset_infos.json", "README.md")  # at the root of a whole folder alone
+TABLE_MARKERS = tuple(name for name, kind in _KINDS.items() if isinstance(kind, str))
+# What a listing that does not take whole folders has to look for beside what it matches.
+MARKERS = tuple(name for name in _KINDS if name not in _REPOSITORY)
+_MARKER = re.compile(
+    r"((?:.*/)?)(?:("
+    + "|".join(re.escape(name) for name in _KINDS if not name.endswith("/"))
+    + r")|((?:_delta_log|_spark_metadata|\.hoodie)/).*|(metadata/)[^/]+\.metadata\.json)",
+    re.DOTALL,
+)

@@ -182,106 +182,30 @@ def test_tables_without_rows(tmp_path, ending) -> None:
 # Lists of their own.
 
 
-def delta(folder: Path, *versions: list[dict]) -> None:
-    head = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": {"id": "x"}}]
-    for number, actions in enumerate(versions):
-        lines = "\n".join(map(json.dumps, [*(head if not number else []), *actions]))
-        put(folder / "_delta_log" / f"{number:020}.json", lines)
-
-
-def add(name: str, **more) -> dict:
-    return {"add": {"path": name, "partitionValues": {}, **more}}
-
-
 def values(url: Path) -> list[int]:
     return sorted(int(value["n"]) for value in shardio.open(url, "all"))
 
 
-def test_a_delta_table_is_what_its_log_says(tmp_path) -> None:
-    folder = tmp_path / "above" / "t"
-    table(folder / "a.parquet", [1, 2, 3])
-    table(folder / "b c.parquet", [1, 3])
-    table(folder / "_change_data" / "cdc.parquet", [2])
-    delta(folder, [add("a.parquet")], [{"remove": {"path": "a.parquet"}}, add("b%20c.parquet")])
-    for number, source in enumerate((folder, tmp_path / "above")):
-        _, report = convert(source, tmp_path / f"out{number}")
-        assert values(tmp_path / f"out{number}") == [1, 3]
-    assert any("a.parquet: the log of the Delta table does not name them" in note for note in report.notes)
-    convert(f"{folder}/*.parquet", tmp_path / "pattern")
-    convert(f"{folder}/[ab]*.parquet", tmp_path / "pattern2")
-    for name in ("pattern", "pattern2"):
-        assert values(tmp_path / name) == [1, 3]
-    # A checkpoint stands for all commits up to it.
-    (folder / "_delta_log" / f"{0:020}.json").unlink()
-    with pytest.raises(FormatError):
-        convert(folder, tmp_path / "torn")
-    rows = [{"add": {"path": "b%20c.parquet", "size": 1}}, {"remove": {"path": "a.parquet"}}]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "_delta_log" / f"{1:020}.checkpoint.parquet")
-    convert(folder, tmp_path / "checkpoint")
-    assert values(tmp_path / "checkpoint") == [1, 3]
-    (folder / "b c.parquet").unlink()
-    with pytest.raises(FormatError):
-        convert(folder, tmp_path / "gone")
-
-
-@pytest.mark.parametrize(
-    "actions",
-    [
-        [add("a.parquet", deletionVector={"storageType": "u"})],
-        [{"protocol": {"minReaderVersion": 3, "readerFeatures": ["deletionVectors"]}}, add("a.parquet")],
-        [{"metaData": {"configuration": {"delta.columnMapping.mode": "name"}}}, add("a.parquet")],
-        [add("s3://elsewhere/a.parquet")],
-        [{"add": {"path": "a.parquet", "partitionValues": {"year": "2020"}}}],
-    ],
-    ids=["deletion vector", "feature", "column mapping", "clone", "partition"],
-)
-def test_a_delta_table_that_needs_its_own_reader_is_refused(tmp_path, actions) -> None:
-    table(tmp_path / "t" / "a.parquet", [1])
-    delta(tmp_path / "t", actions)
-    with pytest.raises(FormatError) as caught:
-        convert(tmp_path / "t", tmp_path / "out")
-    assert "DeltaTable" in str(caught.value)
-
-
-def test_other_tables_with_metadata_are_refused_with_the_way_in(tmp_path) -> None:
-    table(tmp_path / "hudi" / "a.parquet", [1])
-    put(tmp_path / "hudi" / ".hoodie" / "hoodie.properties", "hoodie.table.type=COPY_ON_WRITE\n")
-    table(tmp_path / "ice" / "data" / "a.parquet", [1])
-    put(tmp_path / "ice" / "metadata" / "00000-x.metadata.json", "{}")
-    for name, word in (("hudi", "Hudi"), ("ice", "Iceberg")):
-        with pytest.raises(FormatError, match=word) as caught:
-            convert(tmp_path / name, tmp_path / "out")
-        assert caught.value.url == str(tmp_path / name)
-    # One partition alone is a part of the table.
-    table(tmp_path / "t" / "year=1" / "a.parquet", [1])
-    delta(tmp_path / "t", [{"add": {"path": "year=1/a.parquet", "partitionValues": {"year": "1"}}}])
-    with pytest.raises(FormatError):
-        convert(tmp_path / "t" / "year=1", tmp_path / "out")
-    convert(tmp_path / "t", tmp_path / "out")
-    assert [int(value["year"]) for value in shardio.open(tmp_path / "out")] == [1]
-
-
 @TAKES
-def test_the_log_of_a_stream_of_spark(tmp_path, take) -> None:
-    folder = tmp_path / "s"
-    for name in ("a", "b", "c"):
-        put(folder / f"part-{name}.jsonl", LINE)
-
-    def sink(*names: str) -> str:
-        paths = [f"hdfs://x/y/s/part-{name}.jsonl" for name in names]
-        return "v1\n" + "\n".join(json.dumps({"path": path, "action": "add"}) for path in paths)
-
-    put(folder / "_spark_metadata" / "0", sink("a"))
-    put(folder / "_spark_metadata" / "1", sink("c"))
-    splits, report = take(folder, tmp_path / "out")
-    assert splits == {"train": 2}
-    assert any("part-b.jsonl: _spark_metadata does not name them" in note for note in report.notes)
-    put(folder / "_spark_metadata" / "1.compact", sink("a", "b"))
-    put(folder / "_spark_metadata" / "2", sink("c"))
-    assert take(folder, tmp_path / "compact")[0] == {"train": 3}
-    put(folder / "_spark_metadata" / "4", sink("c"))
-    with pytest.raises(FormatError):
-        take(folder, tmp_path / "torn")
+@pytest.mark.parametrize(
+    "marker",
+    [
+        "_delta_log/00000000000000000000.json",
+        "_spark_metadata/0",
+        ".hoodie/hoodie.properties",
+        "metadata/00000-x.metadata.json",
+    ],
+)
+def test_tables_whose_metadata_say_which_files_count_are_refused(tmp_path, take, marker) -> None:
+    """Also a table below the folder, a pattern, and one partition alone; a file that is named is meant."""
+    put(tmp_path / "t" / "year=1" / "a.jsonl", LINE)
+    put(tmp_path / "t" / "b.jsonl", LINE)
+    put(tmp_path / "t" / marker, "")
+    for place in ("t", "", "t/*.jsonl", "t/b*", "t/year=1"):
+        with pytest.raises(FormatError) as caught:
+            take(f"{tmp_path}/{place}", tmp_path / "out")
+        assert caught.value.advice
+    assert take(tmp_path / "t" / "b.jsonl", tmp_path / "named")[0] == {"train": 1}
 
 
 def test_saved_datasets_are_what_their_state_says(tmp_path) -> None:
@@ -467,19 +391,12 @@ def test_a_remote_list_names_files_of_its_own_store(tmp_path, take) -> None:
 
 def test_errors_are_those_of_shardio(tmp_path) -> None:
     """Lists that are damaged are refused with their place."""
-    log = "_delta_log/00000000000000000000.json"
     cases = [
         ("_splits.json", "[]"),
         ("_splits.json", "[" * 100_000),
         ("dataset_dict.json", '{"splits": 3}'),
         ("state.json", '{"_data_files": 3}'),
         ("state.json", '{"_data_files": [{"filename": 3}]}'),
-        (log, "{"),
-        (log, '{"add": "x"}'),
-        (log, '{"remove": [1]}'),
-        (log, '{"metaData": {"configuration": 3}}'),
-        (log, "[" * 100_000),
-        ("_spark_metadata/0", "v1\n[1]"),
         (".nv-meta/split.yaml", "a: ["),
         (".nv-meta/split.yaml", "split_parts: {a: ['{0..9999999}']}"),
         (".nv-meta/split.yaml", "[" * 100_000),
