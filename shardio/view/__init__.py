@@ -20,9 +20,10 @@ from shardio.view._values import guess_value as guess_value
 
 if TYPE_CHECKING:
     from shardio.view._pages import Pages as Pages
+    from shardio.view._search import Search as Search
     from shardio.view._web import ViewServer as ViewServer, make_server as make_server
 
-_PLACES = {"Pages": "_pages", "ViewServer": "_web", "make_server": "_web"}
+_PLACES = {"Pages": "_pages", "Search": "_search", "ViewServer": "_web", "make_server": "_web"}
 
 
 def __getattr__(name: str) -> Any:

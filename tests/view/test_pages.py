@@ -15,10 +15,7 @@ from PIL import Image
 
 import shardio
 from shardio.errors import CorruptBlockError, StorageError
-from shardio.view import Pages
-from shardio.view._search import Search
-from shardio.view._statistics import histogram, summarize
-from shardio.view._values import cell as cell_of
+from shardio.view import Pages, Search
 from tests.suites.errors import refused
 from tests.view import made
 
@@ -127,10 +124,17 @@ NUMBERS = st.one_of(
 )
 
 
-@given(NUMBERS)
-def test_a_histogram_counts_every_finite_number_once(numbers):
+def histogram(numbers: np.ndarray, folder: Path) -> dict | None:
+    """Return the histogram of the items of one array in a record."""
+    with shardio.DatasetWriter(folder, {"x": f"{numbers.dtype}[?]"}, mode="overwrite") as out:
+        out.write({"x": numbers})
+    return Pages(folder).statistics()["features"][0]["histogram"]
+
+
+@given(numbers=NUMBERS)
+def test_a_histogram_counts_every_finite_number_once(tmp_path_factory, numbers):
     finite = numbers[np.isfinite(numbers)]
-    found = histogram(numbers)
+    found = histogram(numbers, tmp_path_factory.mktemp("ds"))
     json.dumps(found, allow_nan=False)
     if found is None:
         assert not len(finite)
@@ -147,15 +151,15 @@ def test_a_histogram_counts_every_finite_number_once(numbers):
 
 
 @pytest.mark.parametrize("first", [0, 2**53 - 40, 2**53 - 10, 2**60, -(2**60)])
-def test_whole_numbers_have_a_bin_of_their_own_under_their_own_name(first):
-    edges = histogram(np.arange(first, first + 25))["edges"]
+def test_whole_numbers_have_a_bin_of_their_own_under_their_own_name(tmp_path, first):
+    edges = histogram(np.arange(first, first + 25), tmp_path)["edges"]
     assert all(isinstance(edge, str) or abs(edge) <= 2**53 for edge in edges)
     assert [int(str(edge).replace(",", "")) for edge in edges] == list(range(first, first + 26))
 
 
 @pytest.mark.parametrize("values", [range(41), range(1, 65), range(-50, 50)])
-def test_even_whole_numbers_make_even_bins(values):
-    found = histogram(np.array(values))
+def test_even_whole_numbers_make_even_bins(tmp_path, values):
+    found = histogram(np.array(values), tmp_path)
     *inner, last = found["counts"]
     assert len(set(inner)) == 1
     assert last <= inner[0]
@@ -173,10 +177,13 @@ def test_an_array_of_one_number_is_an_array_where_a_schema_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint64])
-def test_whole_numbers_deviate_by_what_they_do_at_both_ends_of_their_type(dtype):
+def test_whole_numbers_deviate_by_what_they_do_at_both_ends_of_their_type(tmp_path, dtype):
     ends = np.iinfo(dtype)
     for values in ([ends.max - 2, ends.max], [ends.min, ends.min + 2]):
-        (found,) = summarize([{"n": dtype(value)} for value in values], None)
+        with shardio.DatasetWriter(tmp_path, {"n": dtype.__name__}, mode="overwrite") as out:
+            for value in values:
+                out.write({"n": value})
+        (found,) = Pages(tmp_path).statistics()["features"]
         assert dict(found["facts"])["std"] == "1"
 
 
@@ -189,8 +196,11 @@ def test_whole_numbers_deviate_by_what_they_do_at_both_ends_of_their_type(dtype)
         ([[np.nan, np.nan], [np.nan, np.nan]], [[-1, -1], [-1, -1]]),
     ],
 )
-def test_any_numbers_make_a_heat_map(plane, shades):
-    assert cell_of(np.array(plane), ())["heat"]["rows"] == shades
+def test_any_numbers_make_a_heat_map(tmp_path, plane, shades):
+    with shardio.DatasetWriter(tmp_path, {"plane": "float64[2,2]"}) as out:
+        out.write({"plane": np.array(plane)})
+    ((_, cell),) = Pages(tmp_path).records()["records"][0]["cells"]
+    assert cell["heat"]["rows"] == shades
 
 
 @pytest.mark.parametrize(
