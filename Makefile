@@ -45,7 +45,7 @@ FRAMEWORKS := torchvision==0.28.0 webdataset==0.2.86 timm==1.0.31 open_clip_torc
 NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1 axe-core@4.14.1
 
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
-SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/reader/_gather.pyx shardio/reader/_read.h shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/reader/_gather.pyx shardio/reader/_read.h shardio/kernels/_compiled/*.pyx shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
 .PHONY: bench help demo messages test test-slow test-nightly test-engines test-lowest mutants audit cloud-test lint types imports oracle frameworks fuzz env tools docs wheel test-wheel protos constraints clean distclean
 

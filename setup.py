@@ -20,7 +20,7 @@ from setuptools.command.sdist import sdist
 from setuptools.errors import BaseError, CCompilerError
 
 FOLDER = Path("shardio/kernels/_compiled")
-SOURCES = [*sorted(FOLDER.glob("_[a-z]*.py")), Path("shardio/reader/_gather.pyx")]
+SOURCES = [*sorted(FOLDER.glob("_[a-z]*.pyx")), Path("shardio/reader/_gather.pyx")]
 # What Cython would put into every module that has a typed view is one module: it would be most of the C.
 SHARED = FOLDER / "_cyutility.c"
 NO_COMPILER = (

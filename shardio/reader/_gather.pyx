@@ -1,9 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The loops over bytes that bring the rows of batches together; they release the GIL.
-
-An *entry* says where the payload of a row is: its address in memory or its place in a file, its length, and the
-CRC-32C of what was written to scratch. A *way* says how it is copied from there.
-"""
+# The loops over bytes that bring the rows of batches together; they release the GIL.
+#
+# An *entry* says where the payload of a row is: its address in memory or its place in a file, its length, and the
+# CRC-32C of what was written to scratch. A *way* says how it is copied from there.
 
 import numpy as np
 
@@ -47,20 +46,19 @@ cdef enum: RIGHT, WRONG, SHORT, FAILED
 cdef int64_t trim_threshold = 0
 
 
+# Return where the payloads of consecutive rows begin and stop in consecutive blocks, int64 [2, rows].
+#
+# Args:
+#     stops: uint32, the ends of all frames of the blocks, each counted from where its block begins.
+#     rows: int64 [blocks + 1], the first row of each block, and the row after the last.
+#     sizes: uint32 [blocks], bytes of each.
+#     crcs: uint32 [blocks], CRC-32C of each block's part of `stops`.
+#     first, stop: the rows that are wanted.
+#
+# Returns:
+#     None where a checksum or an end is wrong.
 def find_frames(const uint32_t[::1] stops, const int64_t[::1] rows, const uint32_t[::1] sizes,
                 const uint32_t[::1] crcs, int64_t first, int64_t stop):
-    """Return where the payloads of consecutive rows begin and stop in consecutive blocks, int64 [2, rows].
-
-    Args:
-        stops: uint32, the ends of all frames of the blocks, each counted from where its block begins.
-        rows: int64 [blocks + 1], the first row of each block, and the row after the last.
-        sizes: uint32 [blocks], bytes of each.
-        crcs: uint32 [blocks], CRC-32C of each block's part of `stops`.
-        first, stop: the rows that are wanted.
-
-    Returns:
-        None where a checksum or an end is wrong.
-    """
     cdef int64_t row, before, base = 0, low = rows[0]
     cdef Py_ssize_t block
     places = np.empty((2, stop - first), np.int64)
@@ -88,18 +86,17 @@ def find_frames(const uint32_t[::1] stops, const int64_t[::1] rows, const uint32
     return places if right else None
 
 
+# Copy payloads, and fill their entries; return how many bytes were copied.
+#
+# Args:
+#     data: that the payloads are in.
+#     starts, stops: int64 [rows], where each is.
+#     table: address of the entries.
+#     target: address of the memory that payloads are copied to, one after another.
+#     place: where the first payload will be found: `target`, or its place in a scratch file.
+#     checksums: compute those of payloads, for a scratch file.
 def copy_rows(const unsigned char[::1] data, const int64_t[:] starts, const int64_t[:] stops, uint64_t table,
               uint64_t target, uint64_t place, bint checksums):
-    """Copy payloads, and fill their entries; return how many bytes were copied.
-
-    Args:
-        data: that the payloads are in.
-        starts, stops: int64 [rows], where each is.
-        table: address of the entries.
-        target: address of the memory that payloads are copied to, one after another.
-        place: where the first payload will be found: `target`, or its place in a scratch file.
-        checksums: compute those of payloads, for a scratch file.
-    """
     cdef Entry* entries = <Entry*> table
     cdef Py_ssize_t row
     cdef int64_t size, done = 0
@@ -113,19 +110,18 @@ def copy_rows(const unsigned char[::1] data, const int64_t[:] starts, const int6
     return done
 
 
+# Copy the entries of rows of open chunks.
+#
+# Args:
+#     tables: int64 [chunks, 3]: address of a chunk's entries, its rows, and how these are copied.
+#     chunks, rows: int64 [n], the chunk of each row, and its number there.
+#     places: int64 [n], which of the entries it has.
+#     entries, ways: are filled.
+#
+# Raises:
+#     IndexError: a chunk is not open, or has no such row.
 def find_in_chunks(const int64_t[:, ::1] tables, const int64_t[::1] chunks, const int64_t[::1] rows,
                    const int64_t[::1] places, entries, int[::1] ways):
-    """Copy the entries of rows of open chunks.
-
-    Args:
-        tables: int64 [chunks, 3]: address of a chunk's entries, its rows, and how these are copied.
-        chunks, rows: int64 [n], the chunk of each row, and its number there.
-        places: int64 [n], which of the entries it has.
-        entries, ways: are filled.
-
-    Raises:
-        IndexError: a chunk is not open, or has no such row.
-    """
     cdef Entry* out = <Entry*> <uint64_t> entries.ctypes.data
     cdef Py_ssize_t k, count = chunks.shape[0]
     cdef int64_t wrong = -1
@@ -150,8 +146,8 @@ cdef struct Shard:
     bint verify
 
 
+# Blocks have about as many rows each.
 cdef inline Py_ssize_t _block_of(const Shard* shard, int64_t row) noexcept nogil:
-    """Blocks have about as many rows each."""
     cdef Py_ssize_t block = row * shard.index.blocks // shard.index.rows
     if <int64_t> shard.index.row_stops[block] > row and (
         not block or <int64_t> shard.index.row_stops[block - 1] <= row
@@ -160,8 +156,8 @@ cdef inline Py_ssize_t _block_of(const Shard* shard, int64_t row) noexcept nogil
     return block_of(&shard.index, row, 0)
 
 
+# Find where a payload is in its shard, and its length; False where the index is not right, or has no such row.
 cdef inline bint _find_entry(const Shard* shard, int64_t row, Entry* entry) noexcept nogil:
-    """Find where a payload is in its shard, and its length; False where the index is not right, or has no such row."""
     cdef Py_ssize_t block
     cdef int64_t start, stop
     if row < 0 or row >= shard.index.rows:
@@ -180,18 +176,18 @@ cdef inline bint _find_entry(const Shard* shard, int64_t row, Entry* entry) noex
     return stop - start >= FRAME and stop <= shard.size
 
 
+# Copy a payload out of a map; it is compared where it was copied to.
 cdef int _look(Bytes payload, unsigned char* target, int64_t length, bint verify) noexcept nogil:
-    """Copy a payload out of a map; it is compared where it was copied to."""
     memcpy(target, payload, length)
     if verify and not frame_parts_fit(payload - HEAD, target, payload + length, length):
         return WRONG
     return RIGHT
 
 
+# Read a payload from the file of its shard, past the map; what is not right may be so in the map.
 cdef int _read_frame(
     const Shard* shard, int file, const Entry* entry, unsigned char* target, int64_t* read, int* code
 ) noexcept nogil:
-    """Read a payload from the file of its shard, past the map; what is not right may be so in the map."""
     cdef unsigned char[FRAME] around
     if file < 0:  # it lost its name, or there is no descriptor left
         if shard.data == NULL:
@@ -211,8 +207,8 @@ cdef int _read_frame(
     return _look(shard.data + entry.payload, target, entry.length, True)
 
 
+# Return a payload; None where its frame is not right, or cannot be read.
 cdef _take(const Shard* shard, int file, const Entry* entry):
-    """Return a payload; None where its frame is not right, or cannot be read."""
     cdef int problem, code = 0
     cdef int64_t read = 0
     payload = PyBytes_FromStringAndSize(NULL, entry.length)
@@ -228,20 +224,19 @@ cdef _take(const Shard* shard, int file, const Entry* entry):
     return payload if problem == RIGHT else None
 
 
+# Where the frames of an uncompressed TFRecord shard are.
+#
+# Args:
+#     mapped: its bytes, or None.
+#     size: how many they are.
+#     head: of its index.
+#     frames: uint32 [rows], where each frame ends in its block.
+#     verify: compare both checksums of a frame with its bytes.
+#     path: of the file, ending with a zero byte, to read rows past the map; None to look into it.
+#
+# Attributes:
+#     address: what `find_in_shards` and `gather` take; holds as long as this.
 cdef class ShardFrames:
-    """Where the frames of an uncompressed TFRecord shard are.
-
-    Args:
-        mapped: its bytes, or None.
-        size: how many they are.
-        head: of its index.
-        frames: uint32 [rows], where each frame ends in its block.
-        verify: compare both checksums of a frame with its bytes.
-        path: of the file, ending with a zero byte, to read rows past the map; None to look into it.
-
-    Attributes:
-        address: what `find_in_shards` and `gather` take; holds as long as this.
-    """
 
     cdef Shard shard
     cdef object held
@@ -274,8 +269,8 @@ cdef class ShardFrames:
     def address(self):
         return <uint64_t> &self.shard
 
+    # Return one payload; None where its frame or the index is not right, or the file cannot be read.
     def record(self, int64_t row):
-        """Return one payload; None where its frame or the index is not right, or the file cannot be read."""
         cdef Entry entry
         if not _find_entry(&self.shard, row, &entry):
             return None
@@ -284,8 +279,8 @@ cdef class ShardFrames:
         shardio_close(file)
         return payload
 
+    # Return some payloads, in the order given; None where `record` returns None for any.
     def records(self, const int64_t[::1] rows):
-        """Return some payloads, in the order given; None where `record` returns None for any."""
         cdef const Shard* shard = &self.shard
         cdef Py_ssize_t k, count = rows.shape[0]
         memory = PyBytes_FromStringAndSize(NULL, count * sizeof(Entry))
@@ -313,15 +308,14 @@ cdef class ShardFrames:
         return payloads
 
 
+# Find rows of shards; return which of them the index of its shard is not right for, or -1.
+#
+# Args:
+#     shards: uint64, their addresses.
+#     numbers: int64 [n], the number of each row's shard among these.
+#     rows, places, entries, ways: as in `find_in_chunks`.
 def find_in_shards(const uint64_t[::1] shards, const int64_t[::1] numbers, const int64_t[::1] rows,
                    const int64_t[::1] places, entries, int[::1] ways):
-    """Find rows of shards; return which of them the index of its shard is not right for, or -1.
-
-    Args:
-        shards: uint64, their addresses.
-        numbers: int64 [n], the number of each row's shard among these.
-        rows, places, entries, ways: as in `find_in_chunks`.
-    """
     cdef Entry* out = <Entry*> <uint64_t> entries.ctypes.data
     cdef Py_ssize_t k, count = numbers.shape[0]
     cdef int64_t wrong = -1
@@ -350,11 +344,11 @@ cdef int _read_scratch(int file, const Entry* entry, unsigned char* target, int*
     return RIGHT
 
 
+# Copy payloads; return the first that is not right, and what is wrong with it, or -1.
 cdef int64_t _copy(
     const Entry* entries, const int[::1] ways, const uint64_t[::1] targets, const uint64_t[::1] shards,
     const int64_t[::1] order, int* problem, int64_t* read, int* code
 ) noexcept nogil:
-    """Copy payloads; return the first that is not right, and what is wrong with it, or -1."""
     cdef Py_ssize_t k, at, ahead, count = order.shape[0]
     cdef int way, opened = -1, file = -1
     cdef unsigned char* target
@@ -385,18 +379,17 @@ cdef int64_t _copy(
     return at if problem[0] != RIGHT else -1
 
 
+# Bring the payloads of rows together.
+#
+# Args:
+#     entries, ways: of the rows.
+#     shards: those of `find_in_shards`; empty where there are none.
+#     as_bytes: each as an object of its own.
+#
+# Returns:
+#     A list of bytes, or uint8 with all payloads; int64 [rows + 1], where each begins and the last one ends; and
+#     None, or of the first row that is wrong its number, whether its file ends too early, the bytes read, errno.
 def gather(entries, const int[::1] ways, const uint64_t[::1] shards, *, bint as_bytes):
-    """Bring the payloads of rows together.
-
-    Args:
-        entries, ways: of the rows.
-        shards: those of `find_in_shards`; empty where there are none.
-        as_bytes: each as an object of its own.
-
-    Returns:
-        A list of bytes, or uint8 with all payloads; int64 [rows + 1], where each begins and the last one ends; and
-        None, or of the first row that is wrong its number, whether its file ends too early, the bytes read, errno.
-    """
     global trim_threshold
     cdef Py_ssize_t count = len(entries), k
     cdef int64_t wrong, read = 0

@@ -1,4 +1,4 @@
-# The C types of _encode.py: what is written, and its functions but those that are inlined.
+# The C types of _encode.pyx.
 from libc.stdint cimport int64_t
 
 ctypedef unsigned char* Place
@@ -15,9 +15,3 @@ ctypedef struct Source:
     bint packed          # whether `data` has the values as they are written
     int64_t value        # what `ints` or `data` point to where it is one number
     float single
-
-cdef Py_ssize_t field_size(Py_ssize_t size) noexcept nogil
-cdef Py_ssize_t _values_size(Source* source) noexcept nogil
-cdef Place _put_values(Place out, Source* source) noexcept nogil
-cdef Place _put_entry(Place out, Source* source) noexcept nogil
-cdef Place _put_feature(Place out, Source* source) noexcept nogil

@@ -1,10 +1,9 @@
-# What _messages.py offers to _parse.py (a batch of records into the slots of the wanted features), and the C types of
-# those of its functions that are not inlined.
+# What _messages.pyx offers to _parse.pyx: a batch of records into the slots of the wanted features.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 ctypedef const unsigned char* Bytes
 
-# Indexes into REASONS of _messages.py.
+# Indexes into REASONS of _messages.pyx.
 cdef enum: CUT = 1, LONG, TAG, TYPE, GROUP, DEEP, NOT_UTF8, NOT_FLOATS, TOO_LARGE
 
 ctypedef struct Trouble:
@@ -69,25 +68,3 @@ cdef Py_ssize_t read_rows(
     Bytes data, const int64_t[::1] starts, const int64_t[::1] stops, Py_ssize_t row, Side* features, Side* lists,
     RowStatus* status, Trouble* trouble
 ) noexcept nogil
-
-cdef Bytes _fail(Trouble* trouble, int reason, Bytes place) noexcept nogil
-cdef Bytes _long_tag(Bytes p, Bytes end, uint32_t* tag, Trouble* trouble) noexcept nogil
-cdef Bytes _long_size(Bytes p, Bytes end, Py_ssize_t* size, Trouble* trouble) noexcept nogil
-cdef Bytes _skip_value(Bytes p, Bytes end, uint32_t tag, int depth, Trouble* trouble) noexcept nogil
-cdef Bytes _skip_group(Bytes p, Bytes end, uint32_t begin, int depth, Trouble* trouble) noexcept nogil
-cdef Bytes _skip_unknown(Bytes p, Bytes end, uint32_t tag, int depth, Trouble* trouble) noexcept nogil
-cdef bint _is_utf8(Bytes p, Bytes end) noexcept nogil
-cdef Bytes _read_ints(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil
-cdef Bytes _read_floats(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil
-cdef Bytes _read_bytes(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil
-cdef Bytes _read_feature(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil
-cdef Bytes _read_feature_list(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil
-cdef void _end_step(Slot* slot) noexcept nogil
-cdef int _find(Side* side, Bytes key, Py_ssize_t size, Py_ssize_t place) noexcept nogil
-cdef Bytes _read_odd_key(Bytes p, Bytes end, Side* side, int* number, int depth, Trouble* trouble) noexcept nogil
-cdef Bytes _read_odd_entry(Bytes p, Bytes end, Side* side, int depth, Trouble* trouble) noexcept nogil
-cdef Bytes _read_map(Bytes p, Bytes end, Side* side, int depth, Trouble* trouble) noexcept nogil
-cdef bint _read_record(Bytes p, Bytes end, Side* features, Side* lists, Trouble* trouble) noexcept nogil
-cdef void _begin_row(Side* side, Py_ssize_t row) noexcept nogil
-cdef void _check_row(Side* side, RowStatus* status) noexcept nogil
-cdef void _end_row(Side* side, Py_ssize_t row) noexcept nogil

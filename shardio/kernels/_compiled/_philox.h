@@ -1,5 +1,5 @@
 /* Permutations of ranges of places, from the words of one Philox-4x64-10 stream, and a permutation of 0 .. n - 1 by a
- * network; see `_orders.py`.
+ * network; see `_orders.pyx`.
  *
  * Any word of the stream costs the same to reach: block i of four words is a function of the key and the counter i + 1.
  */

@@ -1,37 +1,33 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""tf.train.Example and SequenceExample, from the bytes of a batch of records to values in slots.
+# tf.train.Example and SequenceExample, from the bytes of a batch of records to values in slots.
+#
+# Protobuf's wire format: varints, tags, sizes, unknown fields, UTF-8; no byte is read at or past `end`. Every
+# reader takes the place `p` to read at and the place where its message ends, and returns the place after what
+# it read, or NULL with the reason in `trouble`. Source of the format:
+# https://protobuf.dev/programming-guides/encoding. What the specification leaves open is done as protobuf's
+# own C parser (upb) does it: tags and sizes take at most five bytes, the spare bits of a tenth varint byte
+# are dropped, messages and groups nest at most 100 deep, a field number 0 is refused but inside unknown
+# groups.
+#
+# What a repeated field of a message means is protobuf's rule: maps and lists grow, of equal keys the last
+# entry stands, and a map entry with a field that it does not know is not an entry (upb's rule). The `oneof`
+# in a Feature keeps the kind that came last. Entries that are not wanted are read as strictly as those that
+# are.
+#
+#     Example          1 features: Features
+#     SequenceExample  1 context: Features, 2 feature_lists: FeatureLists
+#     Features         1 entries: 1 key, 2 Feature
+#     FeatureLists     1 entries: 1 key, 2 FeatureList
+#     FeatureList      1 Feature, repeated
+#     Feature          one of 1 BytesList, 2 FloatList, 3 Int64List, each with its values as field 1
+#
+# Values go to the slot of their feature while there is room, and are counted in any case. A row is kept whole
+# or not at all: the loop over rows stops at the first that is refused, does not fit the description, or does
+# not fit into the arrays; that last one is read again when they are larger.
 
-Protobuf's wire format: varints, tags, sizes, unknown fields, UTF-8; no byte is read at or past `end`. Every
-reader takes the place `p` to read at and the place where its message ends, and returns the place after what
-it read, or NULL with the reason in `trouble`. Source of the format:
-https://protobuf.dev/programming-guides/encoding. What the specification leaves open is done as protobuf's
-own C parser (upb) does it: tags and sizes take at most five bytes, the spare bits of a tenth varint byte
-are dropped, messages and groups nest at most 100 deep, a field number 0 is refused but inside unknown
-groups.
-
-What a repeated field of a message means is protobuf's rule: maps and lists grow, of equal keys the last
-entry stands, and a map entry with a field that it does not know is not an entry (upb's rule). The `oneof`
-in a Feature keeps the kind that came last. Entries that are not wanted are read as strictly as those that
-are.
-
-    Example          1 features: Features
-    SequenceExample  1 context: Features, 2 feature_lists: FeatureLists
-    Features         1 entries: 1 key, 2 Feature
-    FeatureLists     1 entries: 1 key, 2 FeatureList
-    FeatureList      1 Feature, repeated
-    Feature          one of 1 BytesList, 2 FloatList, 3 Int64List, each with its values as field 1
-
-Values go to the slot of their feature while there is room, and are counted in any case. A row is kept whole
-or not at all: the loop over rows stops at the first that is refused, does not fit the description, or does
-not fit into the arrays; that last one is read again when they are larger.
-"""
-
-from __future__ import annotations
-
-import cython
-from cython.cimports.libc.stdint import int64_t, uint8_t, uint32_t, uint64_t
-from cython.cimports.libc.string import memcmp, memcpy
-from cython.cimports.shardio.kernels._compiled._messages import Bytes, RowStatus, Side, Slot, Trouble
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+from shardio.kernels._compiled._messages cimport Bytes, RowStatus, Side, Slot, Trouble
 
 REASONS = (
     "",
@@ -46,30 +42,23 @@ REASONS = (
     "it is longer than 2 GiB",
 )
 
-MAX_TAG = cython.declare(uint64_t, 0xFFFFFFFF)
-MAX_SIZE = cython.declare(uint64_t, 0x7FFFFFFF)
-HASH_BASIS = cython.declare(uint64_t, 0xCBF29CE484222325)
-HASH_PRIME = cython.declare(uint64_t, 0x100000001B3)
+cdef uint64_t MAX_TAG = 4294967295
+cdef uint64_t MAX_SIZE = 2147483647
+cdef uint64_t HASH_BASIS = 14695981039346656037
+cdef uint64_t HASH_PRIME = 1099511628211
 
 
-def _fail(trouble, reason, place):
+cdef Bytes _fail(Trouble* trouble, int reason, Bytes place) noexcept nogil:
     trouble.reason = reason
     trouble.place = place
-    return cython.NULL
+    return NULL
 
 
 # One and two bytes are what most fields have.  Each byte is loaded once: a mapped file may change between
 # a check and a second look.
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_varint(
-    p: Bytes, end: Bytes, value: cython.pointer[uint64_t], trouble: cython.pointer[Trouble]
-) -> Bytes:
-    byte: uint64_t
-    result: uint64_t
-    shift: cython.int = 7
+cdef inline Bytes _read_varint(Bytes p, Bytes end, uint64_t* value, Trouble* trouble) noexcept nogil:
+    cdef uint64_t byte, result
+    cdef int shift = 7
     if p >= end:
         return _fail(trouble, CUT, p)
     result = p[0]
@@ -91,12 +80,8 @@ def _read_varint(
     return p
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_tag(p: Bytes, end: Bytes, tag: cython.pointer[uint32_t], trouble: cython.pointer[Trouble]) -> Bytes:
-    byte: uint8_t
+cdef inline Bytes _read_tag(Bytes p, Bytes end, uint32_t* tag, Trouble* trouble) noexcept nogil:
+    cdef uint8_t byte
     if p < end:
         byte = p[0]
         if byte < 128:
@@ -105,16 +90,9 @@ def _read_tag(p: Bytes, end: Bytes, tag: cython.pointer[uint32_t], trouble: cyth
     return _long_tag(p, end, tag, trouble)
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_size(
-    p: Bytes, end: Bytes, size: cython.pointer[cython.Py_ssize_t], trouble: cython.pointer[Trouble]
-) -> Bytes:
-    """Read a size that is known to fit between the returned place and `end`."""
-    byte: cython.Py_ssize_t
-    more: cython.Py_ssize_t
+# Read a size that is known to fit between the returned place and `end`.
+cdef inline Bytes _read_size(Bytes p, Bytes end, Py_ssize_t* size, Trouble* trouble) noexcept nogil:
+    cdef Py_ssize_t byte, more
     if end - p >= 2:
         byte = p[0]
         if byte < 128:
@@ -130,36 +108,36 @@ def _read_size(
     return _long_size(p, end, size, trouble)
 
 
-def _long_tag(p, end, tag, trouble):
-    value: uint64_t = 0
-    after: Bytes = _read_varint(p, end, cython.address(value), trouble)
-    if after == cython.NULL:
+cdef Bytes _long_tag(Bytes p, Bytes end, uint32_t* tag, Trouble* trouble) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef Bytes after = _read_varint(p, end, &value, trouble)
+    if after == NULL:
         return after
     if after - p > 5 or value > MAX_TAG:
         return _fail(trouble, TAG, p)
-    tag[0] = cython.cast(uint32_t, value)
+    tag[0] = <uint32_t> value
     return after
 
 
-def _long_size(p, end, size, trouble):
-    value: uint64_t = 0
-    after: Bytes = _read_varint(p, end, cython.address(value), trouble)
-    if after == cython.NULL:
+cdef Bytes _long_size(Bytes p, Bytes end, Py_ssize_t* size, Trouble* trouble) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef Bytes after = _read_varint(p, end, &value, trouble)
+    if after == NULL:
         return after
     if after - p > 5:
         return _fail(trouble, LONG, p)
-    if value >= MAX_SIZE or value > cython.cast(uint64_t, end - after):
+    if value >= MAX_SIZE or value > <uint64_t> (end - after):
         return _fail(trouble, CUT, p)
-    size[0] = cython.cast(cython.Py_ssize_t, value)
+    size[0] = <Py_ssize_t> value
     return after
 
 
-def _skip_value(p, end, tag, depth, trouble):
-    kind: uint32_t = tag & 7
-    size: cython.Py_ssize_t = 0
-    value: uint64_t = 0
+cdef Bytes _skip_value(Bytes p, Bytes end, uint32_t tag, int depth, Trouble* trouble) noexcept nogil:
+    cdef uint32_t kind = tag & 7
+    cdef Py_ssize_t size = 0
+    cdef uint64_t value = 0
     if kind == 0:
-        return _read_varint(p, end, cython.address(value), trouble)
+        return _read_varint(p, end, &value, trouble)
     if kind == 3:
         return _skip_group(p, end, tag, depth - 1, trouble)
     if kind == 1:
@@ -167,41 +145,41 @@ def _skip_value(p, end, tag, depth, trouble):
     elif kind == 5:
         size = 4
     elif kind == 2:
-        p = _long_size(p, end, cython.address(size), trouble)
-        if p == cython.NULL:
+        p = _long_size(p, end, &size, trouble)
+        if p == NULL:
             return p
     else:
         return _fail(trouble, GROUP if kind == 4 else TYPE, p)
     return p + size if end - p >= size else _fail(trouble, CUT, p)
 
 
-def _skip_group(p, end, begin, depth, trouble):
-    tag: uint32_t = 0
+cdef Bytes _skip_group(Bytes p, Bytes end, uint32_t begin, int depth, Trouble* trouble) noexcept nogil:
+    cdef uint32_t tag = 0
     if depth < 0:
         return _fail(trouble, DEEP, p)
     while p < end:
-        p = _long_tag(p, end, cython.address(tag), trouble)
-        if p == cython.NULL or tag == begin + 1:  # the wire type of an end is that of its begin and one
+        p = _long_tag(p, end, &tag, trouble)
+        if p == NULL or tag == begin + 1:  # the wire type of an end is that of its begin and one
             return p
         p = _skip_value(p, end, tag, depth, trouble)
-        if p == cython.NULL:
+        if p == NULL:
             return p
     return _fail(trouble, GROUP, p)
 
 
-def _skip_unknown(p, end, tag, depth, trouble):
-    """Skip the value of a field that the message does not know; `depth` more levels may nest in it."""
+# Skip the value of a field that the message does not know; `depth` more levels may nest in it.
+cdef Bytes _skip_unknown(Bytes p, Bytes end, uint32_t tag, int depth, Trouble* trouble) noexcept nogil:
     if tag < 8:
         return _fail(trouble, TAG, p)
     return _skip_value(p, end, tag, depth, trouble)
 
 
-def _is_utf8(p, end):
-    """Tell whether bytes are UTF-8 as Unicode defines it: shortest forms, no surrogates, up to U+10FFFF."""
-    byte: cython.uchar
-    more: cython.Py_ssize_t
-    low: cython.uchar
-    high: cython.uchar
+# Tell whether bytes are UTF-8 as Unicode defines it: shortest forms, no surrogates, up to U+10FFFF.
+cdef bint _is_utf8(Bytes p, Bytes end) noexcept nogil:
+    cdef unsigned char byte
+    cdef Py_ssize_t more
+    cdef unsigned char low
+    cdef unsigned char high
     while p < end:
         byte = p[0]
         p += 1
@@ -223,33 +201,32 @@ def _is_utf8(p, end):
     return True
 
 
-def _read_ints(p, end, slot, depth, trouble):
-    tag: uint32_t = 0
-    size: cython.Py_ssize_t = 0
-    value: uint64_t = 0
-    bound: Bytes
-    stop: Bytes
-    used: cython.Py_ssize_t = slot.used
-    limit: cython.Py_ssize_t = slot.limit if slot.kind == 3 else -1
+cdef Bytes _read_ints(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil:
+    cdef uint32_t tag = 0
+    cdef Py_ssize_t size = 0
+    cdef uint64_t value = 0
+    cdef Bytes bound, stop
+    cdef Py_ssize_t used = slot.used
+    cdef Py_ssize_t limit = slot.limit if slot.kind == 3 else -1
     while p < end:
-        p = _read_tag(p, end, cython.address(tag), trouble)
-        if p == cython.NULL:
+        p = _read_tag(p, end, &tag, trouble)
+        if p == NULL:
             return p
         if tag == 0x0A:  # packed: as many as there are
-            p = _read_size(p, end, cython.address(size), trouble)
-            if p == cython.NULL:
+            p = _read_size(p, end, &size, trouble)
+            if p == NULL:
                 return p
             bound = stop = p + size
         elif tag == 0x08:  # one, of one byte or more
             bound, stop = end, p + 1
         else:
             p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == cython.NULL:
+            if p == NULL:
                 return p
             continue
         while p < stop:
-            p = _read_varint(p, bound, cython.address(value), trouble)
-            if p == cython.NULL:
+            p = _read_varint(p, bound, &value, trouble)
+            if p == NULL:
                 return p
             if used < limit:
                 slot.ints[used] = value
@@ -258,17 +235,17 @@ def _read_ints(p, end, slot, depth, trouble):
     return p
 
 
-def _read_floats(p, end, slot, depth, trouble):
-    tag: uint32_t = 0
-    size: cython.Py_ssize_t = 0
-    limit: cython.Py_ssize_t = slot.limit if slot.kind == 2 else -1
+cdef Bytes _read_floats(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil:
+    cdef uint32_t tag = 0
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t limit = slot.limit if slot.kind == 2 else -1
     while p < end:
-        p = _read_tag(p, end, cython.address(tag), trouble)
-        if p == cython.NULL:
+        p = _read_tag(p, end, &tag, trouble)
+        if p == NULL:
             return p
         if tag == 0x0A:
-            p = _read_size(p, end, cython.address(size), trouble)
-            if p == cython.NULL:
+            p = _read_size(p, end, &size, trouble)
+            if p == NULL:
                 return p
             if size & 3:
                 return _fail(trouble, NOT_FLOATS, p)
@@ -278,7 +255,7 @@ def _read_floats(p, end, slot, depth, trouble):
                 return _fail(trouble, CUT, p)
         else:
             p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == cython.NULL:
+            if p == NULL:
                 return p
             continue
         # A list that does not fit whole is a mismatch or is read again with more room.
@@ -289,21 +266,21 @@ def _read_floats(p, end, slot, depth, trouble):
     return p
 
 
-def _read_bytes(p, end, slot, depth, trouble):
-    tag: uint32_t = 0
-    size: cython.Py_ssize_t = 0
-    limit: cython.Py_ssize_t = slot.limit if slot.kind == 1 else -1
+cdef Bytes _read_bytes(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil:
+    cdef uint32_t tag = 0
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t limit = slot.limit if slot.kind == 1 else -1
     while p < end:
-        p = _read_tag(p, end, cython.address(tag), trouble)
-        if p == cython.NULL:
+        p = _read_tag(p, end, &tag, trouble)
+        if p == NULL:
             return p
         if tag != 0x0A:
             p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == cython.NULL:
+            if p == NULL:
                 return p
             continue
-        p = _read_size(p, end, cython.address(size), trouble)
-        if p == cython.NULL:
+        p = _read_size(p, end, &size, trouble)
+        if p == NULL:
             return p
         if slot.used < limit:
             slot.starts[slot.used] = p - slot.origin
@@ -313,21 +290,21 @@ def _read_bytes(p, end, slot, depth, trouble):
     return p
 
 
-def _read_feature(p, end, slot, depth, trouble):
-    tag: uint32_t = 0
-    kind: cython.int
-    size: cython.Py_ssize_t = 0
+cdef Bytes _read_feature(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil:
+    cdef uint32_t tag = 0
+    cdef int kind
+    cdef Py_ssize_t size = 0
     while p < end:
-        p = _read_tag(p, end, cython.address(tag), trouble)
-        if p == cython.NULL:
+        p = _read_tag(p, end, &tag, trouble)
+        if p == NULL:
             return p
         if tag != 0x0A and tag != 0x12 and tag != 0x1A:
             p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == cython.NULL:
+            if p == NULL:
                 return p
             continue
-        p = _read_size(p, end, cython.address(size), trouble)
-        if p == cython.NULL:
+        p = _read_size(p, end, &size, trouble)
+        if p == NULL:
             return p
         kind = tag >> 3
         if kind != slot.found:  # the kind that comes last replaces another; the same kind goes on
@@ -339,37 +316,37 @@ def _read_feature(p, end, slot, depth, trouble):
             p = _read_floats(p, p + size, slot, depth - 1, trouble)
         else:
             p = _read_ints(p, p + size, slot, depth - 1, trouble)
-        if p == cython.NULL:
+        if p == NULL:
             return p
     return p
 
 
-def _read_feature_list(p, end, slot, depth, trouble):
-    tag: uint32_t = 0
-    size: cython.Py_ssize_t = 0
+cdef Bytes _read_feature_list(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil:
+    cdef uint32_t tag = 0
+    cdef Py_ssize_t size = 0
     while p < end:
-        p = _read_tag(p, end, cython.address(tag), trouble)
-        if p == cython.NULL:
+        p = _read_tag(p, end, &tag, trouble)
+        if p == NULL:
             return p
         if tag != 0x0A:
             p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == cython.NULL:
+            if p == NULL:
                 return p
             continue
-        p = _read_size(p, end, cython.address(size), trouble)
-        if p == cython.NULL:
+        p = _read_size(p, end, &size, trouble)
+        if p == NULL:
             return p
         slot.base = slot.used
         slot.found = 0
         p = _read_feature(p, p + size, slot, depth - 1, trouble)
-        if p == cython.NULL:
+        if p == NULL:
             return p
         _end_step(slot)
     return p
 
 
-def _end_step(slot):
-    problem: cython.int = 0
+cdef void _end_step(Slot* slot) noexcept nogil:
+    cdef int problem = 0
     if slot.found != 0 and slot.found != slot.kind:
         problem = 2
     elif slot.count >= 0 and slot.used - slot.base != slot.count:
@@ -383,33 +360,26 @@ def _end_step(slot):
         slot.offsets[slot.step] = slot.used
 
 
-def name_hash(p, size):
-    """Hash a name: FNV-1a, for a table in memory only."""
-    result: uint64_t = HASH_BASIS
-    k: cython.Py_ssize_t
+# Hash a name: FNV-1a, for a table in memory only.
+cdef uint64_t name_hash(Bytes p, Py_ssize_t size) noexcept nogil:
+    cdef uint64_t result = HASH_BASIS
+    cdef Py_ssize_t k
     for k in range(size):
         result = (result ^ p[k]) * HASH_PRIME
     return result ^ (result >> 32)
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _is_named(
-    side: cython.pointer[Side], number: cython.int, key: Bytes, size: cython.Py_ssize_t
-) -> cython.bint:
-    start: cython.Py_ssize_t = side.cuts[number]
+cdef inline bint _is_named(Side* side, int number, Bytes key, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t start = side.cuts[number]
     return side.cuts[number + 1] - start == size and memcmp(side.names + start, key, size) == 0
 
 
-def _find(side, key, size, place):
-    """Return the number of the slot that has this name, or -1.
-
-    Most writers keep one order of features, so the name at this place of the row before is tried first.
-    """
-    number: cython.int = side.guesses[place & 63]
-    bucket: uint64_t
+# Return the number of the slot that has this name, or -1.
+#
+# Most writers keep one order of features, so the name at this place of the row before is tried first.
+cdef int _find(Side* side, Bytes key, Py_ssize_t size, Py_ssize_t place) noexcept nogil:
+    cdef int number = side.guesses[place & 63]
+    cdef uint64_t bucket
     if number >= 0 and _is_named(side, number, key, size):
         return number
     bucket = name_hash(key, size) & side.mask
@@ -422,13 +392,9 @@ def _find(side, key, size, place):
     return number
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _begin(side: cython.pointer[Side], number: cython.int) -> cython.pointer[Slot]:
-    """Make a slot ready for an entry of the map, which replaces an earlier one of the same name."""
-    slot: cython.pointer[Slot] = side.nowhere if number < 0 else side.slots + number
+# Make a slot ready for an entry of the map, which replaces an earlier one of the same name.
+cdef inline Slot* _begin(Side* side, int number) noexcept nogil:
+    cdef Slot* slot = side.nowhere if number < 0 else side.slots + number
     slot.found = 0
     if side.lists:
         slot.listed = True
@@ -439,20 +405,20 @@ def _begin(side: cython.pointer[Side], number: cython.int) -> cython.pointer[Slo
     return slot
 
 
-def _read_odd_key(p, end, side, number, depth, trouble):
-    """Find the slot of an entry of any form: its last key counts; with an unknown field it has none."""
-    tag: uint32_t = 0
-    size: cython.Py_ssize_t = 0
-    key: Bytes = p
-    length: cython.Py_ssize_t = 0
-    known: cython.bint = True
+# Find the slot of an entry of any form: its last key counts; with an unknown field it has none.
+cdef Bytes _read_odd_key(Bytes p, Bytes end, Side* side, int* number, int depth, Trouble* trouble) noexcept nogil:
+    cdef uint32_t tag = 0
+    cdef Py_ssize_t size = 0
+    cdef Bytes key = p
+    cdef Py_ssize_t length = 0
+    cdef bint known = True
     while p < end:
-        p = _read_tag(p, end, cython.address(tag), trouble)
-        if p == cython.NULL:
+        p = _read_tag(p, end, &tag, trouble)
+        if p == NULL:
             return p
         if tag == 0x0A or tag == 0x12:
-            p = _read_size(p, end, cython.address(size), trouble)
-            if p == cython.NULL:
+            p = _read_size(p, end, &size, trouble)
+            if p == NULL:
                 return p
             if tag == 0x0A:
                 key, length = p, size
@@ -462,28 +428,28 @@ def _read_odd_key(p, end, side, number, depth, trouble):
         else:
             known = False
             p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == cython.NULL:
+            if p == NULL:
                 return p
     number[0] = _find(side, key, length, 0) if known else -1
     return p
 
 
-def _read_odd_entry(p, end, side, depth, trouble):
-    """Read an entry of any form: fields in any order, missing, repeated or unknown."""
-    tag: uint32_t = 0
-    size: cython.Py_ssize_t = 0
-    number: cython.int = -1
-    slot: cython.pointer[Slot]
-    if _read_odd_key(p, end, side, cython.address(number), depth, trouble) == cython.NULL:
-        return cython.NULL
+# Read an entry of any form: fields in any order, missing, repeated or unknown.
+cdef Bytes _read_odd_entry(Bytes p, Bytes end, Side* side, int depth, Trouble* trouble) noexcept nogil:
+    cdef uint32_t tag = 0
+    cdef Py_ssize_t size = 0
+    cdef int number = -1
+    cdef Slot* slot
+    if _read_odd_key(p, end, side, &number, depth, trouble) == NULL:
+        return NULL
     slot = _begin(side, number)
     while p < end:  # now it is known where the value goes
-        p = _read_tag(p, end, cython.address(tag), trouble)
-        if p == cython.NULL:
+        p = _read_tag(p, end, &tag, trouble)
+        if p == NULL:
             return p
         if tag == 0x0A or tag == 0x12:
-            p = _read_size(p, end, cython.address(size), trouble)
-            if p == cython.NULL:
+            p = _read_size(p, end, &size, trouble)
+            if p == NULL:
                 return p
             if tag == 0x0A:
                 p += size
@@ -493,29 +459,18 @@ def _read_odd_entry(p, end, side, depth, trouble):
                 p = _read_feature(p, p + size, slot, depth - 1, trouble)
         else:
             p = _skip_unknown(p, end, tag, depth, trouble)
-        if p == cython.NULL:
+        if p == NULL:
             return p
     return p
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_entry(
-    p: Bytes,
-    end: Bytes,
-    side: cython.pointer[Side],
-    place: cython.Py_ssize_t,
-    depth: cython.int,
-    trouble: cython.pointer[Trouble],
-) -> Bytes:
-    """Read a key and then a value, as every writer writes them, and leave other entries to the above."""
-    size: cython.Py_ssize_t = 0
-    length: cython.Py_ssize_t
-    number: cython.int
-    slot: cython.pointer[Slot]
-    q: Bytes
+# Read a key and then a value, as every writer writes them, and leave other entries to the above.
+cdef inline Bytes _read_entry(
+        Bytes p, Bytes end, Side* side, Py_ssize_t place, int depth, Trouble* trouble) noexcept nogil:
+    cdef Py_ssize_t size = 0, length
+    cdef int number
+    cdef Slot* slot
+    cdef Bytes q
     if end - p < 2 or p[0] != 0x0A:
         return _read_odd_entry(p, end, side, depth, trouble)
     length = p[1]
@@ -524,8 +479,8 @@ def _read_entry(
     q = p + 2 + length
     if q[0] != 0x12:
         return _read_odd_entry(p, end, side, depth, trouble)
-    q = _read_size(q + 1, end, cython.address(size), trouble)
-    if q == cython.NULL:
+    q = _read_size(q + 1, end, &size, trouble)
+    if q == NULL:
         return q
     if q + size != end:
         return _read_odd_entry(p, end, side, depth, trouble)
@@ -538,55 +493,54 @@ def _read_entry(
     return _read_feature(q, end, slot, depth - 1, trouble)
 
 
-def _read_map(p, end, side, depth, trouble):
-    tag: uint32_t = 0
-    size: cython.Py_ssize_t = 0
-    place: cython.Py_ssize_t = 0
+cdef Bytes _read_map(Bytes p, Bytes end, Side* side, int depth, Trouble* trouble) noexcept nogil:
+    cdef uint32_t tag = 0
+    cdef Py_ssize_t size = 0, place = 0
     while p < end:
-        p = _read_tag(p, end, cython.address(tag), trouble)
-        if p == cython.NULL:
+        p = _read_tag(p, end, &tag, trouble)
+        if p == NULL:
             return p
         if tag == 0x0A:
-            p = _read_size(p, end, cython.address(size), trouble)
-            if p == cython.NULL:
+            p = _read_size(p, end, &size, trouble)
+            if p == NULL:
                 return p
             p = _read_entry(p, p + size, side, place, depth - 1, trouble)
             place += 1
         else:
             p = _skip_unknown(p, end, tag, depth, trouble)
-        if p == cython.NULL:
+        if p == NULL:
             return p
     return p
 
 
-def _read_record(p, end, features, lists, trouble):
-    """Read one Example, or one SequenceExample where `lists` is not NULL, into the slots."""
-    tag: uint32_t = 0
-    size: cython.Py_ssize_t = 0
-    side: cython.pointer[Side]
+# Read one Example, or one SequenceExample where `lists` is not NULL, into the slots.
+cdef bint _read_record(Bytes p, Bytes end, Side* features, Side* lists, Trouble* trouble) noexcept nogil:
+    cdef uint32_t tag = 0
+    cdef Py_ssize_t size = 0
+    cdef Side* side
     if end - p >= 0x7FFFFFFF:
         _fail(trouble, TOO_LARGE, p)
         return False
     while p < end:
-        p = _read_tag(p, end, cython.address(tag), trouble)
-        if p == cython.NULL:
+        p = _read_tag(p, end, &tag, trouble)
+        if p == NULL:
             return False
-        if tag == 0x0A or (tag == 0x12 and lists != cython.NULL):
+        if tag == 0x0A or (tag == 0x12 and lists != NULL):
             side = features if tag == 0x0A else lists
-            p = _read_size(p, end, cython.address(size), trouble)
-            if p == cython.NULL:
+            p = _read_size(p, end, &size, trouble)
+            if p == NULL:
                 return False
             p = _read_map(p, p + size, side, 99, trouble)
         else:
             p = _skip_unknown(p, end, tag, 100, trouble)
-        if p == cython.NULL:
+        if p == NULL:
             return False
     return True
 
 
-def _begin_row(side, row):
-    number: cython.Py_ssize_t
-    slot: cython.pointer[Slot]
+cdef void _begin_row(Side* side, Py_ssize_t row) noexcept nogil:
+    cdef Py_ssize_t number
+    cdef Slot* slot
     for number in range(side.count):
         slot = side.slots + number
         slot.found = 0
@@ -599,11 +553,11 @@ def _begin_row(side, row):
         slot.problem = 0
 
 
-def _check_row(side, status):
-    """Find the first feature that does not fit its description, else one that did not fit into its arrays."""
-    number: cython.Py_ssize_t
-    slot: cython.pointer[Slot]
-    reason: cython.int
+# Find the first feature that does not fit its description, else one that did not fit into its arrays.
+cdef void _check_row(Side* side, RowStatus* status) noexcept nogil:
+    cdef Py_ssize_t number
+    cdef Slot* slot
+    cdef int reason
     for number in range(side.count):
         slot = side.slots + number
         reason = 0
@@ -634,9 +588,9 @@ def _check_row(side, status):
             return
 
 
-def _end_row(side, row):
-    number: cython.Py_ssize_t
-    slot: cython.pointer[Slot]
+cdef void _end_row(Side* side, Py_ssize_t row) noexcept nogil:
+    cdef Py_ssize_t number
+    cdef Slot* slot
     for number in range(side.count):
         slot = side.slots + number
         if side.lists:
@@ -648,26 +602,29 @@ def _end_row(side, row):
             slot.present[row] = slot.found != 0
             slot.missing += slot.found == 0
             slot.total = slot.used
-            if slot.offsets != cython.NULL:
+            if slot.offsets != NULL:
                 slot.offsets[row + 1] = slot.used
 
 
-def read_rows(data, starts, stops, row, features, lists, status, trouble):
-    """Read rows from `row` on; return the row that the status is about, or the number of rows."""
+# Read rows from `row` on; return the row that the status is about, or the number of rows.
+cdef Py_ssize_t read_rows(
+    Bytes data, const int64_t[::1] starts, const int64_t[::1] stops, Py_ssize_t row, Side* features, Side* lists,
+    RowStatus* status, Trouble* trouble
+) noexcept nogil:
     while row < starts.shape[0]:
         _begin_row(features, row)
-        if lists != cython.NULL:
+        if lists != NULL:
             _begin_row(lists, row)
         if not _read_record(data + starts[row], data + stops[row], features, lists, trouble):
             status.reason = REFUSED
             return row
         _check_row(features, status)
-        if lists != cython.NULL and (status.reason == 0 or status.reason == FULL):
+        if lists != NULL and (status.reason == 0 or status.reason == FULL):
             _check_row(lists, status)
         if status.reason:
             return row
         _end_row(features, row)
-        if lists != cython.NULL:
+        if lists != NULL:
             _end_row(lists, row)
         row += 1
     return row

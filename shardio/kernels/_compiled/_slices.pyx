@@ -1,0 +1,142 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# Records out of buffers, as bytes objects or in one array.
+
+import numpy as np
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+from shardio.kernels._compiled._frame cimport Bytes
+
+from shardio.kernels._arguments import as_bounds, as_bytes, as_pairs, as_rows, as_sources
+
+
+# Tell whether every `[start, stop)` is inside `size` bytes.
+cdef bint lie_inside(const int64_t[::1] starts, const int64_t[::1] stops, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t k
+    for k in range(starts.shape[0]):
+        if starts[k] < 0 or starts[k] > stops[k] or stops[k] > size:
+            return False
+    return True
+
+
+# Do what `as_bounds` does, and leave it to say what is wrong.
+def checked_bounds(starts, stops, size):
+    first, last = as_pairs(starts, stops)
+    if not lie_inside(first, last, size):
+        return as_bounds(first, last, size)
+    return first, last
+
+
+# Copy the ranges `[starts[i], stops[i])` of any contiguous buffer out as a list of bytes.
+#
+# Ranges may overlap and come in any order.
+#
+# Raises:
+#     IndexError: a range leaves the buffer.
+def slice_records(buffer, starts, stops):
+    cdef const unsigned char[::1] data = as_bytes(buffer)
+    cdef const int64_t[::1] first
+    cdef const int64_t[::1] last
+    first, last = checked_bounds(starts, stops, data.shape[0])
+    cdef Py_ssize_t count = first.shape[0]
+    cdef Py_ssize_t row
+    cdef list records = [None] * count
+    cdef char* source = <char*> &data[0]  # only read where a range is
+    for row in range(count):
+        records[row] = PyBytes_FromStringAndSize(source + first[row], last[row] - first[row])
+    return records
+
+
+# Copy records of equal length to the rows of `out`, which must not overlap the buffer.
+#
+# Args:
+#     buffer: any contiguous buffer.
+#     starts: int64[n], where the records begin; in any order, with repeats.
+#     length: bytes of every record.
+#     out: writable uint8[n, length] in C order.
+#
+# Raises:
+#     IndexError: a record leaves the buffer.
+#     ValueError: `out` has another shape or dtype.
+def gather_fixed(buffer, starts, length, out):
+    cdef const unsigned char[::1] data = as_bytes(buffer)
+    cdef const int64_t[::1] first = as_rows(starts, length, out, data.shape[0])
+    cdef Py_ssize_t size = length, row
+    if not out.size:
+        return
+    cdef unsigned char[:, ::1] rows = out
+    with nogil:
+        for row in range(first.shape[0]):
+            memcpy(&rows[row, 0], &data[0] + first[row], size)
+
+
+# Copy the ranges `[starts[i], stops[i])` one after another.
+#
+# Returns:
+#     values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
+#     offsets: int64[n + 1], the first 0.
+#
+# Raises:
+#     IndexError: a range leaves the buffer.
+def gather(buffer, starts, stops):
+    cdef const unsigned char[::1] data = as_bytes(buffer)
+    cdef const int64_t[::1] first
+    cdef const int64_t[::1] last
+    first, last = checked_bounds(starts, stops, data.shape[0])
+    cdef Py_ssize_t row
+    offsets = np.empty(first.shape[0] + 1, np.int64)
+    cdef int64_t[::1] ends = offsets
+    ends[0] = 0
+    with nogil:
+        for row in range(first.shape[0]):
+            ends[row + 1] = ends[row] + last[row] - first[row]
+    values = np.empty(ends[first.shape[0]], np.uint8)
+    cdef unsigned char[::1] out = values
+    if values.size:
+        with nogil:
+            for row in range(first.shape[0]):
+                memcpy(
+                    &out[0] + ends[row],
+                    &data[0] + first[row],
+                    last[row] - first[row],
+                )
+    return values, offsets
+
+
+# Copy ranges of several buffers one after another.
+#
+# Range i is `[starts[i], stops[i])` of `buffers[which[i]]`.
+#
+# Returns:
+#     values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
+#     offsets: int64[n + 1], the first 0.
+#
+# Raises:
+#     IndexError: there is no such buffer, or a range leaves it.
+def gather_from(buffers, which, starts, stops):
+    # The views keep the memory behind the addresses alive until the end of the call.
+    views, number, begins, ends_ = as_sources(buffers, which, starts, stops)
+    cdef const int64_t[::1] addresses = np.array(
+        [view.__array_interface__["data"][0] for view in views], np.int64
+    )
+    cdef const int64_t[::1] sources = number
+    cdef const int64_t[::1] first = begins
+    cdef const int64_t[::1] last = ends_
+    cdef Py_ssize_t row
+    offsets = np.empty(first.shape[0] + 1, np.int64)
+    cdef int64_t[::1] ends = offsets
+    ends[0] = 0
+    with nogil:
+        for row in range(first.shape[0]):
+            ends[row + 1] = ends[row] + last[row] - first[row]
+    values = np.empty(ends[first.shape[0]], np.uint8)
+    cdef unsigned char[::1] out = values
+    if values.size:
+        with nogil:
+            for row in range(first.shape[0]):
+                memcpy(
+                    &out[0] + ends[row],
+                    <Bytes> addresses[sources[row]] + first[row],
+                    last[row] - first[row],
+                )
+    return values, offsets
