@@ -18,7 +18,6 @@ from shardio.order._lanes import (
 )
 from shardio.order._mixing import (
     Mixing as Mixing,
-    chunks_to_mix as chunks_to_mix,
     measured_mixing as measured_mixing,
     recurrence as recurrence,
 )

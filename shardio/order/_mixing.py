@@ -87,21 +87,7 @@ def recurrence(plan: Plan, rows: int, parts: int = 1) -> float:
     rows = max(1, rows)
     chunks, labels = rows / plan.chunk_rows, min(_LABELS, rows)
     open_chunks = max(1.0, min(chunks, plan.open_windows) / parts)
-    return 1 + labels * max(0.0, 1 / open_chunks - 1 / chunks) * _same_label(plan.chunk_rows, rows)
-
-
-def _same_label(chunk: float, rows: int) -> float:
-    """Return with what chance two records of a chunk have one label."""
-    # Two records of chunks that are read concurrently are of one chunk with a chance of 1 / their number.
-    return (1 - 1 / chunk) * min(1.0, rows / min(_LABELS, rows) / chunk)
-
-
-def chunks_to_mix(plan: Plan, rows: int, parts: int = 1) -> float:
-    """Return how many open chunks make labels of sorted records recur a tenth too often at most.
-
-    Over a few batches that is as often as on average; over 64 a little more often, which is why the mean is
-    taken to be 7 %. Arguments are those of `recurrence`.
-    """
-    rows = max(1, rows)
-    same = max(1e-9, _same_label(plan.chunk_rows, rows))
-    return parts / (0.07 / (min(_LABELS, rows) * same) + plan.chunk_rows / rows)
+    # Two records of chunks that are read concurrently are of one chunk with a chance of 1 / their number, and
+    # of one label if they are.
+    same_label = (1 - 1 / plan.chunk_rows) * min(1.0, rows / labels / plan.chunk_rows)
+    return 1 + labels * max(0.0, 1 / open_chunks - 1 / chunks) * same_label

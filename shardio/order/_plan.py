@@ -241,9 +241,10 @@ def _chunks(sizes: ShardSizes, global_batch: int, budget: Budget, given: Plan) -
     chunk = many = given.chunk_rows or wanted
     is_whole = rows * held <= open_bytes
     if is_whole and budget.run_bytes:
-        # A chunk may be several strands, which are one rank's: then its requests are as large as can be.
+        # A chunk may be several strands, which are one rank's: then its requests are as large as can be, and
+        # strands, which cost none, are half as long as a chunk would be, which mixes more.
         chunk = given.chunk_rows or min(max(int(budget.run_bytes / stored), wanted), most)
-        many = min(many, wanted)
+        many = max(1, min(many, wanted) // 2)
     if chunk == 1:
         return 1, max(1, min(rows // _CHUNKS_PER_LANE, int(open_bytes / held)))
     strands = rows // (many if is_whole else 2 * many)

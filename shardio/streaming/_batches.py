@@ -16,7 +16,8 @@ import numpy as np
 
 from shardio import kernels
 from shardio.codecs import ImageCodec, are_alike, stack
-from shardio.order import StepGroup, record_generator
+from shardio.errors import ShardioError
+from shardio.order import Rows, StepGroup, record_generator
 from shardio.reader import Damage, DatasetSource, JoinedSource, SuppressCorruption
 from shardio.redact import redact
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.errors import ShardioError
+    from shardio.reader import DatasetReader
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._rows import GatheredRows, RowGatherer
@@ -50,20 +51,6 @@ class CancelledError(Exception):
     """The pass was ended while a batch of it was being made."""
 
 
-class RowIdentities(NamedTuple):
-    """Which records the rows of a group are, in the order of delivery; int64 arrays of one length.
-
-    Attributes:
-        positions: position of each record in its dataset.
-        sources: number of its dataset.
-        cycles: how often its dataset had ended before, in this epoch of a mixture.
-    """
-
-    positions: NDArray[np.int64]
-    sources: NDArray[np.int64]
-    cycles: NDArray[np.int64]
-
-
 class PlannedSteps(NamedTuple):
     """A group of steps whose chunks are being opened.
 
@@ -77,7 +64,7 @@ class PlannedSteps(NamedTuple):
     group: StepGroup
     codes: NDArray[np.int64]
     chunks: NDArray[np.int64]
-    identities: RowIdentities | None
+    identities: Rows | None
 
     def single(self, k: int) -> PlannedSteps:
         """Return the k-th step of the group alone; the group still uses the chunks."""
@@ -90,11 +77,12 @@ class PlannedSteps(NamedTuple):
         )
         identities = self.identities
         if identities is not None:
-            identities = RowIdentities(*(column[low:high] for column in identities))
+            identities = Rows(*(column[low:high] for column in identities))
         return PlannedSteps(step, self.codes[index], _NO_CHUNKS, identities)
 
 
 _NO_CHUNKS = np.zeros(0, np.int64)
+_PATTERN_ROWS = 16  # records that are looked at for the pattern of a batch that has none
 
 
 class _Decoded(NamedTuple):
@@ -157,7 +145,6 @@ class BatchBuilder:
         epoch: the stream's, which keys `random_transform` together with seed and position.
         damage: what to do about it.
         counters: of time and bytes.
-        template: plans a step of a few records: the pattern of a batch without rows.
         collate: makes a batch of the values of records; None for columns of the schema, or `stack` where a
             transform is given.
         columnar: whether what `collate` makes can be cut by rows; else a batch without rows is
@@ -175,7 +162,6 @@ class BatchBuilder:
         epoch: int,
         damage: Damage,
         counters: Counters,
-        template: Callable[[], PlannedSteps],
         collate: Callable[[list[Any]], Any] | None = None,
         columnar: bool = True,
         finish: Callable[[Any], Any] | None = None,
@@ -186,7 +172,6 @@ class BatchBuilder:
         self._epoch = epoch
         self._damage = damage
         self._counters = counters
-        self._template = template
         self._collate = collate or stack
         self._finish = finish
         self._codec = components[0].source.codec
@@ -473,27 +458,29 @@ class BatchBuilder:
     def _nothing(self) -> Any:
         """Return the columns of a batch without rows: names, dtypes and trailing shapes as of any other."""
         if self._pattern is None:
-            planned = self._template()
-            decoded = self._decode(planned)
-            if not self._by_value:
-                if decoded.rows:
-                    self._columns(planned, decoded, 0, 1)
+            reader = self._components[0].reader
+            if self._by_value:
+                self._pattern = self._pattern_by_value(reader)
             else:
-                self._pattern = self._pattern_of(planned, decoded)
-        return {} if self._pattern is None else cut(self._pattern, 0, 0)
+                self._pattern = reader.read_batch([0])
+        return cut(self._pattern, 0, 0)
 
-    def _pattern_of(self, planned: PlannedSteps, decoded: _Decoded) -> Any:
-        """Return columns without rows, of the first record that the transform does not drop."""
-        for row in range(decoded.rows):
-            values = self._transformed(planned, decoded, row, row + 1)
-            if values[0] is not None:
-                return cut(self._collate(values), 0, 0)
-        if self._options.drop_none:
-            raise TypeError(
-                f"a batch is empty and its columns are unknown, because the transform also dropped the first "
-                f"{decoded.rows} records of the epoch: leave such records out with ds.filter"
-            )
-        return None
+    def _pattern_by_value(self, reader: DatasetReader) -> Any:
+        """Return the columns of the first record that the transform does not drop."""
+        options, count = self._options, min(_PATTERN_ROWS, len(reader))
+        for position, value in enumerate(reader.read(range(count), on_error="return")):
+            if isinstance(value, ShardioError):
+                continue
+            if options.transform is not None:
+                value = options.transform(value)  # noqa: PLW2901
+            elif options.random_transform is not None:
+                value = options.random_transform(value, record_generator(options.seed, self._epoch, position))  # noqa: PLW2901
+            if value is not None:
+                return self._collate([value])
+        raise TypeError(
+            f"a batch is empty and its columns are unknown, because the transform also dropped the first "
+            f"{count} records: leave such records out with ds.filter"
+        )
 
 
 def _stacks_by_value(source: DatasetSource) -> bool:

@@ -46,7 +46,6 @@ def planned_sources(
             PlannedSource(
                 mapped=is_mapped,
                 row_bytes=sizes.row_decoded_bytes,
-                block_bytes=sizes.largest_block_bytes,
                 run_rows=max(
                     1, min(plan.chunk_rows, int(TUNING.run_bytes / max(1.0, sizes.row_stored_bytes)))
                 ),

@@ -340,8 +340,5 @@ def _run(future: Future[Any], function: Callable[..., Any], args: tuple[Any, ...
 def run_here(function: Callable[..., Any], *args: Any) -> Future[Any]:
     """Do at once, in this thread, what threads would do later."""
     future: Future[Any] = Future()
-    try:
-        future.set_result(function(*args))
-    except Exception as error:  # noqa: BLE001 - it is raised where the result is needed
-        future.set_exception(error)
+    _run(future, function, args)
     return future

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shardio.order import StepGroup
-from shardio.streaming._batches import PlannedSteps, RowIdentities
+from shardio.order import Rows
+from shardio.streaming._batches import PlannedSteps
 from shardio.streaming._chunks import Chunk
-from shardio.streaming._pipeline import run_here
 from shardio.streaming._rows import chunk_codes
 from shardio.streaming._tuning import TUNING
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.order import Schedule, ShardSizes, Windows
+    from shardio.order import Schedule, ShardSizes, StepGroup, Windows
     from shardio.streaming._chunks import OpenChunks
     from shardio.streaming._opener import Opener
     from shardio.streaming._rows import RowGatherer
@@ -50,7 +49,6 @@ class PlannedSource:
     Attributes:
         mapped: its rows are gathered from mapped shards, without chunks.
         row_bytes: mean decoded bytes of a row.
-        block_bytes: decoded bytes of a block, the mean of the shard with the largest ones.
         run_rows: rows of a chunk that is opened of several windows, at most; their edges are multiples of it.
         sizes: of its shards.
         lanes: bool [lanes], which lanes this process alone delivers.
@@ -58,7 +56,6 @@ class PlannedSource:
 
     mapped: bool
     row_bytes: float
-    block_bytes: float
     run_rows: int
     sizes: ShardSizes
     lanes: NDArray[np.bool_]
@@ -135,8 +132,6 @@ class Planner:
         limits: see `PassLimits`.
         identities: batches need to know which records their rows are.
         remote: blocks come from a bucket: windows are opened with others of their chunks.
-        records_first: the first batch waits for its own records and not for their windows, where these are
-            many more bytes.
     """
 
     def __init__(
@@ -149,7 +144,6 @@ class Planner:
         *,
         identities: bool,
         remote: bool,
-        records_first: bool = False,
     ) -> None:
         self._schedule, self._lanes = schedule, schedule.lanes
         self._rank, self._world_size, worker, workers = share
@@ -157,10 +151,7 @@ class Planner:
         self._sources = sources
         self._gatherer, self._chunks, self._opener = opening
         self._task_bytes = min(TUNING.task_bytes, limits.group_bytes)
-        self._identities, self._remote, self._first = identities, remote, records_first
-        total_bytes = sum(source.sizes.total_decoded_bytes for source in sources)
-        # It takes fewer requests to open all of it than to open its first records.
-        self._opens_all = remote and total_bytes <= TUNING.first_bytes
+        self._identities, self._remote = identities, remote
         self._any_mapped = any(source.mapped for source in sources)
         self._all_mapped = all(source.mapped for source in sources)
         # A pass that begins in the middle does not know which windows were delivered before.
@@ -194,8 +185,7 @@ class Planner:
         rows = self._lanes.rows(group.parts) if self._any_mapped or self._identities else None
         codes, used = np.zeros(group.order.size, np.int64), _NONE
         if not self._all_mapped:
-            alone = in_tail or (group.steps[0] == self._steps[0] and not self._opens_all)
-            codes, used = self._plan_chunks(group, submit, alone=alone)
+            codes, used = self._plan_chunks(group, submit, in_tail=in_tail)
         for number, source in enumerate(self._sources):
             if source.mapped:
                 assert rows is not None  # noqa: S101 - for the type checker
@@ -203,18 +193,20 @@ class Planner:
                 codes[own] = self._gatherer.mapped_codes(number, rows.positions[own])
         identities = None
         if self._identities and rows is not None:
-            identities = RowIdentities(*(column[group.order] for column in rows))
+            identities = Rows(*(column[group.order] for column in rows))
         return PlannedSteps(group, codes, used, identities)
 
     def _plan_chunks(
-        self, group: StepGroup, submit: Callable[..., Future[None]], *, alone: bool
+        self, group: StepGroup, submit: Callable[..., Future[None]], *, in_tail: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the codes of the rows of a group that are in chunks, and these chunks, in use once more."""
         windows, window, row = self._lanes.locate(group.parts)
-        first, self._first = self._first, False
-        if first and self._has_more(windows, row.size):
+        is_first = group.steps[0] == self._steps[0]
+        row_bytes = np.array([source.row_bytes for source in self._sources])
+        enough = TUNING.first_bytes if self._remote else 0
+        if is_first and (windows.rows * row_bytes[windows.source]).sum() > enough:
             return self._open_records(group, submit)
-        chunk, base, left = self._enter(windows, submit, alone=alone)
+        chunk, base, left = self._enter(windows, submit, alone=in_tail or is_first)
         used = np.unique(chunk[window])
         used = used[used > 0]
         self._chunks.use(used)
@@ -325,14 +317,6 @@ class Planner:
             self._chunks.release(chunks[chunks > 0])
             readers.chunk[behind], readers.window[behind] = 0, -1
 
-    def _has_more(self, windows: Windows, rows: int) -> bool:
-        """Whether windows have more bytes, all decoded, than the blocks of so many rows."""
-        if self._opens_all:
-            return False
-        size = np.array([source.row_bytes for source in self._sources])[windows.source]
-        block = max(max(source.block_bytes, source.row_bytes) for source in self._sources)
-        return float((windows.rows * size).sum()) > rows * block
-
     def _open_records(
         self, group: StepGroup, submit: Callable[..., Future[None]]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -360,14 +344,3 @@ def _cut_chunks(windows: Windows, run_rows: int) -> tuple[NDArray[np.int64], NDA
     apart = (start[1:] != start[:-1] + rows[:-1]) | (start[1:] // run_rows != start[:-1] // run_rows)
     is_head = np.append(True, apart)
     return np.flatnonzero(is_head), np.cumsum(is_head) - 1
-
-
-def plan_template(schedule: Schedule, sources: Sequence[PlannedSource], opening: PassChunks) -> PlannedSteps:
-    """Return a step of the first few records of an epoch, opened: the pattern of a batch that has none."""
-    lengths = schedule.lanes.lane_lengths
-    lane = int(np.flatnonzero(lengths)[0])
-    count = min(TUNING.template_rows, int(lengths[lane]))
-    group = StepGroup([0], np.array([0, count]), [count], np.array([[lane, 0, count]]), np.arange(count))
-    limits = PassLimits(threads=0, io_threads=0, group_bytes=1, group_rows=1, ahead_bytes=1)
-    planner = Planner(schedule, (0, 1, 0, 1), sources, opening, limits, identities=True, remote=False)
-    return planner.plan(group, run_here)

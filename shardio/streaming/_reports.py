@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from shardio.arguments import checked_options
 from shardio.order import Mixing, Plan, ShardSizes, audit as audit_order, measured_mixing
 from shardio.reader import DatasetReader
 from shardio.reports import Report
-from shardio.streaming._advice import advice
+from shardio.streaming._advice import advice, mixing_advice
 from shardio.streaming._components import Component, Mix, components_of
 from shardio.streaming._plans import open_bytes
 from shardio.streaming._stream import Stream, stream
@@ -117,69 +117,51 @@ def plan_report(
             `memory_bytes`, `scratch`, `mixing`.
     """
     made = stream(ds, global_batch=global_batch, world_size=world_size, **options)
-    sentences = advice(
-        made.order,
-        made.resources,
-        global_batch=global_batch,
-        world_size=world_size,
-        workers=workers,
-        shuffled=[component.is_shuffled for component in made.components],
-    )
-    return _estimate(made, world_size, workers), sentences
-
-
-class _Reads(NamedTuple):
-    """What one pass over a dataset reads: requests, and stored bytes."""
-
-    requests: float
-    fetched: float
+    order, resources = made.order, made.resources
+    urls = [component.order.identity.url or component.source.url for component in made.components]
+    shuffled = [component.is_shuffled for component in made.components]
+    mixing = mixing_advice(order, resources, urls, shuffled=shuffled, parts=world_size)
+    others = advice(order, resources, global_batch=global_batch, world_size=world_size, workers=workers)
+    return _estimate(made, world_size, workers), [*others, *([] if mixing is None else [mixing])]
 
 
 def _estimate(made: Stream, world_size: int, workers: int) -> PlanReport:
     order, global_batch = made.order, made.global_batch
     schedule = order.schedule(0, global_batch)
     sizes = [_selected_sizes(component) for component in made.components]
-    local = all(component.source.is_local for component in made.components)
+    is_local = all(component.source.is_local for component in made.components)
     shares = [1.0] if order.mixture is None else [n / order.mixture.period for n in order.mixture.counts]
     passes = [
         schedule.rows * share / max(1, each.total_rows) for each, share in zip(sizes, shares, strict=True)
     ]
-
-    def total(amounts: Iterable[float]) -> float:
-        return sum(times * amount for times, amount in zip(passes, amounts, strict=True))
-
-    processes = world_size * max(1, workers)
-    opens_all = sum(each.total_decoded_bytes for each in sizes) <= TUNING.first_bytes
-    first = 0 if local or opens_all else _first_records(made, sizes)
-    alone = 0 if opens_all or first else global_batch
-    reads = [
-        _reads_of(plan, each, processes, alone, opens_all=opens_all)
-        for plan, each in zip(order.plans, sizes, strict=True)
-    ]
+    epoch_bytes = sum(times * each.total_stored_bytes for times, each in zip(passes, sizes, strict=True))
     copies = order.readers_per_window(global_batch, world_size, workers)
-    epoch_bytes = total(each.total_stored_bytes for each in sizes)
-    requests, fetched = 0.0, copies * epoch_bytes
-    if not local:
-        blocks = max(1, sum(each.total_blocks for each in sizes))
-        requests = copies * total(each.requests for each in reads) + first
-        fetched = copies * total(each.fetched for each in reads)
-        fetched += first * sum(each.total_stored_bytes for each in sizes) / blocks
     place = {"global_batch": global_batch, "world_size": world_size, "workers": workers}
+    windows = order.open_windows(global_batch)
+    requests, fetched = 0.0, copies * epoch_bytes
+    if not is_local:
+        alone = global_batch
+        first = sum(
+            min(global_batch, each.number) * each.rows * size.row_decoded_bytes
+            for each, size in zip(windows, sizes, strict=True)
+        )
+        if first > TUNING.first_bytes:  # the first batch waits for its records alone
+            requests, alone = min(global_batch, sum(each.total_blocks for each in sizes)), 0
+        fetched += requests * max(each.block_stored_bytes for each in sizes)
+        for times, plan, each in zip(passes, order.plans, sizes, strict=True):
+            own = copies * times * _requests(plan, each, world_size * max(1, workers), alone)
+            # Of n rows in a block, n - 1 ends are not the block's: a seam there has the block fetched twice.
+            seams = max(0.0, own - len(each)) * max(0.0, 1 - each.total_blocks / max(1, each.total_rows))
+            requests, fetched = requests + own, fetched + seams * each.block_stored_bytes
     held = open_bytes(order, made.row_bytes, **place)
     decoded = [each.row_decoded_bytes for each in sizes]
-    on_scratch = [made.scratch is not None and not component.source.is_local for component in made.components]
-    step_rows = min(global_batch, schedule.rows) / world_size
-    largest = max(
-        [step_rows * total(each.total_decoded_bytes for each in sizes) / max(1, schedule.rows)]
-        + [
-            windows.rows * row
-            for windows, row in zip(order.open_windows(global_batch), made.row_bytes, strict=True)
-        ]
-    )
+    step_bytes = min(global_batch, schedule.rows) / world_size * max(decoded)
+    largest = max(step_bytes, *(each.rows * row for each, row in zip(windows, made.row_bytes, strict=True)))
     memory = math.ceil(held + _AHEAD * largest)
     if order.mixture is None:
         # Nothing is held twice, so windows that are the whole dataset leave nothing to fetch ahead.
         memory = min(memory, max(held, sizes[0].total_decoded_bytes))
+    kept = [0.0 if each.source.is_local else row for each, row in zip(made.components, decoded, strict=True)]
     mixing, rank_mixing = measured_mixing(order, schedule, world_size)
     return PlanReport(
         records=schedule.rows,
@@ -188,11 +170,7 @@ def _estimate(made: Stream, world_size: int, workers: int) -> PlanReport:
         epoch_bytes=round(epoch_bytes),
         fetched_bytes=round(fetched),
         memory_bytes=memory,
-        scratch_bytes=open_bytes(
-            order, [row * kept for row, kept in zip(decoded, on_scratch, strict=True)], **place
-        )
-        if any(on_scratch)
-        else 0,
+        scratch_bytes=0 if made.scratch is None else open_bytes(order, kept, **place),
         scratch=made.scratch,
         shuffle_radius=min(schedule.rows, sum(plan.open_windows * plan.window for plan in order.plans)),
         mixing=mixing,
@@ -200,45 +178,26 @@ def _estimate(made: Stream, world_size: int, workers: int) -> PlanReport:
     )
 
 
-def _reads_of(plan: Plan, sizes: ShardSizes, processes: int, alone: int, *, opens_all: bool) -> _Reads:
-    """Estimate what one pass over a dataset in a bucket reads.
+def _requests(plan: Plan, sizes: ShardSizes, processes: int, alone: int) -> float:
+    """Estimate the requests of one pass over a dataset in a bucket.
 
     Args:
         plan, sizes: of the dataset.
         processes: that read it.
         alone: windows of the first step that are opened without others of their chunks, at most.
-        opens_all: the first step opens what it can.
     """
-    rows, shards = max(1, sizes.total_rows), int(np.count_nonzero(sizes.rows))
+    rows, shards, stored = max(1, sizes.total_rows), len(sizes), sizes.total_stored_bytes
     chunks = -(-rows // plan.chunk_rows)
-    windows = chunks * -(-plan.chunk_rows // plan.window)
-    # A strand begins inside of a window, and most of its ends come with the beginning of the next one.
-    requests = min(rows, windows + round(plan.open_windows * (1 - 1 / plan.window)) + shards)
-    stored = sizes.total_stored_bytes
-    if chunks == 1 or (opens_all and plan.open_windows * plan.window >= rows):
+    if chunks == 1:
         # All is opened at once, by calls that read what lies side by side.
-        requests = min(requests, max(math.ceil(stored / TUNING.task_bytes), processes) + shards - 1)
-    elif 3 * plan.open_windows * plan.window >= 2 * rows:
+        return max(math.ceil(stored / TUNING.task_bytes), processes) + shards - 1
+    # A strand begins inside of a window, and most of its ends come with the beginning of the next one.
+    windows = chunks * -(-plan.chunk_rows // plan.window) + round(plan.open_windows * (1 - 1 / plan.window))
+    if 3 * plan.open_windows * plan.window >= 2 * rows:
         # Windows of one chunk come by one request.
-        joined = max(math.ceil(stored / TUNING.run_bytes), chunks) + min(alone, plan.open_windows)
-        requests = min(requests, joined + shards)
-    # Of n rows in a block, n - 1 ends are not the block's: a seam there has the block fetched twice.
-    seams = max(0.0, requests - shards) * max(0.0, 1 - sizes.total_blocks / rows)
-    return _Reads(requests, stored + seams * sizes.block_stored_bytes)
-
-
-def _first_records(made: Stream, sizes: list[ShardSizes]) -> int:
-    """Return how many records of the first batch are fetched alone, a block for each, before their chunks."""
-    order, rows = made.order, made.global_batch
-    windows = sum(
-        min(rows, each.number) * each.rows * size.row_decoded_bytes
-        for each, size in zip(order.open_windows(rows), sizes, strict=True)
-    )
-    blocks = sum(each.total_blocks for each in sizes)
-    block_bytes = max(max(each.largest_block_bytes, each.row_decoded_bytes) for each in sizes)
-    if windows <= rows * block_bytes:
-        return 0
-    return min(rows, blocks)
+        joined = max(math.ceil(stored / TUNING.run_bytes), chunks)
+        windows = min(windows, joined) + min(alone, plan.open_windows)
+    return min(rows, windows + shards)
 
 
 def _selected_sizes(component: Component) -> ShardSizes:

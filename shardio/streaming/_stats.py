@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -109,9 +109,14 @@ class Counters:
         for name, amount in amounts.items():
             sums[name] = sums.get(name, 0) + amount
 
-    def timed(self, name: str) -> AbstractContextManager[None]:
-        """Return a context that adds the seconds that it lasts."""
-        return _Timed(self, name)
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the seconds that a block lasts."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(**{name: time.perf_counter() - began})
 
     def begin(self) -> None:
         """Note that a span begins now."""
@@ -154,18 +159,6 @@ class Counters:
             out["requests"] += requests
             out["retries"] += retries
         return out
-
-
-class _Timed:
-    def __init__(self, counters: Counters, name: str) -> None:
-        self._counters = counters
-        self._name = name
-
-    def __enter__(self) -> None:
-        self._began = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._counters.add(**{self._name: time.perf_counter() - self._began})
 
 
 class StreamProgress(NamedTuple):

@@ -18,14 +18,14 @@ from shardio.reader import Damage, DatasetReader
 from shardio.redact import redact
 from shardio.streaming._advice import advice, mixing_advice
 from shardio.streaming._arena import Arena
-from shardio.streaming._batches import Batch, BatchBuilder, PlannedSteps
+from shardio.streaming._batches import Batch, BatchBuilder
 from shardio.streaming._chunks import OpenChunks
 from shardio.streaming._components import Mix, components_of, prepare
 from shardio.streaming._limits import needs_identities, pass_limits, planned_sources
 from shardio.streaming._opener import Opener
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline
-from shardio.streaming._planner import PassChunks, Planner, plan_template
+from shardio.streaming._planner import PassChunks, Planner
 from shardio.streaming._plans import UNREAD_ROW_BYTES, Resources, check_memory, open_bytes, scratch_folder
 from shardio.streaming._rows import RowGatherer
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
@@ -406,11 +406,6 @@ class Stream:
             workers=workers,
         )
 
-        def template() -> PlannedSteps:
-            # Lanes of their own: the pass may be asking its own ones meanwhile.
-            first = self.order.schedule(self.epoch, schedule.changes[0].global_batch)
-            return plan_template(first, sources, opening)
-
         builder = BatchBuilder(
             gatherer,
             chunks.release,
@@ -419,7 +414,6 @@ class Stream:
             epoch=self.epoch,
             damage=damage,
             counters=counters,
-            template=template,
             collate=collate,
             columnar=columnar,
             finish=finish,
@@ -433,7 +427,6 @@ class Stream:
             limits,
             identities=needs_identities(options, components),
             remote=not is_local,
-            records_first=True,
         )
         return iter(Pipeline(planner, builder, chunks, limits))
 

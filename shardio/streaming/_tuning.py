@@ -26,9 +26,8 @@ class StreamTuning:
         built_bytes: of groups that are built, or wait to be taken, if they are more than two.
         large_step_bytes: chunks and batches of two steps this large would take more than a process may hold.
         first_rows: records of the first batch that one call opens from a bucket.
-        first_bytes: of a dataset in a bucket, up to which the first batch waits for all of it: that takes
-            fewer requests than its records do.
-        template_rows: of which a batch without records is the pattern.
+        first_bytes: decoded bytes of its windows up to which the first batch from a bucket waits for them;
+            where they have more, or cost no request, its records are opened alone.
         read_row_bytes: from this mean of a record on, those of mapped shards are read past the map: looking
             into a page for the first time costs more.
         mapped_bytes: of mapped shards that are gathered before their pages are given back.
@@ -50,8 +49,7 @@ class StreamTuning:
     built_bytes: int = 256 << 20
     large_step_bytes: int = 128 << 20
     first_rows: int = 64
-    first_bytes: int = 160 << 20
-    template_rows: int = 16
+    first_bytes: int = 64 << 20
     read_row_bytes: int = 4096
     mapped_bytes: int = 64 << 20
     mapped_blocks: int = 4 << 20

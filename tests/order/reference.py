@@ -209,6 +209,7 @@ def default_shape(sizes, G, *, memory, chunk_bytes, run_bytes):
         strand = m = min(max(wanted // 4, 1, min(wanted, few)), most)
         if run_bytes and N * held <= memory:
             m = min(max(m, int(run_bytes / stored)), most)
+            strand = max(1, min(strand, m) // 2)
         if m == 1:
             side = min(N // 8, int(memory / held))
         else:

@@ -35,15 +35,7 @@ def default_plan(sizes, *, budget=None, **options):
 
 
 def test_sizes_that_cannot_be_are_refused():
-    with refused(ValueError, "blocks", "rows"):
-        ShardSizes([1, 2], [1, 2], [1, 2], [1])
-    with refused(ValueError, "shard 1", "-1"):
-        ShardSizes([1, 2], [1, -1], [1, 2], [1, 1])
-    with refused(ValueError, "shard 1"):
-        ShardSizes([1, 2], [1, 2], [1, 2], [1, 0])
-    with pytest.raises(ValueError, match="must be a list of integers"):
-        ShardSizes([1.5], [1], [1], [1])
-    with pytest.raises(ValueError, match=r"at most 2\*\*40 rows"):
+    with refused(ValueError, "2**40"):
         ShardSizes([2**40, 1], [1, 1], [1, 1], [1, 1])
 
 

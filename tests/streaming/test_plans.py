@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -55,8 +54,8 @@ TEXTS = shards(10**8, 100)
         (TEXTS, 256, replace(LOCAL, mixing="cheap"), (128, 1311, 20)),
         (TEXTS, 256, replace(BUCKET, mixing="best"), (128, 2621, 10)),
         (TEXTS, 256, replace(BUCKET, memory_bytes=64 << 20), (128, 3276, 1)),
-        (shards(2 * 10**5, 1000), 256, BUCKET, (128, 2097, 4)),
-        (shards(2 * 10**5, 1000), 256, replace(BUCKET, mixing="cheap"), (128, 2097, 1)),
+        (shards(2 * 10**5, 1000), 256, BUCKET, (128, 2097, 8)),
+        (shards(2 * 10**5, 1000), 256, replace(BUCKET, mixing="cheap"), (128, 2097, 2)),
         (TEXTS, 257, LOCAL, (1, 328, 10_608)),
     ],
 )
@@ -111,7 +110,7 @@ def test_what_memory_or_scratch_holds_is_read_by_large_requests_and_mixes(
     order = order_of(sizes, replace(BUCKET, scratch_bytes=4 * GIB))
     [plan] = order.plans
     assert plan.chunk_rows * sizes.row_stored_bytes > 1.8 * 2**20
-    assert measured_mixing(order, order.schedule(0, 256), 1)[0].recurrence <= 1.35
+    assert measured_mixing(order, order.schedule(0, 256), 1)[0].recurrence <= 1.3
 
 
 @pytest.mark.parametrize("resources", [LOCAL, BLOCKS, replace(BUCKET, memory_bytes=8 * GIB)])
@@ -132,61 +131,47 @@ def test_a_plan_over_memory_bytes_names_both_numbers() -> None:
         check_memory(order, rows, 1_000_000, global_batch=256)
 
 
-def test_advice_names_what_would_divide() -> None:
-    """One sentence names the equal batch sizes nearby and the loss weight, one the ranks and workers."""
-    order = order_of(IMAGES, LOCAL, plan=Plan(workers=4))
-    assert advice(order, LOCAL, global_batch=256, world_size=8, workers=4) == []
-    fetch, slices = advice(order, LOCAL, global_batch=256, world_size=6, workers=3)
-    assert "6 ranks slices of 42 and 43 rows" in slices
-    assert "rows * 6 / 256" in slices
-    assert "a batch of 384" in slices
-    assert "4 or 8 ranks instead of 6" in fetch
-    assert "2 or 4 workers instead of 3" in fetch
-    small = order_of(shards(500, 110_000), LOCAL)
-    assert advice(small, LOCAL, global_batch=256, world_size=16) == []
+@pytest.mark.parametrize(
+    ("sizes", "world_size", "workers", "says"),
+    [
+        (IMAGES, 8, 4, []),
+        (IMAGES, 6, 4, ["6 ranks slices of 42 and 43 rows", "rows * 6 / 256", "a batch of 192 or 384"]),
+        (IMAGES, 256, 4, ["ranks that divide 64"]),
+        (IMAGES, 8, 3, ["workers that divide 4", "Plan(workers=3)"]),
+        (shards(500, 110_000), 256, 3, []),
+    ],
+)
+def test_advice_names_what_would_divide(
+    sizes: ShardSizes, world_size: int, workers: int, says: list[str]
+) -> None:
+    order = order_of(sizes, LOCAL, plan=Plan(ranks=64, workers=4))
+    found = advice(order, LOCAL, global_batch=256, world_size=world_size, workers=workers)
+    assert len(found) == bool(says)
+    assert all(each in found[0] for each in says)
 
 
-def test_advice_is_three_sentences_at_most() -> None:
-    resources = replace(BUCKET, memory_bytes=1 << 20, scratch_bytes=1)
-    order = order_of(TEXTS, resources)
-    given = {"global_batch": 256, "world_size": 7, "workers": 5, "shuffled": [False]}
-    assert len(advice(order, resources, **given)) == 3
-
-
-@pytest.mark.parametrize("record", [100, 8192, 100_000])
-def test_what_the_advice_names_mixes_as_random_order_does(record: int) -> None:
-    """Each way out, followed to the letter: labels recur at most a tenth too often within 64 batches."""
-    rows, labels = (64 << 30) // record, 1000
-    sizes = shards(rows, record)
-
-    def recurrence(resources: Resources) -> float:
-        order = order_of(sizes, resources)
-        schedule, seen = order.schedule(0, 256), np.zeros((164, labels))
-        for step in range(164):
-            of = schedule.batch(schedule.stop // 2 + step).positions * labels // sizes.total_rows
-            seen[step] = np.bincount(of, minlength=labels)
-        pairs = [(seen[lag:] * seen[:-lag]).sum() / (164 - lag) for lag in range(1, 65)]
-        return float(np.mean(pairs) / (256 * 256 / labels))
-
-    def advised(resources: Resources) -> str | None:
-        return mixing_advice(order_of(sizes, resources), resources, ["s3://bucket/d"], shuffled=[False])
-
-    if recurrence(BUCKET) <= 1.1:
-        return
-    named = advised(BUCKET)
-    assert named is not None
-    assert "s3://bucket/d are sorted" in named
-    assert "scratch= with a folder on a local disk mixes nearly as well as random order" in named
-    assert record < 8192 or advised(replace(BUCKET, scratch_bytes=4 * GIB)) is None
-    # Where a disk is used already, and is too small to help.
-    small = replace(BUCKET, scratch_bytes=1)
-    assert 'mixing="best" mixes more, for more requests' in str(advised(small))
-    best = replace(small, mixing="best")
-    named = advised(best)
+@pytest.mark.parametrize(
+    ("resources", "says"),
+    [
+        (BUCKET, "scratch= with a folder on a local disk"),
+        (replace(BUCKET, scratch_bytes=1), 'mixing="best" mixes more'),
+        (replace(BUCKET, scratch_bytes=1, memory_bytes=64 << 20, mixing="best"), "a larger memory_bytes="),
+        (replace(BUCKET, scratch_bytes=4 * GIB), None),
+        (LOCAL, None),
+    ],
+)
+def test_sorted_records_that_a_plan_mixes_too_little_are_a_warning(
+    resources: Resources, says: str | None
+) -> None:
+    """What it names mixes more."""
+    sizes = shards((64 << 30) // 8192, 8192)
+    order = order_of(sizes, resources)
+    named = mixing_advice(order, resources, ["s3://bucket/d"], shuffled=[False])
+    assert (named is None) == (says is None)
     if named is not None:
-        memory = re.search(r"memory_bytes=(\d+) mixes as well as random order", named)
-        assert memory is not None
-        assert recurrence(replace(best, memory_bytes=int(memory[1]), scratch_bytes=0)) <= 1.1
+        assert says in named
+        assert "s3://bucket/d are sorted" in named
+    assert mixing_advice(order, resources, ["s3://bucket/d"], shuffled=[True]) is None
 
 
 @pytest.mark.parametrize("resources", [LOCAL, BUCKET], ids=["local", "bucket"])
