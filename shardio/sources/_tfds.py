@@ -10,9 +10,9 @@ float32; images as files; sequences in sequences as values one after another bes
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,6 @@ from shardio.storage import connect
 _INFO, _FEATURES, _LABELS = "dataset_info.json", "features.json", ".labels.txt"
 _MOST_BYTES = 64 << 20
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
-_OWN_LISTS = {"int64": "int64", "float32": "float32"}
 _IMAGES = {"png": "png", "jpeg": "jpeg"}
 
 _Shape = tuple[int | None, ...]
@@ -193,10 +192,13 @@ def _opened(
         for name, other in beside.items()
         if name.endswith(_LABELS) and "/" not in name
     }
-    reading = _FeatureTree(labels)
+    found: list[TfdsFeature | tuple[str, str]] = []
     if _FEATURES in beside:
         try:
-            reading.read(parse_json(_read(beside[_FEATURES], storage_options)))
+            root = parse_json(_read(beside[_FEATURES], storage_options))
+            found += _read_tree(root, labels)
+            if _kind_of(root)[0] != "featuresDict":
+                raise ValueError("it does not begin with a FeaturesDict")  # noqa: TRY301
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(
                 "the features of a TFDS dataset cannot be read",
@@ -209,22 +211,24 @@ def _opened(
         url=file.url.removesuffix("/" + _INFO),
         prefix=prefix,
         files=_files(content, sorted(name for name in beside if "/" not in name)),
-        features=reading.found,
-        unknown=reading.unknown,
+        features=[each for each in found if isinstance(each, TfdsFeature)],
+        unknown=dict(each for each in found if not isinstance(each, TfdsFeature)),
         labels=labels,
         metadata=_metadata(content),
     )
 
 
 def _metadata(content: Mapping[str, Any]) -> dict[str, Any]:
-    chosen = {
-        name: content[name]
-        for name in ("name", "configName", "version", "description", "citation", "supervisedKeys")
-        if content.get(name)
+    names = ("name", "configName", "version", "description", "citation", "supervisedKeys")
+    more = {
+        "homepage": (content.get("location") or {}).get("urls"),
+        "license": (content.get("redistributionInfo") or {}).get("license"),
     }
-    urls = (content.get("location") or {}).get("urls")
-    rights = (content.get("redistributionInfo") or {}).get("license")
-    return {**chosen, **({"homepage": urls} if urls else {}), **({"license": rights} if rights else {})}
+    return {
+        name: value
+        for name, value in {**{each: content.get(each) for each in names}, **more}.items()
+        if value
+    }
 
 
 def _files(content: Mapping[str, Any], there: Sequence[str]) -> list[TfdsSplitFile]:
@@ -232,11 +236,9 @@ def _files(content: Mapping[str, Any], there: Sequence[str]) -> list[TfdsSplitFi
     found = []
     for split in content["splits"]:
         name = split["name"]
-        template = split.get("filepathTemplate") or _TEMPLATE
         lengths: list[int | None] = [int(length) for length in split.get("shardLengths") or ()]
         # Descriptions of older versions say how many files there are, and not of how many records.
-        lengths = lengths or [None] * int(split.get("numShards") or 0)
-        count = len(lengths) or sum(f"-{name}." in file for file in there)
+        count = len(lengths) or int(split.get("numShards") or 0) or sum(f"-{name}." in file for file in there)
         for number, rows in enumerate(lengths or [None] * count):
             words = {
                 "DATASET": content["name"],
@@ -246,129 +248,14 @@ def _files(content: Mapping[str, Any], there: Sequence[str]) -> list[TfdsSplitFi
                 "NUM_SHARDS": f"{count:05d}",
                 "SHARD_X_OF_Y": f"{number:05d}-of-{count:05d}",
             }
-            file = template
+            file = split.get("filepathTemplate") or _TEMPLATE
             for word, text in words.items():
                 file = file.replace(f"${{{word}}}", text).replace(f"{{{word}}}", text)
             found.append(TfdsSplitFile(file, name, rows))
     return found
 
 
-class _FeatureTree:
-    """Features by a `features.json`, which is a tree of `tensorflow_datasets/proto/feature.proto`."""
-
-    def __init__(self, labels: Mapping[str, tuple[str, ...]]) -> None:
-        self._labels = labels
-        self.found: list[TfdsFeature] = []
-        self.unknown: dict[str, str] = {}
-
-    def read(self, tree: Mapping[str, Any]) -> None:
-        """Add all features.
-
-        Raises:
-            ValueError, KeyError, TypeError, AttributeError: it is not such a tree.
-        """
-        root = _as_message(tree)
-        if "featuresDict" not in root:
-            raise ValueError("it does not begin with a FeaturesDict")
-        self.add((), root, ())
-
-    def add(self, path: tuple[str, ...], node: Mapping[str, Any], outer: _Shape) -> None:
-        """Add a node of the tree, and what is below it; `outer` are the sizes of the sequences around it."""
-        name = "/".join(path)
-        node = _as_message(node)
-        if "featuresDict" in node:
-            for child, below in node["featuresDict"].get("features", {}).items():
-                self.add((*path, child), below, outer)
-        elif "sequence" in node:
-            length = int(node["sequence"].get("length", -1))
-            inner = node["sequence"]["feature"]
-            self.add(path, inner, (*outer, length if length >= 0 else None))
-        elif "translation" in node:
-            languages = node["translation"].get("languages", [])
-            if node["translation"].get("variableLanguagesPerExample"):
-                languages, outer = ["language", "translation"], (*outer, None)
-            for each in languages:
-                self._add("/".join((*path, each)), "text", (), outer)
-        elif "text" in node:
-            self._add(name, "text", (), outer)
-        elif "image" in node:
-            self._add_image(name, node["image"], outer)
-        elif "video" in node:
-            frames = _shape(node["video"])[:1]
-            self._add_image(name, node["video"], (*outer, *frames))
-        elif "classLabel" in node:
-            stem = "-".join(part.replace("/", ".") for part in path)
-            self._add(name, "int64", (), outer, classes=self._labels.get(stem))
-        elif "boundingBox" in node:
-            form = node["boundingBox"].get("bboxFormat") or "REL_YXYX"
-            self._add(name, "float32", (4,), outer, description=f"bounding box, {form}")
-        elif "audio" in node:
-            self._add_audio(name, node["audio"], outer)
-        elif "tensor" in node:
-            tensor = node["tensor"]
-            self._add(
-                name, tensor["dtype"], _shape(tensor), outer,
-                packing=str(tensor.get("encoding") or "none").lower(), optional=bool(tensor.get("optional")),
-            )  # fmt: skip
-        else:
-            self.unknown[name] = str(node.get("pythonClassName", "its kind")).rpartition(".")[2]
-
-    def _add_image(self, name: str, node: Mapping[str, Any], outer: _Shape) -> None:
-        kind = _IMAGES.get(node.get("encodingFormat") or "", "image")
-        note = "float32 pixels, as the four bytes of a PNG's pixels" if node.get("dtype") == "float32" else ""
-        self._add(name, kind, (), outer, note=note)
-
-    def _add_audio(self, name: str, node: Mapping[str, Any], outer: _Shape) -> None:
-        rate = node.get("sampleRate")
-        description = f"audio, {rate} Hz" if rate else "audio"
-        if node.get("lazyDecode"):
-            self._add(name, "bytes", (), outer, description=description)
-        else:
-            packing = str(node.get("encoding") or "none").lower()
-            dtype = node.get("dtype") or "int64"
-            self._add(name, dtype, _shape(node), outer, packing=packing, description=description)
-
-    def _add(  # noqa: PLR0913 - what a feature is
-        self,
-        name: str,
-        dtype: str,
-        shape: _Shape,
-        outer: _Shape,
-        *,
-        packing: str = "none",
-        classes: tuple[str, ...] | None = None,
-        optional: bool = False,
-        description: str = "",
-        note: str = "",
-    ) -> None:
-        """Add a feature of one type.
-
-        Args:
-            name: in records.
-            dtype: of TFDS, or a type of features.
-            shape: of one of them.
-            outer: sizes of the sequences that it is in, outermost first.
-            packing: "none", or how a tensor became bytes: "bytes" or "zlib".
-            classes, optional, description, note: what else is known of it.
-        """
-        dtype = {"string": "bytes", "object": "bytes", "str": "bytes"}.get(dtype, dtype)
-        whole = (*outer, *shape)
-        if packing != "none":
-            made = _packed(name, dtype, shape, outer, packing, optional=optional)
-        elif len(outer) > 1:
-            made = _ragged(name, dtype, shape, outer)
-        elif classes is not None:
-            made = tfds_feature(name, _labels(whole, classes))
-        else:
-            made = _plain(name, dtype, whole, optional=optional)
-        if description:
-            said = {each: feature.replace(description=description) for each, feature in made.stored.items()}
-            typed = made.typed.replace(description=description) if made.typed is not None else None
-            made = replace(made, stored=said, typed=typed)
-        self.found.append(replace(made, note=note) if note else made)
-
-
-# Kinds of features by the names of their classes, and as fields of `feature.proto`.
+# Kinds of features by the names of their classes, and as fields of `tensorflow_datasets/proto/feature.proto`.
 _FIELDS = {
     "FeaturesDict": "featuresDict", "Sequence": "sequence", "Dataset": "sequence", "Image": "image",
     "LabeledImage": "image", "ClassLabel": "classLabel", "Tensor": "tensor", "Scalar": "tensor",
@@ -377,27 +264,124 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def _as_message(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a node as the message that TFDS writes today; before 4.5 it was `{"type", "content"}`."""
+def _read_tree(
+    node: Mapping[str, Any],
+    labels: Mapping[str, tuple[str, ...]],
+    path: tuple[str, ...] = (),
+    outer: _Shape = (),
+) -> Iterator[TfdsFeature | tuple[str, str]]:
+    """Yield the features of a node of `features.json`; name and kind of those that only tfds knows.
+
+    Args:
+        node: of the tree.
+        labels: names of classes by feature.
+        path: names of the nested dicts around it.
+        outer: sizes of the sequences that it is in, outermost first.
+    """
+    name = "/".join(path)
+    kind, content = _kind_of(node)
+    if kind == "featuresDict":
+        for child, below in content.get("features", {}).items():
+            yield from _read_tree(below, labels, (*path, child), outer)
+    elif kind == "sequence":
+        length = int(content.get("length", -1))
+        yield from _read_tree(content["feature"], labels, path, (*outer, length if length >= 0 else None))
+    elif kind == "translation":
+        languages = content.get("languages", [])
+        if content.get("variableLanguagesPerExample"):
+            languages, outer = ["language", "translation"], (*outer, None)
+        for each in languages:
+            yield _feature("/".join((*path, each)), "text", outer=outer)
+    elif kind == "text":
+        yield _feature(name, "text", outer=outer)
+    elif kind in ("image", "video"):
+        outer = (*outer, *_shape(content)[:1]) if kind == "video" else outer
+        made = _feature(name, _IMAGES.get(content.get("encodingFormat") or "", "image"), outer=outer)
+        floats = content.get("dtype") == "float32"
+        note = "float32 pixels, as the four bytes of a PNG's pixels"
+        yield replace(made, note=note) if floats else made
+    elif kind == "classLabel":
+        classes = labels.get("-".join(part.replace("/", ".") for part in path))
+        ragged = classes is None or len(outer) > 1
+        yield (
+            _feature(name, "int64", outer=outer)
+            if ragged
+            else tfds_feature(name, _labels(outer, classes or ()))
+        )
+    elif kind == "boundingBox":
+        yield _feature(name, "float32", (4,), outer)
+    elif kind in ("audio", "tensor"):
+        whole = kind == "audio" and content.get("lazyDecode")
+        yield _feature(
+            name,
+            "bytes" if whole else content.get("dtype") or "int64",
+            () if whole else _shape(content),
+            outer,
+            packing="none" if whole else str(content.get("encoding") or "none").lower(),
+            optional=bool(content.get("optional")),
+        )
+    else:
+        yield name, str(node.get("pythonClassName", "its kind")).rpartition(".")[2]
+
+
+def _kind_of(node: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return the field of a node and its content; before 4.5 a node was `{"type", "content"}`."""
     if "type" not in node:
-        return node
-    kind = node["type"].rpartition(".")[2]
+        field = next((each for each in _FIELDS.values() if each in node), "")
+        return field, node.get(field, {})
+    name = node["type"].rpartition(".")[2]
     content = node["content"]
     if isinstance(content, str):
         content = parse_json(content.encode())
-    if kind not in _FIELDS:
-        return {"pythonClassName": node["type"]}
-    if kind == "FeaturesDict":
-        known = set(content) == {"features"} and "type" not in content["features"]
-        return {"featuresDict": content if known else {"features": content}}
-    given = {_camel_case(name): item for name, item in content.items()}
+    field = _FIELDS.get(name, "")
+    if field == "featuresDict":
+        wrapped = set(content) == {"features"} and "type" not in content["features"]
+        return field, content if wrapped else {"features": content}
+    given = {_camel_case(each): item for each, item in content.items()} if field else {}
     if isinstance(given.get("shape"), list):
         given["shape"] = {"dimensions": [-1 if size is None else size for size in given["shape"]]}
-    if _FIELDS[kind] == "sequence" and given.get("length") is None:
-        given["length"] = -1
-    if kind == "TranslationVariableLanguages":
+    if given.get("length", 0) is None:
+        del given["length"]
+    if name == "TranslationVariableLanguages":
         given["variableLanguagesPerExample"] = True
-    return {_FIELDS[kind]: given}
+    return field, given
+
+
+def _feature(
+    name: str,
+    dtype: str,
+    shape: _Shape = (),
+    outer: _Shape = (),
+    *,
+    packing: str = "none",
+    optional: bool = False,
+) -> TfdsFeature:
+    """Return a feature.
+
+    Args:
+        name: in records.
+        dtype: of TFDS, or a type of features.
+        shape: of one of them.
+        outer: sizes of the sequences that it is in, outermost first.
+        packing: "none", or how a tensor became bytes: "bytes" or "zlib".
+        optional: records may lack it.
+    """
+    dtype = "bytes" if dtype in ("string", "object", "str") else dtype
+    if packing != "none":
+        return _packed(name, dtype, shape, outer, packing, optional=optional)
+    held = dtype
+    if dtype not in ("bytes", "text", "image", *_IMAGES.values()):
+        held = "float32" if "float" in dtype else "int64"
+    if len(outer) > 1:
+        return _ragged(name, dtype, held, shape, outer)
+    whole = (*outer, *shape)
+    stored = {name: Feature(held, shape=whole, optional=optional)}
+    typed = Feature(dtype, shape=whole, optional=optional)
+    if held == dtype:
+        return TfdsFeature(name, stored, typed)
+    bits = ", by its bits" if dtype == "uint64" else ""
+    note = f"{dtype} in TFDS, and {held} in the records{bits}"
+    return TfdsFeature(name, stored, typed, note, partial(_cast, name, dtype))
 
 
 def _camel_case(name: str) -> str:
@@ -417,57 +401,26 @@ def _labels(shape: _Shape, classes: tuple[str, ...]) -> Feature:
 
 def tfds_feature(name: str, feature: Feature) -> TfdsFeature:
     """Return a feature that records hold as it is; a label of -1 is none."""
-    value = _Label(name) if feature.classes is not None and not feature.shape else None
-    return TfdsFeature(name, {name: feature}, feature, value=value)
+    label = feature.classes is not None and not feature.shape
+    return TfdsFeature(name, {name: feature}, feature, value=partial(_label, name) if label else None)
 
 
-@dataclass(frozen=True)
-class _Label:
-    """The number of a class; -1 is none."""
-
-    name: str
-
-    def __call__(self, found: Mapping[str, Any]) -> Any:
-        return None if found[self.name] == -1 else found[self.name]
+def _label(name: str, found: Mapping[str, Any]) -> Any:
+    return None if found[name] == -1 else found[name]
 
 
-def _own(dtype: str) -> str:
-    """Return what an Example of TFDS holds a type as."""
-    if dtype in ("bytes", "text", "image", *_IMAGES):
-        return dtype
-    return "float32" if "float" in dtype else "int64"
-
-
-def _plain(name: str, dtype: str, shape: _Shape, *, optional: bool) -> TfdsFeature:
-    held = _own(dtype)
-    stored = {name: Feature(held, shape=shape, optional=optional)}
-    typed = Feature(dtype, shape=shape, optional=optional)
-    if held == dtype:
-        return TfdsFeature(name, stored, typed)
-    bits = ", by its bits" if dtype == "uint64" else ""
-    return TfdsFeature(
-        name, stored, typed, f"{dtype} in TFDS, and {held} in the records{bits}", _Cast(name, dtype)
-    )
-
-
-@dataclass(frozen=True)
-class _Cast:
-    """The value of a type that records hold as another."""
-
-    name: str
-    dtype: str
-
-    def __call__(self, found: Mapping[str, Any]) -> Any:
-        value = found[self.name]
-        if value is None or self.dtype == "bfloat16":
-            return value
-        array = np.asarray(value)
-        if self.dtype == "uint64":
-            return array.view(np.uint64)
-        cast = array.astype(self.dtype)
-        if not np.array_equal(cast.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"):
-            raise SchemaError(f"{self.name!r} holds values that are not {self.dtype}", found=str(value)[:80])
-        return cast
+def _cast(name: str, dtype: str, found: Mapping[str, Any]) -> Any:
+    """Return the value of a type that records hold as another."""
+    value = found[name]
+    if value is None or dtype == "bfloat16":
+        return value
+    array = np.asarray(value)
+    if dtype == "uint64":
+        return array.view(np.uint64)
+    cast = array.astype(dtype)
+    if not np.array_equal(cast.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"):
+        raise SchemaError(f"{name!r} holds values that are not {dtype}", found=str(value)[:80])
+    return cast
 
 
 def _packed(
@@ -477,81 +430,53 @@ def _packed(
     sizes = shape.count(None) > 1
     value = f"{name}/value" if sizes else name
     # Features of these types and shapes are the same bytes here.
-    same = packing == "bytes" and not sizes and not outer and dtype not in (*_OWN_LISTS, "bytes")
-    if same:
-        feature = Feature(dtype, shape=shape, optional=optional)
-        return TfdsFeature(name, {name: feature}, feature)
+    if packing == "bytes" and not sizes and not outer and dtype not in ("int64", "float32", "bytes"):
+        return tfds_feature(name, Feature(dtype, shape=shape, optional=optional))
     stored = {value: Feature("bytes", shape=outer, optional=optional)}
-    note = f"{dtype} in TFDS, and bytes in the records"
-    if packing == "zlib":
-        note += ", compressed with zlib"
+    note = f"{dtype} in TFDS, and bytes in the records" + ", compressed with zlib" * (packing == "zlib")
     if outer:
         return TfdsFeature(name, stored, None, note)
     if sizes:
         stored[f"{name}/shape"] = Feature("int64", shape=(len(shape),), optional=optional)
-    unpack = _Unpack(value, f"{name}/shape" if sizes else None, dtype, shape, packing == "zlib")
+    unpack = partial(_unpack, value, f"{name}/shape" if sizes else "", dtype, shape, packing)
     return TfdsFeature(name, stored, Feature(dtype, shape=shape, optional=optional), note, unpack)
 
 
-@dataclass(frozen=True)
-class _Unpack:
-    """The tensor of its bytes."""
-
-    name: str
-    sizes: str | None
-    dtype: str
-    shape: _Shape
-    compressed: bool
-
-    def __call__(self, found: Mapping[str, Any]) -> Any:
-        data = found[self.name]
-        if data is None:
-            return None
-        shape = [-1 if size is None else size for size in self.shape]
-        if self.sizes:
-            shape = found[self.sizes].tolist()
-        dtype = np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype).newbyteorder("<")
-        try:
-            data = zlib.decompress(data) if self.compressed else data
-            return np.frombuffer(data, dtype).reshape(shape)
-        except (ValueError, zlib.error) as error:
-            raise SchemaError(f"{self.name!r} is not a tensor of {self.dtype}", found=str(error)) from error
+def _unpack(name: str, sizes: str, dtype: str, shape: _Shape, packing: str, found: Mapping[str, Any]) -> Any:
+    """Return the tensor of its bytes."""
+    data = found[name]
+    if data is None:
+        return None
+    known = found[sizes].tolist() if sizes else [-1 if size is None else size for size in shape]
+    kind = np.dtype("uint16" if dtype == "bfloat16" else dtype).newbyteorder("<")
+    try:
+        return np.frombuffer(zlib.decompress(data) if packing == "zlib" else data, kind).reshape(known)
+    except (ValueError, zlib.error) as error:
+        raise SchemaError(f"{name!r} is not a tensor of {dtype}", found=str(error)) from error
 
 
-def _ragged(name: str, dtype: str, shape: _Shape, outer: _Shape) -> TfdsFeature:
+def _ragged(name: str, dtype: str, held: str, shape: _Shape, outer: _Shape) -> TfdsFeature:
     """Return sequences in sequences: values one after another, and the lengths of rows by level."""
-    held = _own(dtype)
     flat = f"{name}/ragged_flat_values"
-    lengths = tuple(f"{name}/ragged_row_lengths_{level}" for level in range(len(outer) - 1))
+    lengths = [f"{name}/ragged_row_lengths_{level}" for level in range(len(outer) - 1)]
     stored = {flat: Feature(held, shape=(None, *shape))}
     stored |= {each: Feature("int64", shape=(None,)) for each in lengths}
-    note = f"sequences in sequences in TFDS, and {', '.join(map(_last, (flat, *lengths)))} in the records"
-    if _own(dtype) in ("bytes", "image", *_IMAGES):
+    shown = ", ".join(f"<name>/{each.rpartition('/')[2]}" for each in stored)
+    note = f"sequences in sequences in TFDS, and {shown} in the records"
+    if held in ("bytes", "image", *_IMAGES.values()):
         return TfdsFeature(name, stored, None, note)
-    return TfdsFeature(name, stored, Feature("json"), note, _Nested(flat, lengths, dtype))
+    return TfdsFeature(name, stored, Feature("json"), note, partial(_nested, flat, lengths, dtype))
 
 
-def _last(name: str) -> str:
-    return "<name>/" + name.rpartition("/")[2]
-
-
-@dataclass(frozen=True)
-class _Nested:
-    """Nested lists of values one after another."""
-
-    name: str
-    lengths: tuple[str, ...]
-    dtype: str
-
-    def __call__(self, found: Mapping[str, Any]) -> Any:
-        values = found[self.name]
-        if isinstance(values, np.ndarray):
-            values = _Cast(self.name, self.dtype)(found)
-            values = values.tolist()
-        for name in reversed(self.lengths):
-            stops = np.cumsum(found[name])
-            if (int(stops[-1]) if len(stops) else 0) != len(values):
-                raise SchemaError(f"{name!r} does not add up to the values", found=found[name].tolist())
-            starts = stops - found[name]
-            values = [values[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
-        return values
+def _nested(name: str, lengths: Sequence[str], dtype: str, found: Mapping[str, Any]) -> Any:
+    """Return nested lists of values one after another."""
+    values = found[name]
+    if isinstance(values, np.ndarray):
+        values = _cast(name, dtype, found).tolist()
+    for level in reversed(lengths):
+        stops = np.cumsum(found[level])
+        if (int(stops[-1]) if len(stops) else 0) != len(values):
+            raise SchemaError(f"{level!r} does not add up to the values", found=found[level].tolist())
+        starts = stops - found[level]
+        values = [values[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    return values
