@@ -21,7 +21,7 @@ from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Framing, Limits, RecordCrc
 from shardio.metadata import IndexBuilder
 
-Bytes: TypeAlias = "bytes | memoryview"
+Bytes: TypeAlias = "bytes | bytearray | memoryview"
 Check: TypeAlias = Literal["crc32c", "crc32", "none"]
 
 

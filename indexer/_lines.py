@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import (
+    DEFAULT_LIMITS,
     UTF8_BOM,
     Framing,
+    Limits,
     RecordCrc,
     is_blank_line,
     parse_json,
     wide_encoding,
 )
-from shardio_indexer._blocks import Bytes, FrameRun, SalvageOptions
+from shardio_indexer._blocks import Bytes, FrameRun
 
 # What a line holds for its reader.
 LineContent: TypeAlias = Literal["json", "text", "bytes"]
@@ -32,11 +34,10 @@ _LINE_FEED = 10
 _MARK = 4  # bytes of the longest mark of an encoding
 # Bytes of no record end a block, and blocks cost memory.
 _MOST_GAPS = 1 << 16
-_BLANK = "blank line"
 _ADVICE = {
-    "json": "correct the line, leave it out with salvage=True, or take lines as text with "
+    "json": "correct the line, skip bad lines with `shardio convert --skip`, or take lines as text with "
     'scan=shardio_indexer.ScanOptions(format="text")',
-    "text": 'declare lines to be bytes with schema={"line": "bytes"}, or leave it out with salvage=True',
+    "text": 'declare lines to be bytes with schema={"line": "bytes"}, or correct the line',
 }
 
 
@@ -45,16 +46,16 @@ class LineFramer:
 
     Args:
         content: "json", "text" (UTF-8), or "bytes", to which nothing is damage.
-        salvage: leave lines out that are damaged.
+        limits: of a record.
     """
 
     framing = Framing.LINES
     record_crc = RecordCrc.ABSENT
 
-    def __init__(self, *, content: LineContent = "bytes", salvage: SalvageOptions | None = None) -> None:
+    def __init__(self, *, content: LineContent = "bytes", limits: Limits = DEFAULT_LIMITS) -> None:
         self.notes: Counter[str] = Counter()
         self._content = content
-        self._salvage = salvage or SalvageOptions()
+        self._longest = limits.record
         self._first: bytes | None = b""  # the first bytes, until there are enough to know the encoding
         self._line: list[bytes] = []  # the line that is open; its bytes were yielded already
         self._line_bytes = 0
@@ -119,12 +120,12 @@ class LineFramer:
             self._line_bytes += len(piece) - last
             if looks:
                 self._line.append(bytes(piece[last:]))
-            if self._line_bytes > self._salvage.limits.record:
+            if self._line_bytes > self._longest:
                 raise FormatError(
                     "a line is longer than a record may be",
                     row=self._row,
                     start=self._offset,
-                    expected=f"at most {self._salvage.limits.record} bytes",
+                    expected=f"at most {self._longest} bytes",
                 )
 
     def _lines(self, data: Bytes, stops: NDArray[np.int64], known: int) -> Iterator[FrameRun]:
@@ -147,54 +148,41 @@ class LineFramer:
         first = 0
         while first < len(stops):
             last = kernels.count_documents(data, stops, first) if known_text else first
-            reason = None
+            blank = last == first and self._is_blank(data[ends[first] : ends[first + 1]])
             if last == first:
-                reason, last = self._look_alike(data, ends, first)
+                last += 1
+            while blank and last < len(stops) and is_blank_line(data[ends[last] : ends[last + 1]]):
+                last += 1
             begin = max(ends[first], known)
-            yield self._alike(data[begin : ends[last]], stops[first:last] - begin, reason)
+            part, count = data[begin : ends[last]], last - first
+            if blank:
+                self.notes["blank lines left out"] += count
+                yield self._gap(part, "blank line")
+            else:
+                self._row += count
+                yield FrameRun(part, stops[first:last] - begin)
             self._offset += ends[last] - ends[first]
             first = last
 
-    def _look_alike(self, data: bytes, ends: list[int], first: int) -> tuple[str | None, int]:
-        """Return why a line is not a record, or None, and the next line with another answer."""
-        reason, last = self._look(data[ends[first] : ends[first + 1]], self._row, self._offset), first + 1
-        while reason is not None and last < len(ends) - 1:
-            offset = self._offset + ends[last] - ends[first]
-            if self._look(data[ends[last] : ends[last + 1]], self._row, offset) != reason:
-                break
-            last += 1
-        return reason, last
-
-    def _look(self, line: bytes, row: int, offset: int) -> str | None:
-        """Return why a line is not a record, or None."""
+    def _is_blank(self, line: bytes) -> bool:
+        """Tell whether a line is blank among JSON; refuse one that is damaged."""
         if self._content == "json" and is_blank_line(line):
-            return _BLANK
+            return True
         try:
             if self._content == "json":
                 parse_json(line)
             else:
                 line.decode()
         except ValueError as error:
-            what = "a line is not JSON" if self._content == "json" else "a line is not UTF-8 text"
-            if not self._salvage.enabled:
-                raise CorruptRecordError(
-                    what,
-                    row=row,
-                    start=offset,
-                    stop=offset + len(line),
-                    found=str(error),
-                    advice=_ADVICE[self._content],
-                ) from error
-            return f"damage: {what}"
-        return None
-
-    def _alike(self, data: Bytes, stops: NDArray[np.int64], reason: str | None) -> FrameRun:
-        if reason is None:
-            self._row += len(stops)
-            return FrameRun(data, stops)
-        if reason == _BLANK:
-            self.notes["blank lines left out"] += len(stops)
-        return self._gap(data, reason)
+            raise CorruptRecordError(
+                "a line is not JSON" if self._content == "json" else "a line is not UTF-8 text",
+                row=self._row,
+                start=self._offset,
+                stop=self._offset + len(line),
+                found=str(error),
+                advice=_ADVICE[self._content],
+            ) from error
+        return False
 
     def _gap(self, data: Bytes, reason: str) -> FrameRun:
         self._gaps += 1

@@ -1,12 +1,11 @@
 """Frames of TFRecord: the compiled kernel finds and checks them; damage is named, or left out.
 
-A record of up to 32 MiB is held until it is whole; of a longer one nothing is held but its checksum.
+A record is held until it is whole.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator
 
@@ -19,7 +18,6 @@ from shardio.kernels import Scan
 from shardio_indexer._blocks import Bytes, Check, FrameRun, SalvageOptions
 
 _EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
-_LARGE = 32 << 20
 _KINDS = {"crc32c": RecordCrc.CRC32C, "crc32": RecordCrc.CRC32, "none": RecordCrc.UNCHECKED}
 _LENGTH = struct.Struct("<Q")
 _CUT_SHORT = "damage: the last record is cut short"
@@ -52,19 +50,14 @@ class TFRecordFramer:
         self._named: Check = check
         self._salvage = salvage or SalvageOptions()
         self._limit = self._salvage.limits.record
-        self._held = b""
+        self._held = bytearray()
         self._offset = self._row = 0  # of the first byte held
-        # Of a record too long to be held: payload bytes to come, then the tail; its checksum so far.
-        self._large = self._rest = self._crc = 0
-        self._ending = b""
-        self._in_large = self._final = False
+        self._final = False
         # Of damage whose end was not in the bytes so far: why it is left out.
         self._leaving = ""
 
     def feed(self, piece: Bytes) -> Iterator[FrameRun]:
         """Take the next decoded bytes; yield what they complete."""
-        if self._in_large:
-            piece = yield from self._go_on(piece)
         if self._held:
             piece = yield from self._complete_held(piece)
         if len(piece):
@@ -72,16 +65,13 @@ class TFRecordFramer:
 
     def end(self) -> Iterator[FrameRun]:
         """Refuse a record that has no end, or leave it out."""
-        if self._in_large:
-            self._refuse_cut_short()
-            yield FrameRun(b"", reason=_CUT_SHORT)
         self._final = True
-        data, self._held = self._held, b""
+        data, self._held = self._held, bytearray()
         yield from self._scan(data)
         while self._held:
             self._refuse_cut_short()
             # A file may have been cut and another one appended.
-            data, self._held = self._held, b""
+            data, self._held = self._held, bytearray()
             place = self._find_head(data, 1)
             lost = len(data) if place is None else place
             yield self._gap(data[:lost], _CUT_SHORT)
@@ -89,31 +79,24 @@ class TFRecordFramer:
 
     def _complete_held(self, piece: Bytes) -> Generator[FrameRun, None, Bytes]:
         """Complete the frame whose beginning is held; return what follows it in `piece`."""
-        need = TFRECORD_HEAD - len(self._held)
-        if need > 0:
-            self._held += bytes(piece[:need])
-            piece = piece[need:]
-        if len(self._held) < TFRECORD_HEAD:
+        for _ in range(2):  # the length, then the frame
+            need = self._needed() - len(self._held)
+            self._held += piece[: max(0, need)]
+            piece = piece[max(0, need) :]
+        if len(self._held) < self._needed():
             return b""
-        frame = _length(self._held) + _EXTRA
-        if self._problem(self._held) is None and frame <= _LARGE + _EXTRA:
-            need = max(0, frame - len(self._held))
-            self._held += bytes(piece[:need])
-            piece = piece[need:]
-            if len(self._held) < frame:
-                return b""
-        data, self._held = self._held, b""
-        if len(piece) and self._salvage.enabled:
+        data, self._held = self._held, bytearray()
+        if self._salvage.enabled:
             # The end of the damage may be in either.
-            data, piece = data + bytes(piece), b""
+            data, piece = data + piece, b""
         yield from self._scan(data)
-        if self._in_large and piece:
-            piece = yield from self._go_on(piece)
-        if self._held and len(piece):
-            data, self._held = self._held, b""
-            yield from self._scan(data + bytes(piece))
-            return b""
         return piece
+
+    def _needed(self) -> int:
+        """Return how many bytes to hold before they are looked at: a frame, as far as its length is known."""
+        if len(self._held) < TFRECORD_HEAD:
+            return TFRECORD_HEAD
+        return TFRECORD_HEAD if self._problem(self._held) else _length(self._held) + _EXTRA
 
     def _problem(self, head: Bytes) -> str | None:
         return kernels.scan_frames(head[:TFRECORD_HEAD], check=self._check, max_record=self._limit).problem
@@ -138,41 +121,7 @@ class TFRecordFramer:
             data = data[lost:]
             # Too few bytes are left for a head: what comes next is still the same damage.
             self._leaving = reason if len(data) < TFRECORD_HEAD else ""
-        if len(data) >= TFRECORD_HEAD and _length(data) > _LARGE and self._problem(data) is None:
-            self._in_large = True
-            self._large = self._rest = _length(data)
-            self._crc, self._ending = 0, b""
-            yield FrameRun(data[:TFRECORD_HEAD])
-            data = yield from self._go_on(data[TFRECORD_HEAD:])
-        self._held = bytes(data)
-
-    def _go_on(self, piece: Bytes) -> Generator[FrameRun, None, Bytes]:
-        """Take bytes of a record that is too long to be held; return what follows it."""
-        payload = piece[: self._rest]
-        self._rest -= len(payload)
-        if self._check == "crc32c":
-            self._crc = kernels.crc32c(payload, self._crc)
-        elif self._check == "crc32":
-            self._crc = zlib.crc32(payload, self._crc)
-        need = 0 if self._rest else TFRECORD_TAIL - len(self._ending)
-        used = len(payload) + min(need, len(piece) - len(payload))
-        self._ending += bytes(piece[len(payload) : used])
-        if self._rest or len(self._ending) < TFRECORD_TAIL:
-            if used:
-                yield FrameRun(piece[:used])
-            return b""
-        self._in_large = False
-        stored = int.from_bytes(self._ending, "little")
-        if self._check == "none" or stored == kernels.mask_crc(self._crc):
-            yield FrameRun(piece[:used], np.array([used], np.int64))
-            self._row += 1
-        else:
-            if not self._salvage.enabled:
-                raise self._error("payload crc", stored, kernels.mask_crc(self._crc))
-            yield FrameRun(piece[:used], reason="damage: payload crc")
-        # The offset stood at the record's first byte.
-        self._offset += self._large + _EXTRA
-        return piece[used:]
+        self._held = bytearray(data)
 
     def _gap(self, data: Bytes, reason: str) -> FrameRun:
         self._offset += len(data)

@@ -299,4 +299,4 @@ def _framer(store: Store, key: str, kind: ShardKind, options: ScanOptions) -> Fr
         return TFRecordFramer(check=check, trust=options.trust, salvage=salvage)
     if framing is Framing.TAR_SAMPLE:
         return TarFramer(salvage=salvage)
-    return LineFramer(content=options.lines or _LINES[kind.format], salvage=salvage)
+    return LineFramer(content=options.lines or _LINES[kind.format], limits=options.limits)

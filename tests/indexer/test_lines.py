@@ -16,7 +16,6 @@ from shardio.adoption._commit import Changeset, commit_shards
 from shardio.catalog import Catalog
 from shardio.errors import FormatError
 from shardio.storage import connect
-from shardio_indexer._blocks import SalvageOptions
 from shardio_indexer._lines import LineFramer
 from tests.indexer.shards import frames_of, scan
 
@@ -34,21 +33,18 @@ BAD = {
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("data", BAD.values(), ids=BAD)
-def test_what_cannot_be_read_is_refused_or_left_out(tmp_path, data, packed) -> None:
-    """A line that the reader would refuse is refused with its place, or left out and listed."""
+def test_what_cannot_be_read_is_refused(tmp_path, data, packed) -> None:
+    """A line that the reader would refuse is refused with its place; conversion skips it, as advised."""
     path = tmp_path / ("x.jsonl.gz" if packed else "x.jsonl")
     path.write_bytes(gzip.compress(data) if packed else data)
     report = shardio_indexer.adopt(path, into=tmp_path / "a")
     (refusal,) = report.refused
     assert refusal.url == str(path)
     assert (refusal.error.row, refusal.error.start) == (1, 9)
-    assert "salvage=True" in refusal.error.advice
-    report = shardio_indexer.adopt(path, into=tmp_path / "b", salvage=True)
-    assert report.ok
-    assert [part.start for part in report.skipped] == [9]
-    ds = shardio.open(tmp_path / "b", allow_roots={str(tmp_path): {}})
-    assert list(ds) == [{"a": 1}]
-    assert shardio.verify(shardio.Address(tmp_path / "b", allow_roots={str(tmp_path): {}})).ok
+    assert "convert --skip" in refusal.error.advice
+    report = shardio.convert_dataset(path, tmp_path / "b", on_error="skip")
+    assert len(report.skipped) == 1
+    assert list(shardio.open(tmp_path / "b")) == [{"a": 1}]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -81,10 +77,7 @@ def test_text_is_utf_8_unless_it_is_declared_to_be_bytes(tmp_path) -> None:
     path.write_bytes("\ufeffwren\n\nröbin\n".encode() + b"caf\xe9\n")
     (refusal,) = shardio_indexer.adopt(path, into=tmp_path / "a").refused
     assert (refusal.error.row, refusal.error.start) == (3, 16)
-    report = shardio_indexer.adopt(path, into=tmp_path / "b", salvage=True)
-    assert report.ok
     options = {"allow_roots": {str(tmp_path): {}}}
-    assert list(shardio.open(tmp_path / "b", **options)) == ["wren", "", "röbin"]
     shardio_indexer.adopt(path, into=tmp_path / "c", schema={"line": "bytes"})
     assert shardio.open(tmp_path / "c", **options)[3] == b"caf\xe9"
 
@@ -106,9 +99,7 @@ LINES = st.lists(
             b"1",
             b"",
             b" ",
-            b"x",
             b'{"a":"\xc3\xa9"}',
-            b"\xff",
             b"[1,2]\r",
             b'{"\\u0061":1}',
         ]
@@ -122,7 +113,7 @@ def test_pieces_do_not_matter(lines, mark, ended, cuts) -> None:
     """However the bytes arrive: records are the lines that Python reads, and every byte is in one run."""
     data = (b"\xef\xbb\xbf" if mark else b"") + b"\n".join(lines) + (b"\n" if ended and lines else b"")
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    framer = LineFramer(content="json", salvage=SalvageOptions(enabled=True))
+    framer = LineFramer(content="json")
     runs = [run for a, b in itertools.pairwise(places) for run in framer.feed(data[a:b])]
     runs += framer.end()
     assert b"".join(bytes(run.data) for run in runs) == data
