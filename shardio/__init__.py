@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     )
     from shardio.errors import ShardioError as ShardioError
     from shardio.format import Limits as Limits
+    from shardio.keys import build_keys as build_keys
     from shardio.lifecycle import (
-        build_keys as build_keys,
-        build_table as build_table,
         compact as compact,
         delete as delete,
         diff as diff,
@@ -72,6 +71,7 @@ if TYPE_CHECKING:
         plan_report as plan_report,
         stream as stream,
     )
+    from shardio.tables import build_table as build_table
     from shardio.writer import DatasetWriter as DatasetWriter, ShardWriter as ShardWriter
 
 __version__ = "0.1.0"
@@ -85,9 +85,9 @@ _OFFERED = {
     ),
     "shardio.errors": "ShardioError",
     "shardio.format": "Limits",
+    "shardio.keys": "build_keys",
     "shardio.lifecycle": (
-        "build_keys build_table compact delete diff erase remove_split rename_split repair restore "
-        "set_schema tag tags untag"
+        "compact delete diff erase remove_split rename_split repair restore set_schema tag tags untag"
     ),
     "shardio.maintenance": "fill_cache verify",
     "shardio.metadata": "Feature Schema",
@@ -97,6 +97,7 @@ _OFFERED = {
     "shardio.reader": "DatasetDict DatasetReader Location ShardReader Span join open open_shard",
     "shardio.storage": "Address CacheOptions",
     "shardio.streaming": "Stream StreamOptions audit bench mix plan_report stream",
+    "shardio.tables": "build_table",
     "shardio.writer": "DatasetWriter ShardWriter",
     "shardio.adoption": "adopt",
 }

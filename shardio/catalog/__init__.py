@@ -9,6 +9,7 @@ from __future__ import annotations
 from shardio.catalog._absent import nothing_here as nothing_here
 from shardio.catalog._calls import commit as commit, gc as gc, log as log
 from shardio.catalog._catalog import Catalog as Catalog
+from shardio.catalog._change import commit_change as commit_change
 from shardio.catalog._commit import Base as Base, publish as publish, writer_name as writer_name
 from shardio.catalog._gc import GcReport as GcReport, collect_garbage as collect_garbage
 from shardio.catalog._lists import StoredLists as StoredLists

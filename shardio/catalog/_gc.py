@@ -317,9 +317,8 @@ class _Plan:
         living = [version for version in newest if version.number not in self.expired]
         lists = {ref.key: ref for version in living for ref in version.manifest.lists}
         old = {ref.key: ref for version in newest for ref in version.manifest.lists if ref.key not in lists}
-        # The names of a run's parts say whose they are.
         runs = {run.key for version in living for index in version.manifest.keys for run in index.runs}
-        live = {info.key for info in objects if naming.key_run_of(info.key) in runs} | {*lists}
+        live = runs | {*lists}
         # Lists of sessions name no objects; each is live with the versions that name it.
         live |= {ref.key for version in living for ref in version.manifest.session_lists}
         folders = (naming.DATA, naming.INDEXES, naming.TABLES)

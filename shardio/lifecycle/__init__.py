@@ -6,22 +6,14 @@ makes that the next version, also where others commit meanwhile.
 
 from __future__ import annotations
 
-from shardio.lifecycle._change import commit_change as commit_change
 from shardio.lifecycle._compact import CompactReport as CompactReport, compact as compact
 from shardio.lifecycle._delete import delete as delete
 from shardio.lifecycle._diff import DiffReport as DiffReport, diff as diff
 from shardio.lifecycle._erase import EraseReport as EraseReport, erase as erase
-from shardio.lifecycle._keys import (
-    DuplicateKey as DuplicateKey,
-    KeysReport as KeysReport,
-    build_keys as build_keys,
-    write_run as write_run,
-)
 from shardio.lifecycle._repair import repair as repair
 from shardio.lifecycle._repair_report import RepairProgress as RepairProgress, RepairReport as RepairReport
 from shardio.lifecycle._report import ChangeReport as ChangeReport, DeleteReport as DeleteReport
 from shardio.lifecycle._restore import restore as restore
 from shardio.lifecycle._schema import SchemaReport as SchemaReport, set_schema as set_schema
 from shardio.lifecycle._splits import remove_split as remove_split, rename_split as rename_split
-from shardio.lifecycle._table import TableReport as TableReport, build_table as build_table
 from shardio.lifecycle._tags import tag as tag, tags as tags, untag as untag

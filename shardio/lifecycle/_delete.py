@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, StoredLists, Version
+from shardio.catalog import Catalog, StoredLists, Version, commit_change
 from shardio.errors import CommitConflictError, FormatError
-from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import DeleteReport, records_of
 from shardio.lifecycle._targets import Targets, find_targets, numbers_of
 from shardio.metadata import Manifest, ShardTable

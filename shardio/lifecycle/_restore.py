@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, StoredLists, Version
+from shardio.catalog import Catalog, StoredLists, Version, commit_change
 from shardio.errors import NotFoundError
-from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, change_facts, records_of
 from shardio.metadata import Manifest, naming
 from shardio.storage import Address, Place

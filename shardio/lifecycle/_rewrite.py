@@ -19,10 +19,9 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.catalog import Base, Catalog, StoredLists, Version, forget_session, writer_name
+from shardio.catalog import Base, Catalog, StoredLists, Version, commit_change, forget_session, writer_name
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
-from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._targets import TargetShard, shards_of
 from shardio.metadata import Manifest, Rewrite, ShardEntry, ShardTable, naming
 from shardio.parallel import run

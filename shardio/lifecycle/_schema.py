@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, StoredLists, Version
+from shardio.catalog import Catalog, StoredLists, Version, commit_change
 from shardio.errors import SchemaError
-from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, records_of
 from shardio.metadata import Manifest, Schema, usable_keys
 from shardio.storage import Address, Place

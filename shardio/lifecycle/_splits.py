@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, StoredLists, Version
+from shardio.catalog import Catalog, StoredLists, Version, commit_change
 from shardio.errors import CommitConflictError
-from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, change_facts, records_of
 from shardio.metadata import Manifest, ShardTable, naming
 from shardio.reader import choose_split

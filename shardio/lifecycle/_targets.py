@@ -16,7 +16,6 @@ from shardio.reader import (
     DatasetReader,
     choose_split,
     deleted_rows,
-    find_each,
     open as open_dataset,
     positions_at,
 )
@@ -135,7 +134,7 @@ def _with_keys(ds: DatasetReader, keys: Sequence[Any] | None, feature: str | Non
     """Return the positions of all records that have one of some keys, ascending."""
     if keys is None or isinstance(keys, str | bytes | int):
         raise TypeError(f"keys= takes a list of keys, found {keys!r}")
-    found = find_each(ds, list(keys), feature=feature)
+    found = ds.find_all(list(keys), feature=feature)
     for key, positions in zip(keys, found, strict=True):
         if not len(positions):
             raise NotFoundError(f"no record has the key {key!r:.200}", url=ds.source.url)

@@ -7,6 +7,7 @@ whole before it is parsed.  What objects, splits and sessions may be called is t
 from __future__ import annotations
 
 from shardio.metadata import naming as naming
+from shardio.metadata._container import END as END
 from shardio.metadata._feature import ANNOTATIONS as ANNOTATIONS, Feature as Feature
 from shardio.metadata._images import (
     MAX_PIXELS as MAX_PIXELS,
@@ -63,11 +64,10 @@ from shardio.metadata._sealed import (
 from shardio.metadata._sidecars import (
     ENTRY as ENTRY,
     KEY_PAGE as KEY_PAGE,
+    KEY_RUN as KEY_RUN,
     KEY_TYPES as KEY_TYPES,
     MOST_SAME_KEY as MOST_SAME_KEY,
-    KeyPart as KeyPart,
     KeyRun as KeyRun,
-    PartHead as PartHead,
     hash_keys as hash_keys,
     table_address as table_address,
     table_column as table_column,

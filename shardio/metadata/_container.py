@@ -29,6 +29,7 @@ ALIGN = 8
 PREFIX = struct.Struct("<8sIIII")
 _CRC = struct.Struct("<I")
 _ENTRY = struct.Struct("<32s4sIQQ")
+DIRECTORY_BYTES = _ENTRY.size  # of a column
 _MOST_COLUMNS = 256
 _OPTIONAL = "x_"  # how names begin of columns that a reader need not know
 
@@ -461,8 +462,12 @@ def pack_column(name: str, dtype: str, values: Any) -> PackedColumn | None:
         dtype = next(code for code in ("u8", "u16", "u32", "u64") if largest >> 8 * STORED[code][1] == 0)
     if not array.any():
         return None
-    stored = np.ascontiguousarray(array, STORED[dtype][0])
-    return PackedColumn(name, dtype, kernels.crc32c(stored), len(stored), stored.nbytes, stored.data)
+    return store_column(name, dtype, np.ascontiguousarray(array, STORED[dtype][0]))
+
+
+def store_column(name: str, dtype: str, array: NDArray[Any]) -> PackedColumn:
+    """Return a column of an array, zeros too; contiguous, of the dtype."""
+    return PackedColumn(name, dtype, kernels.crc32c(array), len(array), array.nbytes, array.data)
 
 
 def pack_head(kind: ContainerKind, columns: Sequence[PackedColumn]) -> bytes:

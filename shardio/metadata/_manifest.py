@@ -23,9 +23,9 @@ from shardio.metadata.naming import (
     check_session,
     check_split,
     check_tag,
+    is_key_run,
     is_own_key,
     is_random_session,
-    key_run_of,
     session_id,
 )
 from shardio.v1 import manifest_pb2 as pb
@@ -185,7 +185,7 @@ def _check_doomed(key: str) -> str:
 
 
 def _check_run(key: str) -> str:
-    if key_run_of(key) != key:
+    if not is_key_run(key):
         raise FormatError("a key index names a run by no name of a run", found=key[:200])
     return key
 

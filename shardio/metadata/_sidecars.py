@@ -18,27 +18,38 @@ from numpy.typing import NDArray
 
 from shardio import kernels
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS, Limits
+from shardio.format import Limits
+from shardio.metadata._container import (
+    DIRECTORY_BYTES,
+    END,
+    PREFIX,
+    ColumnReader,
+    ContainerKind,
+    PackedColumn,
+    aligned,
+    pack_head,
+    padded,
+    store_column,
+)
 from shardio.metadata._feature import Feature
-from shardio.metadata._manifest import KeyIndex, TableColumn
+from shardio.metadata._manifest import KeyIndex, KeyRunRef, TableColumn
 from shardio.metadata._schema import Schema
-from shardio.metadata._sealed import reading, seal_message, unseal_message
 from shardio.metadata._types import TYPES
-from shardio.metadata._wire import FORMAT_VERSION
-from shardio.metadata.naming import check_key, key_part_key
-from shardio.v1 import manifest_pb2 as pb
 
-_WHAT = "run of a key index"
-
-# One entry of a part: hash of the key, number of the shard in the run, row in the shard.
+# One entry of a run: hash of the key, number of the shard in the run, row in the shard.
 ENTRY = np.dtype([("hash", "<u8"), ("shard", "<u4"), ("row", "<u4")])
 KEY_PAGE = 4096  # entries
 MOST_SAME_KEY = 1 << 20  # entries of a run that may have one hash
-_MAX_PAGE = 1 << 20
-_MAX_PARTS = 1 << 16
-_MAGIC = b"SHRDKEY1"
-_PART = struct.Struct("<8sIIQ")
-_ALIGN = 64
+KEY_RUN = ContainerKind(
+    3,
+    "run of a key index",
+    {
+        "shard": ("b32", "shard"),
+        "page_hash": ("u64", "page"),
+        "page_crc32c": ("u32", "page"),
+        "entry": ("b16", "entry"),
+    },
+)
 _INTEGERS = tuple(
     name
     for name, rules in TYPES.items()
@@ -88,230 +99,117 @@ def hash_keys(keys: Any, kind: str) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True)
-class KeyPart:
-    """A part of a run: key of its object, bytes, entries, length and SHA-256 of its head; key "" for none."""
-
-    key: str
-    size: int
-    entries: int
-    head_bytes: int
-    head_sha256: bytes
-
-
-@dataclass(frozen=True)
 class KeyRun:
-    """The hashes of the keys of some shards.
+    """The sorted hashes of the keys of some shards: the head of a run, by which its pages are found.
 
     Attributes:
-        feature: whose values are the keys.
-        type: of the feature.
         shards: uint8 [shards, 32], SHA-256 of the head of each shard's index; entries name shards by number.
-        parts: 2^b of them, by the highest b bits of the hash.
+        first: uint64 [pages], first hash of each page.
+        crc32c: uint32 [pages], of the entries of each page.
+        entries: how many there are; every page but the last has `KEY_PAGE`.
     """
 
-    feature: str
-    type: str
     shards: NDArray[np.uint8]
-    parts: Sequence[KeyPart]
-
-    @property
-    def bits(self) -> int:
-        """How many of the highest bits of a hash tell its part."""
-        return len(self.parts).bit_length() - 1
-
-    def part_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the number of the part of each hash, int64."""
-        if not self.bits:
-            return np.zeros(len(hashes), np.int64)
-        return (hashes >> np.uint64(64 - self.bits)).astype(np.int64)
-
-    def seal(self, *, limits: Limits = DEFAULT_LIMITS) -> tuple[bytes, bytes]:
-        """Return its sealed bytes, and their SHA-256 (32 bytes).
-
-        Raises:
-            FormatError: over a limit.
-        """
-        message = pb.KeyRun(
-            format_version=FORMAT_VERSION,
-            feature=self.feature,
-            type=self.type,
-            shard_index_head_sha256=self.shards.tobytes(),
-            part_key=[part.key for part in self.parts],
-            part_bytes=[part.size for part in self.parts],
-            part_entries=[part.entries for part in self.parts],
-            part_head_bytes=[part.head_bytes for part in self.parts],
-            part_head_sha256=b"".join(part.head_sha256 for part in self.parts),
-        )
-        return seal_message(message, what=_WHAT, limits=limits, advice="write larger shards")
-
-    @classmethod
-    def parse(
-        cls, data: bytes, *, key: str, url: str | None = None, limits: Limits = DEFAULT_LIMITS
-    ) -> tuple[Self, bytes]:
-        """Return the run that sealed bytes hold, checked, and its SHA-256.
-
-        Args:
-            data: the whole object.
-            key: its name; those of its parts follow from it.
-            url: where it is, for messages.
-            limits: upper bounds.
-
-        Raises:
-            FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
-        """
-        message, digest = unseal_message(pb.KeyRun, data, what=_WHAT, url=url, limits=limits)
-        count = len(message.part_key)
-        columns = (message.part_bytes, message.part_entries, message.part_head_bytes)
-        heads = message.part_head_sha256
-        shards = message.shard_index_head_sha256
-        rules = [
-            ("its type is one that keys have", message.type in KEY_TYPES, message.type),
-            ("there are 2^b parts", 1 <= count <= _MAX_PARTS and not count & (count - 1), count),
-            (
-                "columns have one item a part",
-                all(len(column) == count for column in columns) and len(heads) == 32 * count,
-                "others",
-            ),
-            ("a shard has a SHA-256 of 32 bytes", len(shards) % 32 == 0, len(shards)),
-            ("shards are within the limit", len(shards) // 32 <= limits.shards, len(shards) // 32),
-        ]
-        for rule, holds, found in rules:
-            if not holds:
-                raise FormatError(f"a {_WHAT} breaks a rule of the format: {rule}", url=url, found=found)
-        # Heads are read whole, before their checksums can be compared.
-        longest = max(message.part_head_bytes, default=0)
-        if longest > limits.manifest:
-            what = f"the head of a part of a {_WHAT} is over the limit"
-            raise FormatError(what, url=url, expected=f"at most {limits.manifest} bytes", found=longest)
-        if sum(message.part_entries) > limits.rows:
-            what = f"a {_WHAT} has more entries than a dataset has records"
-            raise FormatError(what, url=url, expected=limits.rows, found=sum(message.part_entries))
-        with reading(_WHAT, url):
-            parts = [
-                _part(message, number, key_part_key(key, number), heads[32 * number : 32 * number + 32])
-                for number in range(count)
-            ]
-        array = np.frombuffer(shards, np.uint8).reshape(-1, 32)
-        return cls(message.feature, message.type, array, parts), digest
-
-
-def _part(message: pb.KeyRun, number: int, expected: str, sha256: bytes) -> KeyPart:
-    part = KeyPart(
-        message.part_key[number],
-        message.part_bytes[number],
-        message.part_entries[number],
-        message.part_head_bytes[number],
-        sha256,
-    )
-    if not part.entries:
-        if part.key or part.size:
-            raise FormatError(f"a part of a {_WHAT} without entries has an object", found=part.key[:200])
-        return part
-    if check_key(part.key) != expected:
-        raise FormatError(f"a part of a {_WHAT} has another name", expected=expected, found=part.key[:200])
-    size = part.head_bytes + ENTRY.itemsize * part.entries
-    if part.size != size:
-        raise FormatError(f"a part of a {_WHAT} has another size", expected=size, found=part.size)
-    return part
-
-
-@dataclass(frozen=True)
-class PartHead:
-    """What the head of a part says, checked.
-
-    Attributes:
-        page: entries of a page.
-        entries: of the part.
-        head_bytes: where the entries begin.
-        first: uint64 [pages], first hash of each.
-        crc32c: uint32 [pages].
-    """
-
-    page: int
-    entries: int
-    head_bytes: int
     first: NDArray[np.uint64]
     crc32c: NDArray[np.uint32]
+    entries: int
 
-    def pages_of(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the half-open ranges of pages in which each hash may be, int64."""
+    @staticmethod
+    def head_bytes(shards: int, entries: int) -> int:
+        """Return the length of a head: where the entries begin."""
+        pages = -(-entries // KEY_PAGE)
+        return PREFIX.size + len(KEY_RUN.columns) * DIRECTORY_BYTES + aligned(32 * shards + 12 * pages)
+
+    @classmethod
+    def checked_head_bytes(cls, ref: KeyRunRef, limits: Limits, *, url: str, advice: str) -> int:
+        """Return the length of the head of a run, once what the manifest claims of it agrees.
+
+        Raises:
+            FormatError: it does not, or is over a limit.
+        """
+        head = cls.head_bytes(ref.shards, ref.entries)
+        size = head + ENTRY.itemsize * ref.entries + len(END)
+        if ref.size != size or head > limits.manifest or ref.entries > limits.rows:
+            raise FormatError(
+                f"the manifest names a {KEY_RUN.what} of an impossible size or over a limit",
+                url=url,
+                expected=f"{size} bytes, a head of at most {limits.manifest}",
+                found=f"{ref.size} bytes, a head of {head} for {ref.shards} shards, {ref.entries} entries",
+                advice=advice,
+            )
+        return head
+
+    def pack_head(self, entries_crc32c: int) -> bytes:
+        """Return the head, which the entries and `END` follow."""
+        columns = [
+            store_column("shard", "b32", np.ascontiguousarray(self.shards)),
+            store_column("page_hash", "u64", self.first.astype("<u8")),
+            store_column("page_crc32c", "u32", self.crc32c.astype("<u4")),
+        ]
+        size = self.entries * ENTRY.itemsize
+        entry = PackedColumn("entry", "b16", entries_crc32c, self.entries, size, b"")
+        return pack_head(KEY_RUN, [*columns, entry]) + b"".join(padded(columns))
+
+    @classmethod
+    def parse(cls, head: bytes, ref: KeyRunRef, *, url: str | None = None, advice: str = "") -> Self:
+        """Return what the head of a run holds, checked.
+
+        Args:
+            head: the first `head_bytes` of the object, by the numbers of its reference.
+            ref: the run as the manifest names it.
+            url: where it is, for messages.
+            advice: what to do about damage.
+
+        Raises:
+            FormatError, UnsupportedVersionError: damaged, newer, hostile, or not the one that is named.
+        """
+        found = hashlib.sha256(head).digest()
+        reader = ColumnReader(head, KEY_RUN, url, advice)
+        if found != ref.sha256:
+            raise reader.broken("is not the one that the manifest names", ref.sha256.hex(), found.hex())
+        columns, directory = reader.read(but="entry")
+        first, entry = columns["page_hash"], directory.get("entry")
+        counts = len(columns["shard"]), len(first), entry.items if entry else 0, entry.start if entry else 0
+        named = ref.shards, -(-ref.entries // KEY_PAGE), ref.entries, len(head)
+        if counts != named:
+            raise reader.broken("has other numbers of shards, pages and entries", named, counts)
+        if (first[1:] < first[:-1]).any():
+            raise reader.broken("has pages that do not ascend", "ascending hashes", "others")
+        # A lookup reads every page that may hold its hash.
+        same = MOST_SAME_KEY // KEY_PAGE + 2
+        if (first[same:] == first[:-same]).any():
+            raise reader.broken("has too many entries of one hash", f"at most {MOST_SAME_KEY}", "more")
+        return cls(columns["shard"], first, columns["page_crc32c"], ref.entries)
+
+    def pages_of(self, hashes: NDArray[np.uint64]) -> list[int]:
+        """Return the pages in which entries with some hashes may be, ascending."""
         # A hash that begins a page may be at the end of the page before, too.
-        start = np.maximum(np.searchsorted(self.first, hashes, side="left") - 1, 0)
-        return start.astype(np.int64), np.searchsorted(self.first, hashes, side="right").astype(np.int64)
+        starts = np.maximum(np.searchsorted(self.first, hashes, side="left") - 1, 0).tolist()
+        stops = np.searchsorted(self.first, hashes, side="right").tolist()
+        return sorted({page for pair in zip(starts, stops, strict=True) for page in range(*pair)})
 
     def bounds(self, page: int) -> tuple[int, int]:
         """Return the half-open byte range of a page."""
-        start = self.head_bytes + ENTRY.itemsize * self.page * page
-        return start, min(start + ENTRY.itemsize * self.page, self.head_bytes + ENTRY.itemsize * self.entries)
-
-    @staticmethod
-    def size(entries: int, page: int = KEY_PAGE) -> int:
-        """Return how many bytes the head of a part has."""
-        return -(-(_PART.size + 12 * -(-entries // page)) // _ALIGN) * _ALIGN
-
-    @classmethod
-    def pack(
-        cls, first: NDArray[np.uint64], crc32c: NDArray[np.uint32], entries: int, page: int = KEY_PAGE
-    ) -> bytes:
-        """Return the head of a part: first hash and CRC-32C of each page."""
-        data = _PART.pack(_MAGIC, len(first), page, entries)
-        data += first.astype("<u8").tobytes() + crc32c.astype("<u4").tobytes()
-        return data.ljust(cls.size(entries, page), b"\0")
-
-    @classmethod
-    def parse(cls, data: bytes, part: KeyPart, *, url: str | None = None) -> Self:
-        """Return the head of a part, checked.
-
-        Raises:
-            FormatError: it is not the one that the run names, or breaks a rule.
-        """
-        found = hashlib.sha256(data).digest()
-        if len(data) != part.head_bytes or found != part.head_sha256:
-            raise FormatError(
-                "the head of a part of a key index is not the one that its run names",
-                url=url,
-                expected=f"{part.head_bytes} bytes, SHA-256 {part.head_sha256.hex()}",
-                found=f"{len(data)} bytes, SHA-256 {found.hex()}",
-            )
-        if len(data) < _PART.size:
-            raise FormatError("the head of a part of a key index is too short", url=url, found=len(data))
-        magic, pages, page, entries = _PART.unpack_from(data)
-        fits = 1 <= page <= _MAX_PAGE and pages == -(-entries // page)
-        if magic != _MAGIC or not fits or entries != part.entries or cls.size(entries, page) != len(data):
-            raise FormatError("the head of a part of a key index breaks a rule of the format", url=url)
-        first = np.frombuffer(data, "<u8", pages, _PART.size)
-        crc32c = np.frombuffer(data, "<u4", pages, _PART.size + 8 * pages)
-        if (first[1:] < first[:-1]).any():
-            raise FormatError("the pages of a part of a key index do not ascend", url=url)
-        # A lookup reads every page that may hold its hash.
-        same = MOST_SAME_KEY // page + 2
-        if (first[same:] == first[:-same]).any():
-            raise FormatError(
-                "too many entries of a part of a key index have one hash",
-                url=url,
-                expected=f"at most {MOST_SAME_KEY}",
-                found=f"more than {same - 1} pages of {page}",
-            )
-        return cls(page, entries, part.head_bytes, first, crc32c)
+        begin = self.head_bytes(len(self.shards), self.entries)
+        first, stop = KEY_PAGE * page, min(KEY_PAGE * (page + 1), self.entries)
+        return begin + ENTRY.itemsize * first, begin + ENTRY.itemsize * stop
 
     def parse_page(self, data: Any, page: int, *, url: str | None = None) -> NDArray[Any]:
         """Return the entries of a page, checked; an array of `ENTRY`.
 
         Raises:
-            FormatError: the page is damaged.
+            FormatError: the page is damaged, or its entries do not ascend.
         """
-        start, stop = self.bounds(page)
-        found = kernels.crc32c(data)
-        if len(data) != stop - start or found != int(self.crc32c[page]):
-            raise FormatError(
-                "a page of a key index is damaged",
-                url=url,
-                start=start,
-                stop=stop,
-                expected=f"CRC-32C {int(self.crc32c[page]):#010x}",
-                found=f"{found:#010x}",
-            )
-        return np.frombuffer(data, ENTRY)
+        (start, stop), crc = self.bounds(page), kernels.crc32c(data)
+        expected = int(self.crc32c[page])
+        if len(data) == stop - start and crc == expected:
+            entries = np.frombuffer(data, ENTRY)
+            hashes = entries["hash"]
+            if hashes[0] == self.first[page] and not (hashes[1:] < hashes[:-1]).any():
+                return entries
+        what = "a page of a run of a key index is damaged"
+        place: dict[str, Any] = {"url": url, "start": start, "stop": stop}
+        raise FormatError(what, expected=f"CRC-32C {expected:#010x}", found=f"{crc:#010x}", **place)
 
 
 def usable_keys(

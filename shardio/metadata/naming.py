@@ -44,7 +44,7 @@ _DATA = re.compile(
     r"\.tfrecord(?:\.zst|\.gz|\.zz)?(?:(?:\.[0-9a-f]{16})?\.shardidx)?\Z"
 )
 _TABLE = re.compile(r"_shardio/tables/([0-9a-f]{32})-[0-9a-f]{16}\.parquet\Z")
-_RUN = re.compile(r"(_shardio/keys/[0-9a-f]{32})(?:\.run|-[0-9]{5,}\.part)\Z")
+_RUN = re.compile(r"_shardio/keys/[0-9a-f]{32}\.run\Z")
 _UNOWNED_ROWS = re.compile(r"data/[0-9a-f]{32}\.rows\Z")
 _ROWS = re.compile(r"data/[A-Za-z0-9_][A-Za-z0-9._=-]{0,249}\.rows\Z")
 # What no key may hold, of shardio or of others.
@@ -299,8 +299,8 @@ def is_own_key(key: str) -> bool:
 
 
 def is_sidecar_key(key: str) -> bool:
-    """Tell whether a key is that of a table, or of a run of a key index or a part of one."""
-    return _TABLE.match(key) is not None or _RUN.match(key) is not None
+    """Tell whether a key is that of a table, or of a run of a key index."""
+    return _TABLE.match(key) is not None or is_key_run(key)
 
 
 def table_key(address: str) -> str:
@@ -314,20 +314,14 @@ def table_address_of(key: str) -> str | None:
     return match[1] if match else None
 
 
-def key_run_key(identifier: str) -> str:
-    """Return the key of a run of a key index, by its 32 hexadecimal digits."""
-    return f"{KEYS}{identifier}.run"
+def key_run_key() -> str:
+    """Return a new key for a run of a key index."""
+    return f"{KEYS}{random_id()}{random_id()}.run"
 
 
-def key_part_key(run: str, part: int) -> str:
-    """Return the key of a part of a run, given the key of the run."""
-    return f"{run.removesuffix('.run')}-{part:05d}.part"
-
-
-def key_run_of(key: str) -> str | None:
-    """Return the key of the run that a run or part of a key index belongs to, or None for any other key."""
-    match = _RUN.match(key)
-    return f"{match[1]}.run" if match else None
+def is_key_run(key: str) -> bool:
+    """Tell whether a key is that of a run of a key index."""
+    return _RUN.match(key) is not None
 
 
 class ReceiptKey(NamedTuple):

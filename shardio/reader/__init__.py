@@ -27,16 +27,6 @@ from shardio.reader._files import (
     Fetched as Fetched,
     check_index_file as check_index_file,
 )
-from shardio.reader._find import (
-    check_key_feature as check_key_feature,
-    check_key_index as check_key_index,
-    extract_keys as extract_keys,
-    find_each as find_each,
-    key_types as key_types,
-    read_key_run as read_key_run,
-    read_part as read_part,
-    shards_of_run as shards_of_run,
-)
 from shardio.reader._foreign import TEXT_METADATA as TEXT_METADATA, value_codec as value_codec
 from shardio.reader._gather import (
     ENTRY as ENTRY,
@@ -73,6 +63,7 @@ from shardio.reader._open import (
 )
 from shardio.reader._options import ReadOptions as ReadOptions, ReadStats as ReadStats
 from shardio.reader._pool import ShardPool as ShardPool, deleted_rows as deleted_rows, read_head as read_head
+from shardio.reader._positions import positions_of_rows as positions_of_rows
 from shardio.reader._records import (
     DatasetReader as DatasetReader,
     RecordSequence as RecordSequence,

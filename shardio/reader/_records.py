@@ -30,9 +30,9 @@ from shardio.reader._columns import (
 from shardio.reader._damage import Damage
 from shardio.reader._elsewhere import ELSEWHERE, public_names
 from shardio.reader._filter import FilterOptions, check_mask, matching, matching_sql, parts
-from shardio.reader._find import find, find_all, key_indexes, positions_of
 from shardio.reader._groups import Batches, DatasetDict
 from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
+from shardio.reader._positions import positions_of
 from shardio.reader._rows import in_lists, iterate_pieces, look_up
 from shardio.reader._skipping import batches_skipping, decode_skipping, iterate, read_or_errors
 from shardio.reader._source import DatasetSource, Location, ShardSource, reopen
@@ -498,14 +498,19 @@ class RecordSequence(Sequence[Any]):
             >>> ds.find("robin"), ds.find(["tit", "owl"], default=-1)
             (1, array([ 2, -1]))
         """
+        from shardio.keys import find
+
         return find(self, keys, feature=feature, default=default)
 
-    def find_all(self, key: Any, *, feature: str | None = None) -> NDArray[np.int64]:
-        """Return the positions of all records that have one key, int64, ascending; empty where there is none.
+    def find_all(self, keys: Any, *, feature: str | None = None) -> Any:
+        """Return the positions of all records that have a key, int64, ascending; empty where there is none.
 
-        Shards that are in no index of keys are read, with a warning. Arguments and errors are as in `find`.
+        Shards that are in no index of keys are read, with a warning. Arguments and errors are as in `find`;
+        for a sequence of keys it returns a list with the positions of each.
         """
-        return find_all(self, key, feature=feature)
+        from shardio.keys import find_all
+
+        return find_all(self, keys, feature=feature)
 
     def locate(self, item: int) -> Location:
         """Return where a record is; reads the shard's index and not the record.
@@ -711,7 +716,9 @@ class DatasetReader(RecordSequence):
     @property
     def key_features(self) -> Mapping[str, str]:
         """Features that `find` takes keys of, each with its type: those with an index of keys."""
-        return {name: index.type for name, index in key_indexes(self.source).items()}
+        from shardio.keys import key_types
+
+        return key_types(self.source.version.manifest)
 
     def train_test_split(
         self, test_size: float = 0.25, *, by: str | None = None, seed: int = 0

@@ -156,28 +156,6 @@ class KeyIndex(_message.Message):
     runs: _containers.RepeatedCompositeFieldContainer[KeyRunRef]
     def __init__(self, feature: _Optional[str] = ..., type: _Optional[str] = ..., runs: _Optional[_Iterable[_Union[KeyRunRef, _Mapping]]] = ...) -> None: ...
 
-class KeyRun(_message.Message):
-    __slots__ = ("format_version", "feature", "type", "shard_index_head_sha256", "part_key", "part_bytes", "part_entries", "part_head_bytes", "part_head_sha256")
-    FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
-    FEATURE_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    SHARD_INDEX_HEAD_SHA256_FIELD_NUMBER: _ClassVar[int]
-    PART_KEY_FIELD_NUMBER: _ClassVar[int]
-    PART_BYTES_FIELD_NUMBER: _ClassVar[int]
-    PART_ENTRIES_FIELD_NUMBER: _ClassVar[int]
-    PART_HEAD_BYTES_FIELD_NUMBER: _ClassVar[int]
-    PART_HEAD_SHA256_FIELD_NUMBER: _ClassVar[int]
-    format_version: int
-    feature: str
-    type: str
-    shard_index_head_sha256: bytes
-    part_key: _containers.RepeatedScalarFieldContainer[str]
-    part_bytes: _containers.RepeatedScalarFieldContainer[int]
-    part_entries: _containers.RepeatedScalarFieldContainer[int]
-    part_head_bytes: _containers.RepeatedScalarFieldContainer[int]
-    part_head_sha256: bytes
-    def __init__(self, format_version: _Optional[int] = ..., feature: _Optional[str] = ..., type: _Optional[str] = ..., shard_index_head_sha256: _Optional[bytes] = ..., part_key: _Optional[_Iterable[str]] = ..., part_bytes: _Optional[_Iterable[int]] = ..., part_entries: _Optional[_Iterable[int]] = ..., part_head_bytes: _Optional[_Iterable[int]] = ..., part_head_sha256: _Optional[bytes] = ...) -> None: ...
-
 class Tag(_message.Message):
     __slots__ = ("name", "version")
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -108,7 +108,8 @@ def _with_key(reader: DatasetReader, asked: Search) -> NDArray[np.int64]:
             typed = int(asked.key)
         except ValueError:
             raise ValueError(f"the keys {name!r} are integers ({kinds[name]}), found {asked.key!r}") from None
-    return reader.find_all(typed, feature=asked.feature or None)
+    found: NDArray[np.int64] = reader.find_all(typed, feature=asked.feature or None)
+    return found
 
 
 def _sorted(reader: DatasetReader, asked: Search) -> NDArray[np.int64]:

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 import shardio
-from shardio.catalog import Catalog, Version
+from shardio.catalog import Catalog, Version, commit_change
 from shardio.errors import CommitConflictError, StorageError
-from shardio.lifecycle import commit_change
 from shardio.storage import connect
 from tests.promises.places import PLACES, fresh
 

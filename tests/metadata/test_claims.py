@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,12 +13,10 @@ import pytest
 from shardio.errors import FormatError
 from shardio.format import Limits
 from shardio.metadata import (
-    ENTRY,
-    KeyPart,
+    END,
     KeyRun,
-    PartHead,
+    KeyRunRef,
     Receipt,
-    naming,
     parse_head,
     parse_list,
     parse_manifest,
@@ -40,7 +37,6 @@ from tests.metadata.crafted import (
 
 FEW = Limits(messages=50, items=100, shards=100, rows=1000, index=1 << 16, manifest=1 << 16)
 COLUMNS = columns_of([[20, 30], [40]])
-RUN = naming.key_run_key("0" * 32)
 HUGE = (101, 1 << 31, 1 << 40, 1 << 52)
 
 
@@ -61,24 +57,10 @@ def receipt(shards: bytes) -> bytes:
     return sealed(message)
 
 
-def run(**fields: Any) -> bytes:
-    facts = {
-        "format_version": 1, "feature": "id", "type": "text", "part_key": [naming.key_part_key(RUN, 0)],
-        "part_bytes": [64 + 16], "part_entries": [1], "part_head_bytes": [64],
-        "part_head_sha256": bytes(32), "shard_index_head_sha256": bytes(32),
-    }  # fmt: skip
-    return sealed(pb.KeyRun(**{**facts, **fields}))
-
-
-def part_head(pages: int, page: int, entries: int, size: int = 64) -> tuple[bytes, KeyPart]:
-    data = struct.pack("<8sIIQ", b"SHRDKEY1", pages, page, entries).ljust(size, b"\0")
-    digest = hashlib.sha256(data).digest()
-    return data, KeyPart("k", size + ENTRY.itemsize * entries, entries, size, digest)
-
-
-def same_hashes(pages: int, page: int) -> tuple[bytes, KeyPart]:
-    """Return the head of a part all of whose entries have the hash 0."""
-    return part_head(pages, page, pages * page, PartHead.size(pages * page, page))
+def run(**fields: int) -> KeyRunRef:
+    ref = KeyRunRef("_shardio/keys/a.run", 0, bytes(32), 3, 5)
+    size = KeyRun.head_bytes(3, 5) + 16 * 5 + len(END)
+    return replace(ref, **{"size": size, **fields})
 
 
 PER_SHARD = [name for name in LIST_DTYPES if name not in ("split_name", "key_prefix")]
@@ -92,8 +74,7 @@ READERS: dict[str, Callable[[Any], object]] = {
     "index": lambda data: parse_head(data, limits=FEW),
     "manifest": lambda data: parse_manifest(data, version=1, limits=FEW),
     "sessions": lambda data: parse_sessions(data, limits=FEW),
-    "run": lambda data: KeyRun.parse(data, key=RUN, limits=FEW),
-    "part": lambda made: PartHead.parse(*made),
+    "run": lambda ref: KeyRun.checked_head_bytes(ref, FEW, url="", advice=""),
 }
 
 
@@ -116,16 +97,10 @@ def huge_claims(items: int) -> Iterator[tuple[str, str, Any]]:
     yield "manifest", f"{items} shards", sealed(manifest_message(lists=lists))
     splits = [pb.SplitTotals(name="a", rows=10 * items)]
     yield "manifest", f"{10 * items} rows", sealed(manifest_message(splits=splits))
-    size = items << 10
-    yield "run", f"{size} bytes of head", run(part_head_bytes=[size], part_bytes=[size + 16])
-    yield (
-        "run",
-        f"{10 * items} entries",
-        run(part_entries=[10 * items], part_bytes=[64 + 160 * items % (1 << 64)]),
-    )
-    yield "run", f"{items} bytes", run(part_bytes=[items])
-    for pages, page in ((items % (1 << 32), 1), (1, items % 100), (0, 1)):
-        yield "part", f"{pages} pages of {page}, {items} entries", part_head(pages, page, items)
+    yield "run", f"{items} bytes", run(size=items)
+    yield "run", f"{items} shards", run(shards=items)
+    many = 1001 + items
+    yield "run", f"{many} entries", run(entries=many, size=KeyRun.head_bytes(3, many) + 16 * many + len(END))
 
 
 def other_claims() -> Iterator[tuple[str, str, Any]]:
@@ -136,11 +111,6 @@ def other_claims() -> Iterator[tuple[str, str, Any]]:
     sessions = [pb.MergedSession()] * 51
     yield "sessions", "51 of them", sealed(pb.SessionList(format_version=1, sessions=sessions))
     yield "manifest", "101 doomed keys", sealed(manifest_message(expiry=pb.Expiry(doomed_keys=["a"] * 101)))
-    none = [0] * 128
-    parts = run(part_key=[""] * 128, part_bytes=none, part_entries=none, part_head_bytes=none)
-    yield "run", "128 parts", parts
-    yield "part", "4200 pages of one hash", same_hashes(4200, 1 << 19)
-    yield "run", "101 shards", run(shard_index_head_sha256=bytes(32 * 101))
 
 
 CASES = {
@@ -151,10 +121,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_wrong_claim_is_refused_before_it_costs(case: str) -> None:
-    """All that a file claims MUST be compared with the limits before anything is allocated.
-
-    At most 2^20 entries of a run MUST have one hash, so that a lookup reads few pages.
-    """
+    """All that a file claims MUST be compared with the limits before anything is allocated."""
     kind, data = CASES[case]
     test_what_is_claimed_rightly_is_read()  # imports what is needed
     tracemalloc.start()
@@ -168,6 +135,5 @@ def test_a_wrong_claim_is_refused_before_it_costs(case: str) -> None:
 
 def test_what_is_claimed_rightly_is_read() -> None:
     right = [("list", list_of(2)), ("index", INDEX), ("manifest", sealed(manifest_message())), ("run", run())]
-    parts = (part_head(1, 4096, 2), same_hashes(4, 1 << 19))
-    for kind, data in (*right, *(("part", part) for part in parts)):
+    for kind, data in right:
         READERS[kind](data)

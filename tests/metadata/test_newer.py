@@ -12,10 +12,9 @@ import pytest
 from shardio.errors import FormatError, UnsupportedVersionError
 from shardio.metadata import (
     INDEX,
+    KEY_RUN,
     LIST,
-    KeyRun,
     Receipt,
-    naming,
     parse_head,
     parse_list,
     parse_manifest,
@@ -34,14 +33,12 @@ from tests.metadata.crafted import (
 )
 
 COLUMNS = columns_of([[20, 30], [40]])
-RUN = naming.key_run_key("0" * 32)
 READ: dict[str, Callable[[bytes], object]] = {
     "index": parse_head,
     "list": parse_list,
     "manifest": lambda data: parse_manifest(data, version=1),
     "sessions": parse_sessions,
     "receipt": Receipt.parse,
-    "run": lambda data: KeyRun.parse(data, key=RUN),
 }
 # The lowest number of a field that no message has, with one byte.
 FIELD = b"\xf2\x3e\x01x"
@@ -61,11 +58,7 @@ def files(version: int = 1, column: str = "", field: bytes = b"") -> dict[str, b
         "receipt": pb.Receipt(
             format_version=version, session="s", attempt="a", complete=True, shards=list_of(0)
         ),
-        "run": pb.KeyRun(
-            format_version=version, type="text", part_key=[""], part_bytes=[0], part_entries=[0],
-            part_head_bytes=[0], part_head_sha256=bytes(32),
-        ),
-    }  # fmt: skip
+    }
     return found | {name: sealed(message.SerializeToString() + field) for name, message in messages.items()}
 
 
@@ -107,7 +100,9 @@ def test_what_an_older_program_does(what: str, kind: str) -> None:
     assert isinstance(caught.value, UnsupportedVersionError) == (error is UnsupportedVersionError)
 
 
-@pytest.mark.parametrize("columns", [INDEX.columns, LIST.columns], ids=["index", "list"])
+@pytest.mark.parametrize(
+    "columns", [INDEX.columns, LIST.columns, KEY_RUN.columns], ids=["index", "list", "run"]
+)
 def test_each_column_is_specified(columns) -> None:
     """The tables of docs/format.md name each column, its dtype and of what there is an item each."""
     page = (Path(__file__).parents[2] / "docs" / "format.md").read_text()

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from shardio.errors import FormatError, ShardioError
+from shardio.errors import FormatError
+from shardio.format import DEFAULT_LIMITS
 from shardio.kernels import crc32c
 from shardio.metadata import (
+    END,
     ENTRY,
+    KEY_PAGE,
     Feature,
-    KeyPart,
     KeyRun,
-    PartHead,
+    KeyRunRef,
     hash_keys,
     naming,
     table_address,
@@ -25,96 +27,78 @@ from shardio.metadata import (
 from tests.metadata.crafted import hash_key
 
 RUN = f"_shardio/keys/{'0f' * 16}.run"
+SHARDS = np.arange(96, dtype=np.uint8).reshape(3, 32)
 
 
-def made_part(entries, page=4, number=0):
-    """Return the bytes of a part, and its description."""
-    pages = [entries[low : low + page] for low in range(0, len(entries), page)]
-    first = np.array([part["hash"][0] for part in pages], np.uint64)
-    crcs = np.array([crc32c(part.tobytes()) for part in pages], np.uint32)
-    head = PartHead.pack(first, crcs, len(entries), page)
-    data = head + entries.tobytes()
-    sha256 = hashlib.sha256(head).digest()
-    return data, KeyPart(naming.key_part_key(RUN, number), len(data), len(entries), len(head), sha256)
+def made_run(entries):
+    """Return the bytes of a run, and what a manifest says of it."""
+    pages = [entries[low : low + KEY_PAGE] for low in range(0, len(entries), KEY_PAGE)]
+    first = np.array([page["hash"][0] for page in pages], np.uint64)
+    crcs = np.array([crc32c(page.tobytes()) for page in pages], np.uint32)
+    head = KeyRun(SHARDS, first, crcs, len(entries)).pack_head(crc32c(entries.tobytes()))
+    data = head + entries.tobytes() + END
+    return data, KeyRunRef(RUN, len(data), hashlib.sha256(head).digest(), len(SHARDS), len(entries))
 
 
-ENTRIES = st.lists(
-    st.tuples(st.integers(0, 20) | st.integers(0, 2**64 - 1), st.integers(0, 9), st.integers(0, 2**32 - 1)),
-    min_size=1,
-    max_size=40,
-    unique=True,
-).map(lambda rows: np.sort(np.array(rows, ENTRY)))
+def parsed(data, ref):
+    size = KeyRun.checked_head_bytes(ref, DEFAULT_LIMITS, url="u", advice="")
+    return KeyRun.parse(data[:size], ref)
 
 
-@given(ENTRIES, st.integers(1, 9), st.data())
-def test_every_entry_stands_in_the_pages_that_its_hash_leads_to(entries, page, data):
-    whole, part = made_part(entries, page)
-    head = PartHead.parse(whole[: part.head_bytes], part)
-    asked = data.draw(st.sampled_from(entries["hash"].tolist()) | st.integers(0, 2**64 - 1))
-    starts, stops = head.pages_of(np.array([asked], np.uint64))
-    found = []
-    for number in range(int(starts[0]), int(stops[0])):
-        start, stop = head.bounds(number)
-        rows = head.parse_page(whole[start:stop], number)
-        found += rows[rows["hash"] == asked].tolist()
-    assert found == entries[entries["hash"] == asked].tolist()
+@given(st.integers(0, 3 * KEY_PAGE), st.integers(1, 5000), st.integers(0, 2**32 - 1))
+def test_every_entry_stands_in_the_pages_that_its_hash_leads_to(count, spread, seed):
+    random = np.random.default_rng(seed)
+    entries = np.zeros(count, ENTRY)
+    entries["hash"] = np.sort(random.integers(0, spread, count))
+    entries["row"] = random.integers(0, 2**32, count)
+    data, ref = made_run(entries)
+    run = parsed(data, ref)
+    assert (run.shards == SHARDS).all()
+    asked = np.unique(random.integers(0, spread, 3).astype(np.uint64))
+    pages = [run.parse_page(data[slice(*run.bounds(page))], page) for page in run.pages_of(asked)]
+    found = np.concatenate([np.zeros(0, ENTRY), *pages])
+    assert (found[np.isin(found["hash"], asked)] == entries[np.isin(entries["hash"], asked)]).all()
 
 
-@given(ENTRIES, st.data())
-def test_every_flipped_bit_of_a_part_is_found(entries, data):
-    """A page MUST match its CRC-32C before an entry of it is used."""
-    whole, part = made_part(entries)
-    bit = data.draw(st.integers(0, 8 * len(whole) - 1))
+@given(st.data())
+def test_every_flipped_bit_of_a_run_is_found(data):
+    """A run MUST be the one that the manifest names. A page MUST match its CRC-32C before an entry of it is
+    used.
+    """
+    entries = np.zeros(data.draw(st.integers(1, 40)), ENTRY)
+    entries["row"] = np.arange(len(entries)) + 1
+    whole, ref = made_run(entries)
+    bit = data.draw(st.integers(0, 8 * (len(whole) - len(END)) - 1))
     hurt = bytearray(whole)
     hurt[bit // 8] ^= 1 << bit % 8
 
     def read(content):
-        head = PartHead.parse(bytes(content[: part.head_bytes]), part)
-        for number in range(len(head.first)):
-            start, stop = head.bounds(number)
-            head.parse_page(bytes(content[start:stop]), number)
+        run = parsed(content, ref)
+        return [run.parse_page(content[slice(*run.bounds(0))], 0)]
 
     read(whole)
     with pytest.raises(FormatError):
-        read(hurt)
-
-
-def made_run(parts):
-    shards = np.arange(96, dtype=np.uint8).reshape(3, 32)
-    return KeyRun("id", "text", shards, parts)
-
-
-def test_a_run_is_read_as_it_was_sealed_and_every_flipped_bit_is_found():
-    """A run MUST be the one that the manifest names, and the head of a part the one that the run names."""
-    entries = np.zeros(5, ENTRY)
-    none = KeyPart("", 0, 0, 0, bytes(32))
-    run = made_run([none, made_part(entries, number=1)[1]])
-    data, digest = run.seal()
-    again, found = KeyRun.parse(data, key=RUN)
-    assert found == digest
-    assert (again.feature, again.type, again.parts) == (run.feature, run.type, run.parts)
-    assert (again.shards == run.shards).all()
-    for bit in range(0, 8 * len(data), 7):
-        hurt = bytearray(data)
-        hurt[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(FormatError):
-            KeyRun.parse(bytes(hurt), key=RUN)
+        read(bytes(hurt))
 
 
 def test_runs_that_break_a_rule_are_refused():
-    part = made_part(np.zeros(5, ENTRY))[1]
-    none = KeyPart("", 0, 0, 0, bytes(32))
-    for wrong, text in [
-        (made_run([part, none, none]), "2\\^b parts"),
-        (made_run([]), "2\\^b parts"),
-        (made_run([replace(part, key=naming.key_part_key(RUN, 1))]), "another name"),
-        (made_run([replace(part, key="../x")]), "leave the dataset"),
-        (made_run([replace(part, size=1)]), "another size"),
-        (made_run([replace(part, entries=0)]), "without entries"),
-        (replace(made_run([part]), type="float32"), "type"),
-    ]:
-        with pytest.raises(ShardioError, match=text):
-            KeyRun.parse(wrong.seal()[0], key=RUN)
+    entries = np.zeros(2 * KEY_PAGE, ENTRY)
+    entries["hash"] = np.arange(len(entries))
+    data, ref = made_run(entries)
+    parsed(data, ref)
+    same = np.zeros((1 << 20) + 3 * KEY_PAGE, ENTRY)
+    wrong = {
+        "another size": (data, replace(ref, size=ref.size + 16)),
+        "other shards": (data, replace(ref, shards=4, size=ref.size + 32)),
+        "other entries": (data, replace(ref, entries=2 * KEY_PAGE - 1, size=ref.size - 16)),
+        "another head": (data, replace(ref, sha256=bytes(32))),
+        "pages that do not ascend": made_run(np.ascontiguousarray(entries[::-1])),
+        "too many of one hash": made_run(same),
+    }
+    for name, (content, its) in wrong.items():
+        with pytest.raises(FormatError):
+            parsed(content, its)
+            pytest.fail(name)
 
 
 @pytest.mark.parametrize("kind", ["int8", "int64", "uint16", "uint64"])
@@ -156,15 +140,10 @@ def test_the_address_of_a_table_tells_whatever_changes_what_is_extracted():
 
 
 def test_names_of_sidecars_are_shardios_own_and_no_others_are():
-    own = [RUN, naming.key_part_key(RUN, 3), f"_shardio/tables/{'0' * 32}-{'1' * 16}.parquet"]
+    own = [RUN, naming.key_run_key(), f"_shardio/tables/{'0' * 32}-{'1' * 16}.parquet"]
     for key in own:
         assert naming.is_own_key(key)
         assert not naming.is_own_key("x/" + key)
-    assert naming.key_run_of(own[1]) == naming.key_run_of(RUN) == RUN
-    assert naming.key_run_of(own[2]) is None
+    assert [naming.is_key_run(key) for key in own] == [True, True, False]
     for key in ("_shardio/keys/x.run", "_shardio/tables/x.parquet", "_shardio/keys/", own[1] + "x"):
         assert not naming.is_own_key(key)
-
-
-def test_heads_of_parts_are_whole_units():
-    assert [PartHead.size(n, 4) % 64 for n in (1, 4, 5, 1000)] == [0] * 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from shardio.v1 import manifest_pb2 as pb
 from tests.independent_reader import columns_of, fields, numbers, one
 from tests.simulation.world import ROOT, Killed, World
 
-M = TypeVar("M", pb.Manifest, pb.KeyRun)
 SCHEMA = {"n": "int64"}
 SMALL: dict[str, Any] = {"block_bytes": 64, "shard_bytes": 200}
 
@@ -230,7 +229,7 @@ def contents(world: World, version: int) -> list[int]:
 def manifest_of(world: World, version: int) -> pb.Manifest:
     """Return what a version was when it was committed."""
     if version not in world.manifests:
-        world.manifests[version] = _unsealed(pb.Manifest, world.ever[naming.manifest_key(version)])
+        world.manifests[version] = _unsealed(world.ever[naming.manifest_key(version)])
     return world.manifests[version]
 
 
@@ -249,14 +248,13 @@ def past(world: World, version: int) -> tuple[list[int], frozenset[str]]:
             records, named = world.lists[ref.key]
             found += records
             keys |= named
-        for run in (run for index in manifest.keys for run in index.runs):
-            keys |= {run.key, *_unsealed(pb.KeyRun, world.ever[run.key]).part_key} - {""}
+        keys |= {run.key for index in manifest.keys for run in index.runs}
         world.pasts[version] = sorted(found), frozenset(keys)
     return world.pasts[version]
 
 
-def _unsealed(kind: type[M], data: bytes) -> M:
-    message = kind()
+def _unsealed(data: bytes) -> pb.Manifest:
+    message = pb.Manifest()
     message.ParseFromString(data[16:-44])
     return message
 

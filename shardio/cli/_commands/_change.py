@@ -121,7 +121,7 @@ def remove_by(function: str, positional: str, show: Callable[[Console, Any], Non
         ] = [],  # noqa: B006 - is not changed
     ) -> int:
         from shardio.catalog import Catalog
-        from shardio.reader import key_types
+        from shardio.keys import key_types
         from shardio.storage import connect
 
         keys = None

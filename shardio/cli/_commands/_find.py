@@ -13,7 +13,8 @@ from shardio.cli._values import parse_key
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from shardio.lifecycle import KeysReport, TableReport
+    from shardio.keys import KeysReport
+    from shardio.tables import TableReport
 
 
 @command(
@@ -56,11 +57,9 @@ def _print_table(console: Console, report: TableReport) -> None:
     done = "would be read" if report.dry_run else "read"
     amount = f"{plural(report.built, 'shard')}, {count(report.records)} records {done}"
     console.line(f"{', '.join(report.features)}: {amount}")
-    if report.reused:
-        console.line(f"{plural(report.reused, 'table')} found that an earlier build had stored")
     if report.dry_run:
         console.line("nothing was changed")
-    elif not report.built and not report.reused:
+    elif not report.built:
         console.line(f"there was nothing to do; this is version {report.version}")
     else:
         console.line(f"{size(report.stored_bytes)} in all; this is version {report.version}")
