@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from shardio import kernels
 from shardio.arguments import names
+from shardio.codecs._columns import collate
 from shardio.errors import SchemaError, ShardioError
-from shardio.metadata import Schema
+from shardio.metadata import Feature, Schema
 
 # Payloads, or records lying in one buffer: (buffer, starts, stops), half-open ranges in bytes.
 Payloads: TypeAlias = "Sequence[bytes] | tuple[Any, Any, Any]"
@@ -57,13 +58,17 @@ class RecordCodec(ABC):
             ValueError: no such feature.
         """
 
-    @abstractmethod
     def decode_batch(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> dict[str, Any]:
         """Return n records as columns by feature; arguments and errors are those of `decode_many`.
 
         Numbers of fixed shape are one array [n, ...], numbers of varying shape a `RaggedColumn`, everything
         else is a list; decoded images of one size are one array.
         """
+        schema: Mapping[str, Feature] = self.schema or {}
+        rows = self.decode_many(payloads, features=features)
+        return {
+            name: collate(name, schema[name], [row[name] for row in rows]) for name in self._chosen(features)
+        }
 
     def decode(self, payload: bytes | memoryview, *, features: Sequence[str] | None = None) -> Any:
         """Return the value of one record.
@@ -90,6 +95,12 @@ class RecordCodec(ABC):
         """Return the names to decode, in the order asked for, None for all."""
         asked = self.features if features is None else features
         return None if asked is None else _selected(known, asked)
+
+    def _chosen(self, features: Sequence[str] | None) -> tuple[str, ...]:
+        """Return the names of the schema to decode, in the order asked for."""
+        schema: Mapping[str, Feature] = self.schema or {}
+        chosen = self._selected(schema, features)
+        return tuple(schema) if chosen is None else chosen
 
 
 def _selected(known: Iterable[str], features: Sequence[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from shardio import kernels
 from shardio.codecs._codec import Payloads, RecordCodec, as_list, fitting_parts, in_one_buffer
-from shardio.codecs._columns import collate, each, item_decoder
+from shardio.codecs._columns import each, item_decoder
 from shardio.errors import SchemaError
 from shardio.metadata import Schema
 
@@ -36,7 +36,7 @@ class ArrayCodec(RecordCodec):
 
     def decode_many(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> list[Any]:
         """Decode to `{name: array}` each."""
-        if self._selected(self.schema, features) == ():
+        if not self._chosen(features):
             return [{} for _ in as_list(payloads)]
         rows = self._stack(payloads)
         return [{self._name: row.copy() if self._feature.shape else row} for row in rows]
@@ -47,8 +47,7 @@ class ArrayCodec(RecordCodec):
         Records that are one after another in a writable uint8 array of the caller's are not copied again: the
         column is a view of it.
         """
-        nothing = self._selected(self.schema, features) == ()
-        return {} if nothing else {self._name: self._stack(payloads)}
+        return {self._name: self._stack(payloads)} if self._chosen(features) else {}
 
     def _stack(self, payloads: Payloads) -> npt.NDArray[Any]:
         dtype = self._feature.dtype
@@ -112,26 +111,17 @@ class BytesCodec(RecordCodec):
 
     def decode_many(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> list[Any]:
         """Decode to bytes, or to `{name: value}` each."""
-        nothing = self._selected(self.schema or (), features) == ()
-        items = as_list(payloads)
-        if self._name is None:
+        chosen, items = self._chosen(features), as_list(payloads)
+        if self._name is None or self._feature is None:
             return items
-        if nothing:
+        if not chosen:
             return [{} for _ in items]
-        return [{self._name: value} for value in self._values(items)]
+        decode = item_decoder(self._feature)
+        values = items if decode is None else each(self._name, decode, items, range(len(items)))
+        return [{self._name: value} for value in values]
 
     def decode_batch(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> dict[str, Any]:
         """Decode to one column, named as the feature, or "payload"."""
-        nothing = self._selected(self.schema or (), features) == ()
-        items = as_list(payloads)
-        if self._name is None or self._feature is None:
-            return {_PAYLOAD: items}
-        if nothing:
-            return {}
-        return {self._name: collate(self._name, self._feature, self._values(items))}
-
-    def _values(self, items: list[bytes]) -> list[Any]:
-        assert self._feature is not None  # noqa: S101 - asked only where there is one
-        assert self._name is not None  # noqa: S101
-        decode = item_decoder(self._feature)
-        return items if decode is None else each(self._name, decode, items, range(len(items)))
+        if self._name is None:
+            return {_PAYLOAD: self.decode_many(payloads, features=features)}
+        return super().decode_batch(payloads, features=features)

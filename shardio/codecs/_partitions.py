@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -75,15 +75,6 @@ class UniformRowLength:
 Partition: TypeAlias = RowSplits | RowLengths | RowStarts | RowLimits | ValueRowIds | UniformRowLength
 
 
-class _Misfit(Exception):  # noqa: N818 - never leaves this file
-    """A partition does not fit the values of one item."""
-
-    def __init__(self, item: int, expected: str, found: object) -> None:
-        self.item = item
-        self.expected = expected
-        self.found = found
-
-
 def partitioned(
     name: str,
     column: RaggedColumn,
@@ -106,27 +97,55 @@ def partitioned(
         SchemaError: a partition does not fit its values; `row` is the record's number.
     """
     for partition in reversed(partitions):
-        if steps is not None and steps_of is not None and not isinstance(partition, UniformRowLength):
+        if isinstance(partition, UniformRowLength):
+            wrong = np.flatnonzero(column.lengths % partition.length)
+            if wrong.size:
+                count, expected = int(column.lengths[wrong[0]]), f"a multiple of {partition.length} values"
+                raise _misfit(name, partition, int(wrong[0]), steps, expected, count)
+            column = _uniform(column, partition.length)
+            continue
+        if steps is not None and steps_of is not None:
             _check_steps(name, partition, steps, steps_of[partition.key])
-        try:
-            if isinstance(partition, UniformRowLength):
-                column = _uniform(column, partition.length)
-            else:
-                column = _by_feature(column, partition, columns[partition.key])
-        except _Misfit as misfit:
-            row, at = misfit.item, ""
-            if steps is not None:
-                row = int(np.searchsorted(steps, misfit.item, side="right")) - 1
-                at = f", step {misfit.item - int(steps[row])}"
-            message = f"feature {name!r}{at}: its values do not fit {_shown(partition)}"
-            raise SchemaError(message, row=row, expected=misfit.expected, found=misfit.found) from None
+        rows: list[npt.NDArray[np.int64]] = []
+        total = 0
+        for item, (count, numbers) in enumerate(
+            zip(column.lengths.tolist(), columns[partition.key], strict=True)
+        ):
+            lengths = _row_lengths(partition, numbers, count)
+            total += len(numbers) if lengths is None else len(lengths)
+            if lengths is None or total > _MAX_ROWS + len(column.values):
+                expected = f"rows of {count} values together, and at most {_MAX_ROWS} empty ones in a call"
+                raise _misfit(name, partition, item, steps, expected, f"{numbers[:8].tolist()}")
+            rows.append(lengths)
+        inner, outer = (
+            _offsets(np.concatenate([np.zeros(0, np.int64), *rows])),
+            _offsets(list(map(len, rows))),
+        )
+        column = RaggedColumn(RaggedColumn(column.values, inner), outer)
     return column
 
 
-def _shown(partition: Partition) -> str:
+def _offsets(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+
+
+def _misfit(
+    name: str,
+    partition: Partition,
+    item: int,
+    steps: npt.NDArray[np.int64] | None,
+    expected: str,
+    found: object,
+) -> SchemaError:
+    row, at = item, ""
+    if steps is not None:
+        row = int(np.searchsorted(steps, item, side="right")) - 1
+        at = f", step {item - int(steps[row])}"
+    kind = type(partition).__name__
+    what = f"feature {name!r}{at}: its values do not fit {kind}({getattr(partition, 'key', None)!r})"
     if isinstance(partition, UniformRowLength):
-        return f"UniformRowLength({partition.length})"
-    return f"{type(partition).__name__}({partition.key!r})"
+        what = f"feature {name!r}{at}: its values do not fit {kind}({partition.length})"
+    return SchemaError(what, row=row, expected=expected, found=found)
 
 
 def _check_steps(
@@ -135,9 +154,8 @@ def _check_steps(
     different = np.flatnonzero(np.diff(steps) != np.diff(others))
     if different.size:
         row = int(different[0])
-        message = f"feature lists {name!r} and {partition.key!r} differ in their steps"
         raise SchemaError(
-            message,
+            f"feature lists {name!r} and {partition.key!r} differ in their steps",
             row=row,
             expected=f"{steps[row + 1] - steps[row]} steps of {partition.key!r}",
             found=int(others[row + 1] - others[row]),
@@ -145,10 +163,6 @@ def _check_steps(
 
 
 def _uniform(column: RaggedColumn, length: int) -> RaggedColumn:
-    odd = np.flatnonzero(column.lengths % length)
-    if odd.size:
-        item = int(odd[0])
-        raise _Misfit(item, f"a multiple of {length} values", int(column.lengths[item]))
     values = column.values
     if isinstance(values, RaggedColumn):
         values = RaggedColumn(values, np.arange(0, len(values) + 1, length, dtype=np.int64))
@@ -157,94 +171,23 @@ def _uniform(column: RaggedColumn, length: int) -> RaggedColumn:
     return RaggedColumn(values, column.offsets // length)
 
 
-def _by_feature(column: RaggedColumn, partition: Partition, given: RaggedColumn) -> RaggedColumn:
-    """Return the rows of all items, grouped by item."""
-    counts = column.lengths
-    if isinstance(partition, ValueRowIds):
-        lengths, offsets = _of_row_ids(counts, given)
-    else:
-        lengths, offsets = _row_lengths(counts, partition, given)
-    inner = np.zeros(lengths.size + 1, np.int64)
-    np.cumsum(lengths, out=inner[1:])
-    return RaggedColumn(RaggedColumn(column.values, inner), offsets)
-
-
 def _row_lengths(
-    counts: npt.NDArray[np.int64], partition: Partition, given: RaggedColumn
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the length of each row, and the rows of each item as offsets."""
-    numbers, offsets = given.values, given.offsets
-    owner = np.repeat(np.arange(counts.size), given.lengths)
-    first = np.zeros(numbers.size, np.bool_)
-    first[offsets[:-1][given.lengths > 0]] = True
-    last = np.zeros(numbers.size, np.bool_)
-    last[offsets[1:][given.lengths > 0] - 1] = True
-    limits = counts[owner]
+    partition: _ByFeature, numbers: npt.NDArray[np.int64], count: int
+) -> npt.NDArray[np.int64] | None:
+    """Return the lengths of the rows of an item with `count` values; None where they do not fit."""
+    most = _MAX_ROWS + count if isinstance(partition, ValueRowIds) else count
     # Within these bounds nothing overflows that fits into memory.
-    _refuse(owner, (numbers < 0) | (numbers > limits), numbers, limits, "numbers from 0 to {limit}")
+    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) <= most:
+        return None
     if isinstance(partition, RowLengths):
-        sums = np.zeros(numbers.size + 1, np.int64)
-        np.cumsum(numbers, out=sums[1:])
-        totals = sums[offsets[1:]] - sums[offsets[:-1]]
-        wrong = np.flatnonzero(totals != counts)
-        if wrong.size:
-            item = int(wrong[0])
-            raise _Misfit(item, f"lengths of {counts[item]} values together", int(totals[item]))
-        return numbers, offsets
-    # No number at all tells of no row, which fits no values alone.
-    bare = np.flatnonzero((given.lengths == 0) & (counts > 0))
-    if bare.size:
-        raise _Misfit(int(bare[0]), f"rows of {counts[bare[0]]} values", "none")
-    before = np.where(first, 0, np.roll(numbers, 1))
-    after = np.where(last, limits, np.roll(numbers, -1))
-    _refuse(owner, numbers < before, numbers, limits, "numbers that do not decrease")
-    if isinstance(partition, RowStarts):
-        _refuse(owner, first & (numbers != 0), numbers, limits, "0 as the first")
-        return after - numbers, offsets
-    _refuse(owner, last & (numbers != limits), numbers, limits, "{limit} as the last")
-    lengths = numbers - before
-    if isinstance(partition, RowLimits):
-        return lengths, offsets
-    _refuse(owner, first & (numbers != 0), numbers, limits, "0 as the first")
-    rows = np.zeros_like(offsets)
-    np.cumsum(np.maximum(given.lengths - 1, 0), out=rows[1:])
-    return lengths[~first], rows
-
-
-def _of_row_ids(
-    counts: npt.NDArray[np.int64], given: RaggedColumn
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    wrong = np.flatnonzero(given.lengths != counts)
-    if wrong.size:
-        item = int(wrong[0])
-        raise _Misfit(item, f"a row number for each of {counts[item]} values", int(given.lengths[item]))
-    ids, offsets = given.values, given.offsets
-    owner = np.repeat(np.arange(counts.size), counts)
-    most = np.full(ids.size, _MAX_ROWS + ids.size - 1)
-    _refuse(owner, (ids < 0) | (ids > most), ids, most, "row numbers from 0 to {limit}")
-    falls = np.zeros(ids.size, np.bool_)
-    falls[1:] = (ids[1:] < ids[:-1]) & (owner[1:] == owner[:-1])
-    _refuse(owner, falls, ids, most, "row numbers that do not decrease")
-    rows = np.zeros_like(offsets)
-    filled = counts > 0
-    rows[1:][filled] = ids[offsets[1:][filled] - 1] + 1
-    np.cumsum(rows, out=rows)
-    beyond = np.flatnonzero(rows > _MAX_ROWS + ids.size)
-    if beyond.size:
-        expected = f"at most {_MAX_ROWS} empty rows in a call"
-        raise _Misfit(int(beyond[0]) - 1, expected, f"{rows[beyond[0]]} rows of {ids.size} values")
-    return np.bincount(ids + rows[:-1][owner], minlength=int(rows[-1])).astype(np.int64), rows
-
-
-def _refuse(
-    owner: npt.NDArray[Any],
-    wrong: npt.NDArray[Any],
-    numbers: npt.NDArray[np.int64],
-    limits: npt.NDArray[np.int64],
-    expected: str,
-) -> None:
-    places = np.flatnonzero(wrong)
-    if places.size:
-        place = int(places[0])
-        said = expected.replace("{limit}", str(limits[place]))
-        raise _Misfit(int(owner[place]), said, int(numbers[place]))
+        return numbers if int(numbers.sum()) == count else None
+    if isinstance(partition, ValueRowIds):
+        ascending = len(numbers) == count and not (np.diff(numbers) < 0).any()
+        return np.bincount(numbers).astype(np.int64) if ascending else None
+    first, last = [0] * isinstance(partition, RowLimits), [count] * isinstance(partition, RowStarts)
+    edges = np.concatenate([first, numbers, last]).astype(np.int64)
+    if not len(edges):
+        return edges if not count else None
+    lengths = np.diff(edges)
+    fits = edges[0] == 0 and edges[-1] == count and not (lengths < 0).any()
+    return lengths if fits else None

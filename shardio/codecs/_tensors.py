@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardio.codecs._codec import Payloads, RecordCodec, as_list, fitting_parts
-from shardio.codecs._columns import collate, each, item_decoder
+from shardio.codecs._columns import each, item_decoder
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.metadata import Feature, Schema, ValueMismatchError, shape_fits, to_number_array
 
@@ -35,6 +35,7 @@ _TYPES: dict[int, tuple[np.dtype[Any], str]] = {
     _DOUBLE: (np.dtype("<f8"), "double_data"),
 }
 _NUMBERS = {dtype: number for number, (dtype, _) in _TYPES.items() if number != _BYTE}
+_EXPECTED = ", ".join(dtype.name for dtype in _NUMBERS)
 _TYPED = ("float_data", "int32_data", "string_data", "double_data", "int64_data")
 _BFLOAT16_IN_RAW = 1
 _MOST_DIMENSIONS = 32
@@ -175,26 +176,18 @@ def _string(label: object, item: str | bytes) -> bytes:
 def _numbers(label: object, value: object) -> npt.NDArray[Any]:
     """Return the array of a tensor: an array as it is, Python's floats as float32 where they fit."""
     try:
-        array = to_number_array(value, None, _expected())
+        array = to_number_array(value, None, _EXPECTED)
     except ValueMismatchError as error:
         raise _no_type(label, error.found, error.advice) from None
-    if array.dtype == np.float64 and _is_plain(value):
+    if array.dtype == np.float64 and not isinstance(value, np.ndarray | np.generic):
         fitted = Feature("float32[?]").fit(array.ravel(), str(label))
         return np.reshape(np.asarray(fitted), array.shape)
     return array
 
 
-def _is_plain(value: object) -> bool:
-    return not isinstance(value, np.ndarray | np.generic)
-
-
-def _expected() -> str:
-    return ", ".join(dtype.name for dtype in _NUMBERS)
-
-
 def _no_type(label: object, found: str, advice: str | None = None) -> SchemaError:
     what = f"TensorProto has no type for tensor {label!r}"
-    return SchemaError(what, expected=_expected(), found=found, advice=advice)
+    return SchemaError(what, expected=_EXPECTED, found=found, advice=advice)
 
 
 def _packed(field: str, data: bytes) -> bytes:
@@ -320,8 +313,7 @@ class TensorsCodec(RecordCodec):
 
     def decode_many(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> list[Any]:
         """Decode to dicts by feature."""
-        chosen = self._selected(self.schema, features)
-        names = tuple(self.schema) if chosen is None else chosen
+        names = self._chosen(features)
         values: list[Any] = []
         try:
             values.extend(self._value(read_tensors(payload), names) for payload in as_list(payloads))
@@ -330,15 +322,6 @@ class TensorsCodec(RecordCodec):
             error.row = len(values)
             raise
         return values
-
-    def decode_batch(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> dict[str, Any]:
-        """Decode to columns by feature."""
-        rows = self.decode_many(payloads, features=features)
-        names = self._selected(self.schema, features)
-        return {
-            name: collate(name, self.schema[name], [row[name] for row in rows])
-            for name in (self.schema if names is None else names)
-        }
 
     def _value(self, tensors: list[Tensor], names: Sequence[str]) -> dict[str, Any]:
         by_name = self._by_name(tensors)
