@@ -26,12 +26,17 @@ def test_a_seed_in_place_of_a_switch(tmp_path, lines, seed) -> None:
         shardio.convert_dataset(lines, tmp_path / "ds", shuffle=seed)
 
 
-def test_shares_in_place_of_a_name(tmp_path, lines) -> None:
-    fractions: Any = {"train": 0.9, "test": 0.1}
-    with refused(TypeError, "fractions=", "'train'"):
-        shardio.convert_dataset(lines, tmp_path / "ds", split=fractions)
-    with pytest.raises(ValueError, match="give one of them"):
-        shardio.convert_dataset(lines, tmp_path / "ds", split="train", fractions=fractions)
+def test_splits_that_are_neither_patterns_nor_fractions(tmp_path, lines) -> None:
+    mixed: Any = {"train": 0.9, "test": "*"}
+    with refused(TypeError, "split=", "'train'"):
+        shardio.convert_dataset(lines, tmp_path / "ds", split=mixed)
+
+
+def test_an_option_that_a_kind_does_not_have(tmp_path, lines) -> None:
+    with refused(TypeError, "classes="):
+        shardio.convert_dataset(lines, tmp_path / "ds", options={"clases": ["a"]})
+    with refused(ValueError, "classes=", "'jsonl'"):
+        shardio.convert_dataset(lines, tmp_path / "ds", options={"classes": ["a"]})
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,13 @@ OUTPUT = Group("output", show=False)
 
 _OPTION = inspect.Parameter.KEYWORD_ONLY
 _ARG = re.compile(r"([a-z_]+(?:, [a-z_]+)*): ")
+# Options that functions hand on as they are, and the function that says what they are.
+_WRITER = "shardio.writer:DatasetWriter"
+_HANDED_ON = {
+    "Unpack[LayoutOptions]": ("shardio.writer:LayoutOptions", _WRITER),
+    "Unpack[WriterOptions]": ("shardio.writer:WriterOptions", _WRITER),
+    "Unpack[WriteOptions]": ("shardio.parallel:WriteOptions", "shardio.parallel:write_dataset"),
+}
 # What has no options: callables, and objects that only Python has.
 _PYTHON = {"progress", "executor"}
 _TYPES: dict[str, Any] = {
@@ -55,7 +62,6 @@ _TYPES: dict[str, Any] = {
     "CacheOptions": Annotated[str, values.one(values.cache_folder, "DIR")],
     "Mapping[str, Any]": values.JsonPairs,
     "Mapping[str, str]": values.TextPairs,
-    "Mapping[str, float]": values.Fractions,
 }
 
 
@@ -98,7 +104,9 @@ _NAMED: dict[str, Any] = {
     "mode": _said(str, 'what to do if the dataset already exists; "create" fails'),
 }
 _SPLITS = _said(
-    values.Splits, "NAME of all files, or NAME=PATTERN of those whose names match; default: from names"
+    values.Splits,
+    "NAME of all files, NAME=PATTERN of those whose names match, or NAME=0.9 of the records; "
+    "default: from names",
 )
 _PLACES = {"url": "dataset: a local path or any fsspec URL"}
 # Between what one may choose, by the name of the argument; tests hold what is written out to the library.
@@ -349,11 +357,11 @@ def typed_parameters(function: Callable[..., Any]) -> dict[str, tuple[str, Any]]
     """Return annotation and default of each argument, those of the writer that it hands on included."""
     found: dict[str, tuple[str, Any]] = {}
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.annotation == "Unpack[LayoutOptions]":
-            from shardio.writer import DatasetWriter, LayoutOptions
-
-            known = typed_parameters(DatasetWriter)
-            found |= {name: known[name] for name in LayoutOptions.__annotations__}
+        handed_on = _HANDED_ON.get(str(parameter.annotation))
+        if handed_on is not None:
+            options, owner = map(imported, handed_on)
+            known = typed_parameters(owner)
+            found |= {name: known[name] for name in options.__annotations__}
         elif parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             kind = str(parameter.annotation)
             found[parameter.name] = (kind.replace("Place", "str | Path"), parameter.default)
@@ -378,9 +386,10 @@ def _documented(function: Callable[..., Any]) -> dict[str, str]:
     """Return what docstrings say of each argument."""
     found: dict[str, str] = {}
     documented = [function]
-    if "Unpack[LayoutOptions]" in getattr(function, "__annotations__", {}).values():
-        documented.insert(0, imported("shardio.writer:DatasetWriter"))
     for each in documented:
+        hints = map(str, getattr(each, "__annotations__", {}).values())
+        documented += [imported(_HANDED_ON[hint][1]) for hint in hints if hint in _HANDED_ON]
+    for each in reversed(documented):
         lines = inspect.cleandoc(each.__doc__ or "").splitlines()
         start = next((n for n, line in enumerate(lines) if line in ("Args:", "Attributes:")), len(lines))
         names: list[str] = []

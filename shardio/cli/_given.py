@@ -212,6 +212,7 @@ def report(
     console: Console,
     show: Callable[[Console, Any], None],
     code: Callable[[Any], int] = lambda _: CLEAN,
+    **more: Any,
 ) -> int:
     """Call a function of the library, print its report, and return the exit code.
 
@@ -221,9 +222,9 @@ def report(
         console: shows progress, and takes the report.
         show: prints the report for people.
         code: the exit code of a report.
+        more: arguments that were not typed as they are.
     """
     called = imported(function)
-    more = {}
     with console.progress(called.__name__.removesuffix("_dataset").removeprefix("build_")) as progress:
         if "progress" in typed_parameters(called):
             more["progress"] = progress

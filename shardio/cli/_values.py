@@ -62,24 +62,15 @@ def comma_names(words: Sequence[str]) -> list[str]:
     return found
 
 
-def fractions(text: str) -> dict[str, float]:
-    """Return fractions of splits: train=0.9,test=0.1."""
-    try:
-        return pairs([word.strip() for word in text.split(",")], float)
-    except ValueError as error:
-        raise ValueError(f"{error}: expected fractions such as --fractions train=0.9,test=0.1") from None
-
-
-def split_patterns(given: Sequence[str]) -> str | dict[str, str]:
-    """Return the name of the one split, or patterns by name."""
+def split_patterns(given: Sequence[str]) -> str | dict[str, Any]:
+    """Return the name of the one split; or patterns by name, or fractions where all are numbers."""
     if len(given) == 1 and "=" not in given[0]:
         return given[0]
-    patterns = [text.partition("=") for text in given]
-    if any(not equals for _, equals, _ in patterns):
+    if any("=" not in text for text in given):
         raise ValueError("--split NAME alone names the one split; several need patterns: --split 'val=*val*'")
-    if any(re.match(r"[\d.]+(,|$)", pattern) for _, _, pattern in patterns):
-        raise ValueError(f"--split {given[0]}: fractions of the records are given with --fractions")
-    return {name: pattern for name, _, pattern in patterns}
+    patterns = pairs(given)
+    numbers = all(re.fullmatch(r"\d*\.?\d+", pattern) for pattern in patterns.values())
+    return {name: float(pattern) for name, pattern in patterns.items()} if numbers else patterns
 
 
 def parse_version(text: str) -> int | str:
@@ -166,8 +157,7 @@ Version: TypeAlias = Annotated[str, one(parse_version, "N|TAG")]
 Names: TypeAlias = Annotated[list[str], several(comma_names, "NAME,...")]
 JsonPairs: TypeAlias = Annotated[list[str], several(lambda words: pairs(words, json_value), "KEY=VALUE")]
 TextPairs: TypeAlias = Annotated[list[str], several(pairs, "NAME=VALUE")]
-Fractions: TypeAlias = Annotated[str, one(fractions, "NAME=FRACTION,...")]
-Splits: TypeAlias = Annotated[list[str], several(split_patterns, "NAME[=PATTERN]")]
+Splits: TypeAlias = Annotated[list[str], several(split_patterns, "NAME[=PATTERN|FRACTION]")]
 Positions: TypeAlias = Annotated[
     list[int], several(positions, "POSITION..."), Parameter(help="numbers from 0, or from the end: -1")
 ]

@@ -27,8 +27,15 @@ from shardio.convert._kinds import open_source
 from shardio.convert._parquet import ArrowTable, HuggingFaceDataset, table_package
 from shardio.convert._partitions import check_keys, fitter, notes_on_keys
 from shardio.convert._schema import SMALL_BYTES, resolve_schema
-from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, keep_as, shown_json
-from shardio.convert._tfrecord import ShardioDataset, ShardioValues
+from shardio.convert._source import (
+    ForeignSource,
+    Piece,
+    Sample,
+    SourceOptions,
+    keep_as,
+    shown_json,
+    source_options_of,
+)
 from shardio.errors import (
     BadRecord,
     FormatError,
@@ -39,12 +46,11 @@ from shardio.errors import (
     UnsafeNameError,
 )
 from shardio.metadata import Feature, Schema, naming
-from shardio.parallel import Encoded, Note, Progress, check_shuffle, write_dataset
+from shardio.parallel import Encoded, Note, WriteOptions, check_shuffle, write_dataset
 from shardio.reader import HF_METADATA, TEXT_METADATA, DatasetReader, open as open_dataset
 from shardio.reports import Report
-from shardio.sources import check_partitions
 from shardio.storage import connect, followed
-from shardio.writer import LayoutOptions, check_writer_options, encoder, foretell_write
+from shardio.writer import check_writer_options, encoder, foretell_write
 
 _DIGESTS = 1 << 64
 
@@ -69,36 +75,11 @@ class _Splitter:
     def __post_init__(self) -> None:
         if isinstance(self.wanted, Mapping):
             fractions = list(self.wanted.values())
-            if not fractions or min(fractions) < 0 or not 0.999 < sum(fractions) < 1.001:
-                message = f"fractions={dict(self.wanted)!r} must not be negative, and their sum must be 1"
-                raise ValueError(message)
-            for name in self.wanted:
-                naming.check_split(name)
-        elif self.wanted is not None:
-            naming.check_split(self.wanted)
-
-    @classmethod
-    def from_options(
-        cls, split: str | Mapping[str, str] | None, fractions: Mapping[str, float] | None, seed: int
-    ) -> _Splitter:
-        """Return the splitter for what a caller says.
-
-        Raises:
-            TypeError: fractions in place of a name.
-            UnsafeNameError: not a name for a split.
-            ValueError: both are given, or fractions that make no sense.
-        """
-        if isinstance(split, Mapping) and not all(isinstance(pattern, str) for pattern in split.values()):
-            raise TypeError(
-                f"split={dict(split)!r} must be a name, or patterns of file names by split; fractions are "
-                f"given as fractions={dict(split)!r}"
-            )
-        if split is not None and fractions is not None:
-            raise ValueError("split= names splits and fractions= divides among several: give one of them")
-        if isinstance(split, Mapping):
-            # The source follows the patterns.
-            split = None
-        return cls(split if fractions is None else dict(fractions), seed)
+            if min(fractions) < 0 or not 0.999 < sum(fractions) < 1.001:
+                shown = dict(self.wanted)
+                raise ValueError(f"split={shown!r}: fractions must not be negative, and their sum must be 1")
+        for name in [self.wanted] if isinstance(self.wanted, str) else self.wanted or ():
+            naming.check_split(name)
 
     def sizes(self, pieces: Sequence[Piece]) -> dict[str, int]:
         """Return about how many bytes of the source go to each split."""
@@ -117,12 +98,12 @@ class _Splitter:
             return self.wanted
         digest = hashlib.blake2b(f"{self.seed}/{where}".encode(errors="backslashreplace"), digest_size=8)
         place = int.from_bytes(digest.digest(), "little") / _DIGESTS * sum(self.wanted.values())
-        edge = 0.0
-        for name, share in self.wanted.items():
+        edge, found = 0.0, split
+        for found, share in self.wanted.items():  # noqa: B007 - the last one, too
             edge += share
             if place < edge:
-                return name
-        return name
+                break
+        return found
 
 
 @dataclass(frozen=True)
@@ -380,31 +361,14 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     *,
     kind: str | None = None,
     schema: Mapping[str, Any] | Schema | None = None,
-    fn: Callable[[Any], Any] | None = None,
-    split: str | Mapping[str, str] | None = None,
-    fractions: Mapping[str, float] | None = None,
+    split: str | Mapping[str, str | float] | None = None,
     on_error: Literal["raise", "skip"] = "raise",
-    shuffle: bool = False,
-    shards: int | None = None,
-    seed: int = 0,
-    workers: int | None = None,
-    executor: Executor | None = None,
-    root: str | Path | None = None,
-    classes: Sequence[str] | None = None,
-    partitions: Literal["hive"] | None = "hive",
-    follow_links: bool = False,
-    check_images: bool = True,
-    encoding: str | None = None,
-    mode: str = "create",
-    metadata: Mapping[str, Any] | None = None,
-    session: str | None = None,
+    options: Mapping[str, Any] | None = None,
     dry_run: bool = False,
-    progress: bool | Callable[[Progress], None] = False,
-    spool_dir: str | Path | None = None,
+    executor: Executor | None = None,
     source_options: Mapping[str, Any] | None = None,
-    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    **writer: Unpack[LayoutOptions],
+    **writing: Unpack[WriteOptions],
 ) -> ConvertReport:
     r"""Convert a foreign data set into a dataset.
 
@@ -417,45 +381,22 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
             `shardio.convert.source_kinds()`.
         schema: types of some features instead of those inferred (None leaves a feature out), or a whole
             `Schema`.
-        fn: for lists. It is called with each line, row or item in a worker, and with some of them before, to
-            see what it makes. It returns a value, several, or none.
-        split: a name for all records, or patterns of file names by split, `{"train": "*train*", "val":
-            "val/*"}`. None keeps the source's splits. Those of files come from names of files and folders,
-            such as `val-00000-of-00008.parquet`; where no name tells one, it is "train". `report.notes` says
-            what was decided.
-        fractions: what each split gets of all records. A mapping, `{"train": 0.9, "test": 0.1}`, instead of
-            `split`.
+        split: a name for all records; patterns of file names by split, `{"train": "*train*", "val":
+            "val/*"}`; or what each split gets of all records, `{"train": 0.9, "test": 0.1}`. None keeps the
+            source's splits. Those of files come from names of files and folders, such as
+            `val-00000-of-00008.parquet`; where no name tells one, it is "train". `report.notes` says what
+            was decided.
         on_error: what to do about what cannot become a record: "raise", or "skip": left out and listed in
             the report.
-        shuffle: shuffle all records while writing, in bounded memory.
-        seed: of the shuffle, and of the division by fractions.
-        shards: cut each split into so many shards of equal numbers of records.
-        workers: processes; None for as many as there are processors, and none besides this one for small
-            sources.
-        executor: any `concurrent.futures.Executor`, instead of `workers`.
-        root: folder that relative paths in a list start from; None for that of the list.
-        classes: names of classes in the order of their labels; None for those found, sorted. In WebDataset
-            the classes that the numbers of `cls` stand for. A dataset that is added to keeps its numbers: new
-            classes get those that follow.
-        partitions: "hive" makes features of the names of folders such as `year=2020`, int64 where all values
-            of a key are integers, else text. None leaves them out. A folder `split=test` names the split.
-        follow_links: take also files that symbolic links lead to outside of the folder of the source.
-        check_images: decode every image of image folders, lists and tar files once, to find those that
-            cannot be decoded.
-        encoding: of the records; None for what the schema takes, as in `DatasetWriter`.
-        mode: "create", "append" or "overwrite".
-        metadata: free metadata, besides what the source gives.
-        session: your own id of this write, by which a rerun after a failure continues.
+        options: how a source of this kind is read: some of `shardio.convert.ReadingOptions`, such as
+            `{"classes": ["cat", "dog"]}`.
         dry_run: write nothing, only say what it would be: the kind, the splits, the schema as far as it is
             inferred, and what is left out before reading.
-        progress: True for a bar on a terminal and lines in a log, or a function of a
-            `shardio.parallel.Progress`.
-        spool_dir: folder for shards under construction, as in `write_dataset`.
-        allow_roots: of a source that is a dataset, as in `shardio.open`; of a list, the places besides its
-            own folder and `root` that its rows may name, each with storage options.
+        executor: any `concurrent.futures.Executor`; None for processes of this machine, and this one alone
+            for small sources.
         source_options, storage_options: for the source's and the dataset's filesystem, as in fsspec.
-        writer: further options of `DatasetWriter`: `compression`, `shard_bytes`, `block_bytes`, `level`,
-            `splits`, `single_writer`.
+        writing: options of `write_dataset`, such as `mode`, `session`, `shuffle`, `workers`, `progress`,
+            `compression`, `encoding`, `metadata`.
 
     Returns:
         Version, records by split, schema, and what was left out.
@@ -479,72 +420,80 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error={on_error!r} must be "raise" or "skip"')
-    if classes is not None and not len(classes):
-        raise ValueError("classes=[] names no class; leave it out for those found")
-    check_partitions(partitions)
-    options = SourceOptions(
-        storage_options=source_options, fn=fn, root=None if root is None else str(root),
-        check_images=check_images, classes=None if classes is None else tuple(classes),
-        split=split if fractions is None else next(iter(fractions), None), partitions=partitions,
-        allow_roots=allow_roots, follow_links=follow_links,
-    )  # fmt: skip
-    splitter = _Splitter.from_options(split, fractions, seed)
-    opened = open_source(source, kind, options)
-    if isinstance(split, Mapping) and not isinstance(opened, FileSource):
-        message = (
-            f"split={dict(split)!r} has patterns of file names, but the source is not files: name one split"
-        )
-        raise ValueError(message)  # noqa: TRY004 - the type is right, the source is not
-    check_shuffle(shuffle, seed)
-    check_writer_options(writer, "shardio.convert_dataset", signature(convert_dataset).parameters)
-    if fractions is not None:
-        writer.setdefault("splits", list(fractions))
-    _check_function(opened)
-    _check_classes(opened)
+    names = (*WriteOptions.__annotations__, *signature(convert_dataset).parameters)
+    check_writer_options(writing, "shardio.convert_dataset", names)
+    mode, seed = writing.get("mode", "create"), writing.get("seed", 0)
+    encoding = writing.pop("encoding", None)
+    check_shuffle(writing.get("shuffle", False), seed)
+    patterns, wanted = _split_of(split)
+    splitter = _Splitter(wanted, seed)
+    # Fractions divide whatever there is.
+    one = next(iter(wanted)) if isinstance(wanted, Mapping) else wanted
+    opened = open_source(
+        source, kind, source_options_of(options, split=patterns or one, storage_options=source_options)
+    )
+    opened.check_options(options or ())
+    if patterns is not None and not isinstance(opened, FileSource):
+        what = "has patterns of file names, but the source is not files: name one split"
+        raise ValueError(f"split={patterns!r} {what}")
+    if isinstance(wanted, Mapping):
+        writing.setdefault("splits", list(wanted))
+    shown = _shown(source)
     base = _dataset(str(url), storage_options) if mode == "append" else None
+    known = None if base is None else base.schema
+    opened = opened.for_writing(changed=any(each is not None for each in (schema, encoding, known)))
+    metadata = _free_metadata(opened, mode)
     if base is not None:
-        _check_metadata(opened, base, metadata)
-    pieces, bad = _contents(opened, on_error, _shown(source))
-    if splitter.wanted is None:
-        _check_splits(pieces, _shown(source))
+        _check_metadata(metadata, base, writing.get("metadata"))
+    pieces, bad = _contents(opened, on_error, shown)
+    if wanted is None:
+        _check_splits(pieces, shown)
     if base is None:
         _check_place(pieces, str(url), storage_options)
-    known = None if base is None else base.schema
-    if isinstance(opened, ShardioDataset) and opened.payloads and opened.schema is not None:
-        # Its records are copied as they are only where they stay what they are.
-        same = schema is None and known is None and encoding in (None, opened.schema.encoding)
-        opened = opened if same else ShardioValues(opened.place, opened.options)
     try:
-        resolved, notes, names, numbers = resolve_schema(
+        resolved, notes, features, numbers = resolve_schema(
             opened, pieces, schema, encoding, lenient=on_error == "skip", dataset=known
         )
     except SchemaError as error:
         raise error if base is None else error.located(url=str(url)) from error.__cause__
     check_keys(opened, resolved, schema)
     notes = [*notes, *notes_on_keys(opened, resolved, pieces)]
-    sizes = splitter.sizes(pieces)
     planned = ConvertReport(
-        _shown(source), opened.kind, str(url), None, None, {}, sizes, resolved,
+        shown, opened.kind, str(url), None, None, {}, splitter.sizes(pieces), resolved,
         skipped=bad, ignored=list(opened.ignored()), notes=[*notes, *opened.notes()], dry_run=True,
     )  # fmt: skip
     if dry_run:
-        single = writer.get("single_writer", False)
-        foretell_write(str(url), mode, session, storage_options, single_writer=single)
+        single = writing.get("single_writer", False)
+        foretell_write(str(url), mode, writing.get("session"), storage_options, single_writer=single)
         return planned
-    worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema), names, numbers)
+    worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema), features, numbers)
     small = opened.in_memory or sum(piece.size for piece in pieces) < SMALL_BYTES
-    if workers is None and executor is None and small:
-        workers = 1
+    if writing.get("workers") is None and executor is None and small:
+        writing["workers"] = 1
+    given = writing.get("metadata") or {}
+    writing["metadata"] = {**_free_metadata(opened, mode, resolved), **given}
+    tasks = _tasks(pieces) if writing.get("shards") is None else None
     written = write_dataset(
-        url, pieces, worker, schema=resolved, executor=executor, workers=workers, session=session, mode=mode,
-        tasks=_tasks(pieces) if shards is None else None, shards=shards, shuffle=shuffle, seed=seed,
-        progress=progress, storage_options=storage_options, spool_dir=spool_dir,
-        metadata={**_free_metadata(opened, mode, resolved), **dict(metadata or {})}, **writer,
+        url, pieces, worker, schema=resolved, executor=executor, tasks=tasks,
+        storage_options=storage_options, **writing,
     )  # fmt: skip
     return replace(
         planned, version=written.version, digest=written.digest, records=written.records, dry_run=False,
         skipped=[*bad, *written.skipped], notes=[*notes, *written.notes, *opened.notes()],
     )  # fmt: skip
+
+
+def _split_of(
+    split: str | Mapping[str, str | float] | None,
+) -> tuple[dict[str, str] | None, str | dict[str, float] | None]:
+    """Return the patterns by split that a caller gives; and one name for all records, or fractions."""
+    if not isinstance(split, Mapping):
+        return None, split
+    kinds = {isinstance(each, str) for each in split.values()}
+    if len(kinds) != 1 or not all(isinstance(each, str | int | float) for each in split.values()):
+        raise TypeError(f"split={dict(split)!r} must have patterns of file names, or fractions, by split")
+    given: Any = dict(split)
+    return (given, None) if kinds == {True} else (None, given)
 
 
 def _check_place(pieces: Sequence[Piece], url: str, storage_options: Mapping[str, Any] | None) -> None:
@@ -560,33 +509,6 @@ def _check_place(pieces: Sequence[Piece], url: str, storage_options: Mapping[str
         )
 
 
-def _check_function(source: ForeignSource) -> None:
-    """Refuse a function that a source would not call."""
-    function = source.options.fn
-    if function is None:
-        return
-    if not callable(function):
-        raise TypeError(f"fn= takes a function, found {function!r:.80}")
-    if source.kind != "list":
-        raise ValueError(
-            f"fn= is for lists, and this is a source of kind {source.kind!r}: leave it out, and write what a "
-            "function makes of the records of the dataset with shardio.from_generator(map(fn, ds), url)"
-        )
-
-
-def _check_classes(source: ForeignSource) -> None:
-    """Refuse names of classes that the source has no use for."""
-    if source.options.classes is None:
-        return
-    with_function = source.kind == "list" and source.options.fn is not None
-    if source.kind not in ("images", "list", "webdataset") or with_function:
-        what = "records that fn= makes" if with_function else f"a source of kind {source.kind!r}"
-        raise ValueError(
-            f"classes= cannot tell which feature of {what} it means: name the classes in the schema, "
-            'schema={"label": Feature("int64", classes=[...])}'
-        )
-
-
 def _dataset(url: str, storage_options: Mapping[str, Any] | None) -> DatasetReader | None:
     """Return the dataset that is added to, or None where there is none yet."""
     try:
@@ -595,10 +517,9 @@ def _dataset(url: str, storage_options: Mapping[str, Any] | None) -> DatasetRead
         return None
 
 
-def _check_metadata(source: ForeignSource, dataset: DatasetReader, given: Mapping[str, Any] | None) -> None:
+def _check_metadata(free: Mapping[str, Any], dataset: DatasetReader, given: Mapping[str, Any] | None) -> None:
     """Refuse an append that would replace the dataset's metadata."""
     old = dataset.metadata
-    free = _free_metadata(source, "append")
     if free.items() >= TEXT_METADATA.items() and not old.items() >= TEXT_METADATA.items():
         raise SchemaError(
             "the records of the source are text, and those of the dataset are not",

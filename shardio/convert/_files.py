@@ -97,6 +97,7 @@ class FileSource(ForeignSource):
         file_is_record: a file is one record, so that its name tells no split; its folder may.
     """
 
+    known_options: ClassVar[frozenset[str]] = frozenset({"partitions", "follow_links"})
     endings: ClassVar[tuple[str, ...]] = ()
     compressible: ClassVar[bool] = False
     file_is_record: ClassVar[bool] = False

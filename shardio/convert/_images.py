@@ -41,6 +41,7 @@ class ImageFolder(FileSource):
 
     kind: ClassVar[str] = "images"
     declared: ClassVar[bool] = True
+    known_options: ClassVar[frozenset[str]] = FileSource.known_options | {"classes", "check_images"}
     names_classes: ClassVar[bool] = True
     endings: ClassVar[tuple[str, ...]] = IMAGE_ENDINGS
     file_is_record: ClassVar[bool] = True
@@ -48,7 +49,7 @@ class ImageFolder(FileSource):
     @cached_property
     def _classes(self) -> tuple[str, ...]:
         if self.options.classes is not None:
-            return self.options.classes
+            return tuple(self.options.classes)
         return tuple(sorted({name for name in map(self._class_of, self.files) if name}))
 
     def _class_of(self, file: File) -> str | None:

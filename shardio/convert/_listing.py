@@ -37,8 +37,18 @@ class ListSource(FileSource):
     """A list of what becomes records."""
 
     kind: ClassVar[str] = "list"
+    known_options: ClassVar[frozenset[str]] = FileSource.known_options | {
+        "fn", "root", "classes", "check_images", "allow_roots"
+    }  # fmt: skip
     names_classes: ClassVar[bool] = True
     endings: ClassVar[tuple[str, ...]] = LIST_ENDINGS
+
+    def __post_init__(self) -> None:
+        if self.options.fn is not None and self.options.classes is not None:
+            raise ValueError(
+                "options: classes= says nothing of what fn= makes: name the classes in the schema, "
+                'schema={"label": Feature("int64", classes=[...])}'
+            )
 
     def notes(self) -> Sequence[str]:
         """Return what the split rests on, where the list is a file."""

@@ -33,12 +33,7 @@ def main(folder: str, name: str | None) -> None:
 
     try:
         environment = lmdb.open(
-            folder,
-            max_dbs=_MOST_DATABASES,
-            readonly=True,
-            lock=False,
-            create=False,
-            meminit=False,
+            folder, max_dbs=_MOST_DATABASES, readonly=True, lock=False, create=False, meminit=False
         )
         size = os.path.getsize(os.path.join(folder, "data.mdb"))  # noqa: PTH118, PTH202 - the script stays light
         # Reading a page behind the end of a mapped file would end this process.

@@ -16,6 +16,7 @@ from shardio.convert._schema import LOOK_AT
 from shardio.convert._source import ForeignSource, Piece, Sample
 from shardio.errors import SchemaError
 from shardio.metadata import Schema
+from shardio.parallel import WriteOptions
 from shardio.reader import DatasetReader, open_split
 from shardio.writer import DatasetWriter, check_writer_options
 
@@ -140,7 +141,7 @@ def _written(package: str, table: Any, url: str | Path, split: str, options: dic
     name = f"shardio.from_{package.removeprefix('py')}"
     if table_package(table) != package:
         raise TypeError(f"{name} takes a table of {package}, found {type(table).__name__}")
-    known = signature(convert_dataset).parameters
+    known = (*signature(convert_dataset).parameters, *WriteOptions.__annotations__)
     unknown = {option: value for option, value in options.items() if option not in known}
     check_writer_options(unknown, name, known)
     need(name, "shardio[table]", "pyarrow")

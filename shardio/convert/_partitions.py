@@ -18,7 +18,7 @@ from shardio.errors import SchemaError
 from shardio.metadata import Feature, Schema
 from shardio.sources import key_value
 
-LEAVE_OUT = "leave out what folders say with partitions=None"
+LEAVE_OUT = 'leave out what folders say with options={"partitions": None}'
 _CARRIES = ("example", "sequence_example")
 
 

@@ -106,11 +106,7 @@ def _resolve_values(
 
 
 def _resolve_payloads(
-    source: ForeignSource,
-    pieces: Sequence[Piece],
-    schema: Any,
-    encoding: str | None,
-    dataset: Schema | None,
+    source: ForeignSource, pieces: Sequence[Piece], schema: Any, encoding: str | None, dataset: Schema | None
 ) -> tuple[Schema | None, list[str]]:
     """Return the schema of records that are copied as they are: each is held against it, and notes."""
     if isinstance(schema, Schema):
@@ -145,11 +141,7 @@ def _resolve_payloads(
 
 
 def _wanted(
-    own: Schema | None,
-    keys: Mapping[str, Feature],
-    schema: Any,
-    encoding: str | None,
-    dataset: Schema | None,
+    own: Schema | None, keys: Mapping[str, Feature], schema: Any, encoding: str | None, dataset: Schema | None
 ) -> Schema:
     """Return the schema that reads Examples: the dataset's with what they hold besides, and what is said."""
     if own is None or encoding not in (None, own.encoding):

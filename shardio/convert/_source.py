@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+from shardio.arguments import mapping, no_option
 from shardio.errors import BadRecord, SchemaError, StorageError
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
-from shardio.sources import FolderKey, Listing
+from shardio.sources import FolderKey, Listing, check_partitions
 
 INT64_LIMIT = 1 << 63  # what an int64 does not reach
 
@@ -118,35 +119,76 @@ def misfit(what: str, name: str, feature: Feature, stored: bytes, error: ValueEr
 
 
 @dataclass(frozen=True)
-class SourceOptions:
+class ReadingOptions:
+    """How sources are read; each kind takes those that it can follow.
+
+    Attributes:
+        fn: for lists. It is called with each line, row or item in a worker, and with some of them before, to
+            see what it makes. It returns a value, several, or none.
+        root: for lists, the folder that relative paths start from; None for that of the list.
+        classes: names of classes in the order of their labels, for images, lists and tar files; None for
+            those found, sorted. In tar files the classes that the numbers of `cls` stand for. A dataset that
+            is added to keeps its numbers: new classes get those that follow.
+        check_images: decode every image of image folders, lists and tar files once, to find those that
+            cannot be decoded.
+        partitions: "hive" makes features of the names of folders such as `year=2020`, int64 where all values
+            of a key are integers, else text. None leaves them out. A folder `split=test` names the split.
+        follow_links: take also files that symbolic links lead to outside of the folder of the source.
+        allow_roots: of a source that is a dataset, as in `shardio.open`; of a list, the places besides its
+            own folder and `root` that its rows may name, each with storage options.
+    """
+
+    fn: Any = None
+    root: str | None = None
+    classes: Sequence[str] | None = None
+    check_images: bool = True
+    partitions: str | None = "hive"
+    follow_links: bool = False
+    allow_roots: Mapping[str, Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.fn is not None and not callable(self.fn):
+            raise TypeError(f"fn= takes a function, found {self.fn!r:.80}")
+        if self.classes is not None:
+            if not len(self.classes):
+                raise ValueError("classes=[] names no class; leave it out for those found")
+            object.__setattr__(self, "classes", tuple(self.classes))
+        if self.root is not None:
+            object.__setattr__(self, "root", str(self.root))
+        check_partitions(self.partitions)
+
+
+@dataclass(frozen=True)
+class SourceOptions(ReadingOptions):
     """What a caller may say about a source, whatever its kind.
 
     Attributes:
         storage_options: as in fsspec.
-        fn: function of the caller's, for lists.
-        root: folder that relative paths of a list start from.
-        check_images: decode every image once, to find those that cannot be decoded.
-        classes: names of the classes in the order of their labels, or None for those found, sorted.
         split: name of the one split, or patterns of names by split; None for those that the source tells.
-        allow_roots: places of adopted shards that a source which is a dataset may read, with their options.
-        partitions: "hive" where folders `key=value` give features; None where they do not.
-        follow_links: symbolic links may lead out of a folder that was named.
         listed: what was found at places, by name, so that each is listed once; it stays in this process.
     """
 
-    storage_options: Mapping[str, Any] | None = None
-    fn: Any = None
-    root: str | None = None
-    check_images: bool = True
-    classes: tuple[str, ...] | None = None
-    split: str | Mapping[str, str] | None = None
-    allow_roots: Mapping[str, Mapping[str, Any]] | None = None
     partitions: str | None = None
-    follow_links: bool = False
+    storage_options: Mapping[str, Any] | None = None
+    split: str | Mapping[str, str] | None = None
     listed: dict[str, list[Listing]] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "listed": {}}
+
+
+def source_options_of(options: Mapping[str, Any] | None, **more: Any) -> SourceOptions:
+    """Return the options of a source that a caller gives.
+
+    Raises:
+        TypeError: there is no such option; names the one that it may stand for.
+    """
+    given = mapping("options", options)
+    known = ReadingOptions.__dataclass_fields__
+    for name in given:
+        if name not in known:
+            raise no_option("options", name, known)
+    return SourceOptions(**{"partitions": ReadingOptions.partitions, **given}, **more)
 
 
 class ForeignSource(ABC):
@@ -158,11 +200,13 @@ class ForeignSource(ABC):
         declared: `known` says the types of all features, so no record is looked at for them.
         in_memory: it is a value of this process, and not sent to others.
         fits_text: its values are text, which `fit` turns into what the schema says.
+        known_options: names of the `ReadingOptions` that it follows.
         names_classes: its labels are names, which `SourceOptions.classes` numbers; elsewhere that says which
             names its numbers have.
     """
 
     kind: ClassVar[str]
+    known_options: ClassVar[frozenset[str]] = frozenset()
     payloads: ClassVar[bool] = False
     declared: ClassVar[bool] = False
     in_memory: ClassVar[bool] = False
@@ -180,6 +224,26 @@ class ForeignSource(ABC):
         """
         del urls, read
         return False
+
+    def check_options(self, given: Iterable[str]) -> None:
+        """Refuse options that this source would not follow.
+
+        Raises:
+            ValueError: names one.
+        """
+        unused = [name for name in given if name not in self.known_options]
+        if unused:
+            takes = f"; it takes {', '.join(sorted(self.known_options))}" if self.known_options else ""
+            raise ValueError(
+                f"options: {unused[0]}= says nothing to a source of kind {self.kind!r}{takes}"
+                + ('. Name classes in the schema: schema={"label": Feature("int64", classes=[...])}')
+                * (unused[0] == "classes")
+            )
+
+    def for_writing(self, *, changed: bool) -> ForeignSource:
+        """Return the source whose records are written; `changed` where they become others than they are."""
+        del changed
+        return self
 
     @abstractmethod
     def pieces(self) -> Sequence[Piece]:

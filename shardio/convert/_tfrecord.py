@@ -51,6 +51,7 @@ class ShardioDataset(ForeignSource):
     """A dataset of shardio's, all its splits, to be rewritten."""
 
     kind: ClassVar[str] = "shardio"
+    known_options: ClassVar[frozenset[str]] = frozenset({"allow_roots"})
     payloads: ClassVar[bool] = True
     decode: ClassVar[bool] = False
     place: str
@@ -104,6 +105,11 @@ class ShardioDataset(ForeignSource):
                 else:
                     yield Sample(f"{piece.url} {piece.split} {number}", found)
                 number += 1
+
+    def for_writing(self, *, changed: bool) -> ShardioDataset:
+        """Return it, whose records are copied, or where others are wanted its values."""
+        values = changed and self.payloads and self.schema is not None
+        return ShardioValues(self.place, self.options) if values else self
 
     def metadata(self) -> dict[str, Any]:
         """Return its free metadata, and of adopted lines without a schema that they are text."""

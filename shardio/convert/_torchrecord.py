@@ -198,10 +198,7 @@ def _chunks(folder: Path, name: bytes | None) -> Iterator[bytes]:
     with (
         tempfile.TemporaryFile() as said,
         subprocess.Popen(  # noqa: S603 - this Python, and a file of ours
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=said,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
         ) as process,
     ):
         assert process.stdout is not None  # noqa: S101 - a pipe was asked for

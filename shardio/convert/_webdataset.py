@@ -27,13 +27,7 @@ from shardio.convert._images import IMAGE_TYPES, image_trouble
 from shardio.convert._source import Piece, Sample, Unreadable, exact_integer, integer_type, keep_as, misfit
 from shardio.convert._targets import NumberedFiles, json_text
 from shardio.errors import BadRecord, SchemaError
-from shardio.format import (
-    DEFAULT_LIMITS,
-    parse_json,
-    parse_npy,
-    read_sample,
-    sample_name,
-)
+from shardio.format import DEFAULT_LIMITS, parse_json, parse_npy, read_sample, sample_name
 from shardio.metadata import Feature, Schema, image_type, naming
 from shardio.parallel import Note
 from shardio.sources import format_of_name
@@ -61,6 +55,7 @@ class WebDataset(FileSource):
     """Tar files in the layout of WebDataset."""
 
     kind: ClassVar[str] = "webdataset"
+    known_options: ClassVar[frozenset[str]] = FileSource.known_options | {"classes", "check_images"}
 
     @classmethod
     def fits(cls, key: str) -> bool:

@@ -32,5 +32,9 @@ from shardio.parallel._task import (
     TaskItems as TaskItems,
     items_digest as items_digest,
 )
-from shardio.parallel._write import check_shuffle as check_shuffle, write_dataset as write_dataset
+from shardio.parallel._write import (
+    WriteOptions as WriteOptions,
+    check_shuffle as check_shuffle,
+    write_dataset as write_dataset,
+)
 from shardio.parallel._write_session import WriteReport as WriteReport, WriteSession as WriteSession

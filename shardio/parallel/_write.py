@@ -30,6 +30,19 @@ if TYPE_CHECKING:
     from shardio.parallel._driver import Progress
 
 
+class WriteOptions(WriterOptions, total=False):
+    """The options of `write_dataset` that `convert_dataset` hands on as they are."""
+
+    mode: str
+    session: str | None
+    workers: int | None
+    shards: int | None
+    shuffle: bool
+    seed: int
+    progress: bool | Callable[[Progress], None]
+    spool_dir: str | Path | None
+
+
 def write_dataset(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
     items: Iterable[Any],

@@ -118,7 +118,7 @@ def test_conversion_of_shards_that_are_elsewhere(framing, folder, tmp_path, caps
     with refused(StorageError, "allow_roots") as caught:
         shardio.convert_dataset(into, tmp_path / "ds")
     (given,) = re.findall(r"allow_roots=(\{.*?\}\})", str(caught.value))
-    shardio.convert_dataset(into, tmp_path / "ds", allow_roots=ast.literal_eval(given))
+    shardio.convert_dataset(into, tmp_path / "ds", options={"allow_roots": ast.literal_eval(given)})
     assert main(["convert", str(into), str(tmp_path / "shell"), "--allow-root", str(folder)]) == 0
     capsys.readouterr()
     for url in ("ds", "shell"):
@@ -233,7 +233,7 @@ def test_adopted_text_stays_text(tmp_path) -> None:
     (tmp_path / "x" / "a.txt").write_text("line 1\nzeile \u00fc\n", encoding="utf-8")
     shardio.adopt(tmp_path / "x" / "a.txt", into=tmp_path / "a")
     roots = {str(tmp_path / "x"): {}}
-    shardio.convert_dataset(tmp_path / "a", tmp_path / "b", allow_roots=roots)
+    shardio.convert_dataset(tmp_path / "a", tmp_path / "b", options={"allow_roots": roots})
     shardio.convert_dataset(tmp_path / "b", tmp_path / "c")
     for name in ("b", "c"):
         ds = shardio.open(tmp_path / name)

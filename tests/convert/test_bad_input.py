@@ -80,8 +80,15 @@ def test_other_files_are_named(convert, tmp_path) -> None:
 
 def test_unknown_classes(convert, tmp_path) -> None:
     source = folder_of_images(tmp_path / "photos")
-    convert.refused(source, FormatError, "there is no class 'dog'", classes=["cat"])
-    assert [value["label"] for value in convert(source, classes=["dog", "cat"])] == [1, 1, 1, 0, 0, 0]
+    convert.refused(source, FormatError, "there is no class 'dog'", options={"classes": ["cat"]})
+    assert [value["label"] for value in convert(source, options={"classes": ["dog", "cat"]})] == [
+        1,
+        1,
+        1,
+        0,
+        0,
+        0,
+    ]
 
 
 # -------------------------------------------------------------------------------- lists
@@ -96,15 +103,17 @@ def load(line: str) -> Any:
 
 def test_lines_and_a_function(convert, tmp_path) -> None:
     (tmp_path / "list.txt").write_text("a.jpg 1\nb.jpg 2\n\nc.jpg bad\nd.jpg 4\n")
-    convert.refused(tmp_path / "list.txt", FormatError, "c.jpg bad.*does not like.*item 2", fn=load)
-    values = convert(tmp_path / "list.txt", fn=load, on_error="skip")
+    convert.refused(
+        tmp_path / "list.txt", FormatError, "c.jpg bad.*does not like.*item 2", options={"fn": load}
+    )
+    values = convert(tmp_path / "list.txt", options={"fn": load}, on_error="skip")
     assert [(value["path"], int(value["label"])) for value in values] == [
         ("a.jpg", 1),
         ("b.jpg", 2),
         ("d.jpg", 4),
     ]
     assert "RuntimeError: a label" in convert.report.skipped[0].reason
-    assert [value["label"] for value in convert(["x 1", "y 2"], fn=load, workers=2)] == [1, 2]
+    assert [value["label"] for value in convert(["x 1", "y 2"], options={"fn": load}, workers=2)] == [1, 2]
 
 
 def test_a_list_of_images(convert, tmp_path) -> None:
@@ -414,14 +423,14 @@ def test_examples_that_differ_behind_the_first_thousand(convert, tmp_path) -> No
 
 
 def test_callers_mistakes(convert, tmp_path) -> None:
-    convert.refused(tmp_path, ValueError, "names no class", classes=[])
+    convert.refused(tmp_path, ValueError, "names no class", options={"classes": []})
     convert.refused(tmp_path / "nothing", NotFoundError, "no such file or folder")
     convert.refused(str(tmp_path / "*.tar"), NotFoundError, "matches nothing")
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
     convert.refused(tmp_path / "a.jsonl", ValueError, "must be one of images", kind="jpeg")
     convert.refused(tmp_path / "a.jsonl", ValueError, "on_error", on_error="ignore")
     convert.refused(tmp_path / "a.jsonl", ValueError, "schema names 'b'", schema={"b": "int64"})
-    convert.refused(tmp_path / "a.jsonl", ValueError, "sum must be 1", fractions={"a": 0.5})
+    convert.refused(tmp_path / "a.jsonl", ValueError, "sum must be 1", split={"a": 0.5})
     (tmp_path / "thing.xyz").write_text("?")
     convert.refused(tmp_path / "thing.xyz", ValueError, "cannot be told")
     convert(tmp_path / "a.jsonl")

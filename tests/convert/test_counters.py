@@ -49,7 +49,7 @@ def test_every_number_of_a_conversion(tmp_path) -> None:
 @pytest.mark.parametrize("shares", [{"a": 0.25, "b": 0.75}, {"a": 1.0, "b": 0.0}])
 def test_fractions_divide_what_there_is(tmp_path, shares) -> None:
     size = write(tmp_path / "in.jsonl", *(f'{{"n": {n}}}' for n in range(1000)))
-    report = shardio.convert_dataset(tmp_path / "in.jsonl", tmp_path / "out", fractions=shares, workers=1)
+    report = shardio.convert_dataset(tmp_path / "in.jsonl", tmp_path / "out", split=shares, workers=1)
     assert report.source_bytes == {name: round(share * size) for name, share in shares.items()}
     assert sum(report.records.values()) == 1000
     for name, share in shares.items():

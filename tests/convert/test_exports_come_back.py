@@ -311,7 +311,7 @@ def test_images(tmp_path_factory, labels, records, split, named) -> None:
         assert any(words in str(error) for words in ("'image'", "'path'", "lead out", "same file name"))  # noqa: PT017
         return
     assert "note" in report.notes[0]
-    shardio.convert_dataset(folder / "out", folder / "back", check_images=False)
+    shardio.convert_dataset(folder / "out", folder / "back", options={"check_images": False})
     back = shardio.open(folder / "back")
     found = sorted((value["image"], back.schema["label"].classes[value["label"]]) for value in back)
     name = dict(enumerate(labels)) if named else {}

@@ -156,7 +156,8 @@ def test_adopted_lines_and_samples_are_what_conversion_makes_of_them(lines: Any,
             report = shardio_indexer.adopt([folder], workers=1)
             assert report.ok
             try:
-                made = shardio.convert_dataset(f"{folder}/{name}", out, workers=1, check_images=False)
+                unchecked = {"check_images": False} if name == "a.tar" else None
+                made = shardio.convert_dataset(f"{folder}/{name}", out, workers=1, options=unchecked)
             except SchemaError:
                 continue
             assert report.schema == made.schema

@@ -84,7 +84,9 @@ def test_a_remote_list_takes_files_of_its_own_place(tmp_path, serve) -> None:
     assert theirs == []
     # Asked for by name, with options of their own.
     roots = {str(tmp_path): {}, other: {}}
-    paths, _ = convert(f"{url}/d/table.csv", tmp_path / "asked", source_options=secret, allow_roots=roots)
+    paths, _ = convert(
+        f"{url}/d/table.csv", tmp_path / "asked", source_options=secret, options={"allow_roots": roots}
+    )
     assert paths == sorted(["own.png", *rows[1:4]])
     assert set(theirs) == {None}
 
@@ -107,10 +109,10 @@ def test_a_local_list_takes_files_below_its_folder_and_root(tmp_path, kind) -> N
     paths, report = convert(source, tmp_path / "out", kind="list")
     assert paths == [f"{tmp_path}/d/own.png", "own.png"]
     assert any(note.startswith("3 rows left out") for note in report.notes)
-    paths, _ = convert(source, tmp_path / "all", kind="list", allow_roots={str(tmp_path): {}})
+    paths, _ = convert(source, tmp_path / "all", kind="list", options={"allow_roots": {str(tmp_path): {}}})
     assert len(paths) == 5
     write(["a.png", f"{tmp_path}/images/a.png", f"{tmp_path}/home/secret.png"])
-    paths, _ = convert(source, tmp_path / "root", kind="list", root=tmp_path / "images")
+    paths, _ = convert(source, tmp_path / "root", kind="list", options={"root": tmp_path / "images"})
     assert paths == [f"{tmp_path}/images/a.png", "a.png"]
     write(outside[:1])
     with refused(NotFoundError, "allow_roots"):

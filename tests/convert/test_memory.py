@@ -142,7 +142,7 @@ def test_polars_objects_are_refused_and_not_their_addresses_written(tmp_path):
 
 
 def test_tables_are_sources_of_convert(tmp_path):
-    report = shardio.convert_dataset(TABLE, tmp_path / "ds", fractions={"train": 0.5, "test": 0.5})
+    report = shardio.convert_dataset(TABLE, tmp_path / "ds", split={"train": 0.5, "test": 0.5})
     assert (report.kind, report.source, sum(report.records.values())) == ("arrow", "pyarrow.Table", 3)
     with refused(ValueError, "kind="):
         shardio.convert_dataset(TABLE, tmp_path / "other", kind="parquet")

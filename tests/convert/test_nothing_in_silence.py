@@ -136,7 +136,7 @@ def test_broken_photographs(convert, tmp_path) -> None:
     convert.refused(path, SchemaError, "unreadable image")
     assert [value["__key__"] for value in convert(path, on_error="skip")] == ["a"]
     assert len(convert.report.skipped) == 2
-    unchecked = {"check_images": False, "schema": {"jpg": "jpeg"}}
+    unchecked = {"options": {"check_images": False}, "schema": {"jpg": "jpeg"}}
     convert.refused(path, SchemaError, "'jpg'.*found 0 bytes", **unchecked)
     assert len(convert(path, on_error="skip", **unchecked)) == 2
 
@@ -203,7 +203,7 @@ def test_a_pattern_of_any_depth(convert, tmp_path) -> None:
 def test_lines_of_a_list_end_at_line_feeds(convert, tmp_path) -> None:
     """U+2028 and form feeds are text of a line, as they are to every other reader."""
     (tmp_path / "a.txt").write_bytes("a\u2028b\x0cc\r\nd\n".encode())
-    values = convert(tmp_path / "a.txt", kind="list", fn=line_alone)
+    values = convert(tmp_path / "a.txt", kind="list", options={"fn": line_alone})
     assert [value["line"] for value in values] == ["a\u2028b\x0cc", "d"]
 
 
@@ -241,12 +241,12 @@ def test_appending_with_classes_in_another_order(convert, tmp_path) -> None:
     convert(photos(tmp_path / "a", "cat", "dog"))
     other = photos(tmp_path / "b", "dog")
     with refused(SchemaError, "'cat'", "'dog'"):
-        shardio.convert_dataset(other, convert.url, mode="append", classes=["dog", "cat"])
+        shardio.convert_dataset(other, convert.url, mode="append", options={"classes": ["dog", "cat"]})
     given = {"label": shardio.Feature("int64", classes=["dog"])}
     with refused(SchemaError, "'cat'", "'dog'"):
         shardio.convert_dataset(other, convert.url, mode="append", schema=given)
     assert len(shardio.open(convert.url)) == 2
-    shardio.convert_dataset(other, convert.url, mode="append", classes=["cat", "dog", "eel"])
+    shardio.convert_dataset(other, convert.url, mode="append", options={"classes": ["cat", "dog", "eel"]})
     assert shardio.open(convert.url).schema["label"].classes == ("cat", "dog", "eel")
     assert [int(value["label"]) for value in shardio.open(convert.url)] == [0, 1, 1]
 
@@ -271,7 +271,7 @@ def test_appending_names_to_numbers(tmp_path) -> None:
     other = photos(tmp_path / "b", "dog")
     with pytest.raises(SchemaError):
         shardio.convert_dataset(other, url, mode="append")
-    shardio.convert_dataset(other, url, mode="append", classes=["cat", "dog"])
+    shardio.convert_dataset(other, url, mode="append", options={"classes": ["cat", "dog"]})
     assert [int(value["label"]) for value in shardio.open(url)] == [1, 1]
 
 
@@ -548,7 +548,7 @@ def test_no_label_is_not_the_default_class(tmp_path) -> None:
 def test_classes_of_other_kinds_are_not_ignored(tmp_path) -> None:
     (tmp_path / "more.jsonl").write_text('{"label": "dog"}\n')
     with refused(ValueError, "schema="):
-        shardio.convert_dataset(tmp_path / "more.jsonl", tmp_path / "out", classes=["dog"])
+        shardio.convert_dataset(tmp_path / "more.jsonl", tmp_path / "out", options={"classes": ["dog"]})
     given = {"label": shardio.Feature("int64", classes=["cat", "dog"])}
     shardio.convert_dataset(tmp_path / "more.jsonl", tmp_path / "out", schema=given)
     assert int(shardio.open(tmp_path / "out")[0]["label"]) == 1
@@ -598,7 +598,7 @@ def test_numbers_of_webdataset(tmp_path) -> None:
     with shardio.DatasetWriter(url, {"__key__": "text", "cls": label}) as out:
         out.write({"__key__": "x", "cls": "eel"})
     classes = ["cat", "dog", "eel"]
-    shardio.convert_dataset(tmp_path / "a.tar", url, mode="append", classes=classes)
+    shardio.convert_dataset(tmp_path / "a.tar", url, mode="append", options={"classes": classes})
     reader = shardio.open(url)
     assert reader.schema["cls"].classes == ("eel", "dog", "cat")
     assert [int(value["cls"]) for value in reader] == [0, 2, 0, 1]
@@ -1103,7 +1103,7 @@ def test_the_kind_of_a_folder_of_two_is_asked_for(tmp_path, capsys) -> None:
     "twice",
     [
         ["--type", "x=int64", "--type", "x=text"],
-        ["--fractions", "a=0.5,a=0.5"],
+        ["--split", "a=0.5", "--split", "a=0.5"],
         ["--metadata", "a=1", "--metadata", "a=2"],
     ],
 )
@@ -1159,9 +1159,9 @@ def test_shards_of_a_dataset_are_converted_by_its_manifests(tmp_path):
 def test_a_function_that_would_not_be_called_is_refused(tmp_path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     for function, error, says in (
-        (line_alone, ValueError, "fn= is for lists, and this is a source of kind 'jsonl'"),
+        (line_alone, ValueError, "fn= says nothing to a source of kind 'jsonl'"),
         (3, TypeError, "fn= takes a function, found 3"),
     ):
         with pytest.raises(error, match=says):
-            shardio.convert_dataset(tmp_path / "a.jsonl", tmp_path / "ds", fn=function)
+            shardio.convert_dataset(tmp_path / "a.jsonl", tmp_path / "ds", options={"fn": function})
         assert not (tmp_path / "ds").exists()

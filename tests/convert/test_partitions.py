@@ -91,7 +91,10 @@ def test_what_leaves_them_out(tmp_path, kind, capsys) -> None:
     types = KINDS[kind][1]
     source = write(tmp_path / "in", kind)
     for number, options in enumerate(
-        [{"partitions": None, "schema": types or None}, {"schema": {**types, "year": None, "lang": None}}]
+        [
+            {"options": {"partitions": None}, "schema": types or None},
+            {"schema": {**types, "year": None, "lang": None}},
+        ]
     ):
         report = shardio.convert_dataset(source, tmp_path / f"out{number}", **options)
         assert values(tmp_path / f"out{number}") == [{"n": 0}, {"n": 1}, {"n": 2}]
@@ -126,13 +129,13 @@ def test_a_name_in_the_record_too(tmp_path, kind, capsys) -> None:
     write(source, kind, ["year=2021"], year=2020)
     with refused(SchemaError, "'year'") as caught:
         shardio.convert_dataset(source, tmp_path / "other", schema=types)
-    assert "partitions=None" in str(caught.value)
+    assert '"partitions": None' in str(caught.value)
     more = [f"--type={name}={kind}" for name, kind in types.items()]
     assert main(["convert", str(source), str(tmp_path / "other"), *more]) == 1
-    assert "partitions=None" in capsys.readouterr().err
+    assert '"partitions": None' in capsys.readouterr().err
     report = shardio.convert_dataset(source, tmp_path / "skip", schema=types, on_error="skip")
     assert len(report.skipped) == 1
-    shardio.convert_dataset(source, tmp_path / "own", schema=types, partitions=None)
+    shardio.convert_dataset(source, tmp_path / "own", schema=types, options={"partitions": None})
     assert [value["year"] for value in values(tmp_path / "own")] == [2020] * 3
 
 
@@ -165,9 +168,9 @@ def test_records_that_hold_no_features_are_refused(tmp_path) -> None:
     (folder / "0.tfrecord").write_bytes(memoryview(frames))
     with pytest.raises(SchemaError) as caught:
         shardio.convert_dataset(tmp_path / "in", tmp_path / "out")
-    assert "partitions=None" in str(caught.value)
+    assert '"partitions": None' in str(caught.value)
     assert not (tmp_path / "out").exists()
-    shardio.convert_dataset(tmp_path / "in", tmp_path / "out", partitions=None)
+    shardio.convert_dataset(tmp_path / "in", tmp_path / "out", options={"partitions": None})
     assert list(shardio.open(tmp_path / "out")) == [b"\xff\xff no Example"]
 
 

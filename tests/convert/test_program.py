@@ -22,7 +22,8 @@ def test_convert_and_export(lines, tmp_path, capsys) -> None:
     url = str(tmp_path / "dataset")
     assert main(["convert", str(lines), url]) == 1
     assert "the line is not JSON" in capsys.readouterr().err
-    arguments = ["--skip", "--type", "n=int32", "--compression", "zstd", "--fractions", "train=0.5,test=0.5"]
+    arguments = ["--skip", "--type", "n=int32", "--compression", "zstd"]
+    arguments += ["--split", "train=0.5", "--split", "test=0.5"]
     assert main(["convert", str(lines), url, *arguments]) == 1
     said = capsys.readouterr().out
     assert "left out: " in said
@@ -43,8 +44,7 @@ def test_json_and_usage(lines, tmp_path, capsys) -> None:
     assert document["schema"] == {"n": "int64"}
     assert main(["convert", str(lines), str(tmp_path / "d")]) == 3
     assert main(["convert", str(lines), str(tmp_path / "e"), "--fn", "no_such:thing"]) == 2
-    assert main(["convert", str(lines), str(tmp_path / "e"), "--fractions", "a=x"]) == 2
-    assert main(["convert", str(lines), str(tmp_path / "e"), "--split", "a=0.5,b=0.5"]) == 2
+    assert main(["convert", str(lines), str(tmp_path / "e"), "--split", "a=0.4"]) == 2
     assert main(["convert", str(tmp_path / "none"), str(tmp_path / "e")]) == 3
     assert main(["export", str(tmp_path / "d"), str(tmp_path / "d"), "--kind", "jsonl"]) == 3
     capsys.readouterr()

@@ -278,11 +278,11 @@ def test_a_dataset_of_ours_in_other_shards_and_splits(convert, tmp_path) -> None
     assert made.num_shards > 1
     assert made.metadata["a"] == 1
     assert sorted(int(value["n"]) for value in values) == list(range(500))
-    convert(tmp_path / "old", fractions={"a": 0.8, "b": 0.2}, seed=3)
+    convert(tmp_path / "old", split={"a": 0.8, "b": 0.2}, seed=3)
     first = {split: [int(v["n"]) for v in shardio.open(convert.url, split=split)] for split in ("a", "b")}
     assert sorted(first["a"] + first["b"]) == list(range(500))
     assert 60 < len(first["b"]) < 140
-    convert(tmp_path / "old", fractions={"a": 0.8, "b": 0.2}, seed=3, workers=2)
+    convert(tmp_path / "old", split={"a": 0.8, "b": 0.2}, seed=3, workers=2)
     assert first["b"] == [int(v["n"]) for v in shardio.open(convert.url, split="b")]
     convert(tmp_path / "old", split="only", shuffle=True, seed=7)
     order = [int(value["n"]) for value in shardio.open(convert.url, split="only")]

@@ -57,7 +57,7 @@ def number(line):
     return {"n": line}
 options = {"kind": "list", "schema": {"n": "int64"}, "workers": WORKERS}
 def main():
-    shardio.convert_dataset(list(range(8)), sys.argv[2], fn=number, **options)
+    shardio.convert_dataset(list(range(8)), sys.argv[2], options={"fn": number}, **options)
 """,
     "adopt": """
 import shardio_indexer

@@ -182,7 +182,7 @@ def test_a_number_of_shards_that_cannot_be_kept_is_refused(tmp_path, threads, op
 def test_a_conversion_into_a_number_of_shards(tmp_path, fractions) -> None:
     source = tmp_path / "source.jsonl"
     source.write_text("".join(f'{{"n": {n}}}\n' for n in range(50)), encoding="utf-8")
-    report = shardio.convert_dataset(source, tmp_path / "ds", fractions=fractions, shards=4)
+    report = shardio.convert_dataset(source, tmp_path / "ds", split=fractions, shards=4)
     for name, records in report.records.items():
         rows = rows_of(tmp_path / "ds", name)
         assert (len(rows), sum(rows)) == (4, records)

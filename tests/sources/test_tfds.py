@@ -200,7 +200,7 @@ def test_an_adopted_folder_is_converted_with_the_types_of_tfds(folder, tmp_path)
     # Elsewhere, too; and payloads as they are, where the kind is given.
     shardio_indexer.adopt(folder, into=tmp_path / "into", workers=1)
     roots = {str(folder): {}}
-    shardio.convert_dataset(tmp_path / "into", tmp_path / "again", workers=1, allow_roots=roots)
+    shardio.convert_dataset(tmp_path / "into", tmp_path / "again", workers=1, options={"allow_roots": roots})
     assert shardio.open(tmp_path / "again", "train").schema == whole.schema
     shardio.convert_dataset(folder, tmp_path / "plain", kind="shardio", workers=1)
     assert shardio.open(tmp_path / "plain", "train").schema == shardio.open(folder, "train").schema

@@ -348,7 +348,9 @@ def test_links_out_of_a_folder_are_not_followed(tmp_path, take) -> None:
         assert splits == {"train": 2}
         assert any("2 files such as" in note and "follow_links=True" in note for note in report.notes)
         assert sum("c.jsonl" in name or "secret" in name for name in report.ignored) == 2
-    assert take(tmp_path / "src", tmp_path / "asked", follow_links=True)[0] == {"train": 3}
+    links = {"follow_links": True}
+    asked = links if take is adopt else {"options": links}
+    assert take(tmp_path / "src", tmp_path / "asked", **asked)[0] == {"train": 3}
     if take is adopt:
         # What was taken on request is not gone because it is not asked for again.
         _, report = take(tmp_path / "src", tmp_path / "asked")

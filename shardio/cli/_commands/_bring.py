@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from shardio.cli._command import Takes, command
 from shardio.cli._console import CLEAN, DAMAGE, Console
 from shardio.cli._describe import DRY_RUN, code_of_skipped, feature_lines
-from shardio.cli._given import Given, reported
+from shardio.cli._given import Given, report, reported
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
@@ -159,29 +159,35 @@ def _schema(given: Given, *, infer: bool) -> Any:
     return features
 
 
-@reported(
+@command(
     "make a dataset from images, CSV, JSONL, Parquet, WebDataset, MDS, Megatron, TFRecord or TFDS",
     Takes(
         "shardio:convert_dataset",
-        without=("splits",),
+        without=("splits", "options"),
         places=("source", "url"),
         choices={
             "kind": "shardio.convert:source_kinds",
-            "partitions": ("hive",),
             "encoding": ("example", "tensors", "array", "bytes"),
         },
     ),
-    code=code_of_skipped,
+    Takes("shardio.convert:ReadingOptions", choices={"partitions": ("hive",)}),
     examples={
         "shardio convert photos/ s3://bucket/photos": "an image folder: class/name.jpg",
         "shardio convert lines.jsonl lines --type score=float32": "JSON lines; a type by hand",
         "shardio convert table.csv table --type zip=text": "CSV; a column by hand",
         "shardio convert ~/tensorflow_datasets/mnist/3.0.1 mnist": "TensorFlow Datasets (TFDS)",
-        "shardio convert old/ new --fractions train=0.9,test=0.1": "TFRecord files, divided again",
+        "shardio convert old/ new --split train=0.9 --split test=0.1": "TFRecord files, divided again",
         "shardio convert list.txt birds --fn my_module:load": "a list, with a function of your own",
     },
 )
-def convert(console: Console, report: ConvertReport) -> None:
+def convert(given: Given, console: Console) -> int:
+    from shardio.convert import ReadingOptions
+
+    options = given.options(ReadingOptions) or None
+    return report("shardio:convert_dataset", given, console, _print_convert, code_of_skipped, options=options)
+
+
+def _print_convert(console: Console, report: ConvertReport) -> None:
     console.left_out(report)
     console.ignored(report.ignored, "not converted, of another kind or split")
     if report.dry_run:
