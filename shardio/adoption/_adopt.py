@@ -22,7 +22,6 @@ from shardio.adoption._layout import (
     assign_shards,
     choose_target,
     find_shards,
-    known_target,
 )
 from shardio.adoption._report import AdoptProgress, AdoptReport, Refusal, opening_line
 from shardio.adoption._scan import ScanOptions
@@ -142,26 +141,21 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         raise
     except StorageError as error:
         raise explain_listing(error) from error
-    nothing = search.unmatched[0][1] if search.unmatched else NotFoundError("there is nothing to adopt")
-    # Where no shard is found, what a dataset knows of them may be that they are gone.
-    place = choose_target if search.shards else known_target
-    target = place(
+    target = choose_target(
         search,
         None if into is None else url_text(into),
         storage_options=storage_options,
         into_options=into_options,
     )
-    if target is None:
-        raise nothing
     work = _Adoption(
         target, options, storage_options, search, schema, encoding,
         update=update, drop_missing=drop_missing,
     )  # fmt: skip
     work.plan(splits)
     if not (search.shards or work.missing):
-        raise nothing
+        raise search.nothing
     if dry_run:
-        return work.foretell()
+        return work.report()
     with displayed(progress, "index") as show:
         work.index(executor, workers, show)
     return work.commit()
@@ -378,40 +372,6 @@ class _Adoption:
                     }
         return uuids, places
 
-    def foretell(self) -> AdoptReport:
-        """Return what is known before a shard is read."""
-        changed = sum(shard.url in self._changed for shard in self._shards)
-        return AdoptReport(
-            url=self._target.place.url,
-            version=None if self._base is None else self._base.number,
-            digest="" if self._base is None else self._base.digest,
-            adopted=len(self._shards) - changed,
-            known=len(self._kept),
-            updated=changed,
-            shards=self._shards_by_split(),
-            stored_bytes=sum(shard.size for shard in self._shards)
-            + sum(entry.stored_bytes for entry in self._kept),
-            **self._left(),
-            notes=tuple(self._notes),
-            dry_run=True,
-        )
-
-    def _shards_by_split(self) -> dict[str, int]:
-        found = Counter(shard.split for shard in self._shards)
-        found.update(entry.split for entry in self._kept)
-        return dict(sorted(found.items()))
-
-    def _left(self) -> dict[str, Any]:
-        """Return the part of a report that says what is not in the dataset, or no longer."""
-        missing = tuple(sorted(self.missing))
-        return {
-            "refused": tuple(self._refused),
-            "stale": tuple(self._stale),
-            "missing": () if self._drop_missing else missing,
-            "dropped": missing if self._drop_missing else (),
-            "ignored": tuple(self._ignored),
-        }
-
     def _must_renew(self, entry: ShardEntry) -> bool:
         """Tell, where changed shards are to be indexed again, whether a shard's index is damaged or gone."""
         return self._update and not index_is_intact(self._target.store, entry, self._options)
@@ -516,7 +476,7 @@ class _Adoption:
                 dropped=gone,
             )
             version = commit_shards(self._catalog, change, base=self._base)
-        return self._report(good, resolved, version)
+        return self.report(good, resolved, version)
 
     def _untold(self, good: list[ShardOutcome]) -> list[str]:
         """Return which shards have other numbers of records than the folder says."""
@@ -545,41 +505,51 @@ class _Adoption:
                 )
         return notes
 
-    def _report(
-        self, good: list[ShardOutcome], resolved: ResolvedSchema, version: Version | None
+    def report(
+        self,
+        good: Sequence[ShardOutcome] = (),
+        resolved: ResolvedSchema | None = None,
+        version: Version | None = None,
     ) -> AdoptReport:
+        """Return what became of every shard; without a schema, what is known before a shard is read."""
+        dry_run = resolved is None
+        shards = self._shards if dry_run else [outcome.shard for outcome in good]
         entries = [outcome.entry for outcome in good if outcome.entry is not None] + self._kept
-        updated = sum(outcome.shard.url in self._changed for outcome in good)
-        seen: Counter[str] = Counter()
-        for outcome in good:
-            seen.update(outcome.notes)
-        notes = [*self._notes, *(f"{what}: {count}" for what, count in sorted(seen.items()))]
+        updated = sum(shard.url in self._changed for shard in shards)
+        seen = sum((outcome.notes for outcome in good), Counter[str]())
         manifest = version.manifest if version is not None else None
+        at = self._base if dry_run else version
+        missing = tuple(sorted(self.missing))
+        splits = Counter(shard.split for shard in shards) + Counter(entry.split for entry in self._kept)
         return AdoptReport(
             url=self._target.place.url,
-            version=version.number if version is not None else None,
-            digest=version.digest if version is not None else "",
+            version=at.number if at is not None else None,
+            digest=at.digest if at is not None else "",
             opens=self._opens(good, version),
-            adopted=len(good) - updated,
+            adopted=len(shards) - updated,
             known=len(self._kept),
             updated=updated,
-            shards=dict(sorted(Counter(entry.split for entry in entries).items())),
-            records=sum(entry.rows for entry in entries),
-            stored_bytes=sum(outcome.shard.size for outcome in good)
-            + sum(entry.stored_bytes for entry in self._kept),
+            shards=dict(sorted(splits.items())),
+            records=0 if dry_run else sum(entry.rows for entry in entries),
+            stored_bytes=sum(each.size for each in shards) + sum(each.stored_bytes for each in self._kept),
             splits={total.name: total.rows for total in manifest.splits} if manifest is not None else {},
             schema=manifest.schema if manifest is not None else None,
-            inference=resolved.report,
-            **self._left(),
+            inference=None if resolved is None else resolved.report,
+            refused=tuple(self._refused),
+            stale=tuple(self._stale),
+            missing=() if self._drop_missing else missing,
+            dropped=missing if self._drop_missing else (),
+            ignored=tuple(self._ignored),
             skipped=tuple(
                 BadRecord(outcome.shard.url, gap.reason, start=gap.start, stop=gap.stop)
                 for outcome in good
                 for gap in outcome.skipped
             ),
-            notes=tuple(notes),
+            notes=(*self._notes, *(f"{what}: {count}" for what, count in sorted(seen.items()))),
+            dry_run=dry_run,
         )
 
-    def _opens(self, good: list[ShardOutcome], version: Version | None) -> str:
+    def _opens(self, good: Sequence[ShardOutcome], version: Version | None) -> str:
         if version is None:
             return ""
         names = [total.name for total in version.manifest.splits]

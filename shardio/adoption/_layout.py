@@ -80,6 +80,11 @@ class ShardSearch:
     notes: list[str] = field(default_factory=list)
 
     @property
+    def nothing(self) -> Exception:
+        """The error where no shard was found."""
+        return self.unmatched[0][1] if self.unmatched else NotFoundError("there is nothing to adopt")
+
+    @property
     def mds_columns(self) -> list[tuple[str, str, int | None]] | None:
         """Name, encoding and size of the columns of samples; None where there is no MDS."""
         return same_columns(list(self.mds.values())) if self.mds else None
@@ -254,57 +259,48 @@ def choose_target(
     storage_options: Mapping[str, Any] | None,
     into_options: Mapping[str, Any] | None,
 ) -> AdoptTarget:
-    """Choose the dataset's place.
+    """Choose the dataset's place: what the caller says, the folder of the shards, or the user's cache.
 
     Raises:
+        ShardioError: no shard was found, and there is no dataset that might have had any.
         ValueError: the shards have no folder in common, or that holds other files too, and the caller names
             no other one; or there is another dataset within the place.
         CommitConflictError: the place is within another dataset.
         StorageError: the caller's place cannot be written.
     """
+    folders = search.folders or [listing.root for listing in search.listings]
+    root = common_folder(folders)
+    note = ""
     if into is not None:
         place = SplitUrl.parse(into)
-        options = into_options if into_options is not None else _same_kind(place, search, storage_options)
-        target = _target(place, options, "")
-        _check_place(search, target)
-        return target
-    root = common_folder(search.folders)
-    if root is None:
+        same_kind = any(folder.scheme == place.scheme for folder in folders)
+        options = storage_options if into_options is None and same_kind else into_options
+    elif root is not None:
+        place, options = root, storage_options
+        store = connect(root.url, storage_options=options if root.scheme else None)
+        reason = _cannot_write(store) if search.shards else None
+        if reason is not None:
+            place, options = _cache_folder(root), None
+            note = f"{root.url} cannot be written ({reason}), so the dataset is in {place.url}"
+    elif search.shards:
         places = ", ".join(sorted({place.url for place in search.folders}))
         message = f"these shards have no folder in common ({places}): say where the dataset goes, with into="
         raise ValueError(message)
-    target = _target(root, storage_options, "")
-    reason = _cannot_write(target.store)
-    if reason is None:
-        _check_place(search, target)
-        if not any(listing.kind == "folder" and listing.root == root for listing in search.listings):
-            _check_alone(search, target)
-        return target
-    cache = _cache_folder(root)
-    note = f"{root.url} cannot be written ({reason}), so the dataset is in {cache.url}"
-    return _target(cache, None, note)
-
-
-def known_target(
-    search: ShardSearch,
-    into: str | None,
-    *,
-    storage_options: Mapping[str, Any] | None,
-    into_options: Mapping[str, Any] | None,
-) -> AdoptTarget | None:
-    """Return the place of the dataset where none of its shards is left; None where there is no dataset.
-
-    Raises:
-        StorageError: the place cannot be read.
-    """
-    if into is not None:
-        places = [choose_target(search, into, storage_options=storage_options, into_options=into_options)]
     else:
-        root = common_folder([listing.root for listing in search.listings])
-        if root is None:
-            return None
-        places = [_target(root, storage_options, ""), _target(_cache_folder(root), None, "")]
-    return next((target for target in places if Catalog(target.store).latest() is not None), None)
+        raise search.nothing
+    options = options if place.scheme else None
+    target = AdoptTarget(place, connect(place.url, storage_options=options), options, note)
+    if Catalog(target.store).latest() is None:
+        if not search.shards:
+            raise search.nothing
+        _check_place(search, target)
+        if (
+            not note
+            and into is None
+            and not any(listing.kind == "folder" and listing.root == root for listing in search.listings)
+        ):
+            _check_alone(search, target)
+    return target
 
 
 def assign_shards(
@@ -389,15 +385,8 @@ def _told_by_mds(shard: MdsShard | None) -> dict[str, Any]:
     return {"format": "mds", "rows": shard.facts["samples"], "hashes": tuple(known)}
 
 
-def _target(place: SplitUrl, options: Mapping[str, Any] | None, note: str) -> AdoptTarget:
-    given = options if place.scheme else None
-    return AdoptTarget(place, connect(place.url, storage_options=given), given, note)
-
-
 def _check_place(search: ShardSearch, target: AdoptTarget) -> None:
     """Refuse a new dataset within another one, or around one that was found."""
-    if Catalog(target.store).latest() is not None:
-        return
     check_place(target.store.url, target.options)
     for listing in search.listings:
         for file in listing.files:
@@ -413,8 +402,6 @@ def _check_place(search: ShardSearch, target: AdoptTarget) -> None:
 
 def _check_alone(search: ShardSearch, target: AdoptTarget) -> None:
     """Refuse to make a folder a dataset that was not named, and holds other files than those found."""
-    if Catalog(target.store).latest() is not None:
-        return
     found = {file.place for listing in search.listings for file in listing.files}
     for info in target.store.list(linked=True):
         other = FoundFile(target.place.url, info.key, info.size, "")
@@ -424,14 +411,6 @@ def _check_alone(search: ShardSearch, target: AdoptTarget) -> None:
                 f"{target.place.url} would become the dataset, and holds other files too, such as "
                 f"{info.key}: name the folder of the dataset with into= (--into), which may be this one"
             )
-
-
-def _same_kind(
-    place: SplitUrl, search: ShardSearch, options: Mapping[str, Any] | None
-) -> Mapping[str, Any] | None:
-    """Return the shards' storage options where the dataset is in the same kind of storage."""
-    folders = search.folders or [listing.root for listing in search.listings]
-    return options if any(folder.scheme == place.scheme for folder in folders) else None
 
 
 def _roots(folders: Iterable[SplitUrl]) -> list[SplitUrl]:

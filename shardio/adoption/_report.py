@@ -138,15 +138,8 @@ def opening_line(
     return f"ds = shardio.open({', '.join(parts)})"
 
 
-def _shown(options: Mapping[str, Any]) -> str:
-    inside = ", ".join(f"{name!r}: {_value(name, value)}" for name, value in options.items())
-    return f"{{{inside}}}"
-
-
-def _value(name: str, value: Any) -> str:
-    if isinstance(value, dict):
-        return _shown(value)
-    secret = (
-        any(word in name.lower() for word in _SECRET) and value not in ("anon", None) and value is not True
-    )
+def _shown(value: Any, name: str = "") -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {_shown(item, key)}" for key, item in value.items()) + "}"
+    secret = any(word in name.lower() for word in _SECRET) and value not in ("anon", None, True)
     return "..." if secret else repr(value)

@@ -19,12 +19,11 @@ from shardio.codecs import InferenceReport
 from shardio.convert import Inferred, MdsLayout, changed_schema, infer_records
 from shardio.errors import (
     FormatError,
-    NotFoundError,
     SchemaError,
     ShardioError,
     StorageError,
 )
-from shardio.format import Compression, Framing, parse_json
+from shardio.format import Compression, Framing
 from shardio.metadata import Schema, ShardEntry, ShardTable, mds_encoding
 from shardio.reader import ReadOptions, RecordSequence, ShardSource, value_codec
 from shardio.sources import TfdsFolder, format_of_name
@@ -50,18 +49,14 @@ def check_reads(schema: Schema, table: ShardTable, stores: Mapping[int, Store]) 
             continue
         try:
             values = value_codec([framing], schema).decode_many(payloads)
-        except ShardioError as error:
-            # The number of a record in this sample says nothing.
+        except (ShardioError, ValueError) as error:
+            # The number of a record in this sample says nothing. Whole lines want one feature, and other
+            # lines no other encoding than "example".
+            fields = error.fields() if isinstance(error, ShardioError) else {}
             raise SchemaError(
-                f"the schema does not read the records: {error.what}",
-                expected=error.expected,
-                found=error.found,
-                advice="give another schema, or adopt them as a dataset of their own, with into=",
-            ) from error
-        except ValueError as error:
-            # Whole lines want one feature, and other lines no other encoding than "example".
-            raise SchemaError(
-                f"the schema does not read the records: {error}",
+                f"the schema does not read the records: {getattr(error, 'what', error)}",
+                expected=fields.get("expected"),
+                found=fields.get("found"),
                 advice="give another schema, or adopt them as a dataset of their own, with into=",
             ) from error
         if framing in (int(Framing.TAR_SAMPLE), int(Framing.LINES)) and schema.encoding != "bytes":
@@ -119,9 +114,6 @@ def _positions(table: ShardTable) -> NDArray[np.int64]:
         own = np.linspace(0, rows - 1, count).astype(np.int64) if plain else np.arange(count)
         out.append(own + int(starts[number]))
     return np.concatenate(out)
-
-
-_METADATA_BYTES = 1 << 20
 
 
 class ResolvedSchema(NamedTuple):
@@ -254,9 +246,8 @@ def resolve_schema(  # noqa: PLR0913 - what a schema depends on
     new = [RootedEntry(outcome.shard.root, outcome.entry) for outcome in good if outcome.entry is not None]
     shards = _Shards(target, data_options, tfds, mds)
     table, stores = shards.open(new)
-    metadata, notes = _codewithgpu(stores, table)
-    if tfds is not None:
-        metadata["tfds"] = dict(tfds.metadata)
+    metadata: dict[str, Any] = {} if tfds is None else {"tfds": dict(tfds.metadata)}
+    notes: list[str] = []
     if wanted is not None:
         schema, report = _as_said(wanted, encoding, old, [*known, *new], options, shards, notes)
         if schema is not None and old is not None:
@@ -492,28 +483,3 @@ class _Shards:
                 self._stores[root] = connect(root, storage_options=given)
             entries.append(replace(entry, root=list(self._stores).index(root)))
         return ShardTable.from_entries(entries), dict(enumerate(self._stores.values()))
-
-
-def _codewithgpu(stores: Mapping[int, Store], table: ShardTable) -> tuple[dict[str, Any], list[str]]:
-    """Return codewithgpu's METADATA for the free metadata, and whether its count of entries is right."""
-    folders: Counter[tuple[int, str]] = Counter()
-    for number in range(len(table)):
-        if int(table.framing[number]) == int(Framing.RAW):
-            folder = table.key[number].rpartition("/")[0]
-            folders[int(table.root[number]), folder] += int(table.rows[number])
-    found: dict[str, Any] = {}
-    notes = []
-    for (root, folder), rows in folders.items():
-        key = f"{folder}/METADATA" if folder else "METADATA"
-        try:
-            content = parse_json(stores[root].get(key, max_bytes=_METADATA_BYTES))
-        except NotFoundError:
-            continue
-        except (ShardioError, ValueError) as error:
-            notes.append(f"{stores[root].url_of(key)} cannot be read: {error}")
-            continue
-        found[folder or "."] = content
-        entries = content.get("entries") if isinstance(content, dict) else None
-        if isinstance(entries, int) and entries != rows:
-            notes.append(f"{stores[root].url_of(key)} speaks of {entries} records, found {rows}")
-    return ({"codewithgpu": found} if found else {}), notes
