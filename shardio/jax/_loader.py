@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,8 @@ from shardio.streaming import (
     Stream,
     StreamLoader,
     StreamOptions,
-    check_same,
-    in_all,
+    agree,
     method_with_stream_options,
-    of_parts,
-    parts_of,
     prepare,
 )
 
@@ -182,17 +178,7 @@ def _agreed_stream(
 
     if jax.process_count() == 1:
         return placed(data)
-    parts = parts_of(data)
-    told = json.loads(_gathered(json.dumps([(part.version, part.digest) for part in parts]))[0])
-    data = in_all(
-        lambda: of_parts(data, [part.at(*version) for part, version in zip(parts, told, strict=True)]),
-        _gathered,
-        what="the processes do not read the same version",
-        unit="process",
-    )
-    stream = in_all(lambda: placed(data), _gathered, what="a process cannot make its stream", unit="process")
-    check_same(stream, _gathered, unit="process")
-    return stream
+    return agree(data, placed, _gathered, unit="process")
 
 
 def _gathered(text: str) -> list[str]:

@@ -13,7 +13,7 @@ from shardio.order._epoch import Epoch
 from shardio.order._keys import seed_field
 from shardio.order._lanes import Lanes
 from shardio.order._mixture import MixedEpoch, Mixture
-from shardio.order._plan import Budget, Plan, check_batch, default_plans, nearest_multiples
+from shardio.order._plan import Budget, Plan, check_batch, default_plans
 from shardio.order._schedule import Change, Schedule, StepShare, rank_slice
 from shardio.order._sizes import ShardSizes
 from shardio.order._state import Identity, State, check_identities, parse_state
@@ -253,20 +253,12 @@ def _restore(order: Order, state: State, global_batch: int | None) -> tuple[Orde
     if global_batch is not None and global_batch != schedule.global_batch:
         try:
             check_batch(global_batch, order.ranks)
-        except ValueError as error:
-            near = " or ".join(str(m) for m in nearest_multiples(global_batch, order.ranks))
-            what = "global_batch does not fit the plan of the state"
-            expected = f"a multiple of {order.ranks}"
-            raise ResumeError(
-                what, expected=expected, found=global_batch, advice=f"use {near or order.ranks}"
-            ) from error
-        if state.step == 0:
-            try:
+            if state.step == 0:
                 schedule = order.schedule(state.epoch, global_batch)
-            except ValueError as error:
-                raise ResumeError(str(error)) from error
-        elif len(schedule):
-            schedule = schedule.changed(state.step, global_batch)
+            elif len(schedule):
+                schedule = schedule.changed(state.step, global_batch)
+        except ValueError as error:
+            raise ResumeError(str(error)) from error
     return order, schedule, state.epoch
 
 

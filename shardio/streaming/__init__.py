@@ -8,12 +8,7 @@ memory, no lock file.
 from __future__ import annotations
 
 from shardio.order import Plan as Plan
-from shardio.streaming._agreement import (
-    check_same as check_same,
-    differences as differences,
-    in_all as in_all,
-    terms_of as terms_of,
-)
+from shardio.streaming._agreement import agree as agree, in_all as in_all
 from shardio.streaming._bench import BenchReport as BenchReport, BenchStage as BenchStage, bench as bench
 from shardio.streaming._components import (
     Mix as Mix,

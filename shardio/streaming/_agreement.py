@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from shardio.reader import DatasetReader
+from shardio.streaming._components import Mix, of_parts, parts_of
 from shardio.streaming._stream import Stream
 
 T = TypeVar("T")
@@ -42,45 +44,49 @@ def in_all(make: Callable[[], T], gather: Callable[[str], list[str]], *, what: s
     return made[0]
 
 
-def terms_of(stream: Stream) -> dict[str, Any]:
-    """Return what decides which records the ranks of a stream get together, fit for JSON."""
-    terms = {**stream.state_dict(), "world_size": stream.world_size}
-    terms.pop("seal")
-    return terms
-
-
-def differences(found: Mapping[int, Mapping[str, Any]], *, unit: str) -> str:
-    """Return in which terms processes differ from the first of them, and how; "" where they do not.
+def agree(
+    data: DatasetReader | Mix,
+    make: Callable[[DatasetReader | Mix], Stream],
+    gather: Callable[[str], list[str]],
+    *,
+    unit: str,
+) -> Stream:
+    """Return the stream of this process, of the versions that the first one has found; all call this.
 
     Args:
-        found: the terms of each process, by its number.
+        data: of this process.
+        make: makes the stream of data.
+        gather: a collective call that returns the text of each process.
         unit: what a process is called, "rank" for example.
-    """
-    (number, first), *others = ((number, _leaves("", terms)) for number, terms in found.items())
-    differing = [
-        f"{name} of {unit} {number} is {_short(first.get(name))}, of {unit} {other} {_short(terms.get(name))}"
-        for other, terms in others
-        for name in dict.fromkeys([*first, *terms])
-        if first.get(name) != terms.get(name)
-    ]
-    more = f"; and {len(differing) - 4} more" if len(differing) > 4 else ""
-    return "; ".join(differing[:4]) + more
-
-
-def check_same(stream: Stream, gather: Callable[[str], list[str]], *, unit: str) -> None:
-    """Compare what decides which records a process gets with the other processes.
 
     Raises:
-        ValueError: in all processes, where something but the rank differs, or no process has one of the
-            ranks; says what, and in which process.
+        ValueError: in all processes, where one cannot read those versions or make its stream, where what
+            decides their records differs, or no process has one of the ranks; says what, and in which one.
     """
-    told = [json.loads(text) for text in gather(json.dumps([stream.rank, terms_of(stream)]))]
-    differing = differences({number: terms for number, (_, terms) in enumerate(told)}, unit=unit)
+    parts = parts_of(data)
+    versions = json.loads(gather(json.dumps([(part.version, part.digest) for part in parts]))[0])
+    data = in_all(
+        lambda: of_parts(data, [part.at(*version) for part, version in zip(parts, versions, strict=True)]),
+        gather,
+        what=f"not every {unit} reads the same version",
+        unit=unit,
+    )
+    stream = in_all(lambda: make(data), gather, what=f"a {unit} cannot make its stream", unit=unit)
+    terms = {**stream.state_dict(), "world_size": stream.world_size, "seal": None}
+    told = [json.loads(text) for text in gather(json.dumps([stream.rank, terms]))]
+    first, *others = (_leaves("", terms) for _, terms in told)
+    differing = [
+        f"{name} of {unit} 0 is {_short(first.get(name))}, of {unit} {number} {_short(theirs.get(name))}"
+        for number, theirs in enumerate(others, 1)
+        for name in dict.fromkeys([*first, *theirs])
+        if first.get(name) != theirs.get(name)
+    ]
     if differing:
+        more = f"; and {len(differing) - 4} more" if len(differing) > 4 else ""
         raise ValueError(
-            f"these streams would not share the same batches: {differing}; give the same data and options "
-            "everywhere (the default plan depends on memory_bytes=, mixing= and on where the data is), "
-            "or one plan="
+            f"these streams would not share the same batches: {'; '.join(differing[:4])}{more}; give the "
+            "same data and options everywhere (the default plan depends on memory_bytes=, mixing= and on "
+            "where the data is), or one plan="
         )
     ranks = [rank for rank, _ in told]
     missing = sorted({*range(stream.world_size)} - {*ranks})
@@ -91,6 +97,7 @@ def check_same(stream: Stream, gather: Callable[[str], list[str]], *, unit: str)
             f"be seen: the {len(ranks)} processes have rank={ranks}; give each its own place among "
             "those that read different records"
         )
+    return stream
 
 
 def _leaves(name: str, value: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import mmap
 import os
 import tempfile
 import threading
+import weakref
 from bisect import bisect_left, insort
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -108,7 +108,7 @@ class Arena:
         self._lock = threading.Lock()
         self._memory, self._scratch = _Slots(), _Slots()
         self._extents: list[NDArray[np.uint8]] = []  # hold the maps
-        self._file: _NamelessFile | None = None
+        self._file: int | None = None
         self._full = False  # the disk takes no more
 
     def take(self, size: int) -> Slot:
@@ -119,9 +119,11 @@ class Arena:
 
     def write(self, data: NDArray[np.uint8], slot: Slot) -> bool:
         """Write to a slot of the file; False, and once a warning, where the disk does not take it."""
-        assert self._file is not None  # noqa: S101 - it has a slot
+        rest, start = memoryview(data), slot.start
         try:
-            self._file.write(memoryview(data), slot.start)
+            while rest:
+                done = os.pwrite(self.file_number, rest, start)
+                rest, start = rest[done:], start + done
         except OSError as error:
             self._refuse(error)
             return False
@@ -141,9 +143,9 @@ class Arena:
 
     @property
     def file_number(self) -> int:
-        """The descriptor of the scratch file."""
+        """The descriptor of the scratch file, which is closed with this."""
         assert self._file is not None  # noqa: S101 - it has a slot
-        return self._file.number
+        return self._file
 
     def give_back(self, slot: Slot) -> None:
         """Make a slot free."""
@@ -172,10 +174,12 @@ class Arena:
 
     def _grow_scratch(self, size: int) -> tuple[int, int]:
         if self._file is None:
-            assert self.folder is not None  # noqa: S101 - `take_scratch` asked
-            self._file = _NamelessFile(self.folder)
+            with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
+                self._file = os.dup(file.fileno())
+            weakref.finalize(self, os.close, self._file)
         start, size = self.scratch_bytes, _extent(size, self.scratch_bytes, _PAGE)
-        self._file.reserve(start, size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._file, start, size)
         self.scratch_bytes += size
         return start, size
 
@@ -184,52 +188,3 @@ def _extent(size: int, held: int, unit: int) -> int:
     """Return the bytes by which an arena grows: an eighth of what it has, within bounds."""
     wanted = max(size, min(_EXTENT, max(_LEAST_EXTENT, held // 8)))
     return -(-wanted // unit) * unit
-
-
-class _NamelessFile:
-    """A file without a name, which goes with the last reference to this.
-
-    Raises:
-        OSError: it cannot be made there.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self.number = _open_nameless(folder)
-        self._close = os.close
-
-    def reserve(self, start: int, size: int) -> None:
-        """Have room on the disk for a part of the file.
-
-        Raises:
-            OSError: there is none.
-        """
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self.number, start, size)
-
-    def write(self, data: memoryview, start: int) -> None:
-        """Write at a place.
-
-        Raises:
-            OSError: the disk is full or failed.
-        """
-        while len(data):
-            done = os.pwrite(self.number, data, start)
-            data, start = data[done:], start + done
-
-    def __del__(self) -> None:
-        if hasattr(self, "_close"):  # else it could not be opened
-            self._close(self.number)
-
-
-def _open_nameless(folder: str) -> int:
-    if hasattr(os, "O_TMPFILE"):
-        with contextlib.suppress(OSError):  # not every file system can
-            return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    number, path = tempfile.mkstemp(prefix="shardio-scratch-", dir=folder)
-    Path(path).unlink()
-    return number
-
-
-def check_scratch_folder(folder: str) -> None:
-    """Raise OSError if no scratch file can be made in a folder."""
-    _NamelessFile(folder)

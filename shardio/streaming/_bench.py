@@ -94,15 +94,8 @@ class BenchReport(Report):
     )
 
     def stage(self, name: str) -> BenchStage:
-        """Return the stage of a name.
-
-        Raises:
-            KeyError: there is none.
-        """
-        for each in self.stages:
-            if each.name == name:
-                return each
-        raise KeyError(name)
+        """Return the stage of a name; KeyError if there is none."""
+        return {each.name: each for each in self.stages}[name]
 
     @property
     def microseconds(self) -> dict[str, float]:

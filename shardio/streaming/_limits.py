@@ -4,64 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from shardio.order import rank_slice
 from shardio.reader import JoinedSource
-from shardio.streaming._planner import PassLimits, PlannedSource
+from shardio.streaming._planner import PassLimits
 from shardio.streaming._tuning import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardio.order import Order, Plan
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._plans import Resources
-
-
-def planned_sources(
-    order: Order,
-    components: Sequence[Component],
-    mapped: Sequence[bool],
-    *,
-    global_batch: int,
-    place: tuple[int, int],
-    workers: int,
-) -> list[PlannedSource]:
-    """Return what a planner knows of the datasets of a stream.
-
-    Args:
-        order, components: of the stream.
-        mapped: of each dataset, whether its rows are gathered from mapped shards.
-        global_batch: rows of a global batch, now.
-        place: rank and world size.
-        workers: loader workers.
-    """
-    start, stop = rank_slice(global_batch, *place)
-    sources = []
-    for plan, component, is_mapped in zip(order.plans, components, mapped, strict=True):
-        sizes = component.order.sizes
-        sources.append(
-            PlannedSource(
-                mapped=is_mapped,
-                row_bytes=sizes.row_decoded_bytes,
-                run_rows=max(
-                    1, min(plan.chunk_rows, int(TUNING.run_bytes / max(1.0, sizes.row_stored_bytes)))
-                ),
-                sizes=sizes,
-                lanes=_own_lanes(plan, global_batch, start, stop, max(1, workers)),
-            )
-        )
-    return sources
-
-
-def _own_lanes(plan: Plan, global_batch: int, start: int, stop: int, workers: int) -> np.ndarray:
-    """Return which lanes one process alone delivers, that takes rows `start .. stop - 1` of a batch; bool."""
-    share = global_batch // plan.ranks
-    own = np.zeros(plan.ranks, bool)
-    own[-(-start // share) : stop // share] = plan.workers % workers == 0
-    return np.tile(own, plan.workers)
 
 
 def pass_limits(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     Payloads = tuple[int, Any, NDArray[np.int64], NDArray[np.int64]]
 
 _WHOLE_SHARD = 1 << 62  # bytes: what a call opens of a shard is fetched together
-_KEPT = 4 << 20  # of the memory that a thread copies payloads to before they are written to scratch
 
 
 class Opener:
@@ -109,9 +107,9 @@ class Opener:
         size = sum(int(stops.sum() - starts.sum()) for _, _, starts, stops in payloads)
         slot = None if in_memory else arena.take_scratch(size)
         if slot is not None:
-            buffer = _buffer(size)
+            buffer = np.empty(size, np.uint8)
             _copy(entries, payloads, buffer.ctypes.data, slot.start, checksums=True)
-            if not arena.write(buffer[:size], slot):
+            if not arena.write(buffer, slot):
                 arena.give_back(slot)
                 slot = None
         if slot is None:
@@ -126,16 +124,3 @@ def _copy(entries: Slot, payloads: Sequence[Payloads], target: int, place: int, 
             buffer, starts, stops, entries.start + ENTRY.itemsize * at, target, place, checksums
         )
         target, place = target + copied, place + copied
-
-
-_own = threading.local()
-
-
-def _buffer(size: int) -> NDArray[np.uint8]:
-    """Return memory of this thread for so many bytes, which the next call may return again."""
-    buffer: NDArray[np.uint8] | None = getattr(_own, "buffer", None)
-    if buffer is None or buffer.size < size:
-        buffer = np.empty(max(size, _KEPT), np.uint8)
-        if size <= _KEPT:
-            _own.buffer = buffer
-    return buffer

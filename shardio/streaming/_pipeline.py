@@ -141,16 +141,8 @@ class _PassThreads:
         Raises:
             RuntimeError: the system has no more threads; those that were started are for `close` to end.
         """
-        threads = self._threads()
-        for number, thread in enumerate(threads):
-            try:
-                thread.start()
-            except RuntimeError as error:
-                message = (
-                    f"{number} of {len(threads)} threads could be started ({error}); use a smaller "
-                    "num_threads=, or raise the limit of threads (ulimit -u, or that of the container)"
-                )
-                raise RuntimeError(message) from error
+        for thread in self._threads():
+            thread.start()
 
     def __iter__(self) -> Iterator[Batch]:
         while True:

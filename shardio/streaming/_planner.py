@@ -15,12 +15,11 @@ since step 1 takes 15 and 8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shardio.order import Rows
+from shardio.order import Rows, rank_slice
 from shardio.streaming._batches import PlannedSteps
 from shardio.streaming._chunks import Chunk
 from shardio.streaming._rows import chunk_codes
@@ -32,33 +31,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.order import Schedule, ShardSizes, StepGroup, Windows
+    from shardio.order import Order, Plan, Schedule, StepGroup, Windows
     from shardio.streaming._chunks import OpenChunks
+    from shardio.streaming._components import Component
     from shardio.streaming._opener import Opener
     from shardio.streaming._rows import RowGatherer
+
+    _Flags = NDArray[np.bool_]
 
 _FOREVER = 1 << 62
 _NONE = np.zeros(0, np.int64)
 _CYCLE_BITS = 44  # the number of a window is below this, so that it and its cycle make one number
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedSource:
-    """What the planner knows of a dataset of the stream.
-
-    Attributes:
-        mapped: its rows are gathered from mapped shards, without chunks.
-        row_bytes: mean decoded bytes of a row.
-        run_rows: rows of a chunk that is opened of several windows, at most; their edges are multiples of it.
-        sizes: of its shards.
-        lanes: bool [lanes], which lanes this process alone delivers.
-    """
-
-    mapped: bool
-    row_bytes: float
-    run_rows: int
-    sizes: ShardSizes
-    lanes: NDArray[np.bool_]
 
 
 class PassLimits(NamedTuple):
@@ -90,19 +73,34 @@ class PassChunks(NamedTuple):
     opener: Opener
 
 
-class _Readers:
-    """Where the readers of a dataset are; int64 [readers] each.
+class _Source:
+    """What a planner knows of a dataset, and where its readers are; int64 [readers] each.
+
+    Args:
+        component, plan: of the dataset.
+        is_mapped: its rows are gathered from mapped shards, without chunks.
+        readers: how many it has.
+        begin: the round in which those that have no window yet are.
+        lanes: bool [lanes], which lanes this process alone delivers.
 
     Attributes:
-        window: the window that it is in, -1 before the first.
+        window: the window that each reader is in, -1 before the first.
         begin: the round of the order in which it came to that.
         chunk, base: its chunk, 0 for none, and its first row there.
         early: of windows that readers will come to, the chunk and the first row there.
+        run_rows: rows of a chunk that is opened of several windows, at most; their edges are multiples of it.
     """
 
-    def __init__(self, count: int, begin: int) -> None:
-        self.window, self.begin = np.full(count, -1), np.full(count, begin)
-        self.chunk, self.base = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    def __init__(
+        self, component: Component, plan: Plan, *, is_mapped: bool, readers: int, begin: int, lanes: _Flags
+    ) -> None:
+        sizes = component.order.sizes
+        self.is_mapped, self.lanes = is_mapped, lanes
+        self.rows, self.row_bytes = sizes.total_rows, sizes.row_decoded_bytes
+        most = int(TUNING.run_bytes / max(1.0, sizes.row_stored_bytes))
+        self.run_rows = max(1, min(plan.chunk_rows, most))
+        self.window, self.begin = np.full(readers, -1), np.full(readers, begin)
+        self.chunk, self.base = np.zeros(readers, np.int64), np.zeros(readers, np.int64)
         self.early: dict[int, tuple[int, int]] = {}
 
     def enter(
@@ -117,6 +115,15 @@ class _Readers:
         return np.append(left, chunk[passed])
 
 
+def _own_lanes(plan: Plan, global_batch: int, place: tuple[int, int], workers: int) -> _Flags:
+    """Return which lanes one of so many workers of a rank alone delivers; bool [lanes]."""
+    start, stop = rank_slice(global_batch, *place)
+    share = global_batch // plan.ranks
+    own = np.zeros(plan.ranks, bool)
+    own[-(-start // share) : stop // share] = plan.workers % max(1, workers) == 0
+    return np.tile(own, plan.workers)
+
+
 def _keys_of(windows: Windows) -> NDArray[np.int64]:
     return windows.cycle << _CYCLE_BITS | windows.number
 
@@ -127,38 +134,50 @@ class Planner:
     Args:
         schedule: the epoch, at the step to begin with.
         share: rank, world size, loader worker and workers, of which this process delivers its share.
-        sources: the datasets.
+        order, components: of the stream.
+        is_mapped: of each dataset, whether its rows are gathered from mapped shards, without chunks.
         opening: see `PassChunks`.
         limits: see `PassLimits`.
         identities: batches need to know which records their rows are.
-        remote: blocks come from a bucket: windows are opened with others of their chunks.
     """
 
     def __init__(
         self,
         schedule: Schedule,
         share: tuple[int, int, int, int],
-        sources: Sequence[PlannedSource],
+        order: Order,
+        components: Sequence[Component],
+        is_mapped: Sequence[bool],
         opening: PassChunks,
         limits: PassLimits,
         *,
         identities: bool,
-        remote: bool,
     ) -> None:
         self._schedule, self._lanes = schedule, schedule.lanes
         self._rank, self._world_size, worker, workers = share
         self._steps = schedule.steps(worker=worker, workers=workers)
-        self._sources = sources
         self._gatherer, self._chunks, self._opener = opening
         self._task_bytes = min(TUNING.task_bytes, limits.group_bytes)
-        self._identities, self._remote = identities, remote
-        self._any_mapped = any(source.mapped for source in sources)
-        self._all_mapped = all(source.mapped for source in sources)
+        self._identities = identities
+        self._remote = not all(component.source.is_local for component in components)
+        self._is_mapped = is_mapped
         # A pass that begins in the middle does not know which windows were delivered before.
         begin = _FOREVER if schedule.step else -1
-        self._readers = [_Readers(count, begin) for count in self._lanes.readers]
+        self._sources = [
+            _Source(
+                component,
+                plan,
+                is_mapped=mapped,
+                readers=readers,
+                begin=begin,
+                lanes=_own_lanes(plan, schedule.global_batch, share[:2], workers),
+            )
+            for component, plan, mapped, readers in zip(
+                components, order.plans, is_mapped, self._lanes.readers, strict=True
+            )
+        ]
         rows = max(1, -(-schedule.global_batch // self._world_size))
-        self.step_bytes = max(1.0, rows * max(source.row_bytes for source in sources))
+        self.step_bytes = max(1.0, rows * max(source.row_bytes for source in self._sources))
         self.group_steps = max(
             1, int(min(limits.group_rows / rows, limits.group_bytes / self.step_bytes, TUNING.most_steps))
         )
@@ -182,12 +201,12 @@ class Planner:
         in_tail = self.is_in_tail(group.steps[0])
         if in_tail and len(group.parts):
             self._leave_lanes(int(group.parts[0, 0]))
-        rows = self._lanes.rows(group.parts) if self._any_mapped or self._identities else None
+        rows = self._lanes.rows(group.parts) if any(self._is_mapped) or self._identities else None
         codes, used = np.zeros(group.order.size, np.int64), _NONE
-        if not self._all_mapped:
+        if not all(self._is_mapped):
             codes, used = self._plan_chunks(group, submit, in_tail=in_tail)
         for number, source in enumerate(self._sources):
-            if source.mapped:
+            if source.is_mapped:
                 assert rows is not None  # noqa: S101 - for the type checker
                 own = np.flatnonzero(rows.sources == number)
                 codes[own] = self._gatherer.mapped_codes(number, rows.positions[own])
@@ -228,20 +247,20 @@ class Planner:
             _keys_of(windows),
         )
         left = [_NONE]
-        for number, (source, readers) in enumerate(zip(self._sources, self._readers, strict=True)):
+        for number, source in enumerate(self._sources):
             own = np.flatnonzero(windows.source == number)
-            if source.mapped or not own.size:
+            if source.is_mapped or not own.size:
                 continue
             reader = windows.reader[own]
-            chunk[own], base[own] = readers.chunk[reader], readers.base[reader]
-            new = own[readers.window[reader] != keys[own]]
-            early = [readers.early.pop(key, (0, 0)) for key in keys[new].tolist()]
+            chunk[own], base[own] = source.chunk[reader], source.base[reader]
+            new = own[source.window[reader] != keys[own]]
+            early = [source.early.pop(key, (0, 0)) for key in keys[new].tolist()]
             chunk[new], base[new] = np.array(early, np.int64).reshape(-1, 2).T
             closed = new[chunk[new] == 0]
             for cycle in np.unique(windows.cycle[closed]).tolist():
                 same = closed[windows.cycle[closed] == cycle]
                 chunk[same], base[same] = self._open(number, windows.take(same), keys, submit, alone=alone)
-            left.append(readers.enter(windows.reader[new], windows.take(new), chunk[new], base[new]))
+            left.append(source.enter(windows.reader[new], windows.take(new), chunk[new], base[new]))
         gone = np.concatenate(left)
         return chunk, base, gone[gone > 0]
 
@@ -273,7 +292,7 @@ class Planner:
         self._chunks.use(chunk)
         more = _keys_of(windows)[len(wanted) :].tolist()
         places = zip(chunk[len(wanted) :].tolist(), base[len(wanted) :].tolist(), strict=True)
-        self._readers[number].early.update(zip(more, places, strict=True))
+        source.early.update(zip(more, places, strict=True))
         task = (stops[heads] - 1) * source.row_bytes // self._task_bytes
         for own in np.split(np.arange(heads.size), np.flatnonzero(np.diff(task)) + 1):
             self._begin(opened[own[0] : own[-1] + 1], numbers[own], submit)
@@ -281,10 +300,10 @@ class Planner:
 
     def _with_neighbours(self, number: int, windows: Windows, keys: NDArray[np.int64]) -> Windows:
         """Return windows, and behind them others of their chunks that are needed within a chunk's life."""
-        source, readers, joined = self._sources[number], self._readers[number], [windows]
+        source, joined = self._sources[number], [windows]
         low = windows.position // source.run_rows * source.run_rows
-        high = np.minimum(low + source.run_rows, source.sizes.total_rows)
-        taken = np.append(keys, np.fromiter(readers.early, np.int64, len(readers.early)))
+        high = np.minimum(low + source.run_rows, source.rows)
+        taken = np.append(keys, np.fromiter(source.early, np.int64, len(source.early)))
         for after in (True, False):
             edge = windows.position + windows.rows if after else windows.position.copy()
             runs = np.arange(len(windows))
@@ -293,7 +312,7 @@ class Planner:
                 more = self._lanes.windows_at(number, cycle, edge[runs] - (not after))
                 key = _keys_of(more)
                 good = (
-                    source.lanes[more.lane] & (more.begin > readers.begin[more.reader]) & ~np.isin(key, taken)
+                    source.lanes[more.lane] & (more.begin > source.begin[more.reader]) & ~np.isin(key, taken)
                 )
                 good &= more.begin <= windows.begin[runs] + source.run_rows
                 runs, more = runs[good], more.take(np.flatnonzero(good))
@@ -311,11 +330,11 @@ class Planner:
 
     def _leave_lanes(self, lane: int) -> None:
         """Give up the chunks of lanes before one: the tail goes through all lanes in order."""
-        for readers in self._readers:
-            behind = slice(lane * (readers.chunk.size // len(self._lanes.lane_lengths)))
-            chunks = readers.chunk[behind]
+        for source in self._sources:
+            behind = slice(lane * (source.chunk.size // len(self._lanes.lane_lengths)))
+            chunks = source.chunk[behind]
             self._chunks.release(chunks[chunks > 0])
-            readers.chunk[behind], readers.window[behind] = 0, -1
+            source.chunk[behind], source.window[behind] = 0, -1
 
     def _open_records(
         self, group: StepGroup, submit: Callable[..., Future[None]]
@@ -324,7 +343,7 @@ class Planner:
         rows = self._lanes.rows(group.parts)
         codes, used = np.zeros_like(rows.positions), [_NONE]
         for number, source in enumerate(self._sources):
-            own = np.flatnonzero(rows.sources == number) if not source.mapped else _NONE
+            own = np.flatnonzero(rows.sources == number) if not source.is_mapped else _NONE
             own = own[np.argsort(rows.positions[own], kind="stable")]
             for some in (
                 np.split(own, range(TUNING.first_rows, own.size, TUNING.first_rows)) if own.size else ()

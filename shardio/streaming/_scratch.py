@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from shardio.display import size as shown
 from shardio.reader import READS_FILES
-from shardio.streaming._arena import check_scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +87,7 @@ def _refusal(folder: str, size: int) -> str | None:
         if free < FREE_TIMES * size:
             needed = shown(FREE_TIMES * size)
             return f"{folder} has {shown(free)} free, and {shown(size)} of scratch need {needed}"
-        check_scratch_folder(folder)
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         return f"{folder}: {error.strerror or error}"
     return None

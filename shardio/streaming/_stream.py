@@ -21,7 +21,7 @@ from shardio.streaming._arena import Arena
 from shardio.streaming._batches import Batch, BatchBuilder
 from shardio.streaming._chunks import OpenChunks
 from shardio.streaming._components import Mix, components_of, prepare
-from shardio.streaming._limits import needs_identities, pass_limits, planned_sources
+from shardio.streaming._limits import needs_identities, pass_limits
 from shardio.streaming._opener import Opener
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline
@@ -120,8 +120,6 @@ class Stream:
         self._passes = 0
         # The step at which a pass ended with an error.
         self._failed: int | None = None
-        # The step from which passes of this epoch began one after another, and how many did.
-        self._repeated: tuple[int, int, int] = (-1, 0, 0)
         self._worker: int | None = None
         # The order whose open chunks are in a folder, or, where that is None, in memory.
         self._placed: Order | None = None
@@ -269,7 +267,6 @@ class Stream:
                 "`load_state_dict(state_dict())`, or on all ranks with a state that was saved",
             )
         if not self._fresh:
-            self._warn_if_stuck()
             self.set_epoch(self.epoch + self._ended, restart=True)
         elif worker is None and self._schedule.step >= self._schedule.stop > 0:
             warn(
@@ -282,20 +279,6 @@ class Stream:
         if not worker:
             self._warn_once(workers)
         return self._passes
-
-    def _warn_if_stuck(self) -> None:
-        """Warn once where a loop is left early again and again, and so sees the same first batches."""
-        if self._ended:
-            return
-        epoch, passes, said = self._repeated
-        passes = passes + 1 if epoch == self.epoch else 1
-        if passes == 2 and not said:
-            said = 1
-            warn(
-                f"this is the third pass in a row over the first batches of epoch {self.epoch}: a pass that "
-                "is left early begins its epoch again; call set_epoch(n) for another one",
-            )
-        self._repeated = (self.epoch, passes, said)
 
     def begin_in_worker(self, worker: int, workers: int) -> int:
         """Make ready for a pass in a loader worker process that torch runs.
@@ -385,7 +368,6 @@ class Stream:
         chunks = OpenChunks(self._own_arena())
         opener = Opener(components, chunks, damage, counters)
         gatherer = RowGatherer(components, chunks, opener, counters)
-        opening = PassChunks(gatherer, chunks, opener)
         limits = pass_limits(
             options,
             components,
@@ -396,16 +378,6 @@ class Stream:
             threads=threads,
             by_value=options.transforms_records or collate is not None,
         )
-        place = self.rank, self.world_size
-        sources = planned_sources(
-            self.order,
-            components,
-            self.gathered_by_index,
-            global_batch=schedule.global_batch,
-            place=place,
-            workers=workers,
-        )
-
         builder = BatchBuilder(
             gatherer,
             chunks.release,
@@ -418,15 +390,15 @@ class Stream:
             columnar=columnar,
             finish=finish,
         )
-        is_local = all(component.source.is_local for component in components)
         planner = Planner(
             schedule,
-            (*place, worker, workers),
-            sources,
-            opening,
+            (self.rank, self.world_size, worker, workers),
+            self.order,
+            components,
+            self.gathered_by_index,
+            PassChunks(gatherer, chunks, opener),
             limits,
             identities=needs_identities(options, components),
-            remote=not is_local,
         )
         return iter(Pipeline(planner, builder, chunks, limits))
 

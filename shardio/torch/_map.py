@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, Sampler
 from shardio.errors import ResumeError
 from shardio.order import Permutation
 from shardio.reader import RecordSequence
-from shardio.torch._ranks import check_rank, compare_with_first, resolve_rank
+from shardio.torch._ranks import check_rank, resolve_rank
 
 _BLOCK = 4096
 
@@ -80,9 +80,6 @@ class FullShuffle(Sampler[int]):
         ValueError: sizes or ranks that make no sense. From an iterator: `torch.distributed` was initialised
             after the sampler was made, and this process is another rank by now.
 
-    Where `torch.distributed` runs, a rank whose samplers have another seed or number of records than those of
-    the other ranks warns.
-
     The state counts positions that were taken: in a loader that prefetches, take it from a loader that knows
     what it has delivered, such as torchdata's `StatefulDataLoader`. The number of ranks may change.
 
@@ -115,8 +112,6 @@ class FullShuffle(Sampler[int]):
         self._before = 0
         self._taken = 0
         self._resumed = False
-        terms = {"rows": self._rows, "seed": seed, "drop_last": drop_last}
-        compare_with_first(f"full shuffle of {self._world_size} ranks", terms)
 
     def __len__(self) -> int:
         """Return the positions of this rank in a whole epoch."""

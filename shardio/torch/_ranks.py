@@ -10,24 +10,11 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
 
 import torch.distributed as dist
 
-from shardio.callers import warn
 from shardio.reader import DatasetReader
-from shardio.streaming import (
-    Mix,
-    Stream,
-    StreamOptions,
-    check_same,
-    differences,
-    in_all,
-    of_parts,
-    parts_of,
-    terms_of,
-)
+from shardio.streaming import Mix, Stream, StreamOptions, agree, of_parts, parts_of
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -74,30 +61,6 @@ def check_rank(found: tuple[int, int] | None) -> None:
     )
 
 
-def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:
-    """Return the data at the version that rank 0 has found, so that every rank reads the same.
-
-    Ranks that open the latest version at different moments may find different ones. Where `torch.distributed`
-    runs, rank 0 tells the others; where it does not, none could, so the version must be named.
-
-    Raises:
-        ValueError: there are several ranks, no channel between them, and no `version=` or `digest=`.
-    """
-    readers = parts_of(data)
-    if world_size == 1:
-        # Ranks that share a batch (tensor or pipeline parallelism), or one that works alone.
-        return _agree_with_first(data, readers) if _running() else data
-    if _running():
-        return _agree_with_all(data, readers)
-    loose = [reader.source.url for reader in readers if not reader.source.pinned]
-    if loose and "WORLD_SIZE" in os.environ:
-        raise ValueError(
-            f"{world_size} ranks would each look up the latest version of {loose[0]} and may find different "
-            "ones: open it with version= or digest=, or initialise torch.distributed first"
-        )
-    return data
-
-
 _made: Counter[str] = Counter()
 
 
@@ -119,68 +82,42 @@ def _told_by_first(kind: str, own: str) -> str:
     return store.compare_set(f"shardio/{name}/{_made[kind]}", "", own).decode()
 
 
-def compare_with_first(kind: str, terms: dict[str, Any]) -> None:
-    """Warn where the first process of the job to make its n-th thing of a kind has made another one."""
-    if not _running() or dist.get_world_size() == 1:
-        return
-    rank = dist.get_rank()
-    first, others = json.loads(_told_by_first(kind, json.dumps([rank, terms])))
-    # A number is the same in both after its way through JSON.
-    differing = differences({first: others, rank: json.loads(json.dumps(terms))}, unit="rank")
-    if differing:
-        warn(
-            f"processes of this job would not get the batches that they share: {differing}; where ranks "
-            "share a batch, as with tensor parallelism, or each take a part of one order, give the same data "
-            "(such as the same version=) and options in all of them",
-        )
-
-
-def _agree_with_first(data: DatasetReader | Mix, readers: Sequence[DatasetReader]) -> DatasetReader | Mix:
+def _agree_with_first(data: DatasetReader | Mix) -> DatasetReader | Mix:
     """Take the version that the first process of the job has found for its n-th dataset of one place.
 
-    Another version that was named stays: processes may do different things. `agreed_stream` warns.
+    For ranks that share a batch (tensor or pipeline parallelism). A version that was named stays: processes
+    may do different things.
     """
     agreed = []
-    for reader in readers:
-        if dist.get_world_size() == 1:
-            agreed.append(reader)
-            continue
+    for reader in parts_of(data):
         own = json.dumps([reader.version, reader.digest])
         told = _told_by_first(place_of(reader), own)
-        if told != own and reader.source.pinned:
-            told = own  # and `agreed_stream` warns
-        agreed.append(reader if told == own else reader.at(*json.loads(told)))
+        agreed.append(reader if told == own or reader.source.pinned else reader.at(*json.loads(told)))
     return of_parts(data, agreed)
-
-
-def _agree_with_all(data: DatasetReader | Mix, readers: Sequence[DatasetReader]) -> DatasetReader | Mix:
-    told = [[(reader.version, reader.digest) for reader in readers]]
-    dist.broadcast_object_list(told, src=0)
-    return in_all(
-        lambda: of_parts(data, [each.at(*version) for each, version in zip(readers, told[0], strict=True)]),
-        _gathered,
-        what="the ranks do not read the same version",
-        unit="rank",
-    )
 
 
 def agreed_stream(data: DatasetReader | Mix, options: StreamOptions) -> Stream:
     """Return the stream of this rank, of which every rank has read the same version and made the same plan.
 
+    Ranks that open the latest version at different moments may find different ones. Where `torch.distributed`
+    runs, rank 0 tells the others; where it does not, none could, so the version must be named.
+
     Raises:
-        ValueError: in all ranks, where one cannot make its stream or would share other batches.
+        ValueError: there are several ranks, no channel between them, and no `version=` or `digest=`; or, in
+            all ranks, one cannot make its stream or would share other batches.
     """
-    data = agree(data, options.rank_and_world_size[1])
-    if options.rank_and_world_size[1] == 1 or not _running():
-        stream = Stream(data, options)
-        places = "+".join(place_of(reader) for reader in parts_of(data))
-        compare_with_first(f"stream of {places}", terms_of(stream))
-        return stream
-    stream = in_all(
-        lambda: Stream(data, options), _gathered, what="a rank cannot make its stream", unit="rank"
-    )
-    check_same(stream, _gathered, unit="rank")
-    return stream
+    world_size = options.rank_and_world_size[1]
+    if _running() and dist.get_world_size() > 1:
+        if world_size == 1:
+            return Stream(_agree_with_first(data), options)
+        return agree(data, lambda agreed: Stream(agreed, options), _gathered, unit="rank")
+    loose = [reader.source.url for reader in parts_of(data) if not reader.source.pinned]
+    if world_size > 1 and loose and "WORLD_SIZE" in os.environ:
+        raise ValueError(
+            f"{world_size} ranks would each look up the latest version of {loose[0]} and may find different "
+            "ones: open it with version= or digest=, or initialise torch.distributed first"
+        )
+    return Stream(data, options)
 
 
 def _gathered(text: str) -> list[str]:

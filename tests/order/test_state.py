@@ -110,15 +110,14 @@ def test_another_plan_or_mixture_is_refused():
         replace(mixed, mixture=Mixture((2, 1))).resume(state)
 
 
-@pytest.mark.parametrize(("batch", "near"), [(5, "use 4 or 6"), (1, "use 2"), (0, "use 2")])
+@pytest.mark.parametrize(("batch", "near"), [(5, "use 4 or 6"), (1, "use 2"), (0, "at least 1")])
 def test_a_batch_that_does_not_fit_names_the_nearest(batch, near):
     """G must be a multiple of C; any other is a `ValueError` (or `ResumeError`) that names the nearest."""
     order = run_of()
     with pytest.raises(ResumeError, match=near):
         order.resume(order.state(order.schedule(0, 8), 0, 3), global_batch=batch)
-    if batch:
-        with pytest.raises(ValueError, match=near):
-            order.schedule(0, batch)
+    with pytest.raises(ValueError, match=near):
+        order.schedule(0, batch)
 
 
 def paths(value, at=()):

