@@ -26,7 +26,7 @@ from shardio.adoption._layout import (
 from shardio.adoption._report import AdoptProgress, AdoptReport, Refusal, opening_line
 from shardio.adoption._scan import ScanOptions
 from shardio.adoption._schema import ResolvedSchema, line_content, partition_outcomes, resolve_schema
-from shardio.adoption._shard import AdoptJob, FoundShard, ShardOutcome, index_is_intact, run_jobs
+from shardio.adoption._shard import AdoptJob, FoundShard, ShardOutcome, index_is_intact, index_shards
 from shardio.adoption._sniff import UnknownKindError
 from shardio.arguments import checked_options, mapping
 from shardio.catalog import Catalog, Version
@@ -422,7 +422,7 @@ class _Adoption:
             if progress is not None:
                 progress(AdoptProgress(min(done, total), total, len(self._outcomes), len(self._shards)))
 
-        for outcome in run_jobs(job, executor=executor, workers=workers, show=show):
+        for outcome in index_shards(job, executor=executor, workers=workers, show=show):
             self._outcomes.append(outcome)
         if progress is not None:
             progress(AdoptProgress(total, total, len(self._outcomes), len(self._shards)))

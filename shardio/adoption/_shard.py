@@ -30,7 +30,7 @@ from shardio.metadata import (
     read_head_bytes,
     read_head_size,
 )
-from shardio.parallel import JobRunner, LostJob, check_workers, cut_jobs
+from shardio.parallel import check_workers, cut_jobs, run_jobs
 from shardio.storage import Store, connect, read_intact
 from shardio_indexer._blocks import GapFound
 
@@ -324,7 +324,7 @@ class AdoptJob:
         return [replace(self, shards=self.shards[first:stop]) for first, stop in cuts]
 
 
-def run_jobs(
+def index_shards(
     job: AdoptJob,
     *,
     executor: Executor | None = None,
@@ -345,24 +345,20 @@ def run_jobs(
         for one in jobs:
             yield from one.run(show)
         return
-    # `AdoptJob.run` raises nothing of its own: engines raise errors of many kinds when they lose a worker.
-    runner: JobRunner[AdoptJob, list[ShardOutcome]] = JobRunner(
-        AdoptJob.run, executor=executor, workers=workers, keep_going=True
+    advice = "it may have been out of memory; run it again, what is done is kept"
+    results = run_jobs(
+        AdoptJob.run,
+        jobs,
+        lambda one: {"what": "indexed shards", "url": one.shards[0].url, "advice": advice},
+        executor=executor,
+        workers=workers,
+        on_lost=lambda one, error: [ShardOutcome(shard, error=error) for shard in one.shards],
     )
-    with contextlib.closing(runner.run(jobs)) as results:
-        for one, result in results:
-            outcomes = _lost_outcomes(one, result) if isinstance(result, LostJob) else result
+    with contextlib.closing(results):
+        for _, outcomes in results:
             if show is not None:
                 show(sum(outcome.shard.size for outcome in outcomes))
             yield from outcomes
-
-
-def _lost_outcomes(job: AdoptJob, lost: LostJob) -> list[ShardOutcome]:
-    advice = "it may have been out of memory; run it again, what is done is kept"
-    return [
-        ShardOutcome(shard, error=lost.as_error("indexed this shard", advice=advice, url=shard.url))
-        for shard in job.shards
-    ]
 
 
 @functools.lru_cache(maxsize=16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from shardio.errors import (
     UnsafeNameError,
 )
 from shardio.metadata import Schema
-from shardio.parallel import JobRunner, LostJob
+from shardio.parallel import run_jobs
 from shardio.progress import CountProgress, displayed
 from shardio.reader import (
     DatasetReader,
@@ -341,24 +342,22 @@ def _results(
             done += written.records
             yield part, written
     else:
-        runner: JobRunner[_SplitPart, _PartFiles] = JobRunner(job, executor=executor)
-        with contextlib.ExitStack() as failed, contextlib.closing(runner.run(parts)) as jobs:
-            failed.callback(_discard_left, runner, output)
-            for part, result in jobs:
-                if isinstance(result, LostJob):
-                    task = f"exported split {part.split!r}"
-                    advice = "run it again, to a new place where the target is in a bucket"
-                    raise result.as_error(task, advice=advice, url=job.staging.url) from result.error
+
+        def lost(part: _SplitPart) -> dict[str, Any]:
+            advice = "run it again, to a new place where the target is in a bucket"
+            return {"what": f"exported split {part.split!r}", "advice": advice, "url": job.staging.url}
+
+        results = run_jobs(job, parts, lost, executor=executor, left=functools.partial(_discard, output))
+        with contextlib.closing(results):
+            for part, result in results:
                 done += result.records
                 tell(0)
                 yield part, result
-            failed.pop_all()
     tell(0)
 
 
-def _discard_left(runner: JobRunner[_SplitPart, _PartFiles], output: AtomicOutput) -> None:
-    """Wait for jobs under way when another one failed, and remove what they made; warn if some still run."""
-    results, running = runner.left()
+def _discard(output: AtomicOutput, results: list[_PartFiles], running: int) -> None:
+    """Remove what jobs made when another one failed; warn if some still run."""
     output.discard(name for each in results for name in each.names)
     if running:
         warn(

@@ -9,14 +9,13 @@ from __future__ import annotations
 from shardio.parallel._driver import Progress as Progress
 from shardio.parallel._jobs import (
     InlineExecutor as InlineExecutor,
-    JobRunner as JobRunner,
-    LostJob as LostJob,
     check_workers as check_workers,
     cut_jobs as cut_jobs,
+    run as run,
+    run_jobs as run_jobs,
 )
 from shardio.parallel._parent_watch import end_with_parent as end_with_parent, worker_folder as worker_folder
 from shardio.parallel._ray import RayExecutor as RayExecutor
-from shardio.parallel._run import run as run
 from shardio.parallel._session import (
     RunOptions as RunOptions,
     write_session as write_session,

@@ -9,12 +9,13 @@ import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardio.errors import BadRecord, CommitConflictError, StorageError
-from shardio.parallel._jobs import JobRunner, LostJob
+from shardio.errors import BadRecord, CommitConflictError
+from shardio.parallel._jobs import run_jobs
 from shardio.parallel._pool import check_travels
-from shardio.parallel._task import Note, TaskItems, TaskResult, TaskSpec, run_task
+from shardio.parallel._task import Note, TaskItems, TaskSpec, run_task
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -72,9 +73,6 @@ def _streamed(items: Iterator[Any]) -> Iterator[TaskItems]:
             return
 
 
-# Parts of a stream under way on an executor that does not say how many workers it has: they wait in memory.
-_MOST_STREAMED = 128
-_MOST_KNOWN = 1024
 _ADVICE = "nothing was published; give the same session= again to continue with the tasks that are missing"
 
 
@@ -102,103 +100,97 @@ class Progress(NamedTuple):
         return (self.records, "records"), (self.stored_bytes, "B")
 
 
-class Driver:
-    """Runs the tasks of one write.
+@dataclass
+class Outcome:
+    """What the tasks of a write did.
+
+    Attributes:
+        tasks: how many there are, as far as is known.
+        skipped: what was left out.
+        notes: what else the tasks have to say.
+        progress: how far they have come.
+    """
+
+    tasks: int = 0
+    skipped: list[BadRecord] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    progress: Progress = field(default_factory=lambda: Progress(0, 0, 0, 0))
+
+
+def run_tasks(
+    spec: TaskSpec,
+    cut: Cut,
+    done: Mapping[int, Collection[bytes]],
+    executor: Executor | None,
+    workers: int | None,
+    show: Callable[[Progress], None] | None,
+) -> Outcome:
+    """Run all tasks of a write but those done to their end.
 
     Args:
         spec: what they share.
+        cut: the tasks.
+        done: of those that ended before, what their receipts say of their items.
         executor: where they run; None for a process pool of our own.
         workers: processes of that pool; None for one per processor, 1 for this process itself.
         show: called with the progress.
 
-    Attributes:
-        tasks: how many there are, as far as is known.
-        skipped: what was left out so far.
-        notes: what else the tasks have to say.
+    Raises:
+        CommitConflictError: a task was done with other items.
+        StorageError: a task was lost too often, or the caller's executor is broken.
+        Exception: what a task failed with; no other one runs any more in a pool of our own.
     """
+    if executor is None and workers != 1:
+        check_travels(spec.function)
+    out, all_seen = Outcome(cut.tasks), bool(cut.tasks)
 
-    def __init__(
-        self,
-        spec: TaskSpec,
-        executor: Executor | None,
-        show: Callable[[Progress], None] | None,
-        *,
-        workers: int | None = None,
-    ) -> None:
-        if executor is None and workers != 1:
-            check_travels(spec.function)
-        self.tasks = 0
-        self.skipped: list[BadRecord] = []
-        self.notes: list[Note] = []
-        self._spec = spec
-        self._runner: JobRunner[TaskItems, TaskResult] = JobRunner(
-            functools.partial(run_task, spec), executor=executor, workers=workers
-        )
-        self._show = show
-        self._progress = Progress(0, 0, 0, 0)
-        self._all_seen = False
+    def tell() -> None:
+        if show is not None:
+            show(out.progress._replace(total=out.tasks if all_seen else 0))
 
-    def run(self, cut: Cut, done: Mapping[int, Collection[bytes]]) -> None:
-        """Run all tasks but those done to their end.
-
-        Args:
-            cut: the tasks.
-            done: of those that ended before, what their receipts say of their items.
-
-        Raises:
-            CommitConflictError: a task was done with other items.
-            StorageError: a task was lost too often, or the caller's executor is broken.
-            Exception: what a task failed with; no other one runs any more in a pool of our own.
-        """
-        self.tasks = cut.tasks
-        self._all_seen = bool(cut.tasks)
-        self._tell()
-        most = _MOST_KNOWN if cut.tasks else _MOST_STREAMED
-        jobs = self._runner.run(self._skip(cut, done), most_ahead=most, tick=self._tell)
-        with closing(jobs):
-            for part, result in jobs:
-                if isinstance(result, LostJob):
-                    raise self._lost(part, result) from result.error
-                self._note(result)
-        self._tell()
-
-    def _skip(self, cut: Cut, done: Mapping[int, Collection[bytes]]) -> Iterator[TaskItems]:
+    def parts() -> Iterator[TaskItems]:
+        nonlocal all_seen
         for part in cut.parts:
-            self.tasks = max(self.tasks, part.task + 1)
-            if part.task in done:
-                if not {b"", self._spec.items_of(part)}.issuperset(done[part.task]):
-                    raise self._other_items(part)
-                self._progress = self._progress._replace(done=self._progress.done + 1)
-            else:
+            out.tasks = max(out.tasks, part.task + 1)
+            if part.task not in done:
                 yield part
-        self._all_seen = True
+                continue
+            if not {b"", spec.items_of(part)}.issuperset(done[part.task]):
+                raise _other_items(spec, part)
+            out.progress = out.progress._replace(done=out.progress.done + 1)
+        all_seen = True
 
-    def _other_items(self, part: TaskItems) -> CommitConflictError:
-        return CommitConflictError(
-            f"session {self._spec.write.id!r} has written task {part.task} from other items",
-            url=self._spec.write.url,
-            expected="the items and tasks= of the run before",
-            found=f"others in items {part.first} to {part.first + len(part.items) - 1} of these",
-            advice="give the same items, in the same order, and the same tasks= to continue; or another "
-            "session= to write these from the start",
-        )
-
-    def _note(self, result: TaskResult) -> None:
-        self.skipped += result.skipped
-        self.notes += result.notes
-        done, _, records, stored = self._progress
-        self._progress = Progress(done + 1, 0, records + result.records, stored + result.stored_bytes)
-
-    def _tell(self) -> None:
-        if self._show is not None:
-            self._show(self._progress._replace(total=self.tasks if self._all_seen else 0))
-
-    def _lost(self, part: TaskItems, lost: LostJob) -> StorageError:
+    def lost(part: TaskItems) -> dict[str, Any]:
         last = part.first + len(part.items) - 1
-        what = (
-            "the executor broke down"
-            if lost.executor_broken
-            else f"task {part.task} was lost {lost.tries} times (items {part.first} to {last})"
-        )
-        found = str(lost.error) or type(lost.error).__name__
-        return StorageError(what, url=self._spec.write.url, found=found, advice=_ADVICE)
+        what = f"wrote task {part.task} (items {part.first} to {last})"
+        return {"what": what, "url": spec.write.url, "advice": _ADVICE}
+
+    tell()
+    results = run_jobs(
+        functools.partial(run_task, spec),
+        parts(),
+        lost,
+        executor=executor,
+        workers=workers,
+        tick=tell,
+    )
+    with closing(results):
+        for _, result in results:
+            out.skipped += result.skipped
+            out.notes += result.notes
+            ended, _, records, stored = out.progress
+            out.progress = Progress(ended + 1, 0, records + result.records, stored + result.stored_bytes)
+    tell()
+    out.skipped.sort(key=lambda each: each.item or 0)
+    return out
+
+
+def _other_items(spec: TaskSpec, part: TaskItems) -> CommitConflictError:
+    return CommitConflictError(
+        f"session {spec.write.id!r} has written task {part.task} from other items",
+        url=spec.write.url,
+        expected="the items and tasks= of the run before",
+        found=f"others in items {part.first} to {part.first + len(part.items) - 1} of these",
+        advice="give the same items, in the same order, and the same tasks= to continue; or another "
+        "session= to write these from the start",
+    )

@@ -8,18 +8,20 @@ Any executor of `concurrent.futures` can take the place of that pool: Dask, MPI,
 from __future__ import annotations
 
 import collections
+import functools
 import os
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from shardio.arguments import integer
 from shardio.display import plural
 from shardio.errors import StorageError
 from shardio.parallel._pool import make_pool, run_in_worker, stop_pool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from shardio.progress import CountProgress
+from shardio.reader import Slice
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -28,7 +30,7 @@ _TRIES = 3
 # A process's clients serve so many small shards, and a kill loses little.
 _JOB_SHARDS = 16
 # Jobs under way on an executor that does not say how many workers it has.
-_MOST_AHEAD = 1024
+_MOST_AHEAD = 512
 # So long the jobs that are under way on a caller's executor are waited for when another failed.
 _ENDING_SECONDS = 60.0
 _REDRAW = 1.0
@@ -58,226 +60,243 @@ class InlineExecutor(Executor):
         return future
 
 
-@dataclass(frozen=True)
-class LostJob:
-    """What became of a job that has no result: its worker was lost three times, or the executor broke down.
+def run(
+    function: Callable[[Slice], Result],
+    slices: Sequence[Slice],
+    *,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    progress: Callable[[CountProgress], None] | None = None,
+    unit: Literal["records", "bytes"] = "records",
+    advice: str = "run it again, with fewer workers if memory was short",
+    on_lost: Callable[[Slice, StorageError], Result] | None = None,
+) -> Generator[tuple[Slice, Result]]:
+    """Yield each slice with the result of a function, as they end; see `run_jobs`.
 
-    Attributes:
-        error: what the executor said.
-        tries: how often it was lost.
-        executor_broken: the caller's executor takes no more jobs.
+    Args:
+        function, executor, workers, on_lost: as in `run_jobs`. Data in the memory of this process is read
+            here.
+        slices: of a dataset.
+        progress: called with how much has been done.
+        unit: what it counts: live records of the slices, or their stored bytes.
+        advice: what to do where a worker is lost.
     """
+    if executor is None and slices and slices[0].url.startswith("memory:"):
+        workers = 1
 
-    error: BaseException
-    tries: int
-    executor_broken: bool = False
+    def lost(part: Slice) -> dict[str, Any]:
+        return {"what": "read a shard", "url": part.url, "shard": part.entry.key, "advice": advice}
 
-    def as_error(self, task: str, *, advice: str, **place: Any) -> StorageError:
-        """Return what ends a call for want of the result.
-
-        Args:
-            task: what the worker did, as in "read a shard".
-            advice: what to do about it.
-            place: of what it worked on, as errors take it.
-        """
-        lost = "the executor broke down" if self.executor_broken else "a worker was lost"
-        times = "" if self.executor_broken else f" {plural(self.tries, 'time')}"
-        found = f"{type(self.error).__name__}: {self.error}"
-        return StorageError(f"{lost}{times} while it {task}", found=found, advice=advice, **place)
+    sizes = {id(each): each.live_rows if unit == "records" else each.stored_bytes for each in slices}
+    done, total = 0, sum(sizes.values())
+    results = run_jobs(function, slices, lost, executor=executor, workers=workers, on_lost=on_lost)
+    with closing(results):
+        for each, result in results:
+            yield each, result
+            done += sizes[id(each)]
+            if progress is not None:
+                progress(CountProgress(done, total, unit))
 
 
-class JobRunner(Generic[Job, Result]):
-    """Run a function over jobs, in processes.
+def run_jobs(
+    function: Callable[[Job], Result],
+    jobs: Iterable[Job],
+    lost: Callable[[Job], dict[str, Any]],
+    *,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    on_lost: Callable[[Job, StorageError], Result] | None = None,
+    tick: Callable[[], None] | None = None,
+    left: Callable[[list[Result], int], None] | None = None,
+) -> Generator[tuple[Job, Result]]:
+    """Yield each job with the result of a function, as they end; to be closed, so that workers end.
 
     Args:
         function: called with a job, in a worker; must be importable there.
-        executor: where jobs run; None for a process pool that ends with this process, however that ends.
+        jobs: taken as they are needed: four for each worker are under way.
+        lost: returns the fields of the error of a job whose worker was lost; `what` is what the job did, as
+            in "read a shard".
+        executor: any of `concurrent.futures`; None for a process pool that ends with this process.
         workers: processes of that pool; None for one per processor, 1 for this process itself.
-        keep_going: what the function raises ends its own job alone, as a `LostJob`.
+        on_lost: returns the result of a job whose worker was lost; None to raise the error instead.
+        tick: called about every second while jobs are under way.
+        left: called where a job on a caller's executor fails, with the results that were not yielded, and how
+            many jobs have not ended a minute later.
 
     Raises:
-        TypeError, ValueError: `workers` is not a whole number of at least 1, or given with an executor.
+        StorageError: a worker was lost three times over one job, or the caller's executor broke down.
+        Exception: what the function raised.
     """
+    if executor is not None and not hasattr(executor, "submit"):
+        raise TypeError(f"executor= takes an executor of concurrent.futures, found {executor!r:.80}")
+    check_workers(workers, executor)
+    if executor is None and workers == 1:
+        for job in jobs:
+            yield job, function(job)
+            if tick is not None:
+                tick()
+        return
+    runner = _Runner(function, jobs, executor, workers or os.cpu_count() or 1)
+    try:
+        for job, result in runner.results(tick):
+            yield job, result.settle(job, lost, on_lost) if isinstance(result, _Lost) else result
+    except BaseException:
+        runner.stop(left)
+        raise
+    runner.stop()
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """Why a job has no result: its worker was lost three times, or the caller's executor broke down."""
+
+    error: BaseException
+    tries: int
+
+    def settle(
+        self,
+        job: Job,
+        lost: Callable[[Job], dict[str, Any]],
+        on_lost: Callable[[Job, StorageError], Result] | None,
+    ) -> Result:
+        """Return the result of the job, or raise the error; see `run_jobs`."""
+        how = f"a worker was lost {plural(self.tries, 'time')}" if self.tries else "the executor broke down"
+        found, fields = f"{type(self.error).__name__}: {self.error}", lost(job)
+        error = StorageError(f"{how} while it {fields.pop('what')}", found=found, **fields)
+        if on_lost is None:
+            raise error from self.error
+        return on_lost(job, error)
+
+
+@dataclass(eq=False)
+class _Attempt(Generic[Job]):
+    job: Job
+    tries: int = 0
+
+
+class _Runner(Generic[Job, Result]):
+    """Jobs under way; the arguments are those of `run_jobs`."""
 
     def __init__(
         self,
         function: Callable[[Job], Result],
-        *,
-        executor: Executor | None = None,
-        workers: int | None = None,
-        keep_going: bool = False,
+        jobs: Iterable[Job],
+        executor: Executor | None,
+        workers: int,
     ) -> None:
-        check_workers(workers, executor)
-        if executor is not None and not hasattr(executor, "submit"):
-            raise TypeError(f"executor= takes an executor of concurrent.futures, found {executor!r:.80}")
-        self._function = function
-        self._keep_going = keep_going
-        self._pool = None
-        self._executor = executor
-        self._workers = workers or os.cpu_count() or 1
-        if executor is None and workers == 1:
-            self._executor = InlineExecutor()
-        elif executor is None:
-            self._pool = make_pool(self._workers)
-        self._tries: collections.Counter[int] = collections.Counter()
-        self._waiting: dict[Future[Result], tuple[int, Job]] = {}
-        self._again: collections.deque[tuple[int, Job]] = collections.deque()
-        self._suspects: collections.deque[tuple[int, Job]] = collections.deque()
-        self._finished: collections.deque[tuple[Job, Result | LostJob]] = collections.deque()
+        self._own = executor is None
+        self._workers = workers
+        self._executor: Any = make_pool(workers) if executor is None else executor
+        self._function = functools.partial(run_in_worker, function) if self._own else function
+        self._todo = map(_Attempt, jobs)
+        size = getattr(self._executor, "_max_workers", None)
+        self._ahead = 4 * size if size else _MOST_AHEAD
+        self._waiting: dict[Future[Result], _Attempt[Job]] = {}
+        self._again: collections.deque[_Attempt[Job]] = collections.deque()
+        self._suspects: collections.deque[_Attempt[Job]] = collections.deque()
+        self._ended: collections.deque[tuple[Job, Result | _Lost]] = collections.deque()
         self._broken: BaseException | None = None
 
-    def run(
-        self,
-        jobs: Iterable[Job],
-        *,
-        most_ahead: int = _MOST_AHEAD,
-        tick: Callable[[], None] | None = None,
-    ) -> Generator[tuple[Job, Result | LostJob]]:
-        """Yield each job with its result, in the order in which they end; to be closed, so that workers end.
+    def results(self, tick: Callable[[], None] | None) -> Iterator[tuple[Job, Result | _Lost]]:
+        """Yield each job with what became of it, in the order in which they end."""
+        while self._fill():
+            for future in wait(self._waiting, timeout=_REDRAW, return_when=FIRST_COMPLETED).done:
+                self._take(future)
+            while self._ended:
+                yield self._ended.popleft()
+            if tick is not None:
+                tick()
 
-        Args:
-            jobs: taken as they are needed: four for each worker are under way.
-            most_ahead: how many are under way on an executor that does not say how many workers it has.
-            tick: called about every second while jobs are under way.
-
-        Raises:
-            Exception: what the function raised, without `keep_going`; no other job runs any more in a pool of
-                our own.
-        """
-        todo = iter(enumerate(jobs))
-        workers = _workers_of(self._pool or self._executor)
-        ahead = 4 * workers if workers else most_ahead
-        try:
-            while self._fill(todo, ahead):
-                ended, _ = wait(self._waiting, timeout=_REDRAW, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    self._take(future)
-                while self._finished:
-                    yield self._finished.popleft()
-                if tick is not None:
-                    tick()
-            while self._finished:
-                yield self._finished.popleft()
-        finally:
-            self._stop()
-
-    def _fill(self, todo: Iterator[tuple[int, Job]], ahead: int) -> bool:
+    def _fill(self) -> bool:
         """Submit what may run now; return whether anything is under way or has ended."""
-        while len(self._waiting) < ahead:
+        while len(self._waiting) + len(self._ended) < self._ahead:
             # Submitting may find the pool broken, which changes everything: so one at a time.
-            if self._suspects:
-                if self._waiting:
-                    break
-                self._submit(self._suspects.popleft())
-                if self._waiting:
-                    break
-            elif self._again:
-                self._submit(self._again.popleft())
+            if alone := bool(self._suspects):
+                attempt = None if self._waiting else self._suspects.popleft()
             else:
-                job = next(todo, None)
-                if job is None:
-                    break
-                self._submit(job)
-        return bool(self._waiting or self._finished)
+                attempt = self._again.popleft() if self._again else next(self._todo, None)
+            if attempt is None:
+                break
+            self._submit(attempt)
+            if alone:
+                break
+        return bool(self._waiting or self._ended or self._again or self._suspects)
 
-    def _submit(self, job: tuple[int, Job]) -> None:
+    def _submit(self, attempt: _Attempt[Job]) -> None:
         if self._broken is not None:
-            self._lose(job, self._broken)
+            self._ended.append((attempt.job, _Lost(self._broken, 0)))
             return
         try:
-            if self._pool is not None:
-                future = self._pool.submit(run_in_worker, self._function, job[1])
-            else:
-                assert self._executor is not None  # noqa: S101 - for mypy: one of the two is there
-                future = self._executor.submit(self._function, job[1])
+            self._waiting[self._executor.submit(self._function, attempt.job)] = attempt
         except BrokenExecutor as error:
             # A worker died before this was submitted, so this is not to blame.
-            self._again.appendleft(job)
-            self._renew(error)
-            return
-        self._waiting[future] = job
+            self._again.appendleft(attempt)
+            self._break(error)
 
     def _take(self, future: Future[Result]) -> None:
-        job = self._waiting.get(future)
-        if job is None:
-            return
-        try:
-            result = future.result()
-        except BrokenExecutor as error:
-            self._renew(error)
-        except BaseException as error:
-            del self._waiting[future]
-            if _is_loss(error):
-                if not self._blame(job, error):
-                    self._again.append(job)
-            elif self._keep_going and isinstance(error, Exception):
-                self._finished.append((job[1], LostJob(error, 1)))
-            else:
-                raise
-        else:
-            del self._waiting[future]
-            self._finished.append((job[1], result))
-
-    def _renew(self, error: BrokenExecutor) -> None:
-        """Replace a pool of our own whose worker died, and see to what was in it."""
-        if self._pool is None:
+        attempt = self._waiting.get(future)
+        if attempt is None:
+            return  # the pool that it was in has broken
+        error = _error_of(future)
+        if isinstance(error, BrokenExecutor):
             self._break(error)
             return
-        stop_pool(self._pool)
-        lost: list[tuple[int, Job]] = []
-        for future, job in self._waiting.items():
-            failure = future.exception()
-            if failure is None:
-                self._finished.append((job[1], future.result()))
-            elif isinstance(failure, BrokenExecutor):
-                lost.append(job)
-            else:
-                raise failure
-        self._waiting.clear()
-        # A pool starts what was submitted first, so these and no others can have been running.
-        running = lost[: self._workers]
-        if len(lost) == 1 and self._blame(lost[0], error):
-            running = []
-        self._suspects.extend(running)
-        self._again.extendleft(reversed(lost[self._workers :]))
-        self._pool = make_pool(self._workers)
+        del self._waiting[future]
+        if error is None:
+            self._ended.append((attempt.job, future.result()))
+        elif _is_loss(error):
+            self._lose(attempt, error, self._again)
+        else:
+            raise error
 
     def _break(self, error: BrokenExecutor) -> None:
-        """Give up what the caller's executor can no longer do."""
-        self._broken = error
-        waiting, self._waiting = self._waiting, {}
-        for future, job in waiting.items():
-            failure = future.exception() if future.done() else error
-            if failure is None:
-                self._finished.append((job[1], future.result()))
-            else:
-                self._lose(job, failure)
-
-    def _lose(self, job: tuple[int, Job], error: BaseException) -> None:
-        self._finished.append((job[1], LostJob(error, self._tries[job[0]] + 1, executor_broken=True)))
-
-    def _blame(self, job: tuple[int, Job], error: BaseException) -> bool:
-        """Note that a job was lost; return whether it is given up."""
-        number, lost = job
-        self._tries[number] += 1
-        if self._tries[number] < _TRIES:
-            return False
-        self._finished.append((lost, LostJob(error, _TRIES)))
-        return True
-
-    def _stop(self) -> None:
-        if self._pool is not None:
-            stop_pool(self._pool)
+        """See to what was in an executor whose worker died; a pool of our own is replaced."""
+        if self._own:
+            stop_pool(self._executor)
         else:
-            for future in self._waiting:
-                future.cancel()
+            self._broken = error
+        lost: list[_Attempt[Job]] = []
+        waiting, self._waiting = self._waiting, {}
+        for future, attempt in waiting.items():
+            failure = _error_of(future) if future.done() else error
+            if failure is None:
+                self._ended.append((attempt.job, future.result()))
+            elif isinstance(failure, BrokenExecutor):
+                lost.append(attempt)
+            else:
+                raise failure
+        if self._own:
+            self._executor = make_pool(self._workers)
+        if self._own and len(lost) == 1:
+            self._lose(lost[0], error, self._suspects)
+        elif self._own:
+            # A pool starts what was submitted first, so these and no others can have been running.
+            self._suspects.extend(lost[: self._workers])
+            self._again.extendleft(reversed(lost[self._workers :]))
+        else:
+            self._again.extendleft(lost)
 
-    def left(self) -> tuple[list[Result], int]:
-        """Return what `run`, left early, did not yield, and how many jobs a minute more did not end."""
-        found = [result for _, result in self._finished if not isinstance(result, LostJob)]
-        begun = [future for future in self._waiting if not future.cancelled()]
-        ended, running = wait(begun, timeout=_ENDING_SECONDS)
-        return found + [future.result() for future in ended if future.exception() is None], len(running)
+    def _lose(
+        self, attempt: _Attempt[Job], error: BaseException, again: collections.deque[_Attempt[Job]]
+    ) -> None:
+        attempt.tries += 1
+        if attempt.tries < _TRIES:
+            again.append(attempt)
+        else:
+            self._ended.append((attempt.job, _Lost(error, attempt.tries)))
+
+    def stop(self, left: Callable[[list[Result], int], None] | None = None) -> None:
+        """End the pool, or cancel what waits on a caller's executor and tell what is left."""
+        if self._own:
+            stop_pool(self._executor)
+            return
+        for future in self._waiting:
+            future.cancel()
+        if left is None:
+            return
+        results = [result for _, result in self._ended if not isinstance(result, _Lost)]
+        ended, running = wait([f for f in self._waiting if not f.cancelled()], timeout=_ENDING_SECONDS)
+        left(results + [each.result() for each in ended if each.exception() is None], len(running))
 
 
 def cut_jobs(sizes: Sequence[int], *, most_bytes: int) -> list[tuple[int, int]]:
@@ -312,10 +331,12 @@ def check_workers(workers: int | None, executor: Executor | None = None) -> None
         raise ValueError("workers= is for the pool that is made without executor=: give one of them")
 
 
-def _workers_of(executor: Executor | None) -> int | None:
-    """Return how many workers an executor has, where it says so, as those of the standard library do."""
-    workers: int | None = getattr(executor, "_max_workers", None)
-    return workers
+def _error_of(future: Future[Any]) -> BaseException | None:
+    """Return what an ended future failed with."""
+    try:
+        return future.exception()
+    except CancelledError as error:
+        return error
 
 
 def _is_loss(error: BaseException) -> bool:

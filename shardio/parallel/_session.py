@@ -15,7 +15,7 @@ from shardio.catalog import (
 )
 from shardio.errors import CommitConflictError, SchemaError
 from shardio.metadata import naming
-from shardio.parallel._driver import Driver, Progress, cut_items
+from shardio.parallel._driver import Progress, cut_items, run_tasks
 from shardio.parallel._gather import gathered, stored_payloads
 from shardio.parallel._task import TaskSpec
 from shardio.parallel._write_session import WriteReport, WriteSession
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Executor
 
-    from shardio.catalog import Catalog, Version
-    from shardio.errors import BadRecord
+    from shardio.catalog import Version
     from shardio.metadata import ShardTable
     from shardio.parallel._task import Note
 
@@ -91,36 +90,34 @@ def write_session(
     done = items_of_tasks(known)
     spec = TaskSpec(write, function, run.on_error, encoded, run.origin)
     with displayed(run.progress, "write") as show:
-        driver = Driver(spec, run.executor, show, workers=run.workers)
         try:
-            driver.run(cut, done)
+            out = run_tasks(spec, cut, done, run.executor, run.workers, show)
         except BaseException:
             write.abort()
             raise
+    notes = sorted(map(str, out.notes))
     if run.noted is not None:
-        run.noted.extend(driver.notes)
-        driver.notes = []
-    large: WriteReport | None = None
-    version: Version | None = None
+        run.noted.extend(out.notes)
+        notes = []
     committing = False
     try:
         if gather and session is None and run.tasks is None and _is_same(before, catalog.latest()):
-            large = _gather(url, session_shards(catalog, name, driver.tasks), run, writer)
-        if large is None:
-            committing = True
-            version = commit_session(catalog, name, driver.tasks, mode=writer["mode"], known=known)
+            large = _gather(url, session_shards(catalog, name, out.tasks), run, writer)
+            if large is not None:
+                write.forget(shards=True)
+                return replace(large, tasks=out.tasks, skipped=out.skipped, notes=[*notes, *large.notes])
+        committing = True
+        version = commit_session(catalog, name, out.tasks, mode=writer["mode"], known=known)
     except BaseException as error:
         if session is None:
-            _give_up(write, driver.tasks, error, committing=committing)
+            _give_up(write, out.tasks, error, committing=committing)
         raise
+    report = write.report(version, out.tasks, reused=len(done), skipped=out.skipped, notes=notes)
+    if writer.get("splits") is None:
+        report.notes.extend(_doubts(report, version))
     if session is None:
-        write.forget(shards=large is not None)
-    if large is not None:
-        notes = [*sorted(map(str, driver.notes)), *large.notes]
-        return replace(large, tasks=driver.tasks, skipped=_skipped(driver), notes=notes)
-    assert version is not None  # noqa: S101 - it was committed
-    report = _report(catalog, version, name, driver, reused=len(done))
-    return report if writer.get("splits") is not None else _with_doubts(report, version)
+        write.forget(shards=False)
+    return report
 
 
 def _is_same(one: Version | None, other: Version | None) -> bool:
@@ -146,8 +143,8 @@ def _gather(url: str, table: ShardTable, run: RunOptions, writer: Mapping[str, A
     )
 
 
-def _with_doubts(report: WriteReport, version: Version) -> WriteReport:
-    """Say which splits may be one, mistyped: a task sees only those that it writes itself."""
+def _doubts(report: WriteReport, version: Version) -> list[str]:
+    """Warn of splits that may be one, mistyped: a task sees only those that it writes itself."""
     every = sorted(total.name for total in version.manifest.splits)
     pairs = sorted(
         {tuple(sorted((one, two))) for one in report.records for two in every if naming.look_alike(one, two)}
@@ -158,7 +155,7 @@ def _with_doubts(report: WriteReport, version: Version) -> WriteReport:
     ]
     for note in notes:
         warn(note)
-    return replace(report, notes=[*report.notes, *notes])
+    return notes
 
 
 def _give_up(write: WriteSession, tasks: int, error: BaseException, *, committing: bool) -> None:
@@ -170,14 +167,3 @@ def _give_up(write: WriteSession, tasks: int, error: BaseException, *, committin
         "shardio: all records are stored, and nothing was removed; to finish this write: "
         f"shardio commit {write.catalog.store.url} --session {write.id} --tasks {tasks}"
     )
-
-
-def _report(catalog: Catalog, version: Version, session: str, driver: Driver, *, reused: int) -> WriteReport:
-    merged = catalog.merged(version, session)
-    records = dict(merged.rows) if merged is not None else {}
-    facts = (version.number, version.digest, session, driver.tasks, reused, records)
-    return WriteReport(*facts, _skipped(driver), sorted(map(str, driver.notes)))
-
-
-def _skipped(driver: Driver) -> list[BadRecord]:
-    return sorted(driver.skipped, key=lambda each: each.item or 0)

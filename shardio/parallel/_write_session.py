@@ -8,7 +8,7 @@ version.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -152,15 +152,26 @@ class WriteSession:
         """The report of the session where an earlier run has committed it; else None."""
         if not self.named:
             return None
-        catalog = self.catalog
-        version = catalog.latest()
-        merged = catalog.merged(version, self.id) if version is not None else None
+        version = self.catalog.latest()
+        merged = None if version is None else self.catalog.merged(version, self.id)
         if version is None or merged is None:
             return None
-        tasks = merged.tasks
-        return WriteReport(
-            version.number, version.digest, merged.session, tasks, tasks, dict(merged.rows), []
-        )
+        return self.report(version, merged.tasks, reused=merged.tasks)
+
+    def report(
+        self,
+        version: Version,
+        tasks: int,
+        *,
+        reused: int = 0,
+        skipped: Sequence[BadRecord] = (),
+        notes: Sequence[str] = (),
+    ) -> WriteReport:
+        """Return the report of the session, which a version holds."""
+        merged = self.catalog.merged(version, self.id)
+        records = {} if merged is None else dict(merged.rows)
+        facts = (version.number, version.digest, self.id, tasks, reused, records)
+        return WriteReport(*facts, [*skipped], [*notes])
 
     def task(self, number: int) -> DatasetWriter:
         """Return the writer of one task, a context manager; an exception in the block leaves the task undone.
@@ -187,13 +198,11 @@ class WriteSession:
         """
         attempts = None if isinstance(tasks, int) else dict(tasks)
         count = tasks if isinstance(tasks, int) else len(tasks)
-        catalog = self.catalog
-        version = commit_session(catalog, self.id, count, mode=self.options["mode"], attempts=attempts)
-        merged = catalog.merged(version, self.id)
-        records = dict(merged.rows) if merged is not None else {}
+        version = commit_session(self.catalog, self.id, count, mode=self.options["mode"], attempts=attempts)
+        report = self.report(version, count)
         if not self.named:
             self.forget(shards=False)
-        return WriteReport(version.number, version.digest, self.id, count, 0, records, [])
+        return report
 
     def abort(self) -> None:
         """Remove what was stored, unless the id is the caller's: then a rerun may continue."""
