@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from shardio.catalog import Catalog, Version
 from shardio.errors import CommitConflictError, NotFoundError
-from shardio.parallel._run import run
+from shardio.parallel._jobs import run
 from shardio.progress import CountProgress, displayed
 from shardio.reader import ReadOptions, Slice, root_stores, slices
 from shardio.storage import Address, Place
