@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import platform
 import sys
-import warnings
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._console import CLEAN, DAMAGE
 from shardio.display import count, plural
-from shardio.errors import NotFoundError, ShardioError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,45 +90,6 @@ def print_version(console: Console, report: ChangeReport, *, anything: bool = Tr
         console.line("there was nothing to do")
 
 
-def shard_facts(url: str, options: Mapping[str, Any] | None, engine: str | None) -> dict[str, Any]:
-    """Return what the head of a shard's index says, or without an index what the file itself shows.
-
-    Raises:
-        FormatError, UnsupportedVersionError, StorageError: index or file cannot be read.
-    """
-    from shardio.format import DEFAULT_LIMITS, sniff_compression
-    from shardio.metadata import naming
-    from shardio.reader import read_head
-    from shardio.storage import connect_folder
-
-    store, key = connect_folder(url, storage_options=options, engine=engine)
-    with store.open(key) as data:
-        facts = {"kind": "shard", "url": data.url, "stored_bytes": data.size}
-        try:
-            with store.open(naming.usual_index_key(key)) as index:
-                head = read_head(index, DEFAULT_LIMITS)
-        except NotFoundError:
-            compression = sniff_compression(bytes(data.read(0, min(12, data.size))))
-            return {
-                **facts,
-                "compression": compression.name.lower(),
-                "index": "none: it can only be read in order",
-            }
-    return {
-        **facts,
-        "index": store.url_of(naming.usual_index_key(key)),
-        "framing": head.framing.name.lower(),
-        "record_crc": head.record_crc.name.lower(),
-        "compression": head.compression.name.lower(),
-        "records": head.rows,
-        "blocks": head.blocks,
-        "decoded_bytes": head.decoded_bytes,
-        "crc32c": f"{head.crc32c:#010x}",
-        "uuid": head.uuid.hex(),
-        "writer": head.writer,
-    }
-
-
 def moment(milliseconds: int) -> str:
     """Return a Unix time in milliseconds as UTC text."""
     try:
@@ -164,33 +123,6 @@ def feature_lines(schema: Schema | None) -> list[str]:
     if len(facts) > _MOST_FEATURES:
         lines.append(f"  ... and {len(facts) - _MOST_FEATURES:,} more; shardio schema shows all")
     return lines
-
-
-def seen_facts(
-    url: str,
-    options: Mapping[str, Any] | None,
-    engine: str | None,
-    *,
-    shard: bool,
-    version: int | str | None = None,
-) -> dict[str, Any] | None:
-    """Return what the first records show, or None where they are no Examples, damaged, or not available."""
-    from shardio.reader import open as open_dataset, open_shard
-    from shardio.view import seen_facts as facts_of_records
-
-    try:
-        with warnings.catch_warnings():
-            # That a shard has no index is said beside this.
-            warnings.simplefilter("ignore", UserWarning)
-            if shard:
-                records: Any = open_shard(url, storage_options=options, engine=engine)
-            else:
-                records = open_dataset(
-                    url, "all", version=version, decode=False, storage_options=options, engine=engine
-                )
-            return facts_of_records(records)
-    except ShardioError:
-        return None
 
 
 def system_facts() -> dict[str, str | int | None]:

@@ -19,7 +19,6 @@ from shardio.display import plural
 from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
 from shardio.format import (
     DEFAULT_LIMITS,
-    Compression,
     Limits,
     decode_stream,
     iterate_payloads,
@@ -265,6 +264,31 @@ class ShardReader(RecordSequence):
     def __repr__(self) -> str:
         return f"<shardio.ShardReader {redact(self.source.url)}: {plural(len(self), 'record')}>"
 
+    def facts(self) -> dict[str, Any]:
+        """Return what the index says of the shard, for JSON."""
+        options = self.source.options
+        store, key = connect_folder(
+            self.source.url, storage_options=options.storage_options, engine=options.engine
+        )
+        with store.open(naming.usual_index_key(key)) as index:
+            head = read_head(index, options.limits or DEFAULT_LIMITS)
+            url = index.url
+        return {
+            "kind": "shard",
+            "url": store.url_of(key),
+            "stored_bytes": head.stored_bytes,
+            "index": url,
+            "framing": head.framing.name.lower(),
+            "record_crc": head.record_crc.name.lower(),
+            "compression": head.compression.name.lower(),
+            "records": head.rows,
+            "blocks": head.blocks,
+            "decoded_bytes": head.decoded_bytes,
+            "crc32c": f"{head.crc32c:#010x}",
+            "uuid": head.uuid.hex(),
+            "writer": head.writer,
+        }
+
 
 class SequentialShard:
     """A TFRecord file without an index: its records in order, from the start, as payload bytes.
@@ -297,11 +321,16 @@ class SequentialShard:
             except ShardioError as error:
                 raise error.located(url=self.url) from error
 
-    @property
-    def compression(self) -> Compression:
-        """How the file is compressed, by its first bytes."""
+    def facts(self) -> dict[str, Any]:
+        """Return what the file shows by its size and first bytes, for JSON."""
         with self._store.open(self._name) as file:
-            return sniff_compression(bytes(file.read(0, min(12, file.size))))
+            return {
+                "kind": "shard",
+                "url": file.url,
+                "stored_bytes": file.size,
+                "compression": sniff_compression(bytes(file.read(0, min(12, file.size)))).name.lower(),
+                "index": "none: it can only be read in order",
+            }
 
     def __len__(self) -> int:
         raise TypeError(self._sequential_only("has no length"))
@@ -353,7 +382,7 @@ def open_shard(
         return ShardReader(_SingleShard(name, options))
     except NotFoundError:
         shard = SequentialShard(name, options)
-        _ = shard.compression  # a file that is not there is found out here
+        shard.facts()  # a file that is not there is found out here
     warn(f"{name} has no index: it can only be read in order")
     return shard
 

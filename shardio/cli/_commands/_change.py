@@ -120,15 +120,11 @@ def remove_by(function: str, positional: str, show: Callable[[Console, Any], Non
             list[str], Parameter(help="records with this key, by `shardio keys`; may be repeated")
         ] = [],  # noqa: B006 - is not changed
     ) -> int:
-        from shardio.catalog import Catalog
-        from shardio.keys import key_types
-        from shardio.storage import connect
+        import shardio
 
         keys = None
         if key:
-            # What the manifest says of the keys is enough: the function opens the dataset.
-            catalog = Catalog(given.call(connect))
-            known = key_types(catalog.load(given.version).manifest)
+            known = given.call(shardio.open, split="all", decode=False).key_features
             keys = [parse_key(text, known, given.feature) for text in key]
         called = imported(function)
         with console.progress(called.__name__) as progress:

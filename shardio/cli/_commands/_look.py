@@ -7,6 +7,7 @@ import ipaddress
 import json
 import signal
 import tempfile
+import warnings
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,14 +16,15 @@ from cyclopts import Parameter
 
 from shardio.cli._command import Takes, command
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._describe import dataset_facts, feature_notes, seen_facts, shard_facts
+from shardio.cli._describe import dataset_facts, feature_notes
 from shardio.cli._given import READING, Given
 from shardio.cli._records import ReadAs, RecordGroup, Where, open_parts, reader_of
 from shardio.cli._values import Positions, Whole
 from shardio.display import count, describe, plain, plural, size
+from shardio.errors import ShardioError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from shardio.reader import Location
 
@@ -54,6 +56,7 @@ def info(
         return _show(console, system_facts())
     if url is None:
         return _show_cache(console, str(cache))
+    import shardio
     from shardio.reader import is_shard
 
     options = given.storage_options_given
@@ -61,8 +64,12 @@ def info(
     if is_shard(url, version=number, storage_options=options, engine=given.engine):
         if number is not None:
             raise ValueError(f"{url} is a single shard: it has no versions")
-        facts = shard_facts(url, options, given.engine)
-        seen = seen_facts(url, options, given.engine, shard=True)
+        with warnings.catch_warnings():
+            # That a shard has no index is said beside this.
+            warnings.simplefilter("ignore", UserWarning)
+            shard = given.call(shardio.open_shard)
+        facts = shard.facts()
+        seen = _seen(shard)
         if console.json:
             console.document(plain({**facts, "seen": seen}))
             return CLEAN
@@ -72,12 +79,22 @@ def info(
         return CLEAN
     facts = dataset_facts(url, number, options, given.engine)
     if facts["schema"] is None:
-        facts["seen"] = seen_facts(url, options, given.engine, shard=False, version=number)
+        facts["seen"] = _seen(given.call(shardio.open, split="all", decode=False))
     if console.json:
         console.document(plain(facts))
     else:
         _print_dataset(console, facts)
     return CLEAN
+
+
+def _seen(records: Iterable[bytes]) -> dict[str, Any] | None:
+    """Return what the first records show, or None where they are no Examples, damaged, or not available."""
+    from shardio.view import seen_facts
+
+    try:
+        return seen_facts(records)
+    except ShardioError:
+        return None
 
 
 def _show(console: Console, facts: dict[str, Any]) -> int:

@@ -290,8 +290,7 @@ def _read_state(given: Given, file: str) -> dict[str, Any]:
 
 def _data_audit(given: Given, state: dict[str, Any]) -> DatasetReader | Mix:
     """Open the datasets as the state says, where the command line says nothing else."""
-    from shardio.order import Mixture
-    from shardio.streaming import Mix
+    import shardio
 
     named = state.get("datasets")
     entries = named if isinstance(named, list) else []
@@ -300,4 +299,4 @@ def _data_audit(given: Given, state: dict[str, Any]) -> DatasetReader | Mix:
         entry = entries[number] if number < len(entries) and isinstance(entries[number], dict) else {}
         readers.append(given.open(url, split=entry.get("split"), version=entry.get("version")))
     # Which shares they have is in the state.
-    return readers[0] if len(readers) == 1 else Mix(readers, Mixture((1,) * len(readers)))
+    return readers[0] if len(readers) == 1 else shardio.mix([(reader, 1) for reader in readers])
