@@ -11,7 +11,7 @@ from shardio.convert._source import ForeignSource, Piece, Sample, Unreadable, ke
 from shardio.convert._stored import infer_records
 from shardio.convert._units import TimeUnit
 from shardio.errors import SchemaError, ShardioError, StorageError
-from shardio.metadata import Feature, Schema
+from shardio.metadata import Feature, Schema, mds_layout
 
 # A schema is inferred of so many records in so many places; of a source below `SMALL_BYTES` in more places.
 LOOK_AT = 1000
@@ -94,6 +94,8 @@ def _resolve_values(
             {name: feature.replace(stored_name=None) for name, feature in group.items()}
             for group in source.schema.groups
         )
+        if mds_layout(held.encoding) is not None:  # samples of MDS are read, and never written
+            encoding = encoding or "example"
         if encoding not in (None, held.encoding) and not held.sequence_features:
             held = Schema(held, encoding=encoding)
         return held if schema is None else held.changed(schema), []
