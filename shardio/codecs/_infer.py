@@ -22,7 +22,7 @@ _ITEMS_LOOKED_AT = 1000
 _EMPTY = b"\n\x12\x00"  # of which records without features consist: two fields of no bytes
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FeatureReport(Report):
     """What the records showed of one feature.
 
@@ -46,7 +46,7 @@ class FeatureReport(Report):
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class InferenceReport(Report):
     """What the records showed, feature by feature.
 
@@ -73,24 +73,24 @@ class InferenceReport(Report):
 
 @dataclass
 class _FeatureItems:
-    present: int = 0
+    listed: bool = False
+    holders: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     counts: Counter[int] = field(default_factory=Counter)
     formats: Counter[str | None] = field(default_factory=Counter)
     text: bool = True
 
-    def add(self, feature: Any) -> None:
-        kind = feature.WhichOneof("kind")
-        if kind is None:
-            return
-        values = getattr(feature, kind).value
-        self.present += 1
-        self.kinds[_TYPES[kind]] += 1
-        self.counts[len(values)] += 1
-        if kind == "bytes_list" and self.formats.total() < _ITEMS_LOOKED_AT:
-            for value in values:
-                self.formats[image_type(value[:16])] += 1
-                self.text = self.text and accepts(bytes.decode, value)
+    def add(self, features: Iterable[Any]) -> None:
+        """Add the feature of a record, or all steps of its feature list."""
+        known = [(kind, getattr(each, kind).value) for each in features if (kind := each.WhichOneof("kind"))]
+        self.holders += self.listed or bool(known)
+        for kind, values in known:
+            self.kinds[_TYPES[kind]] += 1
+            self.counts[len(values)] += 1
+            if kind == "bytes_list" and self.formats.total() < _ITEMS_LOOKED_AT:
+                for value in values:
+                    self.formats[image_type(value[:16])] += 1
+                    self.text = self.text and accepts(bytes.decode, value)
 
 
 def infer_schema(payloads: Iterable[bytes]) -> tuple[Schema, InferenceReport]:
@@ -107,34 +107,26 @@ def infer_schema(payloads: Iterable[bytes]) -> tuple[Schema, InferenceReport]:
         CorruptRecordError: a record is no Example; `row` is its number within this call.
         ValueError: there is no record.
     """
-    context: dict[str, _FeatureItems] = {}
-    lists: dict[str, _FeatureItems] = {}
-    holders: Counter[str] = Counter()
+    groups: tuple[dict[str, _FeatureItems], dict[str, _FeatureItems]] = ({}, {})
     records = 0
     for message in _messages(payloads):
         records += 1
         for name, feature in message.context.feature.items():
-            context.setdefault(name, _FeatureItems()).add(feature)
+            groups[0].setdefault(name, _FeatureItems()).add([feature])
         for name, steps in message.feature_lists.feature_list.items():
-            holders[name] += 1
-            seen = lists.setdefault(name, _FeatureItems())
-            for step in steps.feature:
-                seen.add(step)
+            groups[1].setdefault(name, _FeatureItems(listed=True)).add(steps.feature)
     if not records:
         raise ValueError("a schema cannot be inferred from no records")
-    features = [_conclude(name, context[name], records, records) for name in sorted(context)]
-    sequences = [_conclude(name, lists[name], holders[name], records, listed=True) for name in sorted(lists)]
+    features, lists = (
+        {name: _conclude(name, group[name], records) for name in sorted(group)} for group in groups
+    )
     schema = Schema(
-        _usable(features),
+        {name: feature for name, (_, feature) in features.items() if feature is not None},
         encoding="sequence_example" if lists else "example",
-        sequence_features=_usable(sequences),
+        sequence_features={name: feature for name, (_, feature) in lists.items() if feature is not None},
     )
-    report = InferenceReport(
-        records=records,
-        features={report.name: report for report, _ in features},
-        feature_lists={report.name: report for report, _ in sequences},
-    )
-    return schema, report
+    reports = ({name: report for name, (report, _) in group.items()} for group in (features, lists))
+    return schema, InferenceReport(records, *reports)
 
 
 def _messages(payloads: Iterable[bytes]) -> Iterator[Any]:
@@ -157,31 +149,21 @@ def _messages(payloads: Iterable[bytes]) -> Iterator[Any]:
         yield message
 
 
-def _conclude(
-    name: str, seen: _FeatureItems, holders: int, records: int, *, listed: bool = False
-) -> tuple[FeatureReport, Feature | None]:
+def _conclude(name: str, seen: _FeatureItems, records: int) -> tuple[FeatureReport, Feature | None]:
     notes: list[str] = []
-    missing = records - (holders if listed else seen.present)
+    missing, present = records - seen.holders, seen.kinds.total()
     feature = _described(seen, notes, optional=missing > 0)
-    if feature is not None:
-        try:
-            Schema({name: feature})
-        except ValueError as error:
-            notes.append(f"left out: {error}")
-            feature = None
-    if missing and seen.present:
+    try:
+        Schema({} if feature is None else {name: feature})
+    except ValueError as error:
+        notes.append(f"left out: {error}")
+        feature = None
+    if missing and present:
         notes.append(f"missing in {missing} of {records} records, so it is optional")
-    report = FeatureReport(
-        name=name,
-        type=None if feature is None else feature.short,
-        present=seen.present,
-        missing=missing,
-        kinds=dict(seen.kinds),
-        shortest=min(seen.counts, default=0),
-        longest=max(seen.counts, default=0),
-        notes=tuple(notes),
-    )
-    return report, feature
+    shortest, longest = min(seen.counts, default=0), max(seen.counts, default=0)
+    short = None if feature is None else feature.short
+    kinds = dict(seen.kinds)
+    return FeatureReport(name, short, present, missing, kinds, shortest, longest, tuple(notes)), feature
 
 
 def _described(seen: _FeatureItems, notes: list[str], *, optional: bool) -> Feature | None:
@@ -193,15 +175,11 @@ def _described(seen: _FeatureItems, notes: list[str], *, optional: bool) -> Feat
         notes.append(f"left out: its kind differs ({shown})")
         return None
     (kind,) = seen.kinds
-    shape: tuple[int | None, ...] = ()
     if len(seen.counts) > 1:
-        shape = (None,)
         notes.append(f"its length differs, from {min(seen.counts)} to {max(seen.counts)} values")
-    else:
-        (count,) = seen.counts
-        if count != 1:
-            # An empty list says only that it may be empty.
-            shape = (count or None,)
+    # An empty list says only that it may be empty.
+    count = max(seen.counts) if len(seen.counts) == 1 else 0
+    shape = () if count == 1 else (count or None,)
     if kind == "bytes":
         kind = _file_type(seen, notes)
     return Feature(kind, shape=shape, optional=optional)
@@ -214,7 +192,3 @@ def _file_type(seen: _FeatureItems, notes: list[str]) -> str:
     if seen.text and seen.formats:
         notes.append("its bytes are UTF-8 so far; declare it as text if all of them are")
     return "bytes"
-
-
-def _usable(concluded: list[tuple[FeatureReport, Feature | None]]) -> dict[str, Feature]:
-    return {report.name: feature for report, feature in concluded if feature is not None}

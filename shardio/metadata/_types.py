@@ -194,8 +194,6 @@ def fit_numbers(value: object, type_name: str, shape: Shape | None) -> npt.NDArr
     """
     expected = print_short(type_name, shape or ())
     array = to_number_array(value, type_name, expected)
-    if type_name == "uint64" and array.dtype.kind == "f" and not isinstance(value, np.ndarray | np.generic):
-        array = _exact_integers(value, array)
     fitted = (
         _fit_bfloat16(array, expected) if type_name == BFLOAT16 else _fit_dtype(array, type_name, expected)
     )
@@ -249,15 +247,7 @@ def to_number_array(value: object, type_name: str | None, expected: str) -> npt.
     if array.dtype.kind not in "biufc" and array.dtype.name != BFLOAT16:
         missing = array.dtype == object and any(item is None for item in array.flat)
         raise ValueMismatchError(expected, describe(value) + (" that holds None" if missing else ""))
-    if array.dtype.kind in "fc" and _is_nested(value):
-        whole = type_name is None and all(isinstance(item, int | np.integer) for item in _items(value))
-        if whole and array.size:
-            raise ValueMismatchError(
-                expected, "integers below 0 and from 2**63 on, for which there is no type"
-            )
-        if TYPES[type_name or "float32"].digits:
-            _check_integers(value, array, expected, type_name or "float32")
-    return array
+    return _check_integers(value, array, expected, type_name) if array.dtype.kind in "fc" else array
 
 
 def _is_nested(value: object) -> TypeGuard[Sequence[Any]]:
@@ -279,22 +269,37 @@ def holds_mask(value: object) -> bool:
     return not isinstance(value[0], int | float | np.generic) and any(map(holds_mask, value))
 
 
-def _check_integers(value: Sequence[Any], array: npt.NDArray[Any], expected: str, type_name: str) -> None:
-    """Refuse integers that NumPy rounded because floats are beside them, and masked items, now NaN."""
-    digits = TYPES[type_name].digits
+def _check_integers(
+    value: object, array: npt.NDArray[Any], expected: str, type_name: str | None
+) -> npt.NDArray[Any]:
+    """Return floats that NumPy made of lists, in which no integer was rounded and no item is masked, now NaN.
+
+    Of integers on both sides of 2**63 NumPy makes floats, too.
+    """
+    digits = TYPES[type_name or "float32"].digits
     with np.errstate(all="ignore"):
-        if not bool((np.isnan(array) | (np.abs(array) >= 1 << digits)).any()):
-            return
-    for item in _items(value):
-        if isinstance(item, np.ma.MaskedArray):
-            raise ValueMismatchError(expected, "a masked item", "fill it first; a record has no mask")
+        if not _is_nested(value) or not bool(
+            (np.isnan(array) | (np.abs(array) >= 1 << (digits or 53))).any()
+        ):
+            return array
+    items = list(_items(value))
+    if any(isinstance(item, np.ma.MaskedArray) for item in items):
+        raise ValueMismatchError(expected, "a masked item", "fill it first; a record has no mask")
+    if all(isinstance(item, int | np.integer) for item in items):
+        if type_name is None:
+            found = "integers below 0 and from 2**63 on, for which there is no type"
+            raise ValueMismatchError(expected, found)
+        if type_name == "uint64" and min(items) >= 0 and max(items) < 1 << 64:
+            return np.array(items, np.uint64).reshape(array.shape)
+    for item in items if digits else ():
         if isinstance(item, int | np.integer) and _significant_digits(abs(int(item))) > digits:
             raise ValueMismatchError(
-                expected, f"the value {int(item)}, which {type_name} cannot hold exactly"
+                expected, f"the value {int(item)}, which {type_name or 'float32'} cannot hold exactly"
             )
+    return array
 
 
-def _items(value: object) -> Iterator[object]:
+def _items(value: object) -> Iterator[Any]:
     if _is_nested(value):
         for item in value:
             yield from _items(item)
@@ -309,40 +314,30 @@ def _significant_digits(number: int) -> int:
     return number.bit_length() - max(0, (number & -number).bit_length() - 1)
 
 
-def _exact_integers(value: object, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return integers on both sides of 2**63, for which NumPy takes floats, as they are."""
-    items = np.asarray(value, object)
-    if not all(isinstance(item, int | np.integer) and 0 <= item < 1 << 64 for item in items.flat):
-        return array
-    return items.astype(np.uint64)
-
-
 def _fit_dtype(array: npt.NDArray[Any], type_name: str, expected: str) -> npt.NDArray[Any]:
-    target = dtype_of(type_name)
+    target, kind = dtype_of(type_name), array.dtype.kind
     if array.dtype == target:
         return array
     if array.dtype.name == BFLOAT16:
-        raise ValueMismatchError(
-            expected, "bfloat16", "declare the feature as bfloat16, or convert the array"
-        )
+        advice = "declare the feature as bfloat16, or convert the array"
+        raise ValueMismatchError(expected, "bfloat16", advice)
     if array.size == 0:
         return np.empty(array.shape, target)  # whatever the dtype of nothing is, without NumPy's warnings
-    # NumPy calls int64 -> float64 safe, though 2**53 + 1 has no float64.
-    if np.can_cast(array.dtype, target, "safe") and not (array.dtype.kind in "iu" and target.kind in "fc"):
+    if kind == "b" and target.kind in "iufc":
         return array.astype(target)
-    if target.kind in "iu" and array.dtype.kind in "iu":
+    if kind in "iu" and target.kind in "iu":
         low, high = int(array.min()), int(array.max())
         bounds = np.iinfo(target)
         if low < bounds.min or high > bounds.max:
             raise ValueMismatchError(expected, f"the value {low if low < bounds.min else high}")
         return array.astype(target)
-    if target.kind in "fc" and array.dtype.kind in "biu":
+    if kind in "iu" and target.kind in "fc":
         with np.errstate(over="ignore"):
             cast = array.astype(target)
-        if not _holds_exactly(cast, array):
+        if not _holds_exactly(cast, array, TYPES[type_name].digits):
             raise ValueMismatchError(expected, f"{array.dtype} values that {type_name} cannot hold exactly")
         return cast
-    if target.kind == array.dtype.kind or (target.kind == "c" and array.dtype.kind == "f"):
+    if kind == target.kind == "f" or (kind in "fc" and target.kind == "c"):
         return _round(array, target, expected)
     raise ValueMismatchError(expected, _found(array))
 
@@ -351,25 +346,26 @@ def _found(array: npt.NDArray[Any]) -> str:
     return print_short(str(array.dtype), array.shape) if array.ndim else describe(array[()])
 
 
-def _holds_exactly(cast: npt.NDArray[Any], array: npt.NDArray[Any]) -> bool:
-    real = cast.real.astype(np.float64)
-    if not bool(np.isfinite(real).all()):
-        return False
-    # Up to 2**53 float64 itself is exact, so arrays can be compared; beyond it Python's integers decide.
-    if max(abs(int(array.min())), abs(int(array.max()))) <= 1 << 53:
-        return bool(np.all(real == array.astype(np.float64)))
-    return all(int(a) == b for a, b in zip(real.ravel().tolist(), array.ravel().tolist(), strict=True))
+def _holds_exactly(cast: npt.NDArray[Any], array: npt.NDArray[Any], digits: int) -> bool:
+    """Tell whether floats of so many binary digits are the integers that they were made of."""
+    if max(abs(int(array.min())), abs(int(array.max()))) <= 1 << digits:
+        return True
+    exact = all(_significant_digits(abs(number)) <= digits for number in array.ravel().tolist())
+    return exact and bool(np.isfinite(cast.real).all())
 
 
 def _round(array: npt.NDArray[Any], target: np.dtype[Any], expected: str) -> npt.NDArray[Any]:
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(target)
-    overflow = np.isinf(cast) & np.isfinite(array)
-    if bool(overflow.any()):
-        raise ValueMismatchError(
-            expected, f"the value {array[overflow].flat[0]}, which would become infinity"
-        )
+    _refuse_overflow(np.isinf(cast), array, expected)
     return cast
+
+
+def _refuse_overflow(infinite: npt.NDArray[np.bool_], array: npt.NDArray[Any], expected: str) -> None:
+    overflow = infinite & np.isfinite(array)
+    if bool(overflow.any()):
+        found = f"the value {array[overflow].flat[0]}, which would become infinity"
+        raise ValueMismatchError(expected, found)
 
 
 def _fit_bfloat16(array: npt.NDArray[Any], expected: str) -> npt.NDArray[Any]:
@@ -390,11 +386,7 @@ def _fit_bfloat16(array: npt.NDArray[Any], expected: str) -> npt.NDArray[Any]:
     quiet = (bits >> 16) | _QUIET
     is_nan = (bits & 0x7FFFFFFF) > _INFINITY << 16
     result = np.where(is_nan, quiet, rounded).astype("<u2").reshape(array.shape)
-    overflow = ((result & 0x7FFF) == _INFINITY) & np.isfinite(array)
-    if bool(overflow.any()):
-        raise ValueMismatchError(
-            expected, f"the value {array[overflow].flat[0]}, which would become infinity"
-        )
+    _refuse_overflow((result & 0x7FFF) == _INFINITY, array, expected)
     return result
 
 
