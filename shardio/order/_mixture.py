@@ -21,7 +21,6 @@ from shardio.order._keys import Array, key, raw_words
 from shardio.order._lanes import RowLocations, Rows, Windows
 
 _EXACT_PERIOD = 1000
-_SPAN = 1024  # places of a lane whose interleaving is made at a time
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,6 @@ class MixedEpoch:
         self._pattern = mixture.pattern()
         self._lengths = np.stack([each[0].lane_lengths for each in self._epochs])
         self.lane_lengths = self._lane_lengths(global_batch)
-        self._spans: dict[int, tuple[int, Array, Array]] = {}
 
     def _lane_lengths(self, global_batch: int) -> Array:
         counts = np.array(self.mixture.counts, np.int64)[:, None]
@@ -166,44 +164,25 @@ class MixedEpoch:
             epoch = held[cycle] = self._make[source](cycle)
         return epoch
 
-    def _interleaving(self, lane: int, span: int) -> tuple[Array, Array]:
-        """Return the source of each place of a span of periods, and its place within the source's lane."""
-        held = self._spans.get(lane)
-        if held is not None and held[0] == span:
-            return held[1], held[2]
-        period = self.mixture.period
-        periods = max(1, _SPAN // period)
-        first = span * periods
-        sources = np.tile(self._pattern, (periods, 1))
-        if self._shuffle:
-            raw = raw_words(key("schedule", *self._fields, lane), first * period, periods * period)
-            sources = self._pattern[np.argsort(raw.reshape(periods, period), axis=-1, kind="stable")]
-        sources = sources.reshape(-1)
-        places = np.empty_like(sources)
-        for i, count in enumerate(self.mixture.counts):
-            at = np.flatnonzero(sources == i)
-            places[at] = np.arange(first * count, first * count + at.size)
-        self._spans[lane] = (span, sources, places)
-        return sources, places
-
     def _interleaved(self, parts: Array) -> tuple[Array, Array, Array]:
         """Return for each place of the parts its source, its place in the source's lane, and its lane."""
-        size = max(1, _SPAN // self.mixture.period) * self.mixture.period
-        sources, places, lanes = [], [], []
+        period = self.mixture.period
+        found = [np.zeros((3, 0), np.int64)]
         for lane, start, stop in parts.tolist():
-            at = start
-            while at < stop:
-                span, low = divmod(at, size)
-                high = min(low + stop - at, size)
-                source, place = self._interleaving(lane, span)
-                sources.append(source[low:high])
-                places.append(place[low:high])
-                lanes.append(np.full(high - low, lane, np.int64))
-                at += high - low
-        if not sources:
-            nothing = np.zeros(0, np.int64)
-            return nothing, nothing, nothing
-        return np.concatenate(sources), np.concatenate(places), np.concatenate(lanes)
+            first, last = start // period, -(-stop // period)
+            sources = np.tile(self._pattern, (last - first, 1))
+            if self._shuffle:
+                raw = raw_words(key("schedule", *self._fields, lane), first * period, sources.size)
+                sources = self._pattern[np.argsort(raw.reshape(sources.shape), axis=-1, kind="stable")]
+            sources = sources.reshape(-1)
+            places = np.empty_like(sources)
+            for source, count in enumerate(self.mixture.counts):
+                at = np.flatnonzero(sources == source)
+                places[at] = np.arange(first * count, first * count + at.size)
+            own = slice(start - first * period, stop - first * period)
+            found.append(np.stack([sources[own], places[own], np.full(stop - start, lane)]))
+        sources, places, lanes = np.concatenate(found, axis=1)
+        return sources, places, lanes
 
     def _source_parts(self, source: int, places: Array, lanes: Array) -> Iterator[tuple[int, Array, slice]]:
         """Yield (cycle, parts, where): runs of consecutive places in one lane and cycle of a source."""

@@ -288,47 +288,31 @@ class BatchBuilder:
         return columns
 
     def _transformed(self, planned: PlannedSteps, decoded: _Decoded, low: int, high: int) -> list[Any]:
-        given = decoded.content[low:high]
-        if not self._options.transforms_records:
-            return list(given)
-        values: list[Any] = []
-        try:
-            home = os.getpid()
-            for function, arguments in self._calls(planned, decoded, low, high, given):
-                values.append(self._call(function, arguments))
-                _end_if_forked(home)  # not after the whole step, of which each record would fork again
-        except CancelledError:
-            raise
-        except Exception as error:
-            number = int(decoded.numbers(low, high)[len(values)])
-            _, url, shard, row = self._address(planned, number)
-            error.add_note(f"in a transform, for row {row} of shard {shard} ({redact(url)})")
-            raise
+        options, values, home = self._options, [], os.getpid()
+        if not options.transforms_records:
+            return list(decoded.content[low:high])
+        numbers = decoded.numbers(low, high).tolist()
+        for value, number in zip(decoded.content[low:high], numbers, strict=True):
+            if self._cancelled:
+                raise CancelledError
+            try:
+                if options.random_transform is not None:
+                    made = options.random_transform(value, self._generator(planned, number, "record"))
+                else:
+                    assert options.transform is not None  # noqa: S101 - for the type checker
+                    made = options.transform(value)
+                if made is None and not options.drop_none:
+                    raise TypeError(  # noqa: TRY301 - its address is added below
+                        "the transform returned None; it must return the record's new value (a function "
+                        "without `return` returns None), or give drop_none=True to leave the record out"
+                    )
+            except Exception as error:
+                _, url, shard, row = self._address(planned, number)
+                error.add_note(f"in a transform, for row {row} of shard {shard} ({redact(url)})")
+                raise
+            _end_if_forked(home)  # not after the whole step, of which each record would fork again
+            values.append(made)
         return values
-
-    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        if self._cancelled:
-            raise CancelledError
-        value = function(*arguments)
-        if value is None and not self._options.drop_none:
-            raise TypeError(
-                "the transform returned None; it must return the record's new value (a function without "
-                "`return` returns None), or give drop_none=True to leave the record out of its batch"
-            )
-        return value
-
-    def _calls(
-        self, planned: PlannedSteps, decoded: _Decoded, low: int, high: int, given: list[Any]
-    ) -> Iterator[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """Yield the caller's function for each record, and what it is called with."""
-        options = self._options
-        if options.transform is not None:
-            for value in given:
-                yield options.transform, (value,)
-            return
-        assert options.random_transform is not None  # noqa: S101 - for the type checker
-        for value, row in zip(given, decoded.numbers(low, high).tolist(), strict=True):
-            yield options.random_transform, (value, self._generator(planned, row, "record"))
 
     def _generator(self, planned: PlannedSteps, row: int, purpose: str) -> np.random.Generator:
         """Return the generator of a row of a group.

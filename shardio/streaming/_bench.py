@@ -1,9 +1,8 @@
 """How fast a dataset is read here: records without checks, with them, decoded, as batches, and by position.
 
 "read", "verify" and "decode" do what the stage before does and something more, over the same records and
-in the caller's thread, so differences of their times are the times of what is added. They run in turns,
-and each counts by its fastest pass: what a machine or a network does meanwhile can only add time. The
-first pass warms the caches and is a stage of its own.
+in the caller's thread, so differences of their times are the times of what is added. The first pass warms
+the caches and is a stage of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -26,8 +25,6 @@ from shardio.streaming._stream import Stream, stream
 _ROWS = 1024
 # Of records that are read at once, as far as their average tells: pixels are ten times as many.
 _BYTES = 16 << 20
-# Passes of a stage, while the time lasts.
-_ROUNDS = 5
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -154,12 +151,12 @@ def bench(
     first = _timed("first", _sizes(payloads, rows), share)
     sample = first.records
     mean = first.record_bytes / first.records
-    passes = {
-        "read": lambda: _sizes(unchecked[:sample], rows),
-        "verify": lambda: _sizes(payloads[:sample], rows),
-        "decode": lambda: _counted(ds[:sample].iter_batches(rows), mean),
-    }
-    stages = [first, *_fastest(passes, share)]
+    stages = [
+        first,
+        _timed("read", _sizes(unchecked[:sample], rows), share),
+        _timed("verify", _sizes(payloads[:sample], rows), share),
+        _timed("decode", _counted(ds[:sample].iter_batches(rows), mean), share),
+    ]
     for name, threads in (("batch", 0), ("stream", num_threads)):
         made = stream(ds, global_batch=batch, seed=0, num_threads=threads)
         stages.append(_timed(name, _batches(made, batch, mean), share))
@@ -208,27 +205,6 @@ def _lookups(ds: DatasetReader, batch: int, mean: float) -> Generator[tuple[int,
         numbers = np.arange(start, start + batch, dtype=np.uint64) * _GOLDEN >> np.uint64(11)
         ds.read_batch((numbers % np.uint64(len(ds))).astype(np.int64))
         yield batch, batch * mean
-
-
-def _fastest(
-    passes: dict[str, Callable[[], Generator[tuple[int, float]]]], seconds: float
-) -> list[BenchStage]:
-    """Return the fastest pass of each stage, of passes that run in turns until the time is over.
-
-    A stage is never slower than one that does more: the same pass shows how fast the lesser one can be.
-    """
-    ends = time.perf_counter() + seconds * len(passes)
-    found: dict[str, list[BenchStage]] = {name: [] for name in passes}
-    for _ in range(_ROUNDS):
-        for name, work in passes.items():
-            found[name].append(_timed(name, work(), seconds))
-        if time.perf_counter() >= ends:
-            break
-    fastest: list[BenchStage] = []
-    for name in reversed(passes):
-        best = max([*found[name], *fastest[:1]], key=lambda stage: stage.records_per_second)
-        fastest.insert(0, replace(best, name=name))
-    return fastest
 
 
 def _timed(name: str, work: Generator[tuple[int, float]], seconds: float) -> BenchStage:

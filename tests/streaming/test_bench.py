@@ -51,20 +51,6 @@ def test_large_records_are_read_few_at_a_time(dataset, monkeypatch) -> None:
     assert 1 <= report.stage("first").records < 10
 
 
-def test_verified_reading_is_never_shown_faster_than_unverified(dataset, monkeypatch) -> None:
-    """Whatever else slows a pass down: here each one takes half the time of the one before."""
-    passes = iter(range(100))
-
-    def timed(name, work, seconds):
-        records = sum(rows for rows, _ in work)
-        return BenchStage(name, records, records, 2.0 ** -next(passes))
-
-    monkeypatch.setattr("shardio.streaming._bench._timed", timed)
-    report = shardio.bench(shardio.open(dataset), global_batch=100, seconds=1)
-    rates = [report.stage(name).records_per_second for name in ("read", "verify", "decode")]
-    assert rates == sorted(rates, reverse=True)
-
-
 def test_costs_are_differences_of_stages() -> None:
     seconds = {"read": 1.0, "verify": 3.0, "decode": 2.0, "batch": 5.0}
     stages = tuple(BenchStage(name, 1_000_000, 0, value) for name, value in seconds.items())
