@@ -27,10 +27,10 @@ from shardio.convert._memory import (
 )
 from shardio.convert._pack import PackDatasetReport as PackDatasetReport, pack_dataset as pack_dataset
 from shardio.convert._schema import changed_schema as changed_schema
-from shardio.convert._source import ReadingOptions as ReadingOptions
 from shardio.convert._stored import (
     Inferred as Inferred,
     MdsLayout as MdsLayout,
     infer_records as infer_records,
 )
 from shardio.convert._stream import write_stream as write_stream
+from shardio.formats import ReadingOptions as ReadingOptions

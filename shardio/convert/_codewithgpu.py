@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from shardio.convert._files import RUN_BYTES, File, FileSource, read_whole
-from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError
 from shardio.format import parse_json
+from shardio.formats import RUN_BYTES, File, FileSource, Piece, Sample, Unreadable, read_whole
 from shardio.metadata import Feature
 from shardio.storage import connect
 

@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from shardio.codecs import arrow_type_of
-from shardio.convert._source import Unreadable, keep_as
 from shardio.errors import FormatError
 from shardio.format import parse_json
+from shardio.formats import Unreadable, keep_as
 from shardio.metadata import Feature
 
 # A field's metadata: the short string of the feature that was exported as this column, and its classes.

@@ -21,21 +21,11 @@ import numpy as np
 
 from shardio.catalog import Catalog
 from shardio.codecs import record_codec
-from shardio.convert._files import FileSource
 from shardio.convert._infer import SKIP, type_for
 from shardio.convert._kinds import open_source
 from shardio.convert._parquet import ArrowTable, HuggingFaceDataset, table_package
 from shardio.convert._partitions import check_keys, fitter, notes_on_keys
 from shardio.convert._schema import SMALL_BYTES, resolve_schema
-from shardio.convert._source import (
-    ForeignSource,
-    Piece,
-    Sample,
-    SourceOptions,
-    keep_as,
-    shown_json,
-    source_options_of,
-)
 from shardio.errors import (
     BadRecord,
     FormatError,
@@ -44,6 +34,16 @@ from shardio.errors import (
     ShardioError,
     StorageError,
     UnsafeNameError,
+)
+from shardio.formats import (
+    FileSource,
+    ForeignSource,
+    Piece,
+    Sample,
+    SourceOptions,
+    keep_as,
+    shown_json,
+    source_options_of,
 )
 from shardio.metadata import Feature, Schema, naming
 from shardio.parallel import Encoded, Note, WriteOptions, check_shuffle, write_dataset

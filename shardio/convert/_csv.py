@@ -19,22 +19,29 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-from shardio.convert._fields import (
+from shardio.display import plural
+from shardio.errors import BadRecord, FormatError, SchemaError
+from shardio.format import UTF8_BOM, parse_json, wide_encoding
+from shardio.formats import (
     BOOLEANS,
     MISSING,
     MOST_CLASSES,
+    READ_BYTES,
+    DecodedFile,
+    File,
+    FileSource,
     LabelColumn,
+    Piece,
+    Sample,
+    SourceOptions,
+    Unreadable,
     integers_type,
     is_integer,
     is_number,
     is_real,
+    keep_as,
     parse_number,
 )
-from shardio.convert._files import READ_BYTES, DecodedFile, File, FileSource
-from shardio.convert._source import Piece, Sample, SourceOptions, Unreadable, keep_as
-from shardio.display import plural
-from shardio.errors import BadRecord, FormatError, SchemaError
-from shardio.format import UTF8_BOM, parse_json, wide_encoding
 from shardio.metadata import Feature, Schema
 from shardio.sources import without_compression
 from shardio.storage import connect

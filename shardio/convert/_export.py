@@ -22,7 +22,6 @@ from shardio.convert._jsonl import JsonLinesWriter
 from shardio.convert._mds import MdsWriter
 from shardio.convert._parquet_target import ParquetWriter
 from shardio.convert._registry import Registry
-from shardio.convert._targets import AtomicOutput, JobFiles, Staging, TargetWriter, empty_target, schema_of
 from shardio.convert._tfrecord import TfRecordWriter
 from shardio.convert._webdataset import WebDatasetWriter
 from shardio.errors import (
@@ -33,6 +32,7 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
+from shardio.formats import AtomicOutput, JobFiles, Staging, TargetWriter, empty_target, schema_of
 from shardio.metadata import Schema
 from shardio.parallel import run_jobs
 from shardio.progress import CountProgress, displayed

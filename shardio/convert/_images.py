@@ -13,22 +13,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from shardio.codecs import decode_image
-from shardio.convert._fields import LabelColumn, label_of
-from shardio.convert._files import File, FileSource, read_whole
-from shardio.convert._source import Piece, Sample, Unreadable, keep_as
-from shardio.convert._targets import TargetWriter
-from shardio.errors import BadRecord, FormatError, SchemaError
+from shardio.errors import BadRecord, SchemaError
+from shardio.formats import (
+    IMAGE_ENDINGS,
+    IMAGE_TYPES,
+    File,
+    FileSource,
+    LabelColumn,
+    Piece,
+    Sample,
+    TargetWriter,
+    Unreadable,
+    image_trouble,
+    label_of,
+    read_whole,
+    with_label,
+)
 from shardio.metadata import Feature, Schema, image_type
 from shardio.sources import Division, folder_key, is_data, split_depth
-
-# What an ending says of the file, for folders and for members of tar files alike.
-IMAGE_TYPES = {
-    "jpg": "jpeg", "jpeg": "jpeg", "png": "png", "webp": "webp", "tif": "tiff", "tiff": "tiff",
-    "bmp": "image", "gif": "image", "ppm": "image", "pgm": "image",
-}  # fmt: skip
-IMAGE_ENDINGS = tuple(f".{ending}" for ending in IMAGE_TYPES)
-
 
 _IMAGE_FILE_ENDINGS = {"jpeg": ".jpg", "png": ".png", "webp": ".webp", "tiff": ".tif"}
 _STARTS = {b"GI": ".gif", b"BM": ".bmp", b"P5": ".pgm", b"P6": ".ppm"}
@@ -128,38 +130,6 @@ class ImageFolder(FileSource):
         if self._classes:
             known["label"] = label_of(self._classes)
         return known
-
-
-def with_label(value: Any, schema: Schema, labels: LabelColumn) -> Any:
-    """Return a record whose label, which is text, is what the schema says that it is.
-
-    Raises:
-        SchemaError: the schema says that it is a number, and it is none.
-    """
-    feature = schema.get("label")
-    if feature is None or value.get("label") is None:
-        return value
-    try:
-        return {**value, "label": labels.fit(value["label"], feature)}
-    except ValueError as error:
-        raise SchemaError(
-            f"the label is not {feature.short} ({error})",
-            found=repr(value["label"][:40]),
-            advice=f"keep its text with {keep_as('label', 'text')}",
-        ) from error
-
-
-def image_trouble(data: bytes, *, check: bool) -> str | None:
-    """Say why a file is not an image, or None where it is one; `check` decodes it."""
-    if not data:
-        return "unreadable image: the file is empty"
-    if not check:
-        return None if image_type(data) or data[:2] in {b"P5", b"P6"} else "unreadable image: unknown format"
-    try:
-        decode_image(data)
-    except FormatError as error:
-        return f"unreadable image: {error.what}"
-    return None
 
 
 class ImageFolderWriter(TargetWriter):

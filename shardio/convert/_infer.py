@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shardio.convert._source import INT64_LIMIT, ForeignSource, Sample, Unreadable, keep_as
-from shardio.convert._units import TimeUnit
 from shardio.errors import SchemaError
+from shardio.formats import INT64_LIMIT, ForeignSource, Sample, TimeUnit, Unreadable, keep_as
 from shardio.metadata import Feature, Schema, check_name, image_type
 
 SKIP = 'on_error="skip" leaves such records out'

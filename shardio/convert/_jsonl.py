@@ -19,9 +19,6 @@ from typing import IO, Any, BinaryIO, ClassVar
 
 import numpy as np
 
-from shardio.convert._files import RUN_BYTES, FileSource, open_decoded, open_seekable
-from shardio.convert._source import Piece, Sample
-from shardio.convert._targets import TargetWriter, as_lists, create_file, json_text
 from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.format import (
     DEFAULT_LIMITS,
@@ -31,6 +28,18 @@ from shardio.format import (
     parse_json,
     restored_object,
     wide_encoding,
+)
+from shardio.formats import (
+    RUN_BYTES,
+    FileSource,
+    Piece,
+    Sample,
+    TargetWriter,
+    as_lists,
+    create_file,
+    json_text,
+    open_decoded,
+    open_seekable,
 )
 from shardio.metadata import Feature, Schema
 from shardio.sources import format_of_name, without_compression

@@ -11,7 +11,6 @@ from typing import Any
 from shardio.convert._codewithgpu import CodeWithGpu
 from shardio.convert._csv import CsvTables, TsvTables, first_rows
 from shardio.convert._datasets import load_by_datasets
-from shardio.convert._files import File, FileSource, found_at, read_whole
 from shardio.convert._images import ImageFolder
 from shardio.convert._jsonl import JsonLines
 from shardio.convert._listing import ListSource, names_images
@@ -19,13 +18,13 @@ from shardio.convert._mds import MdsFolder
 from shardio.convert._megatron import MegatronDataset
 from shardio.convert._parquet import ArrowFiles, ArrowTable, HuggingFaceDataset
 from shardio.convert._registry import Registry
-from shardio.convert._source import ForeignSource, SourceOptions
 from shardio.convert._text import TextFiles
 from shardio.convert._tfds import AdoptedTfds, TfdsDataset
 from shardio.convert._tfrecord import ShardioDataset, ShardioValues, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import WebDataset
 from shardio.errors import FormatError
+from shardio.formats import File, FileSource, ForeignSource, SourceOptions, found_at, read_whole
 from shardio.sources import FoundFile, Listing, find_other, find_tfds, is_nameless, kind_of_bytes
 
 _SOURCES: dict[str, type[ForeignSource]] = {

@@ -15,12 +15,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from shardio.convert._fields import LabelColumn, label_of
-from shardio.convert._files import FileSource, read_whole
-from shardio.convert._images import IMAGE_ENDINGS, image_trouble, with_label
-from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, NotFoundError, ShardioError, StorageError
+from shardio.formats import (
+    IMAGE_ENDINGS,
+    FileSource,
+    LabelColumn,
+    Piece,
+    Sample,
+    Unreadable,
+    image_trouble,
+    label_of,
+    read_whole,
+    with_label,
+)
 from shardio.metadata import Feature, Schema
 from shardio.sources import Listing, SplitUrl
 from shardio.storage import followed

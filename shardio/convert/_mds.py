@@ -30,11 +30,21 @@ import numpy as np
 
 from shardio.arguments import need
 from shardio.codecs import MDS_DAMAGE, MdsColumn, decode_mds_sample, mds_columns
-from shardio.convert._files import READ_BYTES, READ_ONCE, File, FileSource, read_whole
-from shardio.convert._source import Piece, Sample, Unreadable
-from shardio.convert._targets import JobFiles, NumberedFiles, json_text
 from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.format import Compression, decode_stream
+from shardio.formats import (
+    READ_BYTES,
+    READ_ONCE,
+    File,
+    FileSource,
+    JobFiles,
+    NumberedFiles,
+    Piece,
+    Sample,
+    Unreadable,
+    json_text,
+    read_whole,
+)
 from shardio.metadata import Feature, Schema
 from shardio.sources import (
     MDS_INDEX,

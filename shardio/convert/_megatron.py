@@ -20,9 +20,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.convert._files import RUN_BYTES, File, FileSource
-from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, NotFoundError
+from shardio.formats import RUN_BYTES, File, FileSource, Piece, Sample, Unreadable
 from shardio.metadata import Feature
 from shardio.sources import MEGATRON_MAGIC, Listing, find_files
 from shardio.storage import DataFile, connect

@@ -13,8 +13,8 @@ from shardio.convert._convert import convert_dataset
 from shardio.convert._infer import SKIP, infer_from_values
 from shardio.convert._parquet import table_package
 from shardio.convert._schema import LOOK_AT
-from shardio.convert._source import ForeignSource, Piece, Sample
 from shardio.errors import SchemaError
+from shardio.formats import ForeignSource, Piece, Sample
 from shardio.metadata import Schema
 from shardio.parallel import WriteOptions
 from shardio.reader import DatasetReader, open_split

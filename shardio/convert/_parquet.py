@@ -18,13 +18,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shardio.arguments import need
-from shardio.convert._fields import parse_number
-from shardio.convert._files import FileSource, SeekableFile
-from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
-from shardio.convert._units import in_unit
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
 from shardio.format import parse_json
+from shardio.formats import (
+    FileSource,
+    ForeignSource,
+    Piece,
+    Sample,
+    SeekableFile,
+    SourceOptions,
+    Unreadable,
+    in_unit,
+    keep_as,
+    parse_number,
+)
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note, TaskItems, items_digest
 from shardio.reader import HF_METADATA, hf_feature, hf_json, without_names

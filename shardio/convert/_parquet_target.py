@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardio.codecs import arrow_array
-from shardio.convert._targets import GroupedFiles, as_lists, json_text
+from shardio.formats import GroupedFiles, as_lists, json_text
 from shardio.metadata import Feature, Schema
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from shardio.codecs import record_codec
-from shardio.convert._source import ForeignSource, Piece
 from shardio.errors import SchemaError
+from shardio.formats import ForeignSource, Piece
 from shardio.metadata import Feature, Schema
 from shardio.sources import key_value
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardio.convert._infer import infer_from_values
-from shardio.convert._source import ForeignSource, Piece, Sample, Unreadable, keep_as, shown_json
 from shardio.convert._stored import infer_records
-from shardio.convert._units import TimeUnit
 from shardio.errors import SchemaError, ShardioError, StorageError
+from shardio.formats import ForeignSource, Piece, Sample, TimeUnit, Unreadable, keep_as, shown_json
 from shardio.metadata import Feature, Schema, mds_layout
 
 # A schema is inferred of so many records in so many places; of a source below `SMALL_BYTES` in more places.

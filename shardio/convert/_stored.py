@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from shardio.codecs import InferenceReport, decode_mds_sample, infer_schema, mds_columns
 from shardio.convert._infer import infer_from_values
 from shardio.convert._jsonl import JsonLines
-from shardio.convert._source import ForeignSource, Sample, SourceOptions
 from shardio.convert._webdataset import WebDataset
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.format import Framing
+from shardio.formats import ForeignSource, Sample, SourceOptions
 from shardio.metadata import Feature, Schema, mds_encoding
 from shardio.reader import value_codec
 

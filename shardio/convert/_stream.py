@@ -7,8 +7,8 @@ import tarfile
 from typing import BinaryIO, Literal
 
 from shardio.convert._jsonl import JsonLinesWriter, json_line
-from shardio.convert._targets import schema_of
 from shardio.convert._webdataset import WebDatasetWriter, sample_key, tar_members
+from shardio.formats import schema_of
 from shardio.reader import DatasetReader
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shardio.convert._files import FileSource, read_whole
-from shardio.convert._source import Piece, Sample
 from shardio.errors import BadRecord
+from shardio.formats import FileSource, Piece, Sample, read_whole
 from shardio.metadata import Feature
 
 TEXT_ENDINGS = (".txt", ".text", ".md", ".rst")

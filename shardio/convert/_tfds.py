@@ -13,10 +13,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from shardio.codecs import infer_schema, record_codec
-from shardio.convert._files import FileSource, found_at
-from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.convert._tfrecord import ShardioDataset
 from shardio.errors import BadRecord, CorruptRecordError, NotFoundError, SchemaError
+from shardio.formats import FileSource, Piece, Sample, Unreadable, found_at
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
 from shardio.reader import ReadOptions, SequentialShard

@@ -13,11 +13,19 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from shardio import kernels
-from shardio.convert._files import READ_ONCE, FileSource
-from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable
-from shardio.convert._targets import GroupedFiles, create_file
 from shardio.errors import BadRecord, ShardioError
 from shardio.format import Framing
+from shardio.formats import (
+    READ_ONCE,
+    FileSource,
+    ForeignSource,
+    GroupedFiles,
+    Piece,
+    Sample,
+    SourceOptions,
+    Unreadable,
+    create_file,
+)
 from shardio.metadata import Feature, Schema
 from shardio.reader import TEXT_METADATA, DatasetReader, ReadOptions, SequentialShard, open as open_dataset
 from shardio.sources import format_of_name

@@ -29,16 +29,8 @@ import numpy as np
 from shardio.arguments import need
 from shardio.codecs import Tensor, read_tensors
 from shardio.convert import _lmdb_child as child
-from shardio.convert._source import (
-    ForeignSource,
-    Piece,
-    Sample,
-    SourceOptions,
-    exact_integer,
-    integer_type,
-    misfit,
-)
 from shardio.errors import BadRecord, FormatError, NotFoundError, StorageError
+from shardio.formats import ForeignSource, Piece, Sample, SourceOptions, exact_integer, integer_type, misfit
 from shardio.metadata import Feature, Schema
 
 # What damaged pages lead to, and nothing else should.

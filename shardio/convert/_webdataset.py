@@ -21,13 +21,26 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardio.arguments import accepts
-from shardio.convert._fields import label_of, names_classes
-from shardio.convert._files import READ_BYTES, FileSource, open_decoded
-from shardio.convert._images import IMAGE_TYPES, image_trouble
-from shardio.convert._source import Piece, Sample, Unreadable, exact_integer, integer_type, keep_as, misfit
-from shardio.convert._targets import NumberedFiles, json_text
 from shardio.errors import BadRecord, SchemaError
 from shardio.format import DEFAULT_LIMITS, parse_json, parse_npy, read_sample, sample_name
+from shardio.formats import (
+    IMAGE_TYPES,
+    READ_BYTES,
+    FileSource,
+    NumberedFiles,
+    Piece,
+    Sample,
+    Unreadable,
+    exact_integer,
+    image_trouble,
+    integer_type,
+    json_text,
+    keep_as,
+    label_of,
+    misfit,
+    names_classes,
+    open_decoded,
+)
 from shardio.metadata import Feature, Schema, image_type, naming
 from shardio.parallel import Note
 from shardio.sources import format_of_name

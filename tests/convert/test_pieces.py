@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 
 from shardio.convert import _infer, _jsonl
 from shardio.convert._codewithgpu import read_fields
-from shardio.convert._source import Sample, SourceOptions
 from shardio.errors import BadRecord, SchemaError
+from shardio.formats import Sample, SourceOptions
 from tests.suites.errors import refused
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shardio.convert._source import INT64_LIMIT, Unreadable
+from shardio.formats._source import INT64_LIMIT, Unreadable
 from shardio.metadata import Feature
 
 # What pandas writes and reads as a missing number.

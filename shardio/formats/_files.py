@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-from shardio.convert._source import ForeignSource, Piece, SourceOptions
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError
 from shardio.format import Compression, Limits, decode_stream, sniff_compression
+from shardio.formats._source import ForeignSource, Piece, SourceOptions
 from shardio.metadata import Feature
 from shardio.sources import (
     SPLIT_KEY,
