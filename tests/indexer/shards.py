@@ -14,7 +14,7 @@ import crc32c
 import numpy as np
 import zstandard
 
-from shardio.adoption._scan import ScanOptions, ScanResult, scan_shard
+from shardio.adoption import ScanOptions, ScanResult, scan_shard
 from shardio.cli import main as program
 from shardio.metadata import IndexHead, check_frames_part, parse_head
 from shardio.storage import connect

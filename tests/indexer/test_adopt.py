@@ -16,7 +16,6 @@ import shardio
 import shardio_indexer
 from shardio import codecs
 from shardio.adoption import ScanOptions, _adopt
-from shardio.adoption._shard import FoundShard
 from shardio.catalog import Catalog
 from shardio.errors import (
     CommitConflictError,
@@ -533,19 +532,6 @@ def test_garbage_collection_leaves_what_others_wrote(tmp_path) -> None:
         "part-00001.tfrecord",
     ]
     assert list(shardio.open(tmp_path)) == [b"own"]
-
-
-def test_a_uuid_is_that_of_the_object(tmp_path) -> None:
-    one = FoundShard(split="train", root="", key="a", url="/x/a", size=1, etag="1")
-    options = ScanOptions()
-    assert one.uuid(options) == one.uuid(ScanOptions(salvage=True, block_bytes=1))
-    others = [
-        FoundShard(split="train", root="", key="a", url="/x/a", size=2, etag="1"),
-        FoundShard(split="train", root="", key="a", url="/x/a", size=1, etag="2"),
-        FoundShard(split="train", root="", key="a", url="/y/a", size=1, etag="1"),
-    ]
-    assert len({shard.uuid(options) for shard in (one, *others)}) == 4
-    assert one.uuid(ScanOptions(format="tar")) != one.uuid(options)
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])

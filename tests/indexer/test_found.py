@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
@@ -73,18 +72,6 @@ def test_what_is_no_shard_is_listed(tmp_path) -> None:
         f"{tmp_path}/{name}" for name in (*OTHERS, ".hidden.tfrecord", "text.txt")
     )
     assert report.to_dict()["ignored"] == list(report.ignored)
-
-
-def test_numbered_files_are_looked_at(tmp_path, capsys) -> None:
-    """`train-00000-of-00002` is taken where its bytes are TFRecord, and listed where they are not."""
-    (tmp_path / "train-00000-of-00002").write_bytes(tfrecord([b"a"]))
-    (tmp_path / "train-00001-of-00002").write_bytes(gzip.compress(tfrecord([b"b"])))
-    (tmp_path / "other-00000-of-00001").write_bytes(b"not a shard at all")
-    assert main([str(tmp_path)]) == 0
-    assert "1 file not adopted: " in capsys.readouterr().err
-    assert list(shardio.open(tmp_path)) == [b"a", b"b"]
-    # What is named is meant, and refused.
-    assert main([f"{tmp_path}/other-00000-of-00001"]) == 1
 
 
 def test_indexes_for_dali_are_not_taken_for_shards(tmp_path, capsys) -> None:

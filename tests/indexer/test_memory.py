@@ -14,7 +14,7 @@ SCAN = """
     import numpy as np
     from shardio import kernels
     from shardio.storage import DataFile, LocalStore
-    from shardio.adoption._scan import ScanOptions, scan_shard
+    from shardio.adoption import ScanOptions, scan_shard
 
     frame_bytes, frames = int(sys.argv[1]), int(sys.argv[2])
     frame = kernels.encode_frames([bytes(frame_bytes - 16)])[0]

@@ -205,34 +205,6 @@ def test_folders_of_images_named_like_splits(tmp_path) -> None:
     assert report.schema["label"].classes == ("bus", "train")
 
 
-KINDS = ["images", "jsonl", "tfrecord", "parquet", "mds", "webdataset"]
-SPLITS = [["train", "val"], ["train", "test", "dev"], ["train-clean", "test"], ["a", "b-c", "b"]]
-
-
-# Each kind with names that tell their splits, and with some that do not.
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [(kind, SPLITS[(k + more) % 4]) for k, kind in enumerate(KINDS) for more in (0, 2)],
-    ids=str,
-)
-def test_an_export_comes_back_with_its_splits(tmp_path, kind, names) -> None:
-    photo(tmp_path / "one.png")
-    image = (tmp_path / "one.png").read_bytes()
-    with shardio.DatasetWriter(tmp_path / "ds", schema={"image": "png"}) as out:
-        for number, name in enumerate(names, 1):
-            for _ in range(number):
-                out.write({"image": image}, split=name)
-    report = shardio.export_dataset(tmp_path / "ds", tmp_path / "out", kind=kind)
-    back = shardio.convert_dataset(tmp_path / "out", tmp_path / "back").records
-    wanted = {name: number for number, name in enumerate(names, 1)}
-    if back != wanted:
-        # Said when it is exported, with what brings them back.
-        (note,) = [note for note in report.notes if "split" in note]
-        patterns = dict(part.split("=", 1) for part in note.rpartition(": ")[2].split(", "))
-        back = shardio.convert_dataset(tmp_path / "out", tmp_path / "again", split=patterns).records
-    assert back == wanted
-
-
 def test_patterns() -> None:
     rules = SplitRules({"train": "*train*", "val": "val/*"})
     assert rules.divide(["a/train-0", "val/x", "test/x"]).splits == ["train", "val", None]
