@@ -168,7 +168,8 @@ def no_option(function: str, name: str, known: Iterable[str], elsewhere: str | N
 
 def no_attribute(owner: str, name: str, known: Iterable[str], hint: str | None = None) -> AttributeError:
     """Return the error for an attribute that an object has not: with a hint, or the one that may be meant."""
-    if hint is None and not name.startswith("_") and (near := closest(name, known)):
+    public = [each for each in known if not each.startswith("_")]
+    if hint is None and not name.startswith("_") and (near := closest(name, public)):
         hint = f"did you mean {near!r}?"
     return AttributeError(f"{owner} has no attribute {name!r}" + (f"; {hint}" if hint else ""))
 

@@ -5,11 +5,9 @@ Skipping is bounded: past one record in a hundred the data is not worth training
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
-from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeGuard
 
@@ -24,7 +22,6 @@ from shardio.errors import (
     UnsupportedVersionError,
 )
 from shardio.redact import redact
-from shardio.storage import locked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from shardio.reader._source import ShardSource
 
 QUARANTINE_FILE = "shardio-quarantine.jsonl"
-_PATIENCE = 1.0  # seconds
 _LEAST = 1000
 _SHARE = 100
 
@@ -98,10 +94,7 @@ class Damage:
         self._source = source
         self._lock = threading.Lock()
         self._skipped = 0
-        self._noted: dict[tuple[str, str], set[int]] = {}  # by dataset and shard, the rows that were met
-        self._listed: dict[tuple[str, str], set[int]] = {}  # those in the file, of all processes
-        self._read = 0  # up to where the file has been read
-        self._patience = _PATIENCE  # with another process that has the file
+        self._warned = False
 
     @property
     def skips(self) -> bool:
@@ -109,11 +102,9 @@ class Damage:
         return self.policy != "raise"
 
     def note(self, error: ShardioError, source: ShardSource, shard: str, rows: Sequence[int]) -> None:
-        """Say once in a pass that something is skipped, and write down each damaged row once.
+        """Warn once in a pass that something is skipped, and list each damaged row once in this process.
 
-        The same rows may be met several times, alone and with others of their block: the first batch of a
-        pass may read its own records before their windows, and the last steps fetch windows again. Other
-        ranks and worker processes, later epochs and later runs meet them, too.
+        The same rows may be met several times: alone and with others of their block, and in later epochs.
 
         Args:
             error: what is wrong.
@@ -124,15 +115,15 @@ class Damage:
         Raises:
             StorageError: the file cannot be written.
         """
-        place = (redact(source.url), shard)
         with self._lock:
-            first = not self._noted
-            noted = self._noted.setdefault(place, set())
-            fresh = [row for row in rows if row not in noted]
-            noted.update(fresh)
-            if fresh and self.policy == "quarantine":
-                entry = {"error": type(error).__name__, "what": error.what, **_plain(error)}
-                self._write({**entry, "dataset": place[0], "shard": shard}, place, fresh)
+            first, self._warned = not self._warned, True
+            if self.policy == "quarantine":
+                listed = source.pool.listed_rows.setdefault(shard, set())
+                fresh = [row for row in rows if row not in listed]
+                if fresh:
+                    entry = {"error": type(error).__name__, "what": error.what, **_plain(error)}
+                    _append({**entry, "dataset": redact(source.url), "shard": shard, "rows": fresh})
+                listed.update(fresh)
         if first:
             where = f", and written to {QUARANTINE_FILE}" if self.policy == "quarantine" else ""
             warn(f"damaged records are skipped{where}: {error}")
@@ -157,56 +148,24 @@ class Damage:
                 "the rest",
             )
 
-    def _write(self, entry: dict[str, Any], place: tuple[str, str], rows: list[int]) -> None:
-        """Append a line with those rows that the file does not list."""
-        try:
-            # Without a buffer, as one call of the system puts a line after what others have appended.
-            with (
-                Path(QUARANTINE_FILE).open("a+b", buffering=0) as file,
-                locked(file, self._patience) as alone,
-            ):
-                if not alone:
-                    self._patience = 0.0
-                self._read_listed(file)
-                listed = self._listed.get(place, ())
-                rows = [row for row in rows if row not in listed]
-                if rows:
-                    line = json.dumps({**entry, "rows": rows}).encode() + b"\n"
-                    while not _append_whole(file, line):
-                        pass
-        except OSError as error:
-            what = f"damage cannot be written down ({error.strerror})"
-            path = str(Path(QUARANTINE_FILE).absolute())
-            raise StorageError(what, url=path, advice='on_error="skip" writes nothing') from error
 
-    def _read_listed(self, file: FileIO) -> None:
-        """Take up the whole lines that were written since the last look."""
-        if file.seek(0, os.SEEK_END) < self._read:  # it was cut, or is another one
-            self._read, self._listed = 0, {}
-        file.seek(self._read)
-        lines = BufferedReader(file)
-        for line in lines:
-            if not line.endswith(b"\n"):
-                break
-            self._read += len(line)
-            # Lines that are not ours say nothing about rows.
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                entry = json.loads(line)
-                rows = self._listed.setdefault((entry["dataset"], entry["shard"]), set())
-                rows.update(row for row in entry["rows"] if isinstance(row, int))
-        lines.detach()  # it would close the file with itself
-
-
-def _append_whole(file: FileIO, line: bytes) -> bool:
-    """Append a line; tell whether it is one: all of it was taken, and the line before it had its end.
-
-    Only then can it be known that a line was cut, by a kill or a full disk: before that, another process may
-    be writing it. What is appended to a cut line ends that, and is then written again.
-    """
-    written = file.write(line)
-    start = file.tell() - written
-    file.seek(max(0, start - 1))
-    return written == len(line) and (not start or file.read(1) == b"\n")
+def _append(entry: dict[str, Any]) -> None:
+    """Append a line to the list of this folder."""
+    line = json.dumps(entry).encode() + b"\n"
+    what, path = "damage cannot be written down", str(Path(QUARANTINE_FILE).absolute())
+    advice = 'on_error="skip" writes nothing'
+    try:
+        # Without a buffer, as one call of the system puts a line after what others have appended.
+        with Path(QUARANTINE_FILE).open("a+b", buffering=0) as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":  # a kill or a full disk has cut the line before
+                    line = b"\n" + line
+            written = file.write(line)
+    except OSError as error:
+        raise StorageError(f"{what} ({error.strerror})", url=path, advice=advice) from error
+    if written < len(line):
+        raise StorageError(what, url=path, expected=f"{len(line)} bytes", found=f"{written}", advice=advice)
 
 
 def _plain(error: ShardioError) -> dict[str, Any]:

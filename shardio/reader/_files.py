@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property, partial
-from typing import NamedTuple, NoReturn, TypeAlias
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,34 +182,6 @@ class Fetched(NamedTuple):
     fresh: Sequence[tuple[int, int]] = ()
 
 
-class KnownEnd:
-    """Where a file was found to be cut, or to be gone, so that it is not asked each time for what is behind.
-
-    `TUNING.ask_again` reads are refused before one asks again, since the file may have come back.
-    """
-
-    _found: tuple[int, ShardioError, int] | None = None
-
-    def remember(self, end: int, error: ShardioError) -> None:
-        """Refuse reads beyond a place with an error, some times; all of them beyond -1."""
-        self._found = end, error, TUNING.ask_again
-
-    def refuses(self, stop: int) -> bool:
-        """Whether a read up to `stop` is refused."""
-        found = self._found
-        return found is not None and stop > found[0]
-
-    def refusal(self, stop: int) -> ShardioError | None:
-        """Return the error of a read up to `stop`; None where the file is to be asked."""
-        found = self._found  # once: another thread may change it
-        if found is None or stop <= found[0]:
-            return None
-        end, error, left = found
-        self._found = (end, error, left - 1) if left > 1 else None
-        # A copy: threads that raise one error at once would write into each other's traceback.
-        return error.located().with_traceback(None)
-
-
 @dataclass(eq=False, repr=False)
 class BlockSource:
     """Where the bytes of blocks are, or of their parts of the index; it knows no checksum.
@@ -224,7 +196,6 @@ class BlockSource:
         checksummed: what is fetched will be compared with checksums.
         view: the bytes of all blocks, one after another, if they are mapped or were read already.
         fixed: what the file answers first is what there is: it is mapped, or read in one pass.
-        known_end: remembers where the file was found to be cut; None to ask it each time.
     """
 
     file: DataFile
@@ -237,7 +208,6 @@ class BlockSource:
     checksummed: bool = True
     view: memoryview | None = None
     fixed: bool = False
-    known_end: KnownEnd | None = None
 
     def begin(
         self, runs: Sequence[tuple[int, int]], *, cached: bool = True, gap: int | None = None
@@ -260,9 +230,6 @@ class BlockSource:
         found = [self._look_up(run) if cached else [] for run in runs]
         missing = [self._missing(run, held) for run, held in zip(runs, found, strict=True)]
         flat = [segment for segments in missing for segment in segments]
-        refusal = self.refusal(flat)
-        if refusal is not None:
-            return partial(refuse, refusal)
         starts = [self.bounds(first)[0] for first, _ in flat]
         stops = [self.bounds(stop - 1)[1] for _, stop in flat]
         checksummed = self.checksummed and cached
@@ -275,12 +242,7 @@ class BlockSource:
             try:
                 replies = iter(wait())
             except REFUSED as error:
-                # Remembered here, where the file was asked: a refusal is not an answer.
-                refused = self.refused(error)
-                end = -1 if isinstance(error, NotFoundError) else self.file.ends_at
-                if self.known_end is not None and end is not None:
-                    self.known_end.remember(end, refused)
-                raise refused from error
+                raise self.refused(error) from error
             self.stats.bytes_read += sum(stops) - sum(starts)
             return [
                 Fetched(self._join(held, [(part, next(replies)) for part in segments]), run[0], segments)
@@ -293,12 +255,6 @@ class BlockSource:
     def _whole(self) -> Fetched:
         assert self.view is not None  # noqa: S101 - for the type checker
         return Fetched(self.view, 0)
-
-    def refusal(self, runs: Sequence[tuple[int, int]]) -> ShardioError | None:
-        """Return the error of runs of blocks that end behind a file that was found to be cut; else None."""
-        if self.known_end is None or not runs:
-            return None
-        return self.known_end.refusal(max(self.bounds(stop - 1)[1] for _, stop in runs))
 
     def again(self, run: tuple[int, int]) -> Fetched:
         """Fetch a run from the file, past every cache: its bytes may have been hurt on their way only."""
@@ -334,11 +290,6 @@ class BlockSource:
         if len(parts) == 1:
             return next(iter(parts.values()))
         return memoryview(b"".join(parts[first] for first in sorted(parts)))
-
-
-def refuse(error: ShardioError) -> NoReturn:
-    """Raise an error in its turn, when it is waited for."""
-    raise error
 
 
 def decoded_file(data: DataFile, head: IndexHead, limits: Limits, stats: ReadStats) -> DataFile:

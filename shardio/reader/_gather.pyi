@@ -9,14 +9,6 @@ ENTRY: np.dtype[Any]
 SKIPPED: int  # the length of a row that is left out because of damage
 READS_FILES: bool  # whether rows can be read past a map
 
-def find_frames(
-    stops: NDArray[np.uint32],
-    rows: NDArray[np.int64],
-    sizes: NDArray[np.uint32],
-    crcs: NDArray[np.uint32],
-    first: int,
-    stop: int,
-) -> NDArray[np.int64] | None: ...
 def copy_rows(
     data: Any,
     starts: NDArray[np.int64],
@@ -48,6 +40,7 @@ class ShardFrames:
     ) -> None: ...
     @property
     def address(self) -> int: ...
+    def bounds(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None: ...
     def record(self, row: int) -> bytes | None: ...
     def records(self, rows: NDArray[np.int64]) -> list[bytes] | None: ...
 

@@ -46,46 +46,6 @@ cdef enum: RIGHT, WRONG, SHORT, FAILED
 cdef int64_t trim_threshold = 0
 
 
-# Return where the payloads of consecutive rows begin and stop in consecutive blocks, int64 [2, rows].
-#
-# Args:
-#     stops: uint32, the ends of all frames of the blocks, each counted from where its block begins.
-#     rows: int64 [blocks + 1], the first row of each block, and the row after the last.
-#     sizes: uint32 [blocks], bytes of each.
-#     crcs: uint32 [blocks], CRC-32C of each block's part of `stops`.
-#     first, stop: the rows that are wanted.
-#
-# Returns:
-#     None where a checksum or an end is wrong.
-def find_frames(const uint32_t[::1] stops, const int64_t[::1] rows, const uint32_t[::1] sizes,
-                const uint32_t[::1] crcs, int64_t first, int64_t stop):
-    cdef int64_t row, before, base = 0, low = rows[0]
-    cdef Py_ssize_t block
-    places = np.empty((2, stop - first), np.int64)
-    cdef int64_t[:, ::1] out = places
-    cdef bint right = True
-    with nogil:
-        for block in range(sizes.shape[0]):
-            before = 0
-            if rows[block] < rows[block + 1]:
-                right = shardio_crc(
-                    0, <Bytes> &stops[rows[block] - low], 4 * (rows[block + 1] - rows[block])
-                ) == crcs[block]
-            for row in range(rows[block], rows[block + 1] if right else 0):
-                if stops[row - low] < before + FRAME:
-                    right = False
-                    break
-                if first <= row < stop:
-                    out[0, row - first] = base + before + HEAD
-                    out[1, row - first] = base + stops[row - low] - TAIL
-                before = stops[row - low]
-            if not right or (before != sizes[block] and rows[block] < rows[block + 1]):
-                right = False
-                break
-            base += sizes[block]
-    return places if right else None
-
-
 # Copy payloads, and fill their entries; return how many bytes were copied.
 #
 # Args:
@@ -306,6 +266,19 @@ cdef class ShardFrames:
             payloads.append(payload)
         shardio_close(file)
         return payloads
+
+    # Return where the frames of rows start and stop in the shard, int64 [2, rows]; None where the index is not right.
+    def bounds(self, const int64_t[::1] rows):
+        cdef Entry entry
+        cdef Py_ssize_t k
+        found = np.empty((2, rows.shape[0]), np.int64)
+        cdef int64_t[:, ::1] out = found
+        for k in range(rows.shape[0]):
+            if not _find_entry(&self.shard, rows[k], &entry):
+                return None
+            out[0, k] = entry.payload - HEAD
+            out[1, k] = entry.payload + entry.length + TAIL
+        return found
 
 
 # Find rows of shards; return which of them the index of its shard is not right for, or -1.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from shardio.arguments import integer, no_attribute
 from shardio.display import html_table, plural
 from shardio.metadata import Schema
-from shardio.reader._elsewhere import public_names
 
 if TYPE_CHECKING:
     from shardio.reader._records import DatasetReader, RecordSequence
@@ -80,7 +79,7 @@ class DatasetDict(dict[str, "DatasetReader"]):
         hint = None
         if not name.startswith("_") and self and hasattr(next(iter(self.values())), name):
             hint = f"a split has: ds[{next(iter(self))!r}].{name}"
-        raise no_attribute(f"{type(self).__name__!r} object", name, public_names(type(self)), hint)
+        raise no_attribute(f"{type(self).__name__!r} object", name, dir(type(self)), hint)
 
     @property
     def splits(self) -> Mapping[str, int]:

@@ -114,7 +114,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         cache: where blocks of a remote dataset are kept on local disk, or None.
         verify: compare the checksum of every block before anything of it is returned.
         on_error: what iteration and streams do about damage: "raise", "skip" (counted in `stats`), or
-            "quarantine" (skip, and list what, where and why in `shardio-quarantine.jsonl`, each row once).
+            "quarantine" (skip, and list what, where and why in `shardio-quarantine.jsonl`).
             Lookups always raise. Those of a reader that skips compare whole blocks: what is left out is the
             same however it is read.
         allow_roots: roots of adopted shards that may be read, each with its storage options.

@@ -29,7 +29,7 @@ from shardio.metadata import (
     parse_head,
 )
 from shardio.reader._blocks import DecodedBlocks, Rows
-from shardio.reader._files import KnownEnd, ShardFiles, check_index_file, cut_short, missing_shard_error
+from shardio.reader._files import ShardFiles, check_index_file, cut_short, missing_shard_error
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._shard import OpenShard
 from shardio.reader._tuning import TUNING
@@ -202,6 +202,7 @@ class ShardPool:
 
     Attributes:
         stores: as given.
+        listed_rows: by shard, the damaged rows that `on_error="quarantine"` has listed.
     """
 
     def __init__(
@@ -231,7 +232,7 @@ class ShardPool:
         # Every lookup asks for deleted rows, and few versions have any.
         self.has_deletions = table.holds("deletion_key")
         self._deleted: dict[int, NDArray[np.int64]] = {}
-        self._known_ends: dict[int, tuple[KnownEnd, KnownEnd]] = {}
+        self.listed_rows: dict[str, set[int]] = {}
         descriptor_users.add(self)
 
     def __len__(self) -> int:
@@ -246,34 +247,11 @@ class ShardPool:
         """
         shard = self._open.get(number)
         if shard is None:
-            self._raise_remembered(number)
             opening = self._opening_of(number)
             # Before it is opened: its handles come on top of those that are open.
             self._make_room()
             shard = opening.finish()
         return shard
-
-    def remember(self, number: int, error: ShardioError) -> None:
-        """Let a shard of a bucket whose index is gone, or not right, be refused some times.
-
-        Each window that holds rows of it would ask again. Readers that raise end with the first such error.
-        Of a shard that is gone, or was cut, that is remembered by what reads it.
-        """
-        if self._remembers(number):
-            self._known_ends_of(number)[0].remember(-1, error)
-            self._open.pop(number, None)
-
-    def _remembers(self, number: int) -> bool:
-        return self._options.on_error != "raise" and not self.is_local(number)
-
-    def _known_ends_of(self, number: int) -> tuple[KnownEnd, KnownEnd]:
-        """Return where a shard and its index were found to end; before its beginning where all is refused."""
-        return self._known_ends.setdefault(number, (KnownEnd(), KnownEnd()))
-
-    def _raise_remembered(self, number: int) -> None:
-        error = self._known_ends_of(number)[0].refusal(0) if number in self._known_ends else None
-        if error is not None:
-            raise error
 
     @property
     def capacity(self) -> int:
@@ -376,8 +354,7 @@ class ShardPool:
 
         With the heads come the ends of frames, where all of each shard are read (`streamed`).
 
-        On a local disk that saves nothing: shards are opened one by one when they are read. So are those that
-        were refused before.
+        On a local disk that saves nothing: shards are opened one by one when they are read.
 
         Raises:
             NotFoundError, FormatError, StaleIndexError, StorageError: with the address of the first object
@@ -388,7 +365,7 @@ class ShardPool:
             if number in self._open:  # again the newest, so that it is not the one that makes room
                 with contextlib.suppress(KeyError):
                     self._open[number] = self._open.pop(number)
-        missing = [number for number in wanted if number not in self._open and not self._is_refused(number)]
+        missing = [number for number in wanted if number not in self._open]
         if len(missing) < (1 if streamed else 2):
             return
         waiting = [self._opening_of(number, streamed=streamed) for number in missing]
@@ -496,21 +473,14 @@ class ShardPool:
         finally:
             self._opening.pop(number, None)
 
-    def _is_refused(self, number: int) -> bool:
-        return number in self._known_ends and self._known_ends_of(number)[0].refuses(0)
-
     def _cache_of(self, root: int) -> BlockCache | None:
         # What is on local disk needs no copy there.
         return None if self.stores[root].is_local else self._cache
 
     def _open_shard(self, number: int, index_of: Callable[[], _OpenIndex]) -> OpenShard:
         entry = self._table[number]
-        try:
-            with self.explaining():
-                index, head, frames = index_of()
-        except (NotFoundError, FormatError, StaleIndexError) as error:
-            self.remember(number, error)
-            raise
+        with self.explaining():
+            index, head, frames = index_of()
         try:
             data = self.store_of(number).open(
                 entry.key, size=head.stored_bytes, stable=self._options.mmap and not entry.adopted
@@ -529,5 +499,4 @@ class ShardPool:
             cache=self._cache_of(entry.root),
             by_frame=self._options.on_error == "raise",
             kept=self._kept,
-            known_ends=self._known_ends_of(number) if self._remembers(number) else None,
         )

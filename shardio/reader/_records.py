@@ -28,7 +28,6 @@ from shardio.reader._columns import (
     table_refusal,
 )
 from shardio.reader._damage import Damage
-from shardio.reader._elsewhere import ELSEWHERE, public_names
 from shardio.reader._filter import FilterOptions, check_mask, matching, matching_sql, parts
 from shardio.reader._groups import Batches, DatasetDict
 from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
@@ -560,8 +559,7 @@ class RecordSequence(Sequence[Any]):
         return self.source.stats.to_dict()
 
     def __getattr__(self, name: str) -> NoReturn:
-        owner = f"{type(self).__name__!r} object"
-        raise no_attribute(owner, name, public_names(type(self)), ELSEWHERE.get(name))
+        raise no_attribute(f"{type(self).__name__!r} object", name, dir(type(self)))
 
     def unmapped(self) -> Self:
         """Return a reader of the same records as they are stored: without the functions of `map`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,12 @@ from shardio.reader._blocks import BlockReader, DecodedBlocks, Rows, Wait, shard
 from shardio.reader._files import (
     REFUSED,
     BlockSource,
-    KnownEnd,
     ShardFiles,
     decoded_file,
     map_data,
     map_frames,
 )
-from shardio.reader._gather import READS_FILES, ShardFrames, find_frames
+from shardio.reader._gather import READS_FILES, ShardFrames
 from shardio.reader._tuning import TUNING
 from shardio.storage import BlockCache
 
@@ -45,13 +44,11 @@ class OpenShard:
         by_frame: lookups may check frames without their blocks. Readers that skip damage check whole blocks,
             so that what they skip does not depend on how it is read.
         kept: decoded blocks that lookups may use again, or None.
-        known_ends: remember where the shard and its index were found to be cut, or None.
 
     Attributes:
         key, head, index, data: of the shard.
         blocks: its blocks, wherever they are.
         frames: gathers rows of a local shard without their blocks; None where blocks are read.
-        has_frame_runs: frames of several blocks may be found together.
         explain: makes an error of what a store says of a file that is cut, gone or another one.
     """
 
@@ -64,18 +61,15 @@ class OpenShard:
         cache: BlockCache | None = None,
         by_frame: bool = True,
         kept: DecodedBlocks | None = None,
-        known_ends: tuple[KnownEnd, KnownEnd] | None = None,
     ) -> None:
         head, index, data = files.head, files.index, files.data
         verify, limits, stats = files.verify, files.limits, files.stats
         self.key, self.head, self.index, self.data = files.key, head, index, data
         self.explain = files.explain
-        data_end, index_end = (None, None) if known_ends is None else known_ends
         column = map_frames(index, head)
         mapped = map_data(data, head, files.key, adopted=files.adopted)
         is_framed = head.framing is Framing.TFRECORD
         ends = column if frames is None else np.frombuffer(frames, "<u4").view(np.uint32)
-        self.has_frame_runs = is_framed and not head.gaps and not head.stream
         self.blocks = BlockReader(
             files,
             shard_index(head, ends, limits, verify=verify),
@@ -90,7 +84,6 @@ class OpenShard:
                 checksummed=verify,
                 view=mapped,
                 fixed=mapped is not None,
-                known_end=data_end,
             ),
             frames=BlockSource(
                 index,
@@ -101,7 +94,6 @@ class OpenShard:
                 name=partial(_frames_name, head),
                 view=frames if column is None else column.view(np.uint8).data,
                 fixed=column is not None,
-                known_end=index_end,
             ),
             # Blocks are worth keeping where one holds several records.
             kept=kept
@@ -110,11 +102,15 @@ class OpenShard:
         )
         self._stats = stats
         self.frames: ShardFrames | None = None
-        by_frame = by_frame and head.has_frame_checksums and ends is not None
-        if by_frame and ends is not None and (mapped is not None or (is_local and READS_FILES)):
-            path = None if mapped is not None else os.fsencode(data.url) + b"\0"
-            self.frames = ShardFrames(mapped, head.stored_bytes, head, ends, verify=verify, path=path)
-        self._fetches_frames = by_frame and verify and not is_local and cache is None and self.has_frame_runs
+        self._fetched_frames: ShardFrames | None = None
+        if by_frame and head.has_frame_checksums and ends is not None:
+            if mapped is not None or (is_local and READS_FILES):
+                path = None if mapped is not None else os.fsencode(data.url) + b"\0"
+                self.frames = ShardFrames(mapped, head.stored_bytes, head, ends, verify=verify, path=path)
+            elif verify and not is_local and cache is None:
+                self._fetched_frames = ShardFrames(
+                    None, head.stored_bytes, head, ends, verify=True, path=None
+                )
 
     def record(self, row: int) -> bytes:
         """Return one payload; its frame or its block was checked.
@@ -127,7 +123,7 @@ class OpenShard:
             payload = self.frames.record(row)
             if payload is not None:
                 return payload
-        elif self._fetches_frames:
+        elif self._fetched_frames is not None:
             found: bytes
             ((found,),) = self.begin(range(row, row + 1))[1](as_bytes=True)
             return found
@@ -146,29 +142,13 @@ class OpenShard:
         """
         if scattered and self.frames is not None:
             return 0, partial(_gather, self.frames, self.blocks, rows)
-        if not (scattered and self._fetches_frames and self._has_right_ends):
+        bounds = None
+        if scattered and self._fetched_frames is not None:
+            bounds = self._fetched_frames.bounds(np.asarray(rows, np.int64))
+        if bounds is None:
             return self.blocks.begin_rows(rows, gap=gap)
-        starts, stops = self._frame_bounds(np.asarray(rows, np.int64))
+        starts, stops = bounds
         return int((stops - starts).sum()), self._begin_frames(rows, starts, stops)
-
-    @cached_property
-    def _has_right_ends(self) -> bool:
-        """Whether the ends of all frames are right; else each part is checked when its block is read."""
-        head, ends = self.head, self.blocks.column
-        if ends is None:
-            return False
-        rows = np.concatenate([[0], head.block_row_stop]).astype(np.int64)
-        checked = find_frames(ends, rows, head.block_decoded_bytes, head.block_frames_crc32c, 0, 0)
-        return checked is not None
-
-    def _frame_bounds(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where the frames of rows start and stop in the shard, int64."""
-        head, ends = self.head, self.blocks.column
-        assert ends is not None  # noqa: S101 - for the type checker
-        blocks = head.blocks_of(rows)
-        bases = head.starts_of_blocks(blocks)
-        firsts = head.block_row_stop[blocks].astype(np.int64) - head.rows_of_blocks(blocks)
-        return np.where(rows > firsts, ends[rows - 1], 0) + bases, ends[rows] + bases
 
     def _begin_frames(self, rows: Rows, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Wait:
         """Send the requests for frames without their blocks; what is not right is read by block, which says

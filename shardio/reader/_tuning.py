@@ -28,8 +28,6 @@ class ReadTuning:
         gap: bytes between two records that cost less than another request, whose head and whose answer's head
             take more.
         gap_share: beyond that, one byte may be fetched besides for so many that are wanted.
-        ask_again: so many times a reader that skips damage does without what a bucket does not have, and asks
-            once more.
         piece_bytes: stored bytes of one request, of a stream that is decoded.
         cursors: decoders that are kept where they are, of one stream.
     """
@@ -47,7 +45,6 @@ class ReadTuning:
     positions: int = 1 << 10
     gap: int = 512
     gap_share: int = 5
-    ask_again: int = 64
     piece_bytes: int = 4 << 20
     cursors: int = 4
 

@@ -406,45 +406,6 @@ def test_shards_that_are_gone_or_of_another_size(
     assert len(list(opened(server, engine, on_error="skip"))) == len(RECORDS) - len(lost)
 
 
-@pytest.mark.filterwarnings("ignore:damaged records are skipped")
-@pytest.mark.parametrize("how", ["no shard", "empty shard", "no index", "cut index"])
-def test_what_is_gone_is_asked_for_again_only_now_and_then(
-    server: FaultServer, tuning: Callable[..., None], how: str
-) -> None:
-    """Each window with rows of it asked again."""
-    path = (
-        "/" + opened(server).locate(700).url.removeprefix("s3://") + (".shardidx" if "index" in how else "")
-    )
-    options = {"global_batch": 16, "seed": 1, "remainder": "keep", "num_threads": 0}
-    options["plan"] = Plan(ranks=1, workers=1, chunk_rows=16, interleave=4, window=16)
-
-    def requests(stream: Iterable[dict[str, list[bytes]]]) -> tuple[int, int]:
-        server.log.clear()
-        records = sum(len(batch["payload"]) for batch in stream)
-        return records, sum(request.path == path for request, _ in server.log)
-
-    whole, _ = requests(shardio.stream(opened(server, on_error="skip"), **options))
-    data = server.objects.pop(path)
-    hurt = {"cut index": {path: data[:100]}, "empty shard": {path: b""}}.get(how, {})
-    server.objects |= hurt
-    tuning(ask_again=10_000)
-    stream = shardio.stream(opened(server, on_error="skip"), **options)
-    records, again = requests(stream)
-    assert records < whole
-    # Several requests of the first group are under way together.
-    assert again <= (8 if how == "empty shard" else 3)
-    server.objects[path] = data
-    assert requests(stream)[0] == records
-    tuning(ask_again=2)
-    server.objects.pop(path)
-    server.objects |= hurt
-    stream = shardio.stream(opened(server, on_error="skip"), **options)
-    assert requests(stream)[0] == records
-    server.objects[path] = data
-    requests(stream)
-    assert requests(stream)[0] == whole, "what has come back is read"
-
-
 def picked(ds: shardio.DatasetReader) -> Iterable[bytes]:
     return ds.select(np.random.default_rng(0).permutation(len(ds)))
 
@@ -464,9 +425,7 @@ def in_parts(ds: shardio.DatasetReader, threads: int = 0) -> Iterable[bytes]:
 def test_of_a_group_only_what_failed_is_asked_for_again(
     server: FaultServer, monkeypatch: pytest.MonkeyPatch, engine: str, way, how: str, caplog
 ) -> None:
-    """What had come of other shards was fetched twice; and each read of a shard that is cut was answered 416,
-    and the size of the shard was asked for.
-    """
+    """What had come of other shards was fetched twice."""
     bad = "/" + opened(server).locate(700).url.removeprefix("s3://")
 
     def requests() -> tuple[list[bytes], list[tuple[str, str, int]]]:
@@ -487,7 +446,6 @@ def test_of_a_group_only_what_failed_is_asked_for_again(
         hurt = data[:10_000] + bytes([data[10_000] ^ 1]) + data[10_001:]
         server.objects[bad] = {"cut": data[:20_000], "empty": b"", "damaged": hurt}[how]
     found, sent = requests()
-    left = {"cut": 1, "damaged": 1}.get(how, 0)
     assert len(found) < len(whole)
     assert set(found) <= set(whole)
 
@@ -499,15 +457,15 @@ def test_of_a_group_only_what_failed_is_asked_for_again(
     looks = sum("/_shardio/" in path for path, _, _ in sent) - sum(
         "/_shardio/" in path for path, _, _ in usual
     )
-    assert looks in ((3, 6) if how.startswith("no ") else (0,))
+    assert looks % 3 == 0
+    assert (looks > 0) == how.startswith("no ")
 
     assert len(of_others(sent)) <= len(of_others(usual))
     assert sum(size for *_, size in of_others(sent)) <= 1.1 * sum(size for *_, size in of_others(usual))
     own = len([each for each in usual if each[0] == bad])
     blocks = -(-len(data) // 2_000)
     again = [each for each in sent if each[0] == bad]
-    assert len(again) <= 12 + left * (own + 3 * blocks)
-    assert len([each for each in again if each[1] == "HEAD"]) <= 4
+    assert len(again) <= 12 + own + 3 * blocks
     assert not caplog.records
 
 

@@ -324,21 +324,6 @@ class TestSplits:
 
 
 class TestNames:
-    @pytest.mark.parametrize(
-        ("name", "way"),
-        [
-            ("iloc", "ds[i]"),
-            ("to_tf_dataset", "shardio.stream"),
-            ("shard", "rank="),
-            ("remove_columns", "select_columns"),
-            ("columns", "column_names"),
-        ],
-    )
-    def test_what_others_call_it(self, ds, name, way):
-        with pytest.raises(AttributeError, match=name) as caught:
-            getattr(ds, name)
-        assert way in str(caught.value)
-
     def test_a_mistyped_option_of_open(self, url):
         with refused(TypeError, "spilt=", "split="):
             shardio.open(url, spilt="train")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import multiprocessing
@@ -186,48 +185,20 @@ def quarantined(folder):
     return [(entry["dataset"], entry["shard"], row) for entry in entries for row in entry["rows"]]
 
 
-def run_rank(rank, url, both_are_open):
-    data = shardio.open(url, on_error="quarantine")
-    both_are_open.wait()
-    warnings.simplefilter("ignore")
-    for _ in shardio.stream(data, global_batch=6, plan=plan(), remainder="keep", rank=rank, world_size=2):
-        pass
-
-
-@pytest.mark.slow
-def test_what_ranks_have_listed_later_runs_do_not_list_again(url, tmp_path):
-    """Windows hold rows of several ranks, so each meets the damage of the others, now and then at once."""
-    ds = shardio.open(write(url, [100, 60], compression="zstd"))
-    bad = {ds.locate(position)[1:3] for position in hurt(ds, 33) | hurt(ds, 120)}
-    spawn = multiprocessing.get_context("spawn")
-    before = None
-    for _ in range(2):
-        both = spawn.Barrier(2)
-        run_together(spawn, run_rank, [(rank, url, both) for rank in range(2)])
-        found = quarantined(tmp_path)
-        assert sorted(place[1:] for place in found) == sorted(bad)
-        assert before in (None, found)
-        before = found
-        assert {place[0] for place in found} == {ds.source.url}
-
-
-def test_two_streams_that_take_turns_list_a_row_once(url, tmp_path):
-    """What another wrote since the last look is found, also behind a line that was cut and foreign ones."""
-    ds = shardio.open(write(url, [100, 60], compression="zstd"))
-    bad = hurt(ds, 33) | hurt(ds, 120)
+def test_rows_are_listed_once_however_often_a_process_meets_them(url, tmp_path):
+    """Epochs and streams meet the same damage; a line that another program has cut is ended first."""
+    ds = shardio.open(write(url, [100, 60], compression="zstd"), on_error="quarantine")
+    bad = {(ds.source.url, *ds.locate(position)[1:3]) for position in hurt(ds, 33) | hurt(ds, 120)}
     file = tmp_path / "shardio-quarantine.jsonl"
-    first, second = iter(make(url, "quarantine", num_threads=0)), iter(make(url, "quarantine", num_threads=0))
-    file.write_text('[1]\n{"rows": 3}\nnotes\n{"dataset": "a", "sha', encoding="utf-8")
-    for one, other in zip(first, second, strict=True):
-        assert one["n"].tolist() == other["n"].tolist()
-    lines = file.read_bytes().split(b"\n")
-    assert lines[:3] == [b"[1]", b'{"rows": 3}', b"notes"]
-    assert lines[3].startswith(b'{"dataset": "a", "sha{')
-    rows = flat(json.loads(line)["rows"] for line in lines[4:] if line)
-    assert len(rows) == len(bad)
-    file.unlink()
-    list(make(url, "quarantine"))
-    assert len(quarantined(tmp_path)) == len(bad), "a new list begins where the old one was taken away"
+    file.write_text('{"dataset": "a", "sha', encoding="utf-8")
+    for seed in range(2):
+        stream = shardio.stream(ds, global_batch=6, seed=seed, remainder="keep")
+        for _ in range(2):
+            list(stream)
+    cut, *lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    assert cut == '{"dataset": "a", "sha\n'
+    file.write_text("".join(lines), encoding="utf-8")
+    assert sorted(quarantined(tmp_path)) == sorted(bad)
 
 
 LINES = [(100_000 * k + np.arange((k * 7919) % 15_000 + 1)).tolist() for k in range(40)]  # up to 100 KB
@@ -245,63 +216,15 @@ def note_rows(rank, url, all_are_open):
 
 @pytest.mark.slow
 def test_processes_that_list_at_once_write_whole_lines(url, tmp_path):
-    """A process that looks while another writes may see a part of its line."""
     write(url, [1])
     spawn = multiprocessing.get_context("spawn")
     every = spawn.Barrier(3)
     run_together(spawn, note_rows, [(rank, url, every) for rank in range(3)])
-    found = quarantined(tmp_path)
+    lines = (tmp_path / "shardio-quarantine.jsonl").read_text(encoding="utf-8").split("\n")
+    entries = [json.loads(line) for line in lines if line]
     for rank in range(3):
-        assert [row for _, shard, row in found if shard == f"shard {rank}"] == flat(LINES)
-    assert (tmp_path / "shardio-quarantine.jsonl").read_bytes().count(b"\n") == 3 * len(LINES)
-
-
-def note_the_same_rows(url, all_are_open):
-    source = shardio.open(url, on_error="quarantine").source
-    damage = Damage(source, 1)
-    warnings.simplefilter("ignore")
-    all_are_open.wait()
-    for first in range(0, 600, 2):
-        damage.note(FormatError("a block is damaged"), source, "shard", range(first, first + 3))
-
-
-@pytest.mark.slow
-def test_processes_that_meet_the_same_rows_at_once_list_each_once(url, tmp_path):
-    write(url, [1])
-    spawn = multiprocessing.get_context("spawn")
-    every = spawn.Barrier(3)
-    run_together(spawn, note_the_same_rows, [(url, every)] * 3)
-    assert [row for *_, row in quarantined(tmp_path)] == [*range(601)]
-
-
-def test_a_process_that_was_stopped_with_the_lock_stops_no_other(url, tmp_path, monkeypatch):
-    from shardio.reader import _damage
-
-    monkeypatch.setattr(_damage, "_PATIENCE", 0.01)
-    source = shardio.open(write(url, [1]), on_error="quarantine").source
-    damage = Damage(source, 1)
-    with (tmp_path / "shardio-quarantine.jsonl").open("ab") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        for row in range(3):
-            damage.note(FormatError("a block is damaged"), source, "shard", [row])
-    assert [row for *_, row in quarantined(tmp_path)] == [0, 1, 2]
-
-
-def test_a_line_that_another_ends_meanwhile_is_no_cut_one(url, tmp_path, monkeypatch):
-    source = shardio.open(write(url, [1]), on_error="quarantine").source
-    file = tmp_path / "shardio-quarantine.jsonl"
-    other = json.dumps({"dataset": source.url, "shard": "shard", "rows": [1]})
-    file.write_text(other[:20])
-    dumps = json.dumps
-
-    def end_the_other_first(entry):
-        with file.open("a") as rest:
-            rest.write(other[20:] + "\n")
-        return dumps(entry)
-
-    monkeypatch.setattr(json, "dumps", end_the_other_first)
-    Damage(source, 1).note(FormatError("a block is damaged"), source, "shard", [1, 2])
-    assert [json.loads(line)["rows"] for line in file.read_text().splitlines()] == [[1], [1, 2]]
+        rows = flat(entry["rows"] for entry in entries if entry["shard"] == f"shard {rank}")
+        assert rows == flat(LINES)
 
 
 def test_a_line_that_a_full_disk_cut_is_written_again(url, tmp_path):
@@ -316,12 +239,10 @@ def test_a_line_that_a_full_disk_cut_is_written_again(url, tmp_path):
             damage.note(error, source, "shard", range(10, 1000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, room)
-    later = Damage(source, 1)
-    for _ in range(2):
-        later.note(error, source, "shard", range(1000))
+    damage.note(error, source, "shard", range(10, 1000))
     lines = (tmp_path / "shardio-quarantine.jsonl").read_bytes().splitlines()
     assert len(lines) == 3
-    assert len(lines[0]) < 1000 < len(lines[1])
+    assert len(lines[0]) < 1000 < len(lines[2])
     assert [json.loads(line)["rows"] for line in lines[::2]] == [[*range(10)], [*range(10, 1000)]]
 
 
