@@ -127,7 +127,7 @@ class Feature:
         set_slot(self, "_numbers", MappingProxyType(numbers))
         set_slot(self, "description", _checked_text("description", description))
         set_slot(self, "unit", _checked_text("unit", unit))
-        set_slot(self, "stored_name", stored_name)
+        set_slot(self, "stored_name", None if stored_name is None else _checked_text("name", stored_name))
         set_slot(self, "_default", None)
         if default is not None:
             try:
@@ -396,6 +396,8 @@ def restored(
 
 
 def _checked_sizes(shape: Sequence[object]) -> Shape:
+    if isinstance(shape, str) or not hasattr(shape, "__iter__"):
+        raise TypeError(f"shape= is a list of sizes, not {describe(shape)}")
     sizes: list[int | None] = []
     for size in shape:
         if size is None or size == "?":

@@ -246,12 +246,9 @@ Violation: TypeAlias = tuple[str, object, object]
 
 def _violations(index: IndexHead, columns: dict[str, Any], limits: Limits) -> Iterator[Violation]:
     """Yield (rule, expected, found) for what is wrong by the rules that need no more than the head."""
+    kinds = (index.framing.name, index.record_crc.name)
     if (index.record_crc is RecordCrc.ABSENT) is (index.framing is Framing.TFRECORD):
-        yield (
-            "a record CRC kind is given for TFRECORD and only there",
-            index.framing.name,
-            index.record_crc.name,
-        )
+        yield "a record CRC kind is given for TFRECORD and only there", *kinds
     if int(columns["stream"][0]) > 1:
         yield "stream is 0 or 1", "0 or 1", int(columns["stream"][0])
     gaps = columns["gap_block"].tolist()

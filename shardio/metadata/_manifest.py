@@ -242,19 +242,23 @@ _MANIFEST = MessageLayout(
 )
 
 
+def _critical(manifest: Manifest) -> dict[str, bool]:
+    """Return the critical features, sorted, and whether a manifest uses each."""
+    return {
+        "deletions": manifest.deletions,
+        "foreign_roots": bool(manifest.roots),
+        "session_lists": bool(manifest.session_lists),
+        "stored_names": any(schema.stores_other_names for schema in manifest.schemas),
+    }
+
+
 def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tuple[bytes, bytes]:
     """Return the sealed bytes of a manifest, and their SHA-256 (32 bytes).
 
     Raises:
         FormatError: it breaks a rule of the format or is over a limit, so that no reader would take it.
     """
-    used = {
-        "deletions": manifest.deletions,
-        "foreign_roots": manifest.roots,
-        "session_lists": manifest.session_lists,
-        "stored_names": any(schema.stores_other_names for schema in manifest.schemas),
-    }
-    features = [name for name, needed in used.items() if needed]
+    features = [name for name, used in _critical(manifest).items() if used]
     message = _MANIFEST.write(manifest, format_version=FORMAT_VERSION, critical_features=features)
     _check(manifest, message, None, limits)
     advice = "write larger shards, less free metadata or fewer splits; or begin another dataset"
@@ -332,115 +336,59 @@ def _are_sessions(sessions: Sequence[MergedSession]) -> bool:
     return once and all(len(session.sha256) == 32 for session in sessions)
 
 
-_Rule = tuple[str, bool, object]
-
-
 def _check(manifest: Manifest, message: pb.Manifest, url: str | None, limits: Limits) -> None:
-    for rule, holds, found in (*_identity_rules(manifest), *_content_rules(manifest, message, limits)):
+    def need(holds: object, rule: str, found: object = None) -> None:
         if not holds:
             raise FormatError(f"a manifest breaks a rule of the format: {rule}", url=url, found=found)
 
+    version, parent = manifest.version, manifest.parent_version
+    need(len(manifest.dataset_uuid) == 16, "a dataset's UUID has 16 bytes", len(manifest.dataset_uuid))
+    need(len(manifest.write_id) == 16, "a write id has 16 bytes", len(manifest.write_id))
+    need(version >= 1, "versions count from 1", version)
+    need(parent == version - 1, "the parent is the version before", parent)
+    digest = len(manifest.parent_sha256)
+    need(digest == (32 if parent else 0), "a parent has a SHA-256 of 32 bytes", digest)
 
-def _identity_rules(manifest: Manifest) -> list[_Rule]:
-    return [
-        ("a dataset's UUID has 16 bytes", len(manifest.dataset_uuid) == 16, len(manifest.dataset_uuid)),
-        ("a write id has 16 bytes", len(manifest.write_id) == 16, len(manifest.write_id)),
-        ("versions count from 1", manifest.version >= 1, manifest.version),
-        (
-            "the parent is the version before",
-            manifest.parent_version == manifest.version - 1,
-            manifest.parent_version,
-        ),
-        (
-            "a parent has a SHA-256 of 32 bytes",
-            len(manifest.parent_sha256) == (32 if manifest.parent_version else 0),
-            len(manifest.parent_sha256),
-        ),
-    ]
-
-
-def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> list[_Rule]:
-    expired, tagged = {*manifest.expiry.expired_versions}, {*manifest.tags.values()}
-    earlier = range(1, manifest.version)
-    critical = list(message.critical_features)
-    shards = sum([ref.shards for ref in manifest.lists])
+    digests = [ref.sha256 for ref in (*manifest.lists, *manifest.session_lists)]
+    need({*map(len, digests)} <= {32}, "list digests have 32 bytes")
+    shards, rows = sum([ref.shards for ref in manifest.lists]), sum([each.rows for each in manifest.splits])
+    need(shards <= limits.shards, "shards are within the limit", shards)
+    need(rows <= limits.rows, "rows are within the limit", rows)
     splits = [split.name for split in manifest.splits]
+    need(splits == sorted(set(splits)), "splits are by name, each once", splits)
+    need(_are_sessions(manifest.sessions), "a session is there once, with a SHA-256 of 32 bytes")
+
+    critical = list(message.critical_features)
+    need(critical == sorted(set(critical)), "critical features are sorted, each once", critical)
+    for feature, used in _critical(manifest).items():
+        need((feature in critical) == used, f"{feature} is a critical feature where it is used", critical)
+    need(len(manifest.roots) == len(message.roots), "roots have one URL each")
+    need(0 not in manifest.roots, "root 0 is the dataset's own and is not listed")
+
+    expired, tagged = {*manifest.expiry.expired_versions}, {*manifest.tags.values()}
+    for name, versions in (("expired", expired), ("tagged", tagged)):
+        earlier = not versions or (min(versions) >= 1 and max(versions) < version)
+        need(earlier, f"{name} versions are earlier ones", sorted(versions)[:20])
+    tags = [tag.name for tag in message.tags]
+    need(tags == sorted(manifest.tags), "tags are by name, each once", tags[:20])
+    need(not tagged & expired, "no tag names an expired version", sorted(tagged & expired)[:20])
+    need(manifest.restored_version < version, "a restored version is earlier", manifest.restored_version)
+
     columns = [column.name for column in manifest.table]
+    need(len(set(columns)) == len(columns), "columns of the table have names of their own", columns)
+    sizes = {len(column.default_sha256) for column in manifest.table}
+    need(sizes <= {0, 32}, "digests of defaults have 32 bytes", sizes)
     indexes = [index.feature for index in manifest.keys]
-    return [
-        (
-            "list digests have 32 bytes",
-            {len(ref.sha256) for ref in (*manifest.lists, *manifest.session_lists)} <= {32},
-            "others",
-        ),
-        ("shards are within the limit", shards <= limits.shards, shards),
-        ("rows are within the limit", sum([each.rows for each in manifest.splits]) <= limits.rows, "more"),
-        ("splits are by name, each once", splits == sorted(set(splits)), splits),
-        ("critical features are sorted, each once", critical == sorted(set(critical)), critical),
-        ("roots have one URL each", len(manifest.roots) == len(message.roots), "a number twice"),
-        (
-            "a session is there once, with a SHA-256 of 32 bytes",
-            _are_sessions(manifest.sessions),
-            "others",
-        ),
-        (
-            "only earlier versions expire",
-            not expired or (min(expired) in earlier and max(expired) in earlier),
-            manifest.expiry.expired_versions,
-        ),
-        ("root 0 is the dataset's own and is not listed", 0 not in manifest.roots, "root 0"),
-        (
-            "foreign roots are a critical feature",
-            ("foreign_roots" in critical) == bool(manifest.roots),
-            "",
-        ),
-        (
-            "columns of the table have names of their own, and digests of 32 bytes",
-            len(set(columns)) == len(columns)
-            and {len(column.default_sha256) for column in manifest.table} <= {0, 32},
-            columns,
-        ),
-        (
-            "key indexes are by feature, each once, with digests of 32 bytes",
-            indexes == sorted(set(indexes))
-            and {len(run.sha256) for index in manifest.keys for run in index.runs} <= {32},
-            indexes,
-        ),
-        (
-            "tags are by name, each once, and name an earlier version that has not expired",
-            [tag.name for tag in message.tags] == sorted(manifest.tags)
-            and (not tagged or (min(tagged) in earlier and max(tagged) in earlier))
-            and not tagged & expired,
-            [(tag.name, tag.version) for tag in message.tags][:20],
-        ),
-        (
-            "rolled back sessions are sorted, each once, and none of them is merged",
-            list(manifest.rolled_back) == sorted({*manifest.rolled_back})
-            and not {*manifest.rolled_back} & {session.session for session in manifest.sessions},
-            manifest.rolled_back[:20],
-        ),
-        (
-            "a restored version is an earlier one",
-            manifest.restored_version < manifest.version,
-            manifest.restored_version,
-        ),
-        (
-            "a rewrite names shards by UUIDs of 16 bytes, and at least one old one",
-            all(rewrite.old for rewrite in manifest.rewrites)
-            and {len(each) for rewrite in manifest.rewrites for each in (*rewrite.old, *rewrite.new)} <= {16},
-            "others",
-        ),
-        (
-            "lists of sessions are a critical feature",
-            ("session_lists" in critical) == bool(manifest.session_lists),
-            "",
-        ),
-        (
-            "stored names are a critical feature",
-            ("stored_names" in critical) == any(each.stores_other_names for each in manifest.schemas),
-            "",
-        ),
-    ]
+    need(indexes == sorted(set(indexes)), "key indexes are by feature, each once", indexes)
+    sizes = {len(run.sha256) for index in manifest.keys for run in index.runs}
+    need(sizes <= {32}, "digests of runs have 32 bytes", sizes)
+    gone = {*manifest.rolled_back}
+    need(list(manifest.rolled_back) == sorted(gone), "rolled back sessions are sorted, each once")
+    merged = gone & {session.session for session in manifest.sessions}
+    need(not merged, "no rolled back session is merged", sorted(merged)[:20])
+    sizes = {len(each) for rewrite in manifest.rewrites for each in (*rewrite.old, *rewrite.new)}
+    need(sizes <= {16}, "a rewrite names shards by UUIDs of 16 bytes", sizes)
+    need(all(rewrite.old for rewrite in manifest.rewrites), "a rewrite has an old shard")
 
 
 def encode_metadata(metadata: Mapping[str, Any], *, limits: Limits = DEFAULT_LIMITS) -> bytes:

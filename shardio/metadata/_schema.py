@@ -13,7 +13,7 @@ import base64
 import inspect
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -99,19 +99,8 @@ class Schema(Mapping[str, Feature]):
             if encoding not in (None, mapping.encoding):
                 raise ValueError(f"the schema has encoding {mapping.encoding!r} already, not {encoding!r}")
             return mapping
-        if encoding != "sequence_example":
-            return cls(mapping, encoding=encoding or "example")
-        extra = sorted(str(key) for key in mapping if key not in ("context", "feature_lists"))
-        if extra or not mapping:
-            raise ValueError(
-                'the schema of a "sequence_example" is {"context": {...}, "feature_lists": {...}}'
-                f"; found the keys {', '.join(map(str, mapping)) or 'of an empty mapping'}"
-            )
-        return cls(
-            mapping.get("context", {}),
-            encoding=encoding,
-            sequence_features=mapping.get("feature_lists", {}),
-        )
+        context, lists = _given_groups(mapping, encoding or "example")
+        return cls(context, encoding=encoding or "example", sequence_features=lists)
 
     @property
     def sequence_features(self) -> Mapping[str, Feature]:
@@ -132,17 +121,16 @@ class Schema(Mapping[str, Feature]):
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the mapping that `parse` takes: short strings where they say all, else `Feature`s."""
-        context = _mapping_of(self._features)
-        if self.encoding != "sequence_example":
-            return context
-        return {"context": context, "feature_lists": _mapping_of(self._sequence)}
+        return self._in_groups(lambda each: each.short if each == Feature(each.short) else each)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold and `parse_schema_json` reads: all but the encoding."""
-        context = {name: _to_json(feature) for name, feature in self._features.items()}
+        return self._in_groups(_to_json)
+
+    def _in_groups(self, convert: Callable[[Feature], Any]) -> dict[str, Any]:
+        context, lists = ({name: convert(each) for name, each in group.items()} for group in self.groups)
         if self.encoding != "sequence_example":
             return context
-        lists = {name: _to_json(feature) for name, feature in self._sequence.items()}
         return {"context": context, "feature_lists": lists}
 
     def incompatibility(self, older: Schema) -> str | None:
@@ -276,14 +264,7 @@ class Schema(Mapping[str, Feature]):
         Raises:
             ValueError, TypeError: no feature, or none of a name that is to be taken away.
         """
-        given, lists = features, {}
-        if self.encoding == "sequence_example":
-            extra = sorted(str(key) for key in features if key not in _GROUPS)
-            if extra:
-                wanted = '{"context": ..., "feature_lists": ...}'
-                raise ValueError(f"features of sequence examples are {wanted}, found {extra}")
-            given, lists = features.get("context", {}), features.get("feature_lists", {})
-        return self.with_groups(map(_changed, self.groups, (given, lists)))
+        return self.with_groups(map(_changed, self.groups, _given_groups(features, self.encoding)))
 
     def changes_since(self, older: Schema) -> list[str]:
         """Return what readers see differently than through an older schema, a line each."""
@@ -409,6 +390,20 @@ class Schema(Mapping[str, Feature]):
         return _remake, (dict(self._features), self.encoding, dict(self._sequence))
 
 
+def _given_groups(given: Mapping[str, Any], encoding: str) -> tuple[Any, Any]:
+    """Return the features and the feature lists that a caller gives.
+
+    Raises:
+        ValueError: those of a sequence example are not given in two parts.
+    """
+    if encoding != "sequence_example":
+        return given, {}
+    if not given or not set(given) <= _GROUPS:
+        wanted = 'features of sequence examples are {"context": {...}, "feature_lists": {...}}'
+        raise ValueError(f"{wanted}; found the keys {', '.join(map(str, given)) or 'of an empty mapping'}")
+    return given.get("context", {}), given.get("feature_lists", {})
+
+
 def _more(feature: Feature) -> str:
     """Return what a notebook says of a feature beside name and type."""
     words = ["optional"] if feature.optional else []
@@ -437,13 +432,6 @@ def _parse_features(mapping: object) -> dict[str, Feature]:
         except (ValueError, TypeError) as error:
             raise type(error)(f"feature {name!r}: {error}") from error
     return features
-
-
-def _mapping_of(features: Mapping[str, Feature]) -> dict[str, Any]:
-    return {
-        name: feature.short if feature == Feature(feature.short) else feature
-        for name, feature in features.items()
-    }
 
 
 def _keeping_optional(features: Mapping[str, Feature], dataset: Mapping[str, Feature]) -> dict[str, Feature]:
@@ -791,35 +779,21 @@ def _json_feature(name: str, given: Any) -> Feature | None:
     if given is None:
         return None
     given = {"type": given} if isinstance(given, str) else given
-    try:
-        wrong = _json_problem(given)
-        if wrong is None:
-            arguments = {key: value for key, value in given.items() if key != "type"}
-            if arguments.get("default") is not None:
-                arguments["default"] = _json_default(Feature(given["type"]), arguments["default"])
-            return Feature(given["type"], **arguments)
-    except (TypeError, ValueError) as error:
-        wrong = str(error)
-    raise ValueError(f"feature {name!r} of the schema: {wrong}")
-
-
-def _json_problem(given: Any) -> str | None:
-    """Return what keeps an object from being a feature, as far as JSON is concerned."""
     known = list(inspect.signature(Feature).parameters)
     if not isinstance(given, dict) or not isinstance(given.get("type"), str):
-        return f"expected a type as a string, or an object with {', '.join(known)}"
-    other = next((key for key in given if key not in known), None)
-    if other is not None:
-        return f"{other!r} is not known; an object has {', '.join(known)}"
-    if not isinstance(given.get("optional", False), bool):
-        return "optional is true or false"
-    if not isinstance(given.get("shape", []), list):
-        return 'shape is a list of sizes, null or "?" for any size'
-    if not isinstance(given.get("classes", []), list | None):
-        return "classes is a list of names"
-    if not isinstance(given.get("stored_name"), str | None):
-        return "stored_name is a name"
-    return None
+        wrong = f"expected a type as a string, or an object with {', '.join(known)}"
+    elif not given.keys() <= set(known):
+        wrong = f"{min(given.keys() - set(known))!r} is not known; an object has {', '.join(known)}"
+    elif not isinstance(given.get("optional", False), bool):
+        wrong = "optional is true or false"
+    else:
+        try:
+            feature = Feature(**{**given, "default": None})
+            default = given.get("default")
+            return feature if default is None else feature.replace(default=_json_default(feature, default))
+        except (TypeError, ValueError) as error:
+            wrong = str(error)
+    raise ValueError(f"feature {name!r} of the schema: {wrong}")
 
 
 def _json_default(feature: Feature, value: Any) -> Any:
@@ -857,17 +831,11 @@ def _value_to_json(feature: Feature, value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         if feature.type == "bfloat16":  # stored as its bits
             value = (np.asarray(value).astype(np.uint32) << 16).view(np.float32)
-        return _numbers_to_json(value.tolist())
+        value = value.tolist()
     if isinstance(value, list):
         return [_value_to_json(feature, item) for item in value]
-    return {_BASE64: base64.b64encode(value).decode()} if isinstance(value, bytes) else value
-
-
-def _numbers_to_json(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_numbers_to_json(item) for item in value]
-    if isinstance(value, complex):
-        return str(value)
+    if isinstance(value, bytes):
+        return {_BASE64: base64.b64encode(value).decode()}
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    return str(value) if isinstance(value, complex) else value

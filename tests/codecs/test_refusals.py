@@ -97,6 +97,33 @@ def test_a_value_that_does_not_fit(encoding, value, complaint):
     assert caught.value.located(row=12).row == 12
 
 
+@pytest.mark.parametrize(
+    ("short", "value"),
+    [
+        ("jpeg", b"\x89PNG\r\n\x1a\n"),
+        ("text", "\ud800"),
+        ("text", b"x"),
+        ("bytes", "x"),
+        ("uint8", 256),
+        ("uint8", np.int64(-1)),
+        ("float32", 1e39),
+        ("float16", (1 << 11) + 1),
+        ("int32[2]", [1, 1 << 31]),
+        ("int32[2]", [1, 2.5]),
+        ("int32[2]", [1, 2, 3]),
+        ("int32[2]", np.zeros(3, np.int32)),
+        ("uint8[?]", [-1]),
+        ("uint8[?]", [1 << 80]),
+        ("bytes[2]", [b"x"]),
+        ("jpeg[?]", [b"\xff\xd8\xff", b"x"]),
+    ],
+    ids=str,
+)
+def test_a_plain_value_that_does_not_fit(short, value):
+    with refused(SchemaError, "'x'"):
+        record_codec({"x": short}).encode({"x": value})
+
+
 @pytest.mark.parametrize("encode", [encode_example, encode_tensors])
 def test_integers_that_no_type_holds_become_no_floats(encode):
     for value in ([2**63, -1], [[2**63], [-1]], (np.int64(-1), 2**63), [np.uint64(2**63), -1]):
@@ -147,6 +174,8 @@ def test_a_record_that_does_not_fit(change, kind, complaint):
             read([good, good, bad])
         assert caught.value.row == 2
     name = next(iter(change)).split("/")[0]
+    with pytest.raises(kind, match=complaint):
+        record_codec({name: SCHEMA[name]}).decode(bad)
     others = [other for other in SCHEMA if other != name]
     assert list(CODEC.decode(bad, features=others)) == others
 
