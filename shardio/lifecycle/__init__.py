@@ -11,7 +11,7 @@ from shardio.lifecycle._delete import delete as delete
 from shardio.lifecycle._diff import DiffReport as DiffReport, diff as diff
 from shardio.lifecycle._erase import EraseReport as EraseReport, erase as erase
 from shardio.lifecycle._repair import repair as repair
-from shardio.lifecycle._repair_report import RepairProgress as RepairProgress, RepairReport as RepairReport
+from shardio.lifecycle._repair_report import RepairReport as RepairReport
 from shardio.lifecycle._report import ChangeReport as ChangeReport, DeleteReport as DeleteReport
 from shardio.lifecycle._restore import restore as restore
 from shardio.lifecycle._schema import SchemaReport as SchemaReport, set_schema as set_schema

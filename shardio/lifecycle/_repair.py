@@ -14,26 +14,23 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog, Version
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.lifecycle._losses import find_losses
 from shardio.lifecycle._recover import Recovery
 from shardio.lifecycle._repair_metadata import repair_metadata
-from shardio.lifecycle._repair_report import RepairProgress, RepairReport, Repairs
+from shardio.lifecycle._repair_report import RepairReport, Repairs
 from shardio.lifecycle._repair_shard import Repairing, RepairOutcome
 from shardio.lifecycle._report import records_of
 from shardio.lifecycle._rewrite import Replacement, remove_objects, replace_shards
 from shardio.maintenance import Survey, check_keys
-from shardio.metadata import ShardTable, naming
-from shardio.parallel import check_workers, cut_jobs, run
-from shardio.progress import displayed
+from shardio.metadata import naming
+from shardio.parallel import check_workers, run, sliced
+from shardio.progress import CountProgress, displayed
 from shardio.reader import ReadOptions, Slice
 from shardio.storage import Address, Place
 
-_JOB_BYTES = 256 << 20
 _LATER = "shards are checked after the manifests and lists are restored"
 
 
@@ -46,7 +43,7 @@ def repair(
     digest: str | None = None,
     executor: Executor | None = None,
     workers: int | None = None,
-    progress: bool | Callable[[RepairProgress], None] = False,
+    progress: bool | Callable[[CountProgress], None] = False,
 ) -> RepairReport:
     """Repair what `shardio.verify` finds: from a mirror by digest, or from what is left and good.
 
@@ -70,7 +67,7 @@ def repair(
             trusted.
         executor: any of `concurrent.futures`, or one with its interface; None for a process pool.
         workers: processes of that pool; None for one per processor, 1 for this process.
-        progress: True for a bar on a terminal and lines in a log, or a function of a `RepairProgress`.
+        progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
 
     Returns:
         The report. Look at `report.ok`, `report.unrepaired` and `report.lost`.
@@ -134,7 +131,7 @@ class _Repair:
         self.facts: dict[str, Any] = {"url": store.url, "dry_run": dry_run, "base_version": None}
 
     def run(
-        self, executor: Executor | None, workers: int | None, show: Callable[[RepairProgress], None] | None
+        self, executor: Executor | None, workers: int | None, show: Callable[[CountProgress], None] | None
     ) -> RepairReport:
         """Repair the metadata, then the shards."""
         out, catalog = self.out, self.catalog
@@ -154,8 +151,10 @@ class _Repair:
         survey = Survey()
         check_keys(survey, catalog, version)
         out.unrepaired += survey.findings
-        work = self._repairing(version)
-        outcomes = self._look(work, version, table, executor, workers, show)
+        session, writer = naming.random_session(rewriting=True), version.manifest.writer
+        work = Repairing(self.mirror, version.number, writer, session, self.dry_run)
+        parts = sliced(catalog.store.url, version, table, ReadOptions.at(self.address, mmap=False))
+        outcomes = self._look(work, parts, executor, workers, show)
         for outcome in outcomes:
             out.add(outcome)
         slots = [[entry] for entry in table] + [[]]
@@ -199,50 +198,26 @@ class _Repair:
             self.facts["version"] = committed.number
         return out.report(**self.facts, before=before, after=after)
 
-    def _repairing(self, version: Version) -> Repairing:
-        names = {}
-        if self.copy is not None:
-            # A mirror that was itself repaired has the same bytes under other names.
-            with suppress(ShardioError):
-                table = self.copy.table(self.copy.load())
-                names = {each.uuid: (each.key, each.usual_index_key) for each in table}
-        return Repairing(
-            self.mirror, names, version.number, version.manifest.writer,
-            naming.random_session(rewriting=True), self.dry_run,
-        )  # fmt: skip
-
     def _look(
         self,
         work: Repairing,
-        version: Version,
-        table: ShardTable,
+        parts: list[Slice],
         executor: Executor | None,
         workers: int | None,
-        show: Callable[[RepairProgress], None] | None,
+        show: Callable[[CountProgress], None] | None,
     ) -> list[RepairOutcome]:
         """Return what became of each shard, in order."""
-        repaired = len(self.out.repaired)
-        options = ReadOptions.at(self.address, mmap=False)
-        parts = [
-            Slice.of_version(
-                self.address.url, version, table.take(np.arange(first, stop)), options, number=first
-            )
-            for first, stop in cut_jobs(table.stored_bytes.tolist(), most_bytes=_JOB_BYTES)
-        ]
         results = run(
             work,
             parts,
             executor=executor,
             workers=1 if executor is None and len(parts) < 2 else workers,
-            progress=None if show is None else lambda at: show(RepairProgress(at.done, at.total, repaired)),
+            progress=show,
             unit="bytes",
             advice="it may have been out of memory; run it again",
         )
-        found: list[RepairOutcome] = []
         with closing(results):
-            for _, outcomes in results:
-                repaired += sum(len(outcome.repaired) for outcome in outcomes)
-                found += outcomes
+            found = chain.from_iterable([outcomes for _, outcomes in results])
         return sorted(found, key=lambda outcome: outcome.number)
 
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from shardio.errors import BadRecord, ShardioError
 from shardio.maintenance import Finding
-from shardio.progress import BytesProgress
 from shardio.reports import Report, ReportItem
 
 
@@ -109,15 +108,3 @@ class RepairReport(Report):
     def lost_records(self) -> int:
         """How many live records are (or would be) lost."""
         return sum(each.lost for each in self.repaired)
-
-
-@dataclass(frozen=True)
-class RepairProgress(BytesProgress):
-    """How far repair has come.
-
-    Attributes:
-        done_bytes, total_bytes: stored bytes of shards that were looked at, and of all.
-        repaired: objects that are (or would be) repaired so far.
-    """
-
-    repaired: int

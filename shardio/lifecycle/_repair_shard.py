@@ -8,9 +8,8 @@ of shards; records that go into a new shard are those, and only those, that `sha
 from __future__ import annotations
 
 import contextlib
-import functools
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -72,7 +71,6 @@ class Repairing:
 
     Attributes:
         mirror: of the dataset, or None.
-        names: of a shard in the mirror where it is called otherwise there, by UUID: key and key of the index.
         base_version: the version whose shards they are.
         writer: the program that wrote it.
         session: of the shards that are written.
@@ -81,7 +79,6 @@ class Repairing:
     """
 
     mirror: Address | None
-    names: Mapping[bytes, tuple[str, str]]
     base_version: int
     writer: str
     session: str
@@ -135,11 +132,6 @@ class _ShardRepair:
         self.store = source.pool.stores[0]  # takes what is written, and holds indexes and deleted rows
         self.data_store = source.pool.store_of(place)
         self.url = self.data_store.url_of(self.entry.key)
-        names = (self.entry.key, self.entry.usual_index_key)
-        # Where a shard and its index are in the mirror, if that has them.
-        self.mirrored = [
-            dict.fromkeys(each) for each in zip(names, job.names.get(self.entry.uuid, names), strict=True)
-        ]
         self.out = RepairOutcome(number=self.number, old=self.entry, new=self.entry)
         self.deleted: NDArray[np.int64] | None = None  # rows, where these were repaired
 
@@ -181,7 +173,7 @@ class _ShardRepair:
     def _mend_rows(self, findings: list[Finding], url: str) -> bool:
         """Get the deleted rows back; return False where nothing else is to be done with the shard."""
         entry = self.entry
-        found = self._from_mirror([entry.deletion_key], lambda data: parse_deletions(data, shard=entry))
+        found = self._from_mirror(entry.deletion_key, lambda data: parse_deletions(data, shard=entry))
         if found is None:
             self._leave(findings, _ROWS)
             return False
@@ -224,7 +216,7 @@ class _ShardRepair:
                 raise StaleIndexError("an index of the mirror is another one")
             return head
 
-        found = self._from_mirror(self.mirrored[1], parse)
+        found = self._from_mirror(self.entry.usual_index_key, parse)
         return None if found is None else _Index(*found, "mirror")
 
     def _scanned_index(self, store: Store, key: str, *, salvage: bool = False) -> _Index:
@@ -272,20 +264,19 @@ class _ShardRepair:
         """Fetch the shard from the mirror; None where that does not have the same bytes."""
         entry, mirror = self.entry, self.mirror
 
-        def read(key: str) -> Path:
+        def read() -> Path:
             assert mirror is not None  # noqa: S101 - for mypy: see below
-            with mirror.open(key) as data, path.open("wb") as file:
+            with mirror.open(entry.key) as data, path.open("wb") as file:
                 crc = 0
                 for piece in data.pieces(_PIECE) if data.size == entry.stored_bytes else ():
                     crc = kernels.crc32c(piece, crc)
                     file.write(piece)
             if path.stat().st_size != entry.stored_bytes or crc != entry.crc32c:
-                raise FormatError("a shard of the mirror is another one", url=mirror.url_of(key))
+                raise FormatError("a shard of the mirror is another one", url=mirror.url_of(entry.key))
             return path
 
-        for key in self.mirrored[0] if mirror is not None else ():
-            with contextlib.suppress(*_WRONG):
-                return read_intact(functools.partial(read, key))
+        with contextlib.suppress(*_WRONG):
+            return None if mirror is None else read_intact(read)
         return None
 
     def _salvage(self, shard: list[Finding], folder: Path) -> None:
@@ -375,12 +366,9 @@ class _ShardRepair:
     def _leave(self, findings: list[Finding], advice: str) -> None:
         self.out.unrepaired += [each.with_advice(advice) for each in findings]
 
-    def _from_mirror(self, keys: Iterable[str], parse: Callable[[bytes], T]) -> tuple[bytes, T] | None:
+    def _from_mirror(self, key: str, parse: Callable[[bytes], T]) -> tuple[bytes, T] | None:
         """Return an object of the mirror, and what it is, where there is one and it is right."""
-        for key in keys:
-            if found := get_right(self.mirror, key, DEFAULT_LIMITS.index, parse):
-                return found
-        return None
+        return get_right(self.mirror, key, DEFAULT_LIMITS.index, parse)
 
     def _new_key(self) -> str:
         session, attempt = naming.session_id(self.job.session), naming.random_attempt()

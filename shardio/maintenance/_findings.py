@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from shardio.errors import ShardioError
@@ -138,24 +138,19 @@ SHARD_ADVICE = {
 }
 
 
+@dataclass
 class Survey:
-    """Gathers findings and counts while shards are looked at."""
+    """Gathers findings and counts while shards are looked at.
 
-    def __init__(self, progress: Callable[[VerifyProgress], None] | None = None) -> None:
-        self.findings: list[Finding] = []
-        self.skipped: list[Finding] = []
-        self.records = 0
-        self.good_records = 0
-        self.undecodable_records = 0
-        self.total_bytes = 0
-        #: What to do about damage in the bytes of the shard that is checked now.
-        self.damage_advice = FILE_ADVICE
-        self._done_bytes = 0
-        self._progress = progress
+    Attributes:
+        damage_advice: what to do about damage in the bytes of the shard that is checked now.
+    """
 
-    def again(self) -> Survey:
-        """Return a survey that has found nothing yet, and reports to the same caller."""
-        return Survey(self._progress)
+    findings: list[Finding] = field(default_factory=list)
+    skipped: list[Finding] = field(default_factory=list)
+    good_records: int = 0
+    undecodable_records: int = 0
+    damage_advice: str = FILE_ADVICE
 
     def note(self, kind: str, error: ShardioError, **places: Any) -> None:
         """Add what an error says to the findings."""
@@ -179,24 +174,14 @@ class Survey:
         return VerifyReport(
             url=url,
             good_records=self.good_records,
-            stored_bytes=self.total_bytes,
             findings=tuple(self.findings),
             skipped=tuple(self.skipped),
             **facts,
         )
 
-    def add_counts(self, other: Survey) -> None:
-        """Add the records that another survey has counted."""
+    def add(self, other: Survey) -> None:
+        """Add what another survey has found behind what this one has."""
+        self.findings += other.findings
+        self.skipped += other.skipped
         self.good_records += other.good_records
         self.undecodable_records += other.undecodable_records
-
-    def advance(self, size: int) -> None:
-        """Count stored bytes that were looked at."""
-        # Bytes after the end of a shard, or a second look, must not carry the count past its end.
-        self.set_done(min(self._done_bytes + size, self.total_bytes))
-
-    def set_done(self, done_bytes: int) -> None:
-        """Set how many stored bytes were looked at, and report the progress."""
-        self._done_bytes = done_bytes
-        if self._progress is not None:
-            self._progress(VerifyProgress(done_bytes, self.total_bytes, self.findings))

@@ -139,8 +139,6 @@ class _BlockWalk:
             for number in range(*run):
                 block = stored if stream is None else next(stream, None)
                 self._check(number, self._blocks.examine(number, frames, block))
-            if stored is not None:
-                self.survey.advance(head.block_bounds(run[1] - 1)[1] - head.block_bounds(run[0])[0])
         for _ in stream or ():
             pass  # what follows the last block
         found = head.crc32c if data is None or head.stream else _joined(head.block_crc32c, head.block_stop)
@@ -212,7 +210,7 @@ class _BlockWalk:
     def _of_stream(self, data: DataFile) -> Iterator[Fetched]:
         """Yield the blocks, cut from the decoded bytes; note what is wrong with these."""
         head = self.head
-        whole = StoredBytes(self.survey, data)
+        whole = StoredBytes(data)
         block = 0
         rest = None
         try:
@@ -223,7 +221,7 @@ class _BlockWalk:
                     yield Fetched(memoryview(stored), block)
                     block += 1
             if rest is not None:
-                whole = StoredBytes(self.survey, data)
+                whole = StoredBytes(data)
                 for _ in whole.stored():
                     pass
         except (FormatError, *FAILED) as error:

@@ -43,8 +43,7 @@ class StoredBytes:
         crc32c: CRC-32C of the stored bytes so far.
     """
 
-    def __init__(self, survey: Survey, data: DataFile) -> None:
-        self._survey = survey
+    def __init__(self, data: DataFile) -> None:
         self._data = data
         self.crc32c = 0
 
@@ -57,7 +56,6 @@ class StoredBytes:
         for piece in self._data.pieces(_RUN_BYTES):
             self.crc32c = kernels.crc32c(piece, self.crc32c)
             yield piece
-            self._survey.advance(len(piece))
 
     def decoded(self, compression: Compression, limits: Limits) -> Iterator[bytes]:
         """Yield the decoded bytes.
@@ -110,7 +108,7 @@ def check_records(
     def skip(error: CorruptRecordError) -> None:
         survey.note("record", error, url=data.url, shard=shard, row_stop=(error.row or 0) + 1)
 
-    whole = StoredBytes(survey, data)
+    whole = StoredBytes(data)
     try:
         decoded = whole.decoded(whole.sniff() if compression is None else compression, limits)
         for payloads in iterate_payloads(decoded, limits=limits, skip=skip):
@@ -127,7 +125,7 @@ def check_records(
 def check_listed_bytes(survey: Survey, data: DataFile, entry: ShardEntry, *, limits: Limits) -> None:
     """Compare a shard whose index is of no use with what the list of shards says of its bytes."""
     try:
-        wrong = _difference(StoredBytes(survey, data), data, entry)
+        wrong = _difference(StoredBytes(data), data, entry)
     except FAILED as error:
         survey.note(UNREADABLE, error, url=data.url, shard=entry.key)
         return

@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,7 +33,7 @@ from shardio.maintenance._indexed import check_indexed
 from shardio.maintenance._stored_bytes import check_listed_bytes, check_records
 from shardio.maintenance._values import ValueCheck, value_check
 from shardio.metadata import COPY_ADVICE, ShardEntry, ShardTable, naming
-from shardio.parallel import run
+from shardio.parallel import run, sliced
 from shardio.progress import displayed
 from shardio.reader import (
     MISSING_ADVICE,
@@ -46,7 +45,6 @@ from shardio.reader import (
     is_shard,
     read_head,
     read_table_bytes,
-    slices,
 )
 from shardio.storage import Address, DataFile, Place, ShortReadError, Store, connect, connect_folder
 
@@ -80,7 +78,7 @@ def verify(
         decode: whether each record is also decoded by the schema, and its images to pixels; what does not
             decode is a finding of the kind "value".
         progress: True for a bar on a terminal and lines in a log, or a function, called with a
-            `VerifyProgress` every few megabytes.
+            `VerifyProgress` after every few shards.
         limits: upper bounds for sizes that files claim, a `Limits`; None for those of the format.
         executor: any `concurrent.futures.Executor` that looks at the shards of a dataset; None for this
             process.
@@ -109,139 +107,120 @@ def verify(
     address = Address.of(url)
     # A bad sector would end a process that has the file mapped, and is a finding.
     options = ReadOptions.at(address, limits=limits, mmap=False)
-    name = address.url
+    name, chosen = address.url, (split, version, digest)
     with displayed(progress, "verify") as show:
-        return _Verification(Survey(show), options, (version, digest), split, decode, executor).run(name)
-
-
-@dataclass(frozen=True)
-class _Verification:
-    """One call of `verify`; the fields are its arguments."""
-
-    survey: Survey
-    options: ReadOptions
-    pin: tuple[int | str | None, str | None]
-    split: str | None
-    decode: bool
-    executor: Executor | None
-
-    def run(self, name: str) -> VerifyReport:
-        version, digest = self.pin
-        reading: dict[str, Any] = {
-            "storage_options": self.options.storage_options, "engine": self.options.engine
-        }  # fmt: skip
-        try:
-            alone = is_shard(name, version=version, limits=self.options.limits, **reading)
-        except UnsupportedVersionError:
-            raise
-        except _WRONG:
-            alone = False  # the latest manifest of a dataset is damaged; what is wrong is found again below
-        if not alone:
-            return self._dataset(connect(name, **reading))
-        if (self.split, version, digest) != (None, None, None):
-            raise ValueError(f"{name} is a single shard: it has no split, version or digest to choose")
-        if self.decode:
-            message = f"{name} is a single shard: the schema that decodes its records is that of a dataset"
-            raise ValueError(message)
-        return _check_alone(self.survey, name, self.options)
-
-    def _dataset(self, store: Store) -> VerifyReport:
-        catalog = Catalog(store, limits=self.options.limits or DEFAULT_LIMITS)
+        if _is_alone(name, options, version):
+            if chosen != (None, None, None):
+                raise ValueError(f"{name} is a single shard: it has no split, version or digest to choose")
+            if decode:
+                message = (
+                    f"{name} is a single shard: the schema that decodes its records is that of a dataset"
+                )
+                raise ValueError(message)
+            return _check_alone(name, options)
+        store = connect(name, storage_options=options.storage_options, engine=options.engine)
+        catalog = Catalog(store, limits=options.limits or DEFAULT_LIMITS)
 
         def check(version: Version) -> VerifyReport:
-            report = self._version(catalog, version)
+            report = _check_version(catalog, version, split, options, executor, show, decode=decode)
             if report.findings:
                 # What garbage collection took meanwhile is not damage.
                 catalog.check_expired(version)
             return report
 
         try:
-            return catalog.reading(check, self.pin[0], digest=self.pin[1])
+            return catalog.reading(check, version, digest=digest)
         except UnsupportedVersionError:
             raise
         except _WRONG as error:
-            self.survey.note("manifest", error)
-            return VerifyReport(url=store.url, findings=tuple(self.survey.findings))
+            survey = Survey()
+            survey.note("manifest", error)
+            return survey.report(store.url)
 
-    def _version(self, catalog: Catalog, version: Version) -> VerifyReport:
-        survey, store, split, options = self.survey.again(), catalog.store, self.split, self.options
-        names = [total.name for total in version.manifest.splits]
-        if split is not None and split not in names:
-            message = f"{store.url} has no split {split!r}; it has {', '.join(map(repr, names)) or 'none'}"
-            raise ValueError(message)
-        _check_parents(survey, catalog, version)
-        _check_sessions(survey, catalog, version)
-        check_keys(survey, catalog, version)
-        table = _read_table(survey, catalog, version)
-        if split is not None:
-            table = table.of_split(split)
-        whole = Slice.of_version(store.url, version, table, options)
-        source = whole.open()
-        survey.total_bytes = whole.stored_bytes
-        if self.executor is None:
-            _check_shards(survey, source, store, decode=self.decode)
-        else:
-            parts = [*slices(store.url, version, table, options)]
-            _check_elsewhere(survey, parts, self.executor, decode=self.decode)
-        return survey.report(
-            store.url,
-            version=version.number,
-            digest=version.digest,
-            shards=len(table),
-            records=int(table.rows.sum()),
-            undecodable_records=survey.undecodable_records if self.decode else None,
+
+def _is_alone(name: str, options: ReadOptions, version: int | str | None) -> bool:
+    try:
+        return is_shard(
+            name,
+            version=version,
+            limits=options.limits,
+            storage_options=options.storage_options,
+            engine=options.engine,
         )
+    except UnsupportedVersionError:
+        raise
+    except _WRONG:
+        return False  # the latest manifest of a dataset is damaged; what is wrong is found again
 
 
-def _check_shards(survey: Survey, source: ShardSource, store: Store, *, decode: bool) -> None:
-    """Check the shards of a source one after another."""
-    done = 0
-    values_of = value_check(survey, source.schema) if decode else nullcontext()
-    with values_of as values:
-        for number, entry in enumerate(source.table):
-            check_listed(survey, source, store, number, entry, values)
-            done += entry.stored_bytes
-            survey.set_done(done)
+def _check_version(
+    catalog: Catalog,
+    version: Version,
+    split: str | None,
+    options: ReadOptions,
+    executor: Executor | None,
+    show: Callable[[VerifyProgress], None] | None,
+    *,
+    decode: bool,
+) -> VerifyReport:
+    """Check the metadata of a version here, and its shards here or in the workers of an executor."""
+    survey, store = Survey(), catalog.store
+    names = [total.name for total in version.manifest.splits]
+    if split is not None and split not in names:
+        message = f"{store.url} has no split {split!r}; it has {', '.join(map(repr, names)) or 'none'}"
+        raise ValueError(message)
+    _check_parents(survey, catalog, version)
+    for ref in version.manifest.session_lists:  # without which no session can be committed
+        with _noted(survey, "list", url=store.url_of(ref.key)):
+            catalog.sessions_of(ref)
+    check_keys(survey, catalog, version)
+    table = _read_table(survey, catalog, version)
+    if split is not None:
+        table = table.of_split(split)
+    found: dict[int, Survey] = {}
+    results = run(
+        partial(_check_slice, decode=decode),
+        sliced(store.url, version, table, options),
+        executor=executor,
+        workers=None if executor else 1,
+        unit="bytes",
+        progress=None if show is None else lambda at: show(VerifyProgress(at.done, at.total, all_findings)),
+        on_lost=_lost_slice,
+    )
+    all_findings = [*survey.findings]
+    with contextlib.closing(results):
+        for part, its in results:
+            found[part.number] = its
+            all_findings += its.findings
+    for number in sorted(found):
+        survey.add(found[number])
+    return survey.report(
+        store.url,
+        version=version.number,
+        digest=version.digest,
+        shards=len(table),
+        records=int(table.rows.sum()),
+        undecodable_records=survey.undecodable_records if decode else None,
+        stored_bytes=int(table.stored_bytes.sum()),
+    )
 
 
 def _check_slice(part: Slice, *, decode: bool) -> Survey:
-    """Return what is found in a slice, in a worker."""
+    """Return what is found in some shards, one after another."""
     survey, source = Survey(), part.open()
-    survey.total_bytes = part.stored_bytes
-    _check_shards(survey, source, source.pool.stores[0], decode=decode)
+    with value_check(survey, source.schema) if decode else nullcontext() as values:
+        for number, entry in enumerate(source.table):
+            check_listed(survey, source, source.pool.stores[0], number, entry, values)
     return survey
 
 
 def _lost_slice(part: Slice, error: StorageError) -> Survey:
-    """Return the survey of a shard whose worker was lost too often, so it was not looked at."""
+    """Return the survey of shards whose worker was lost too often, so they were not looked at."""
     survey = Survey()
-    survey.note(UNREADABLE, error, url=part.url, shard=part.entry.key)
+    for entry in part.shards:
+        error.shard = entry.key
+        survey.note(UNREADABLE, error, url=part.url)
     return survey
-
-
-def _check_elsewhere(survey: Survey, parts: list[Slice], executor: Executor, *, decode: bool) -> None:
-    """Check shards in the workers of an executor."""
-    found: dict[int, Survey] = {}
-    done = 0
-    check = partial(_check_slice, decode=decode)
-    with contextlib.closing(run(check, parts, executor=executor, on_lost=_lost_slice)) as results:
-        for part, its in results:
-            found[part.number] = its
-            survey.add_counts(its)
-            done += part.stored_bytes
-            survey.set_done(done)
-    for number in sorted(found):
-        survey.findings += found[number].findings
-        survey.skipped += found[number].skipped
-
-
-def _check_sessions(survey: Survey, catalog: Catalog, version: Version) -> None:
-    """Read the lists of merged sessions, without which no session can be committed."""
-    for ref in version.manifest.session_lists:
-        try:
-            catalog.sessions_of(ref)
-        except _WRONG as error:
-            survey.note("list", error, url=catalog.store.url_of(ref.key))
 
 
 def check_keys(survey: Survey, catalog: Catalog, version: Version) -> None:
@@ -373,26 +352,28 @@ def _open_data(
     return None
 
 
-def _check_alone(survey: Survey, url: str, options: ReadOptions) -> VerifyReport:
+def _check_alone(url: str, options: ReadOptions) -> VerifyReport:
     """Check a shard by itself: with its index, or without one its records from the start."""
-    limits = options.limits or DEFAULT_LIMITS
+    survey, limits = Survey(), options.limits or DEFAULT_LIMITS
     store, key = connect_folder(url, storage_options=options.storage_options, engine=options.engine)
     name = naming.usual_index_key(key)
-    indexed = True
+    indexed, records = True, 0
     index = head = None
     with contextlib.ExitStack() as files:
         data = _open_data(survey, files, store, key)
-        survey.total_bytes = 0 if data is None else data.size
+        stored_bytes = 0 if data is None else data.size
         with _noted(survey, "index", shard=key):
             indexed = store.head(name) is not None
             if indexed:
                 index = files.enter_context(store.open(name))
                 head = read_head(index, limits)
         if index is not None and head is not None:
-            survey.records = head.rows
+            records = head.rows
             check_indexed(survey, head, index, data, shard=key, limits=limits)
         elif data is not None:
             before = len(survey.findings)
             survey.good_records = check_records(survey, data, shard=key, limits=limits)
-            survey.records = survey.good_records + sum(f.kind == "record" for f in survey.findings[before:])
-    return survey.report(store.url_of(key), indexed=indexed, shards=1, records=survey.records)
+            records = survey.good_records + sum(f.kind == "record" for f in survey.findings[before:])
+    return survey.report(
+        store.url_of(key), indexed=indexed, shards=1, records=records, stored_bytes=stored_bytes
+    )

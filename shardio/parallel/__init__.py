@@ -13,6 +13,7 @@ from shardio.parallel._jobs import (
     cut_jobs as cut_jobs,
     run as run,
     run_jobs as run_jobs,
+    sliced as sliced,
 )
 from shardio.parallel._parent_watch import end_with_parent as end_with_parent, worker_folder as worker_folder
 from shardio.parallel._ray import RayExecutor as RayExecutor

@@ -16,12 +16,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+
 from shardio.arguments import integer
+from shardio.catalog import Version
 from shardio.display import plural
 from shardio.errors import StorageError
+from shardio.metadata import ShardTable
 from shardio.parallel._pool import make_pool, run_in_worker, stop_pool
 from shardio.progress import CountProgress
-from shardio.reader import Slice
+from shardio.reader import ReadOptions, Slice
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -34,6 +38,7 @@ _MOST_AHEAD = 512
 # So long the jobs that are under way on a caller's executor are waited for when another failed.
 _ENDING_SECONDS = 60.0
 _REDRAW = 1.0
+_SLICE_BYTES = 64 << 20
 # What engines call a worker that is gone, by their package; none of them is imported for it. Functions raise
 # errors of the same names: `torch.OutOfMemoryError` is one of a function that failed.
 _LOSSES = {
@@ -314,6 +319,15 @@ def cut_jobs(sizes: Sequence[int], *, most_bytes: int) -> list[tuple[int, int]]:
             found.append((first, stop))
             first, size = stop, 0
     return found
+
+
+def sliced(url: str, version: Version, table: ShardTable, options: ReadOptions) -> list[Slice]:
+    """Return the shards of a version in slices that are worth a message to a worker."""
+    cuts = cut_jobs(table.stored_bytes.tolist(), most_bytes=_SLICE_BYTES)
+    return [
+        Slice.of_version(url, version, table.take(np.arange(first, stop)), options, number=first)
+        for first, stop in cuts
+    ]
 
 
 def check_workers(workers: int | None, executor: Executor | None = None) -> None:

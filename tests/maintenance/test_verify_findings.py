@@ -64,20 +64,16 @@ def test_every_finding_is_listed_in_order(dataset: Path) -> None:
         assert shardio.verify(dataset, executor=executor) == report, "wherever it is looked at"
 
 
-def test_a_shard_whose_worker_is_always_lost_was_not_looked_at(dataset: Path) -> None:
+def test_shards_whose_worker_is_always_lost_were_not_looked_at(dataset: Path) -> None:
     class Losing(InlineExecutor):
-        def submit(self, fn, /, job):
-            if job.number != 1:
-                return super().submit(fn, job)
+        def submit(self, _fn, /, _job):
             future: Future = Future()
             future.set_exception(CancelledError())
             return future
 
     report = shardio.verify(dataset, executor=Losing())
-    (finding,) = report.findings
-    assert finding.kind == "unreadable"
-    assert "a worker was lost 3 times" in finding.message
-    assert finding.shard in {f"data/{path.name}" for path in shards(dataset)}
+    assert {finding.kind for finding in report.findings} == {"unreadable"}
+    assert sorted(str(f.shard) for f in report.findings) == sorted(f"data/{p.name}" for p in shards(dataset))
     assert not report.damaged
 
 
