@@ -23,6 +23,7 @@ from shardio.catalog._sessions import (
     find_safe_work as find_safe_work,
     forget_session as forget_session,
     items_of_tasks as items_of_tasks,
+    remove_shards as remove_shards,
     session_shards as session_shards,
 )
 from shardio.catalog._version import Version as Version, feature_facts as feature_facts

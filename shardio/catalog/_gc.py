@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.arguments import integer, integers
@@ -30,7 +30,7 @@ from shardio.reports import Report
 from shardio.storage import ObjectInfo, linked_folders, unlisted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from shardio.catalog._catalog import Catalog
     from shardio.catalog._version import Version
@@ -55,6 +55,8 @@ class GcReport(Report):
             called `auto.` and the id in the names of its shards.
         temporaries: what interrupted writes left behind, which may belong to a writer that is still at work.
         unlisted: what could not be looked at, in words; of a bucket, what becomes of unfinished uploads.
+        lost_for_good: of each shard of which a repair lost records, how many; no mirror brings them back once
+            these versions have expired.
     """
 
     url: str
@@ -66,6 +68,7 @@ class GcReport(Report):
     unclaimed: dict[str, int]
     temporaries: tuple[ObjectInfo, ...]
     unlisted: tuple[str, ...] = ()
+    lost_for_good: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def reclaimable_bytes(self) -> int:
@@ -268,7 +271,31 @@ class _Plan:
             doomed=tuple(sorted(self.doomed)), deleted=0,
             unclaimed=dict(sorted(unclaimed.items())),
             temporaries=tuple(temporaries), unlisted=tuple(notes),
+            lost_for_good=self._lost_for_good(versions),
         )  # fmt: skip
+
+    def _lost_for_good(self, versions: list[Version]) -> dict[str, int]:
+        """Return how many records of which shards a repair lost that a mirror could bring back until now.
+
+        They can come back while no version since the one before the repair has expired.
+        """
+        known = {*self.latest.manifest.expiry.expired_versions}
+        ended, lost = False, dict[str, int]()
+        for before, version in zip(versions[-2::-1], versions[:0:-1], strict=True):
+            if version.operation == "overwrite" or version.number - 1 in known:
+                break
+            ended |= before.number in self.expired
+            if version.operation == "repair" and version.manifest.rewrites and ended:
+                old, new, here = (
+                    {entry.uuid: entry for entry in self.catalog.table(each)}
+                    for each in (before, version, self.latest)
+                )
+                for uuids in version.manifest.rewrites:
+                    count = sum(old[uuid].live_rows for uuid in uuids.old)
+                    count -= sum(new[uuid].live_rows for uuid in uuids.new)
+                    if count > 0 and here.keys().isdisjoint(uuids.old):
+                        lost[old[uuids.old[0]].key] = count
+        return lost
 
     def _merged(self, versions: list[Version], uncommitted: set[str]) -> set[str]:
         """Return the ids of sessions that were merged; refuse to give up one of them.

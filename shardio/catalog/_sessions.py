@@ -21,7 +21,8 @@ version 5, and tries to create manifest 6.  Shards that no receipt of a complete
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -29,7 +30,7 @@ from types import MappingProxyType
 from shardio.catalog._catalog import Catalog
 from shardio.catalog._merge import MODES, commit_receipts
 from shardio.catalog._version import Version
-from shardio.errors import FormatError, NotFoundError
+from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.metadata import Receipt, ShardTable, naming
 from shardio.storage import read_intact
 
@@ -88,24 +89,22 @@ def items_of_tasks(receipts: Mapping[naming.ReceiptKey, Receipt]) -> dict[int, f
 
 
 def forget_session(catalog: Catalog, session: str, *, shards: bool) -> None:
-    """Remove the receipts of a session that no other process knows, and its shards where it was not merged.
+    """Remove the receipts of a session that no other process knows, and with `shards` what they name.
 
-    What a worker stores after this is left to `collect_garbage`.
+    A shard without a receipt is left to `collect_garbage`: its name alone does not prove whose it is.
     """
-    for key in list(_receipt_keys(catalog, session)):
+    keys = [*_receipt_keys(catalog, session)]
+    tables = [receipt.table for receipt in _read_all(catalog, keys).values()] if shards else []
+    for key in keys:
         catalog.store.delete(key.key())
-    if shards:
-        own = []
-        for info in catalog.store.list(naming.DATA):
-            name = naming.DataKey.parse(info.key)
-            if name is not None and name.session_id == naming.session_id(session):
-                own.append(info.key)
-        # The id of another session may be the same, so shards that are in the dataset stay.
-        latest = catalog.latest() if own else None
-        kept = set() if latest is None else {*catalog.table(latest).key}
-        for each in own:
-            if each.removesuffix(naming.INDEX_SUFFIX) not in kept:
-                catalog.store.delete(each)
+    remove_shards(catalog, tables)
+
+
+def remove_shards(catalog: Catalog, tables: Iterable[ShardTable]) -> None:
+    """Remove shards that no version names; what stays is listed by `collect_garbage`."""
+    for key in {key for table in tables for entry in table for key in (entry.key, entry.usual_index_key)}:
+        with contextlib.suppress(StorageError):
+            catalog.store.delete(key)
 
 
 def commit_session(

@@ -19,7 +19,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.catalog import Base, Catalog, StoredLists, Version, commit_change, forget_session, writer_name
+from shardio.catalog import Base, Catalog, StoredLists, Version, commit_change, remove_shards, writer_name
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
 from shardio.lifecycle._targets import TargetShard, shards_of
@@ -104,9 +104,8 @@ def write_groups(
             for part, shards in results:
                 written[part.number] = shards.with_schema(part.entry.schema)
     except BaseException:
-        # By its name: attempts of workers that were lost have stored shards that are not known here.
-        with contextlib.suppress(StorageError):
-            forget_session(catalog, session, shards=True)
+        # What lost workers have stored is not known here, and left to `shardio gc`.
+        remove_shards(catalog, written.values())
         raise
     return [Replacement(group.numbers, list(written[k])) for k, group in enumerate(groups)]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog, Version, commit_session, forget_session
-from shardio.errors import StorageError
+from shardio.errors import ShardioError
 from shardio.metadata import naming
 from shardio.reports import Report
 from shardio.storage import url_text
@@ -210,6 +210,6 @@ class WriteSession:
             self.forget(shards=True)
 
     def forget(self, *, shards: bool) -> None:
-        """Remove receipts, and with `shards` all that was stored; what stays is left to `shardio gc`."""
-        with contextlib.suppress(StorageError):
+        """Remove receipts, and with `shards` what they name; what stays is left to `shardio gc`."""
+        with contextlib.suppress(ShardioError):
             forget_session(self.catalog, self.id, shards=shards)

@@ -503,7 +503,7 @@ class DatasetWriter(AtomicWriter):
             part.spool.discard()
         self._splits = {}
         self._task.cancel()
-        if not keep_shards and naming.is_random_session(self.session):
+        if not keep_shards:
             self._task.remove_shards()
 
 

@@ -70,9 +70,10 @@ class Task:
         self._shards: list[_Shard] = []
         self._safe_until = 0
         self._safe_splits: dict[str, SplitReceipt] = {}
-        self._of_others: set[str] = set()  # keys that another writer has taken
+        self._stored: set[str] = set()  # keys of the shards and indexes that this task created
+        self._is_named = not naming.is_random_session(session)
         # A complete attempt that was taken over leaves no chain of receipts to continue.
-        self._chained = not naming.is_random_session(session)
+        self._chained = self._is_named
 
     @property
     def number(self) -> int:
@@ -150,7 +151,11 @@ class Task:
 
         def put() -> None:
             try:
-                self._put((entry.key, shard.path), (naming.usual_index_key(entry.key), shard.index.data))
+                objects = (entry.key, shard.path), (entry.usual_index_key, shard.index.data)
+                # On a disk files are flushed together; elsewhere each is known by itself.
+                for group in [objects] if self._store.is_local else [[each] for each in objects]:
+                    self._put(*group)
+                    self._stored.update(key for key, _ in group)
             finally:
                 spool.discard()
 
@@ -183,9 +188,10 @@ class Task:
         splits = self._safe_splits | {entry.split: total for entry, total in self._shards[self._safe_until :]}
         receipt = replace(self._template, complete=True, table=table, splits=splits)
         self._uploads.finish()
-        if not naming.is_random_session(receipt.session):
-            self._put(self._sealed(receipt))
+        # From here on a rerun may find them: also a receipt whose answer is lost may be there.
         self._note_safe(len(self._shards))
+        if self._is_named:
+            self._put(self._sealed(receipt))
         return receipt
 
     def _sealed(self, receipt: Receipt, sequence: int | None = None) -> tuple[str, bytes]:
@@ -201,18 +207,20 @@ class Task:
         self._uploads.cancel()
 
     def remove_shards(self) -> None:
-        """Remove the shards of an attempt that cannot be continued; what stays is left to `shardio gc`."""
-        keys = (key for entry, _ in self._shards for key in (entry.key, entry.usual_index_key))
+        """Remove what this task stored and no rerun can find; what stays is left to `shardio gc`."""
+        # The receipt of the first shard behind the safe ones may be there, or appear yet.
+        known = self._safe_until + 1 if self._is_named else 0
+        keys = (key for entry, _ in self._shards[known:] for key in (entry.key, entry.usual_index_key))
         for key in keys:
-            if key not in self._of_others:
+            if key in self._stored:
                 with contextlib.suppress(StorageError):
                     self._store.delete(key)
-        self._shards, self._safe_until, self._safe_splits = [], 0, {}
+        if not self._is_named:
+            self._shards, self._safe_until, self._safe_splits = [], 0, {}
 
     def _put(self, *objects: tuple[str, bytes | Path]) -> None:
         """Create objects under names of this attempt's own."""
         if not self._store.put_idempotent(*objects):
-            self._of_others.update(key for key, _ in objects)
             raise CommitConflictError(
                 "an object of this attempt exists already",
                 url=self._store.url_of(objects[0][0]),

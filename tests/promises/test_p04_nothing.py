@@ -53,6 +53,27 @@ def check_nothing_new(url: str, before: list[bytes] | None, *, clean: bool = Tru
     assert list(shardio.open(url)) == [*(before or []), b"again"]
 
 
+def raise_for_last(item: int) -> Iterator[bytes]:
+    if item == 3:
+        raise BoomError
+    yield b"%d" % item
+
+
+@EVERY_PLACE
+@pytest.mark.parametrize("session", [None, "run7"])
+def test_what_another_write_stored_is_left_though_its_names_begin_alike(session, place, tmp_path, monkeypatch):
+    """A write that fails removes what it knows that it stored, not what the hash of its session names."""
+    url = fresh(place, tmp_path)
+    before = begin(url, "append")
+    monkeypatch.setattr("shardio.metadata.naming.session_id", lambda _: "aaaaaaaa")
+    with shardio.DatasetWriter(url, mode="append", session=session, **SMALL) as out:
+        fill(out)
+        with pytest.raises(BoomError):
+            shardio.write_dataset(url, range(4), raise_for_last, mode="append", workers=1, tasks=4, **SMALL)
+    assert list(shardio.open(url)) == [*before, *(b"%d" % k * 10 for k in range(30))]
+    assert len(list(connect(url).list("data/"))) == 2 * len(shardio.open(url).source.table)
+
+
 def fill(out: shardio.DatasetWriter) -> None:
     for k in range(30):
         out.write(b"%d" % k * 10, "train")

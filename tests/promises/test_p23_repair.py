@@ -414,15 +414,20 @@ def test_a_recovery_that_was_killed_is_finished_by_the_next(tmp_path):
     assert read(case.url) == case.payloads
 
 
-def test_an_erasure_lists_the_lost_records_that_no_mirror_brings_back_after_it(tmp_path):
+def test_what_ends_recovery_lists_the_lost_records_that_no_mirror_brings_back_after_it(tmp_path):
     case = victim("none", "local", tmp_path)
     key = case.of_kind(".tfrecord")[0]
     case.put(key, flipped(case.objects[key], 8 * 20))
     lost = repaired(case.url).lost_records
     shardio.delete(case.url, [0])
+    last = shardio.log(case.url)[0].number
+    assert shardio.gc(case.url).lost_for_good == {}
+    for expired in range(last - 2, last):
+        assert shardio.gc(case.url, expire=[expired]).lost_for_good == {key: lost}
     for dry_run in (True, False):
         assert shardio.erase(case.url, [4], dry_run=dry_run).lost_for_good == {key: lost}
     assert shardio.erase(case.url, [4]).lost_for_good == {}
+    assert shardio.gc(case.url).lost_for_good == {}
 
 
 def test_a_mirror_brings_back_nothing_that_was_erased_or_replaced(tmp_path):

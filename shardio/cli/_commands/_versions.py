@@ -207,6 +207,10 @@ def gc(console: Console, report: GcReport) -> None:
 def _print_doomed(console: Console, report: GcReport) -> None:
     for info in report.doomed:
         console.line(f"{'would delete' if report.dry_run else 'deleted'}  {info.key}  ({size(info.size)})")
+    for key, records in report.lost_for_good.items():
+        console.line(
+            f"lost for good: {plural(records, 'record')} of {key}, which a mirror could still bring back"
+        )
     if report.expired_versions:
         console.line(f"expired versions: {', '.join(map(str, report.expired_versions))}")
     if report.unclaimed:
