@@ -13,7 +13,7 @@ from shardio.storage._cache import (
     CacheOptions as CacheOptions,
 )
 from shardio.storage._connect import connect as connect, connect_folder as connect_folder
-from shardio.storage._create import begin_write_back as begin_write_back, make_folders as make_folders
+from shardio.storage._create import make_folders as make_folders
 from shardio.storage._keys import (
     TEMPORARY as TEMPORARY,
     followed as followed,

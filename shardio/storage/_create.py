@@ -7,8 +7,8 @@ tells the truth.  Where links do not exist, `renameat2(RENAME_NOREPLACE)` (Linux
 The folder is opened before anything is written, so one that cannot be flushed refuses while nothing has
 happened.  Once the file has its name, a disk that fails to make it permanent is `NotDurableError`.
 
-A flush costs a turn of the disk, whatever its size. So the system has begun to write all files that are
-created together before the first of them is flushed, and their folder is flushed once.
+Files that are created together are all written before the first of them is flushed, and their folder is
+flushed once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ import functools
 import os
 import pathlib
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import cast
 
 from shardio.errors import StorageError
 from shardio.storage._store import Buffer, NotDurableError, UnknownOutcomeError
@@ -30,7 +28,6 @@ from shardio.storage._temporaries import new_temporary, remove_temporary
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
-_SYNC_FILE_RANGE_WRITE = 2
 # What `fsync` of a folder answers where a filesystem has no such thing.
 _NO_FOLDER_SYNC = frozenset(
     getattr(errno, name) for name in ("EINVAL", "ENOSYS", "ENOTSUP", "EOPNOTSUPP") if hasattr(errno, name)
@@ -96,7 +93,7 @@ def create(
 
 @contextlib.contextmanager
 def _on_its_way(target: str, data: Buffer | pathlib.Path, *, move: bool) -> Iterator[str]:
-    """Yield the path of a file beside the target whose bytes are on their way to the disk, to be linked."""
+    """Yield the path of a file beside the target that holds the bytes, to be flushed and linked."""
     folder = os.path.dirname(target)
     if move and isinstance(data, os.PathLike) and _adopt(folder, data):
         yield os.fspath(data)
@@ -255,7 +252,7 @@ def _exclusive_rename() -> Callable[[str, str], None] | None:
 
 @contextlib.contextmanager
 def written(folder: str, data: Buffer | pathlib.Path) -> Iterator[str]:
-    """Write a temporary in a folder and yield its path, its bytes on their way; it is gone afterwards."""
+    """Write a temporary in a folder and yield its path; it is gone afterwards."""
     temporary = new_temporary(folder)
     try:
         with open(temporary, "xb", buffering=0) as file:
@@ -266,7 +263,6 @@ def written(folder: str, data: Buffer | pathlib.Path) -> Iterator[str]:
                 view = memoryview(data).cast("B")
                 while view:
                     view = view[file.write(view) :]
-            begin_write_back(file.fileno())
         yield temporary
     finally:
         remove_temporary(temporary)
@@ -280,8 +276,6 @@ def _adopt(folder: str, spool: os.PathLike[str]) -> bool:
     # A spool of `tempfile` is for its owner alone; a published file has the rights of any new file here.
     if os.name != "nt" and (not info.st_mode & 0o077 or os.path.dirname(os.fspath(spool)) != folder):
         os.chmod(spool, _mode_of_new_files(folder))
-    with open(spool, "rb+") as file:
-        begin_write_back(file.fileno())
     return True
 
 
@@ -298,28 +292,6 @@ def _mode_of_new_files(folder: str) -> int:
 def _sync_file(path: str) -> None:
     with open(path, "rb+") as file:
         os.fsync(file.fileno())
-
-
-def begin_write_back(number: int, start: int = 0, stop: int = 0) -> None:
-    """Have the system begin to write bytes of an open file to the disk, to its end where `stop` is 0.
-
-    This waits for nothing and promises nothing: what fails is said by `fsync`.
-    """
-    write_back = _write_back()
-    if write_back is not None:
-        write_back(number, start, max(0, stop - start), _SYNC_FILE_RANGE_WRITE)
-
-
-@functools.cache
-def _write_back() -> Callable[[int, int, int, int], int] | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        sync_file_range = ctypes.CDLL(None).sync_file_range
-    except (AttributeError, OSError):
-        return None
-    sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    return cast("Callable[[int, int, int, int], int]", sync_file_range)
 
 
 @contextlib.contextmanager

@@ -180,7 +180,6 @@ class DatasetWriter(AtomicWriter):
             shard_bytes=shard_bytes,
             spool=spool_folder(self._catalog.store, spool_dir),
             writer=writer_name(),
-            to_disk=self._catalog.store.is_local and spool_dir is None,
         )
         self._shards = shards
         if shards is not None:
@@ -190,7 +189,6 @@ class DatasetWriter(AtomicWriter):
                 self._options,
                 compression=Compression.NONE,
                 level=None,
-                to_disk=False,
                 shard_bytes=sys.maxsize,
                 limits=replace(self._options.limits, index=sys.maxsize),
             )

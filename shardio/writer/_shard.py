@@ -75,7 +75,6 @@ class ShardWriter(AtomicWriter):
                 block_bytes=block_bytes,
                 spool=spool_folder(self._store, spool),
                 writer=writer_name(),
-                to_disk=spool == self._store.url,
             )
         )
         open_writers.add(self)

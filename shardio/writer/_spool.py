@@ -31,12 +31,11 @@ from shardio.format import (
     iterate_payloads,
 )
 from shardio.metadata import FinishedIndex, IndexBuilder
-from shardio.storage import Store, begin_write_back, make_folders, new_temporary, remove_temporary
+from shardio.storage import Store, make_folders, new_temporary, remove_temporary
 
 _PIECE = 1 << 20
 _WRITTEN = 512 << 10  # bytes that are written by one call
 _MOST_PARTS = 256  # of one call; systems take 1,024
-_WRITE_BACK = 8 << 20  # bytes after which their way to the disk begins, beside what follows
 
 
 class AtomicWriter(ABC):
@@ -91,7 +90,6 @@ class ShardOptions:
         spool: folder of the spool files.
         limits: size of a record.
         writer: program and version, for people.
-        to_disk: the spool file itself becomes the shard, so its bytes go to the disk as they come.
     """
 
     compression: Compression = Compression.NONE
@@ -101,7 +99,6 @@ class ShardOptions:
     spool: Path
     limits: Limits = DEFAULT_LIMITS
     writer: str = ""
-    to_disk: bool = False
 
 
 @dataclass(frozen=True)
@@ -176,9 +173,6 @@ class ShardSpool:
         # Blocks that are not in the file yet, and their bytes.
         self._waiting: list[Buffer] = []
         self._waiting_bytes = 0
-        # Bytes in the file, and those of them that the system writes to the disk already.
-        self._written = self._on_their_way = 0
-        self._to_disk = options.to_disk
         try:
             # A forked child drops its copy: what a buffer held would be written a second time.
             self._file = self._path.open("xb", buffering=0)
@@ -226,11 +220,11 @@ class ShardSpool:
             index.mark_stream(stored_bytes=self._stream_bytes, crc32c=self._stream_crc32c)
         try:
             self._write_waiting()
-            if os.name == "nt" or not self._to_disk:  # an open file cannot be moved there
+            if os.name == "nt":  # an open file cannot be moved there
                 self._file.close()
         except OSError as error:
             raise self._failed(error) from error
-        # Else it stays open until `discard`: with its last use a system may forget that it was not written.
+        # Else it stays open until `discard`: with its last use a system may forget that writing it failed.
         return FinishedShard(self._path, index.finish())
 
     def discard(self) -> None:
@@ -279,8 +273,7 @@ class ShardSpool:
                 raise self._failed(error) from error
 
     def _write_waiting(self) -> None:
-        waiting, self._waiting, size = self._waiting, [], self._waiting_bytes
-        self._waiting_bytes = 0
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         if len(waiting) > 1 and hasattr(os, "writev"):
             # From where they are, without a copy in between.
             number, left = self._file.fileno(), waiting
@@ -290,10 +283,6 @@ class ShardSpool:
             rest = memoryview(b"".join(waiting) if len(waiting) > 1 else waiting[0] if waiting else b"")
             while rest:
                 rest = rest[self._file.write(rest) :]
-        self._written += size
-        if self._to_disk and self._written - self._on_their_way >= _WRITE_BACK:
-            begin_write_back(self._file.fileno(), self._on_their_way, self._written)
-            self._on_their_way = self._written
 
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(

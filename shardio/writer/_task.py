@@ -69,6 +69,8 @@ class Task:
         # `_safe_splits` counts these.
         self._shards: list[_Shard] = []
         self._safe_until = 0
+        # Those before it are named by receipts that are there, or may be, or may appear yet.
+        self._named_until = 0
         self._safe_splits: dict[str, SplitReceipt] = {}
         self._stored: set[str] = set()  # keys of the shards and indexes that this task created
         self._is_named = not naming.is_random_session(session)
@@ -178,6 +180,7 @@ class Task:
                 sequence=number,
                 previous=before.attempt if before is not None else "",
             )
+            self._named_until = number + 1
             self._put(self._sealed(receipt, number))
         self._note_safe(number + 1)
 
@@ -188,10 +191,10 @@ class Task:
         splits = self._safe_splits | {entry.split: total for entry, total in self._shards[self._safe_until :]}
         receipt = replace(self._template, complete=True, table=table, splits=splits)
         self._uploads.finish()
-        # From here on a rerun may find them: also a receipt whose answer is lost may be there.
-        self._note_safe(len(self._shards))
+        self._named_until = len(self._shards)
         if self._is_named:
             self._put(self._sealed(receipt))
+        self._note_safe(len(self._shards))
         return receipt
 
     def _sealed(self, receipt: Receipt, sequence: int | None = None) -> tuple[str, bytes]:
@@ -208,8 +211,7 @@ class Task:
 
     def remove_shards(self) -> None:
         """Remove what this task stored and no rerun can find; what stays is left to `shardio gc`."""
-        # The receipt of the first shard behind the safe ones may be there, or appear yet.
-        known = self._safe_until + 1 if self._is_named else 0
+        known = self._named_until if self._is_named else 0
         keys = (key for entry, _ in self._shards[known:] for key in (entry.key, entry.usual_index_key))
         for key in keys:
             if key in self._stored:

@@ -61,7 +61,7 @@ def raise_for_last(item: int) -> Iterator[bytes]:
 
 @EVERY_PLACE
 @pytest.mark.parametrize("session", [None, "run7"])
-def test_what_another_write_stored_is_left_though_its_names_begin_alike(session, place, tmp_path, monkeypatch):
+def test_shards_of_another_write_stay_though_their_names_begin_alike(session, place, tmp_path, monkeypatch):
     """A write that fails removes what it knows that it stored, not what the hash of its session names."""
     url = fresh(place, tmp_path)
     before = begin(url, "append")
