@@ -40,7 +40,7 @@ from shardio.writer._settings import (
     resolve_schema,
     split_names,
 )
-from shardio.writer._spool import AtomicWriter, ShardOptions, ShardSpool, open_writers, spool_folder
+from shardio.writer._spool import CLOSED, FORKED, AtomicWriter, ShardOptions, ShardSpool, spool_folder
 from shardio.writer._task import Task
 
 if TYPE_CHECKING:
@@ -123,10 +123,8 @@ class DatasetWriter(AtomicWriter):
         'wren'
     """
 
-    _closed = True  # until everything is set, so that a failure before leaves nothing to abort
     _version: Version | None = None
     _failure: BaseException | None = None
-    _forked = False
 
     @checked_options
     def __init__(  # noqa: PLR0913 - the options are the public contract
@@ -192,8 +190,7 @@ class DatasetWriter(AtomicWriter):
                 shard_bytes=sys.maxsize,
                 limits=replace(self._options.limits, index=sys.maxsize),
             )
-        self._closed = False
-        open_writers.add(self)
+        self._begin()
 
     def note_items(self, sha256: bytes) -> None:
         """Let the receipts of this task say from which items it is made: a rerun from others is refused.
@@ -211,7 +208,7 @@ class DatasetWriter(AtomicWriter):
         task have stored. Then skip that many records of each split and write the rest. A rerun that does not
         read it starts again from its first record, and `shardio gc` removes what the earlier run stored.
         """
-        if not self._splits and not self._closed and not naming.is_random_session(self.session):
+        if not self._splits and self._ended is None and not naming.is_random_session(self.session):
             self._task.take_over(find_safe_work(self._catalog, self.session, self._task.number))
         return self._task.written
 
@@ -384,9 +381,9 @@ class DatasetWriter(AtomicWriter):
             CommitConflictError, CommitOutcomeUnknownError, SchemaError, StorageError: nothing of this write
                 is visible (of an unknown outcome: nothing else is).
         """
-        if self._failure is not None or self._forked:
+        if self._failure is not None or self._ended is FORKED:
             self._refuse()
-        if self._closed:
+        if self._ended is not None:
             return
         committing = False
         try:
@@ -403,16 +400,16 @@ class DatasetWriter(AtomicWriter):
             # A commit whose outcome is unknown may have happened: its shards must stay.
             self._abandon(error, keep_shards=committing and not isinstance(error, CommitConflictError))
             raise
-        self._closed = True
+        self._ended = CLOSED
         self._splits = {}
 
     def abort(self) -> None:
         """Drop what was written; nothing becomes visible. Safe shards of a named session stay for a rerun."""
-        if not self._closed:
+        if self._ended is None:
             self._abandon(None, keep_shards=False)
 
     def __del__(self) -> None:
-        if not self._closed:
+        if self._ended is None:
             # The collector may run in the I/O thread, which cannot wait for itself; `gc` removes shards then.
             self._abandon(None, keep_shards=on_io_thread())
             message = (
@@ -421,14 +418,10 @@ class DatasetWriter(AtomicWriter):
             )
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
-    def leave_to_parent(self) -> None:
-        """Let go of everything, in a forked child: files and shards are its parent's."""
-        if not self._closed:
-            self._splits = {}
-            self._closed = self._forked = True
+    def _let_go(self) -> None:
+        self._splits = {}
 
     def _refuse(self) -> NoReturn:
-        """Say why a writer that has ended takes nothing more."""
         if isinstance(self._failure, CommitOutcomeUnknownError):
             raise self._failure
         if self._failure is not None:
@@ -438,12 +431,7 @@ class DatasetWriter(AtomicWriter):
                 found=str(self._failure),
                 advice="leave the block with that error, and write again",
             ) from self._failure
-        what = (
-            "a writer is used and closed by the process that opened it, not by a forked child"
-            if self._forked
-            else "the writer is closed, and nothing can be added; open another one"
-        )
-        raise ValueError(f"{self.url}: {what}")
+        super()._refuse()
 
     def _take_block(self, split: str, part: OpenSplit, block: Block) -> None:
         """Spool a block; store the shard once it is large enough.
@@ -462,7 +450,7 @@ class DatasetWriter(AtomicWriter):
             raise
 
     def _open_split(self, split: str) -> OpenSplit:
-        if self._closed:
+        if self._ended is not None:
             self._refuse()
         naming.check_split(split)
         if split not in self._base_splits or self._declared is not None:
@@ -495,7 +483,7 @@ class DatasetWriter(AtomicWriter):
         return ShardSpool(self._options, frames_crc32c=self._task.split(split).frames_crc32c)
 
     def _abandon(self, failure: BaseException | None, *, keep_shards: bool) -> None:
-        self._closed = True
+        self._ended = CLOSED
         self._failure = failure
         for part in self._splits.values():
             part.spool.discard()

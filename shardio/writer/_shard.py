@@ -15,16 +15,14 @@ from shardio.format import DEFAULT_BLOCK_BYTES, Compression
 from shardio.metadata import naming
 from shardio.storage import UnknownOutcomeError, connect_folder, url_text
 from shardio.writer._spool import (
+    CLOSED,
+    FORKED,
     AtomicWriter,
     FinishedShard,
     ShardOptions,
     ShardSpool,
-    open_writers,
     spool_folder,
 )
-
-_ENDED = "the shard is closed, and nothing can be added to it"
-_NOT_HERE = "a writer is used and closed by the process that opened it, not by a forked child"
 
 
 class ShardWriter(AtomicWriter):
@@ -51,9 +49,6 @@ class ShardWriter(AtomicWriter):
         b'wren'
     """
 
-    _spool: ShardSpool | None = None
-    _forked = False
-
     @checked_options
     def __init__(
         self,
@@ -77,7 +72,7 @@ class ShardWriter(AtomicWriter):
                 writer=writer_name(),
             )
         )
-        open_writers.add(self)
+        self._begin()
 
     def write(self, payload: bytes) -> None:
         """Append one record.
@@ -86,39 +81,35 @@ class ShardWriter(AtomicWriter):
             ValueError: the shard is closed, or was opened by the process that this one was forked from.
             StorageError: the spool failed.
         """
-        if self._spool is None:
-            raise ValueError(f"{self.url}: {_NOT_HERE if self._forked else _ENDED}")
+        if self._ended is not None:
+            self._refuse()
         self._spool.add(payload)
 
     def close(self) -> None:
         """Store the shard, then its index."""
-        if self._forked:
-            raise ValueError(f"{self.url}: {_NOT_HERE}")
-        if self._spool is None:
-            return
-        spool, self._spool = self._spool, None
-        try:
-            self._store_both(spool.finish())
-        finally:
-            spool.discard()
+        if self._ended is FORKED:
+            self._refuse()
+        if self._ended is None:
+            self._ended = CLOSED
+            try:
+                self._store_both(self._spool.finish())
+            finally:
+                self._spool.discard()
 
     def abort(self) -> None:
         """Drop everything; nothing appears."""
-        if self._spool is not None:
+        if self._ended is None:
+            self._ended = CLOSED
             self._spool.discard()
-            self._spool = None
 
     def __del__(self) -> None:
-        if self._spool is not None:
+        if self._ended is None:
             self.abort()
             message = f"the writer of {self.url} was dropped before it was closed: nothing was stored"
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
-    def leave_to_parent(self) -> None:
-        """Let go of everything, in a forked child."""
-        if self._spool is not None:
-            self._spool = None
-            self._forked = True
+    def _let_go(self) -> None:
+        del self._spool
 
     def _store_both(self, shard: FinishedShard) -> None:
         # The index goes first: a shard that is seen has its index, and an index alone does no harm.

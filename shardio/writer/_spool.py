@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import NoReturn, Self
 
 from shardio import kernels
 from shardio.errors import StorageError
@@ -38,8 +38,28 @@ _WRITTEN = 512 << 10  # bytes that are written by one call
 _MOST_PARTS = 256  # of one call; systems take 1,024
 
 
+CLOSED = "the writer is closed, and nothing can be added; open another one"
+FORKED = "a writer is used and closed by the process that opened it, not by a forked child"
+
+
 class AtomicWriter(ABC):
-    """What a `with` block closes where it ends, and aborts where it fails."""
+    """What a `with` block closes where it ends, and aborts where it fails.
+
+    Attributes:
+        url: of what is written.
+    """
+
+    url: str
+    # Why nothing is taken any more. Until everything is set, a failure leaves nothing to abort.
+    _ended: str | None = CLOSED
+
+    def _begin(self) -> None:
+        self._ended = None
+        _open_writers.add(self)
+
+    def _refuse(self) -> NoReturn:
+        """Say why a writer that has ended takes nothing more."""
+        raise ValueError(f"{self.url}: {self._ended}")
 
     @abstractmethod
     def close(self) -> None:
@@ -48,6 +68,9 @@ class AtomicWriter(ABC):
     @abstractmethod
     def abort(self) -> None:
         """Drop all of it."""
+
+    def _let_go(self) -> None:  # noqa: B027 - most have nothing that is the parent's
+        """Forget what is written, in a forked child: it is the parent's."""
 
     def __enter__(self) -> Self:
         return self
@@ -59,19 +82,16 @@ class AtomicWriter(ABC):
             self.abort()
 
 
-class _Writer(Protocol):
-    def leave_to_parent(self) -> None:
-        """Let go of what belongs to the parent; called in a forked child."""
-
-
 # Those of this process.  A child that is forked while they are open has copies of them that it must not use.
-open_writers: weakref.WeakSet[_Writer] = weakref.WeakSet()
+_open_writers: weakref.WeakSet[AtomicWriter] = weakref.WeakSet()
 
 
 def _leave_to_parent() -> None:
-    for writer in list(open_writers):
-        writer.leave_to_parent()
-    open_writers.clear()
+    for writer in list(_open_writers):
+        if writer._ended is None:  # noqa: SLF001 - its own
+            writer._ended = FORKED  # noqa: SLF001 - its own
+            writer._let_go()  # noqa: SLF001 - its own
+    _open_writers.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -48,7 +48,7 @@ def run_task(
             continue
         if die_after is not None and count == die_after:
             # No abort, no close, no receipt: only what is stored already is left.
-            out._closed = True
+            out._ended = "killed"
             out._task._uploads.finish()
             for part in out._splits.values():
                 part.spool._file.close()
