@@ -69,8 +69,8 @@ class Task:
         # `_safe_splits` counts these.
         self._shards: list[_Shard] = []
         self._safe_until = 0
-        # Those before it are named by receipts that are there, or may be, or may appear yet.
-        self._named_until = 0
+        # Those before it are named by receipts that are there, or may be; and the last of these.
+        self._named_until, self._receipt = 0, ""
         self._safe_splits: dict[str, SplitReceipt] = {}
         self._stored: set[str] = set()  # keys of the shards and indexes that this task created
         self._is_named = not naming.is_random_session(session)
@@ -180,8 +180,7 @@ class Task:
                 sequence=number,
                 previous=before.attempt if before is not None else "",
             )
-            self._named_until = number + 1
-            self._put(self._sealed(receipt, number))
+            self._put_receipt(receipt, number + 1, number)
         self._note_safe(number + 1)
 
     def complete(self) -> Receipt:
@@ -191,19 +190,20 @@ class Task:
         splits = self._safe_splits | {entry.split: total for entry, total in self._shards[self._safe_until :]}
         receipt = replace(self._template, complete=True, table=table, splits=splits)
         self._uploads.finish()
-        self._named_until = len(self._shards)
         if self._is_named:
-            self._put(self._sealed(receipt))
+            self._put_receipt(receipt, len(self._shards))
         self._note_safe(len(self._shards))
         return receipt
 
-    def _sealed(self, receipt: Receipt, sequence: int | None = None) -> tuple[str, bytes]:
-        """Return name and content of a receipt."""
+    def _put_receipt(self, receipt: Receipt, stop: int, sequence: int | None = None) -> None:
+        """Store a receipt that names the shards before a number."""
         key = naming.ReceiptKey(receipt.session, receipt.task, receipt.attempt, sequence).key()
         try:
-            return key, receipt.seal(limits=self._limits)
+            data = receipt.seal(limits=self._limits)
         except FormatError as error:
             raise error.located(url=self._store.url_of(key)) from error
+        self._named_until, self._receipt = stop, key
+        self._put((key, data))
 
     def cancel(self) -> None:
         """Wait until nothing is on its way any more; what is safe stays so."""
@@ -211,7 +211,11 @@ class Task:
 
     def remove_shards(self) -> None:
         """Remove what this task stored and no rerun can find; what stays is left to `shardio gc`."""
-        known = self._named_until if self._is_named else 0
+        known = self._named_until
+        with contextlib.suppress(StorageError):
+            # In a bucket it may appear yet; on a disk nothing is on its way any more.
+            if self._store.is_local and self._receipt and self._store.head(self._receipt) is None:
+                known = self._safe_until
         keys = (key for entry, _ in self._shards[known:] for key in (entry.key, entry.usual_index_key))
         for key in keys:
             if key in self._stored:
