@@ -264,7 +264,8 @@ class Schema(Mapping[str, Feature]):
         Raises:
             ValueError, TypeError: no feature, or none of a name that is to be taken away.
         """
-        return self.with_groups(map(_changed, self.groups, _given_groups(features, self.encoding)))
+        given = _given_groups(features, self.encoding) if features else ({}, {})
+        return self.with_groups(map(_changed, self.groups, given))
 
     def changes_since(self, older: Schema) -> list[str]:
         """Return what readers see differently than through an older schema, a line each."""
