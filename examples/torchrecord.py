@@ -31,7 +31,7 @@ def process(line: str) -> dict[str, Any]:
 def write(data_list: Path, output_dir: Path, *, shuffle: bool) -> None:
     """Write the records, in as many processes as there are processors."""
     shardio.convert_dataset(
-        data_list, output_dir, kind="list", fn=process, shuffle=shuffle,
+        data_list, output_dir, kind="list", options={"fn": process}, shuffle=shuffle,
         schema={"image": "uint8[?,?,3]", "label": "int64"}, compression="zstd",
     )  # fmt: skip
 

@@ -397,7 +397,9 @@ def test_runs_that_are_cut_longer_or_gone_are_named(url):
 
 
 def test_a_run_that_claims_more_than_there_is_costs_no_request(url):
-    """What a manifest claims of a run is compared with its size and with the limits before it is read."""
+    """The size that the manifest names MUST be the one that follows from the numbers of shards and
+    entries.
+    """
     build(url)
     catalog = Catalog(connect(url))
     seen = catalog.load()

@@ -517,7 +517,7 @@ OWN = "train-abcdefghk3v7q2mh-0004.tfrecord"
 def test_a_manifest_that_dooms_what_shardio_did_not_make_is_damaged(key, tmp_path):
     """A doomed key MUST be of shardio's making: a shard under the name that the dataset's layout gives it, an
     index below `data/` or `indexes/`, deleted rows (`data/<name>.rows`), a list, a receipt, a table, or a run
-    or part of a key index. A manifest that dooms another is damaged.
+    of a key index. A manifest that dooms another is damaged.
     """
     url = fresh("local", tmp_path)
     write(url, "create", 0, 5)
