@@ -56,10 +56,9 @@ class LineFramer:
         self.notes: Counter[str] = Counter()
         self._content = content
         self._longest = limits.record
-        self._first: bytes | None = b""  # the first bytes, until there are enough to know the encoding
-        self._line: list[bytes] = []  # the line that is open; its bytes were yielded already
-        self._line_bytes = 0
-        self._offset = self._row = self._gaps = 0  # of the first byte that was not looked at
+        self._begun = False  # the first bytes, which tell the encoding, were looked at
+        self._held = bytearray()  # the line that is open
+        self._offset = self._row = self._gaps = 0  # of the first byte held
 
     def feed(self, piece: Bytes) -> Iterator[FrameRun]:
         """Take the next decoded bytes; yield the lines that they complete.
@@ -67,27 +66,43 @@ class LineFramer:
         Raises:
             FormatError: a line is damaged, or longer than a record may be.
         """
-        if self._first is not None:
-            self._first += bytes(piece)
-            if len(self._first) < _MARK:
+        if not self._begun:
+            self._held += piece
+            if len(self._held) < _MARK:
                 return
             piece = yield from self._begin()
-        yield from self._feed(piece)
+        stops = np.flatnonzero(np.frombuffer(piece, np.uint8) == _LINE_FEED) + 1
+        if self._held and len(stops):
+            first = int(stops[0])
+            line, self._held = self._held + piece[:first], bytearray()
+            yield from self._lines(line, np.array([len(line)], np.int64))
+            piece, stops = piece[first:], stops[1:] - first
+        last = int(stops[-1]) if len(stops) else 0
+        if last:
+            yield from self._lines(piece[:last], stops)
+        self._held += piece[last:]
+        if len(self._held) > self._longest:
+            raise FormatError(
+                "a line is over the limit of a record",
+                row=self._row,
+                start=self._offset,
+                expected=f"at most {self._longest} bytes",
+            )
 
     def end(self) -> Iterator[FrameRun]:
-        """Yield the end of a last line without a line feed."""
-        if self._first is not None:
-            yield from self._feed((yield from self._begin()))
-        if not self._line_bytes:
-            return
-        line = b"".join(self._line)
-        if not (self._content == "json" and is_blank_line(line)):
-            self.notes["the last line has no line feed"] += 1
-        yield from self._lines(line, np.array([len(line)], np.int64), self._line_bytes)
+        """Yield a last line without a line feed."""
+        if not self._begun:
+            piece = yield from self._begin()
+            yield from self.feed(piece)
+        line, self._held = self._held, bytearray()
+        if line:
+            if not (self._content == "json" and is_blank_line(bytes(line))):
+                self.notes["the last line has no line feed"] += 1
+            yield from self._lines(line, np.array([len(line)], np.int64))
 
-    def _begin(self) -> Generator[FrameRun, None, bytes]:
+    def _begin(self) -> Generator[FrameRun, None, Bytes]:
         """Look at the first bytes of all; return what follows a byte order mark."""
-        data, self._first = self._first or b"", None
+        data, self._held, self._begun = bytes(self._held), bytearray(), True
         encoding = wide_encoding(data[:_MARK])
         if self._content == "bytes":
             return data
@@ -105,41 +120,12 @@ class LineFramer:
             return data[len(UTF8_BOM) :]
         return data
 
-    def _feed(self, piece: Bytes) -> Iterator[FrameRun]:
-        stops = np.flatnonzero(np.frombuffer(piece, np.uint8) == _LINE_FEED) + 1
-        last = int(stops[-1]) if len(stops) else 0
-        looks = self._content != "bytes"
-        if last:
-            held = self._line_bytes
-            data = b"".join((*self._line, piece[:last])) if looks else piece[:last]
-            yield from self._lines(data, stops + (held if looks else 0), held if looks else 0)
-            self._line, self._line_bytes = [], 0
-        if last < len(piece):
-            # It is yielded at once, since a damaged stream may end here; a copy is looked at later.
-            yield FrameRun(piece[last:])
-            self._line_bytes += len(piece) - last
-            if looks:
-                self._line.append(bytes(piece[last:]))
-            if self._line_bytes > self._longest:
-                raise FormatError(
-                    "a line is longer than a record may be",
-                    row=self._row,
-                    start=self._offset,
-                    expected=f"at most {self._longest} bytes",
-                )
-
-    def _lines(self, data: Bytes, stops: NDArray[np.int64], known: int) -> Iterator[FrameRun]:
-        """Yield whole lines as they are: records in a row, or bytes of no record with the reason.
-
-        Args:
-            data: the lines.
-            stops: int64, where they end in `data`.
-            known: so many bytes of the first line were yielded before.
-        """
+    def _lines(self, data: Bytes, stops: NDArray[np.int64]) -> Iterator[FrameRun]:
+        """Yield whole lines: records in a row, or blank lines; `stops` are where they end in `data`."""
         if self._content == "bytes" or (self._content == "text" and _is_text(data)):
             self._row += len(stops)
             self._offset += len(data)
-            yield FrameRun(data[known:], stops - known)
+            yield FrameRun(data, stops)
             return
         data = bytes(data)
         ends = [0, *stops.tolist()]
@@ -149,19 +135,17 @@ class LineFramer:
         while first < len(stops):
             last = kernels.count_documents(data, stops, first) if known_text else first
             blank = last == first and self._is_blank(data[ends[first] : ends[first + 1]])
-            if last == first:
-                last += 1
+            last = max(last, first + 1)
             while blank and last < len(stops) and is_blank_line(data[ends[last] : ends[last + 1]]):
                 last += 1
-            begin = max(ends[first], known)
-            part, count = data[begin : ends[last]], last - first
+            part, count = data[ends[first] : ends[last]], last - first
             if blank:
                 self.notes["blank lines left out"] += count
                 yield self._gap(part, "blank line")
             else:
                 self._row += count
-                yield FrameRun(part, stops[first:last] - begin)
-            self._offset += ends[last] - ends[first]
+                yield FrameRun(part, stops[first:last] - ends[first])
+            self._offset += len(part)
             first = last
 
     def _is_blank(self, line: bytes) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from shardio.adoption._commit import known_as
 from shardio.adoption._shard import FoundShard
 from shardio.catalog import Catalog, check_place
-from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
+from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
 from shardio.metadata import ShardEntry, naming
 from shardio.sources import (
     Division,
@@ -162,27 +162,14 @@ def _take_tfds(search: ShardSearch, listing: Listing, tfds: TfdsFolder) -> None:
 
 
 def _take_mds(search: ShardSearch, listing: Listing, shards: list[MdsShard]) -> None:
-    """Note what indexes of MDS say of their shards, and which are not there or are not what they say.
+    """Note what indexes of MDS say of their shards, and which are not there.
 
     Raises:
         FormatError: they are compressed, or have different columns, and so are to be converted.
     """
     refuse_compressed(shards)
     search.unmatched += [(listing, error) for error in missing_mds(shards)]
-    sizes = {file.key: file.size for file in listing.files}
-    for shard in shards:
-        found = sizes.get(shard.key, shard.size)
-        if found != shard.size:
-            error = FormatError(
-                "the shard has another size than its index.json says",
-                url=shard.url,
-                expected=shard.size,
-                found=found,
-                advice="fetch it again, and run the command again",
-            )
-            search.unmatched.append((listing, error))
-        elif shard.is_there:
-            search.mds[listing.root.join(shard.key)] = shard
+    search.mds.update((listing.root.join(shard.key), shard) for shard in shards if shard.is_there)
     same_columns(list(search.mds.values()))
 
 
