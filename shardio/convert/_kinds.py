@@ -19,7 +19,7 @@ from shardio.convert._megatron import MegatronDataset
 from shardio.convert._parquet import ArrowFiles, ArrowTable, HuggingFaceDataset
 from shardio.convert._registry import Registry
 from shardio.convert._text import TextFiles
-from shardio.convert._tfds import AdoptedTfds, TfdsDataset
+from shardio.convert._tfds import TfdsDataset
 from shardio.convert._tfrecord import ShardioDataset, ShardioValues, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import WebDataset
@@ -88,7 +88,6 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
         place = os.fspath(place)
     elif isinstance(place, Sequence) and not isinstance(place, str):
         place = [os.fspath(each) if isinstance(each, Path) else each for each in place]
-    told = kind is not None
     if kind is None:
         kind = _detect_kind(place, options)
     if kind == HuggingFaceDataset.kind:
@@ -96,9 +95,6 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
     source: ForeignSource = REGISTRY.get(kind)(place, options)
     if isinstance(source, ShardioDataset) and source.reader.source.holds_objects:
         return ShardioValues(place, options)
-    if isinstance(source, ShardioDataset) and not told:
-        # A kind that was given means the payloads as they are.
-        return AdoptedTfds.from_dataset(source) or source
     return source
 
 

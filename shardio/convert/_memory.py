@@ -10,7 +10,7 @@ from typing import Any
 
 from shardio.arguments import need
 from shardio.convert._convert import convert_dataset
-from shardio.convert._infer import SKIP, infer_from_values
+from shardio.convert._infer import infer_from_values
 from shardio.convert._parquet import table_package
 from shardio.convert._schema import LOOK_AT
 from shardio.errors import SchemaError
@@ -109,10 +109,8 @@ def from_generator(
         try:
             schema = infer_from_values(_Values(), samples, None)
         except SchemaError as error:
-            # Here a schema names every feature, and nothing is left out.
-            advice, _, _ = (error.advice or "").partition(f", or {SKIP}")
-            others = " beside the other features" if len(first[0]) > 1 else ""
-            error.advice = "give its values one type" if "None" in advice else advice + others
+            # Here nothing is left out.
+            error.advice = "give its values one type, or each feature a type with schema="
             raise
     try:
         with DatasetWriter(url, schema, **options) as out:

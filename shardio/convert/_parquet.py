@@ -642,19 +642,13 @@ def _of_polars(frame: Any) -> Any:
     import pyarrow as pa
 
     # Of Python objects polars gives Arrow their addresses in memory.
-    if objects := [repr(name) for name, kind in frame.schema.items() if str(kind) == "Object"]:
-        raise SchemaError(
-            f"column {', '.join(objects)} holds Python objects, which Arrow has no type for",
-            advice="drop it, or write rows: shardio.from_generator(df.to_dicts(), url)",
-        )
+    objects = [name for name, kind in frame.schema.items() if str(kind) == "Object"]
     try:
+        if objects:
+            raise pa.ArrowTypeError(f"column {objects[0]!r} holds Python objects")
         return frame.to_arrow()
     except pa.ArrowException as error:
-        raise SchemaError(
-            "Arrow has no type for a column of this table",
-            found=str(error.args[0]),
-            advice="cast the column, as in df.cast({'NAME': polars.Float64}), or drop it",
-        ) from error
+        raise _no_table(error, "df.cast({'NAME': polars.Float64})", "df.to_dicts()") from error
 
 
 def _of_pandas(frame: Any) -> Any:
@@ -664,30 +658,24 @@ def _of_pandas(frame: Any) -> Any:
         indexed = frame if _is_row_numbers(frame.index) else frame.reset_index()
         return pa.Table.from_pandas(indexed, preserve_index=False)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        what = "the index and the columns of this table cannot be columns of one"
-        advice = "give each a name of its own, or drop the index"
-        if odd := _odd_columns(frame):
-            what = f"Arrow has no type for the values of column {', '.join(odd)}"
-            advice = (
-                "give the column one type, as in df.astype({'NAME': 'float64'}), drop it, or write rows: "
-                "shardio.from_generator(df.to_dict('records'), url)"
-            )
-        raise SchemaError(what, found=str(error.args[0]), advice=advice) from error
+        # Not every error of pyarrow names the column.
+        odd = [
+            f"column {name} of Python objects" for name, kind in frame.dtypes.items() if str(kind) == "object"
+        ]
+        error.args = (*error.args, *odd)
+        raise _no_table(error, "df.astype({'NAME': 'float64'})", "df.to_dict('records')") from error
+
+
+def _no_table(error: Exception, cast: str, rows: str) -> SchemaError:
+    """Return the error for a frame that cannot be a table of Arrow, whose own error names the column."""
+    return SchemaError(
+        "Arrow has no type for a column of this table, or two of its columns or its index have one name",
+        found="; ".join(map(str, error.args)),
+        advice=f"give the column a name or one type, as in {cast}, drop it, or write rows: "
+        f"shardio.from_generator({rows}, url)",
+    )
 
 
 def _is_row_numbers(index: Any) -> bool:
     """Tell whether an index of pandas is not data: integers without a name, whichever rows a filter left."""
     return index.nlevels == 1 and index.name is None and index.dtype.kind in "iu"
-
-
-def _odd_columns(frame: Any) -> list[str]:
-    """Name the columns of a frame of pandas that cannot be columns of Arrow."""
-    import pyarrow as pa
-
-    odd = []
-    for name, column in frame.items():
-        try:
-            pa.array(column, from_pandas=True)
-        except (pa.ArrowException, OverflowError, TypeError):
-            odd.append(repr(name))
-    return odd

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from shardio.codecs import infer_schema, record_codec
-from shardio.convert._tfrecord import ShardioDataset
 from shardio.errors import BadRecord, CorruptRecordError, NotFoundError, SchemaError
 from shardio.formats import FileSource, Piece, Sample, Unreadable, found_at
 from shardio.metadata import Feature, Schema
@@ -25,7 +24,6 @@ from shardio.sources import (
     Listing,
     TfdsFeature,
     TfdsFolder,
-    find_files,
     find_tfds,
     tfds_feature,
 )
@@ -121,84 +119,24 @@ class TfdsDataset(FileSource):
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types of the features, by the names that Examples have for them."""
-        known: dict[str, Feature | str | Unreadable] = dict(_types(self._folder.features))
+        known: dict[str, Feature | str | Unreadable] = {}
+        for each in self._folder.features:
+            known |= each.stored if each.typed is None else {each.name: each.typed}
         for name, kind in self._folder.unknown.items():
             known[name] = Unreadable(f"feature {name!r} is {kind}, of which records do not tell the values")
         return known
 
     def notes(self) -> list[str]:
         """Return what becomes another type than TFDS gives."""
-        return [*super().notes(), *_notes(self._folder.features)]
+        features = self._folder.features
+        stored = [f"{each.name}: {each.note}; they stay so" for each in features if each.typed is None]
+        nested = [each.name for each in features if each.typed is not None and each.typed.type == "json"]
+        json = [f"{name}: sequences in sequences are json" for name in nested]
+        return [*super().notes(), *stored, *json]
 
     def metadata(self) -> dict[str, Any]:
         """Return name, version, citation and the like, under `tfds`."""
         return {"tfds": dict(self._folder.metadata)}
-
-
-@dataclass(frozen=True)
-class AdoptedTfds(ShardioDataset):
-    """A dataset of the adopted files of such a folder: its records, and the types that the folder says.
-
-    What the dataset's schema says of a feature, other than the folder, counts.
-    """
-
-    payloads: ClassVar[bool] = False
-    declared: ClassVar[bool] = True
-
-    @classmethod
-    def from_dataset(cls, dataset: ShardioDataset) -> AdoptedTfds | None:
-        """Return the source where a dataset is of such a folder's files alone, which is still there."""
-        found = cls(dataset.place, dataset.options)
-        adopted = all(entry.adopted for entry in found.reader.source.table)
-        return found if "tfds" in found.metadata() and adopted and found._features else None
-
-    @property
-    def schema(self) -> None:
-        """None: the folder says what records hold."""
-
-    @cached_property
-    def _features(self) -> tuple[TfdsFeature, ...]:
-        """The features of the folder that the dataset's schema reads as they are stored, and the others."""
-        folder = self._folder()
-        schema = self.reader.schema
-        if folder is None or not folder.features or schema is None:
-            return ()
-        same = [
-            feature
-            for feature in folder.features
-            if all(schema.get(name) == stored for name, stored in feature.stored.items())
-        ]
-        told = {name for feature in same for name in feature.stored}
-        others = [tfds_feature(name, feature) for name, feature in schema.items() if name not in told]
-        return (*same, *others)
-
-    def _folder(self) -> TfdsFolder | None:
-        roots = self.reader.source.version.manifest.roots.values()
-        given = {root: dict((self.options.allow_roots or {}).get(root) or {}) or None for root in roots}
-        for root, options in {self.place: self.options.storage_options, **given}.items():
-            for listing in find_files(root, storage_options=options):
-                found = find_tfds(listing, options)
-                if found is not None:
-                    return found
-        return None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Workers do not read the description again.
-        return {**super().__getstate__(), "_features": self._features}
-
-    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
-        """Yield the records of a run, verified, with the types of TFDS."""
-        decode = _TfdsRecords(self._features)
-        for found in super().read(piece):
-            yield found if isinstance(found, BadRecord) else decode(found.where, found.value)
-
-    def known(self) -> Mapping[str, Feature | str | Unreadable]:
-        """Return the types of the features."""
-        return dict(_types(self._features))
-
-    def notes(self) -> list[str]:
-        """Return what becomes another type than TFDS gives."""
-        return [*super().notes(), *_notes(self._features)]
 
 
 class _TfdsRecords:
@@ -221,16 +159,3 @@ class _TfdsRecords:
         except (CorruptRecordError, SchemaError) as error:
             return BadRecord(where, f"the record is not what features.json says: {error}")
         return Sample(where, value)
-
-
-def _types(features: Sequence[TfdsFeature]) -> dict[str, Feature]:
-    known: dict[str, Feature] = {}
-    for feature in features:
-        known |= feature.stored if feature.typed is None else {feature.name: feature.typed}
-    return known
-
-
-def _notes(features: Sequence[TfdsFeature]) -> list[str]:
-    stored = [f"{each.name}: {each.note}; they stay so" for each in features if each.typed is None]
-    nested = [each.name for each in features if each.typed is not None and each.typed.type == "json"]
-    return [*stored, *(f"{name}: sequences in sequences are json" for name in nested)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 
 import numpy as np
@@ -84,7 +83,7 @@ def test_frames_of_pandas_have_the_same_columns_whichever_rows_a_filter_left(tmp
 
 def test_a_column_of_pandas_without_one_type_is_named(tmp_path):
     for values in ([1, "two"], [b"x", 1.5], [1j, 2j], [2**70, 1]):
-        with refused(SchemaError, "'odd'"):
+        with refused(SchemaError, "column odd"):
             shardio.from_pandas(pd.DataFrame({"n": [1, 2], "odd": values}), tmp_path / "ds")
     assert not (tmp_path / "ds").exists()
 
@@ -203,12 +202,10 @@ def test_bytes_and_nothing(tmp_path):
 
 
 def test_values_that_do_not_fit_publish_nothing(tmp_path):
-    with pytest.raises(SchemaError, match=re.escape('schema={"a": "json"}')) as caught:
-        shardio.from_generator([{"a": 1}, {"a": "x"}], tmp_path / "ds")
-    assert "on_error" not in str(caught.value)
-    two = [{"a": 1, "b": 0}, {"a": "x", "b": 1}]
-    with pytest.raises(SchemaError, match=re.escape('schema={"a": "json"} beside the other features')):
-        shardio.from_generator(two, tmp_path / "ds")
+    for values in ([{"a": 1}, {"a": "x"}], [{"a": 1, "b": 0}, {"a": "x", "b": 1}]):
+        with refused(SchemaError, "'a'", "schema=") as caught:
+            shardio.from_generator(values, tmp_path / "ds")
+        assert "on_error" not in str(caught.value)
     with refused(SchemaError, "'a'"):
         shardio.from_generator([{"a": 1}, {"a": b"x"}], tmp_path / "ds")
     late = [{"a": n} for n in range(1500)] + [{"a": "x"}]
