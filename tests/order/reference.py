@@ -192,35 +192,3 @@ class Replay:
             filled.append(self.own[i % len(self.own)])
             i += 1
         return filled
-
-
-def default_shape(sizes, G, *, memory, chunk_bytes, run_bytes):
-    """Return (C, m, J) of the default plan, where `memory` is for open windows."""
-    N = sum(sizes.rows.tolist())
-    stored, held = sum(sizes.stored_bytes.tolist()) / N, sum(sizes.decoded_bytes.tolist()) / N + 8
-    common = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
-    small = N * held <= min(64 * 2**20, memory) and N <= 2**22
-    if small:
-        m, side = N, sum(sizes.stored_bytes.tolist()) // 2**21
-    else:
-        wanted = max(1, round(chunk_bytes / stored))
-        few = min(int(memory / (G * held)), N // (2 * G))
-        most = min(N, max(1, int(memory / held)))
-        strand = m = min(max(wanted // 4, 1, min(wanted, few)), most)
-        if run_bytes and N * held <= memory:
-            m = min(max(m, int(run_bytes / stored)), most)
-            strand = max(1, min(strand, m) // 2)
-        if m == 1:
-            side = min(N // 8, int(memory / held))
-        else:
-            whole = N // (strand if N * held <= memory else 2 * strand)
-            side = min(int(memory / (strand * held)), whole, 2**20)
-        side = max(1, side)
-    most = max(1, min(side, N // 8))
-    divisors = [
-        c for c in range(1, min(most, max(256, G // 16), G // (2 if G >= 64 else 1)) + 1) if G % c == 0
-    ] or [1]
-    most_worlds = max(sum(c % w == 0 for w in common) for c in divisors)
-    divisors = [c for c in divisors if sum(c % w == 0 for w in common) == most_worlds]
-    C = min(divisors, key=lambda c: (-len([d for d in range(1, c + 1) if c % d == 0]), c))
-    return C, m, 1 if m == 1 or small else max(1, min(side // C, 2**16, 2**20 // C))

@@ -37,24 +37,6 @@ def test_every_period_holds_the_exact_proportions(shuffle):
     assert len(orders) > 5 if shuffle else orders == {(0, 2, 0, 1, 2, 0)}
 
 
-def test_each_source_keeps_its_own_order():
-    sizes = [sizes_of(90), sizes_of(60)]
-    order = mixed_order(sizes, Mixture((3, 1)), global_batch=4, plan=small_plan())
-    for lane, rows in enumerate(lanes_of(order)):
-        for source in range(2):
-            own = rows.positions[rows.sources == source]
-            alone = order.source_epoch(0, source, 0).rows(np.array([[lane, 0, own.size]])).positions
-            np.testing.assert_array_equal(own, alone)
-
-
-def test_stop_first_holds_the_most_periods_that_no_lane_exceeds():
-    order = mixed_order([sizes_of(41), sizes_of(400)], Mixture((2, 3)), global_batch=4, plan=small_plan())
-    lanes = order.lanes(0, 4)
-    lengths = [order.source_epoch(0, i, 0).lane_lengths for i in range(2)]
-    assert lanes.lane_lengths.tolist() == [5 * min(a // 2, b // 3) for a, b in zip(*lengths, strict=True)]
-    assert all(rows.cycles.max() == 0 for rows in lanes_of(order))
-
-
 def test_stop_all_delivers_every_row_and_begins_again_in_another_order():
     order = mixed_order(
         [sizes_of(12), sizes_of(200)], Mixture((1, 1), "all"), global_batch=4, plan=small_plan()
@@ -68,16 +50,6 @@ def test_stop_all_delivers_every_row_and_begins_again_in_another_order():
         assert len({tuple(again[i : i + 3].tolist()) for i in range(0, 45, 3)}) > 1
     assert {row for row in seen if row[0] == 0} == {(0, i) for i in range(12)}
     assert {row: n for row, n in seen.items() if row[0] == 1} == {(1, i): 1 for i in range(200)}
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3, 7, 50])
-def test_stop_after_so_many_steps(steps):
-    order = mixed_order(
-        [sizes_of(12), sizes_of(30)], Mixture((1, 2), steps), global_batch=8, plan=small_plan()
-    )
-    schedule = order.schedule(0, 8)
-    assert len(schedule) == steps
-    assert all(schedule.batch(step).positions.size == 8 for step in range(steps))
 
 
 def test_two_epochs_and_two_sources_differ():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tracemalloc
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 
 from shardio.errors import ResumeError
 from shardio.order import Budget, Mixture, Plan, ShardSizes, Source, make_order, measured_mixing
-from tests.order.reference import default_shape
 from tests.order.shapes import IDENTITY, mixed_order, order_of, sizes_of, small_plan
 from tests.suites.errors import refused
 
@@ -250,31 +248,3 @@ def test_mixing_is_measured_against_chance():
     poor = mixing(Plan(ranks=1, workers=1, chunk_rows=1000, interleave=1, window=1000))
     assert poor.distinct < 0.05
     assert poor.recurrence > 50
-
-
-def drawn_sizes(rnd):
-    """Return shards of between 1 MB and some terabytes."""
-    record = 2 ** rnd.uniform(6, 22)
-    rows = [
-        int(rnd.choice([1, 1, 3]) * 2 ** rnd.uniform(20, 38) / record) + 1 for _ in range(rnd.randint(1, 4))
-    ]
-    stored = [int(n * record * rnd.choice([1, 1, 0.4])) + 1 for n in rows]
-    blocks = [
-        min(n, -(-b // rnd.choice([1 << 12, 1 << 16, 1 << 20]))) for n, b in zip(rows, stored, strict=True)
-    ]
-    return ShardSizes(rows, stored, [int(n * record) + n for n in rows], blocks)
-
-
-@pytest.mark.slow
-def test_default_plans_are_those_of_the_specification(long):
-    """A second derivation, from docs/order.md, agrees on hundreds of datasets, batches and budgets."""
-    rnd = random.Random(14)
-    for _ in range(500 if long else 150):
-        sizes, batch = drawn_sizes(rnd), rnd.choice([1, 2, 7, 60, 64, 256, 1000, 2048, 4096])
-        memory, chunk = int(2 ** rnd.uniform(20, 34)), int(2 ** rnd.uniform(15, 22))
-        run = rnd.choice([0, 2 << 20])
-        budget = Budget(open_bytes=memory, chunk_bytes=chunk, run_bytes=run)
-        plan = default_plan(sizes, global_batch=batch, remainder="keep", budget=budget)
-        shape = default_shape(sizes, batch, memory=memory, chunk_bytes=chunk, run_bytes=run)
-        assert (plan.ranks, plan.chunk_rows, plan.interleave) == shape
-        assert (plan.window, plan.workers) == (plan.chunk_rows, 1)

@@ -12,10 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from shardio.order import Mixture, Plan, ShardSizes, rank_slice
+from shardio.order import Plan, ShardSizes, rank_slice
 from tests.order.reference import Replay, lanes_of
 from tests.order.shapes import (
-    mixed_order,
     needs,
     order_of,
     positions_in,
@@ -77,42 +76,6 @@ def test_windows_hold_every_row_once(shuffle):
     assert sorted(itertools.chain(*held)) == list(range(sizes.total_rows))
     found = [held[w][i] for w, i in zip(window, row, strict=True)]
     assert found == epoch.rows(parts).positions.tolist()
-
-
-@pytest.mark.parametrize("mixed", [False, True])
-@pytest.mark.parametrize(
-    ("R", "W", "begin"), [(1, 0, 0), (2, 2, 0), (4, 4, 0), (2, 4, 7), (3, 3, 5), (1, 2, 3)]
-)
-def test_a_process_has_what_it_needs_when_it_needs_it(mixed, R, W, begin):
-    """A window is done with when its reader comes to a later one."""
-    if mixed:
-        parts = [sizes_of(40, 30), sizes_of(25, 3)]
-        order = mixed_order(
-            parts, Mixture((3, 2), "all"), global_batch=8, plan=small_plan(4, 4), remainder="keep"
-        )
-    else:
-        order = order_of(sizes_of(90, 1, 60), global_batch=8, plan=small_plan(4, 4), remainder="pad")
-    schedule = order.schedule(0, 8)
-    schedule.step = begin
-    for rank, worker in itertools.product(range(R), range(max(1, W))):
-        place = {"rank": rank, "world_size": R}
-        coming = list(needs(schedule, **place, worker=worker, workers=W))
-        held = {}
-        for step in schedule.steps(worker=worker, workers=W):
-            batch = schedule.batch(step, **place)
-            have = {reader: [rows] for reader, rows in held.items()}
-            while coming and coming[0][0] == step:
-                _, window, rows = coming.pop(0)
-                have.setdefault(window[:4], []).append(rows)
-                held[window[:4]] = rows
-            for source, cycle, position in zip(batch.sources, batch.cycles, batch.positions, strict=True):
-                assert any(
-                    position in rows
-                    for reader, windows in have.items()
-                    if reader[:2] == (source, cycle)
-                    for rows in windows
-                )
-        assert not coming
 
 
 @pytest.mark.parametrize(("R", "W"), [(1, 1), (2, 2), (4, 2), (1, 4), (4, 4)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import multiprocessing
 import os
@@ -26,7 +25,6 @@ from shardio.errors import (
 )
 from shardio.order import Plan
 from shardio.reader import Damage
-from shardio.reader._files import BlockSource
 from shardio.reader._tuning import TUNING
 from shardio.storage._local import LocalStore
 from shardio.streaming._tuning import TUNING as STREAM_TUNING
@@ -87,22 +85,6 @@ def test_skipped_records_are_missing_and_nothing_else_changes(url, compression, 
         assert got == [[n for n in batch if n not in bad] for batch in whole[rank]]
         missed = sum(n in bad for n in flat(whole[rank]))
         assert stream.components[0].reader.stats["records_skipped"] == missed
-
-
-@COMPRESSIONS
-def test_a_resume_stays_exact_past_damage(url, compression):
-    ds = shardio.open(write(url, [100], compression=compression))
-    bad = hurt(ds, 50)
-    stream = make(url)
-    it = iter(stream)
-    head = [next(it)["n"].tolist() for _ in range(9)]
-    it.close()
-    rest = []
-    for rank in range(2):
-        other = make(url, rank=rank, world_size=2)
-        other.load_state_dict(stream.state_dict())
-        rest += [batch["n"].tolist() for batch in other]
-    assert sorted(flat(head) + flat(rest)) == sorted(set(range(100)) - bad)
 
 
 def test_raising_is_the_default(url):
@@ -346,27 +328,6 @@ def test_a_damaged_end_of_a_frame_is_told(monkeypatch, url, threads, row):
     shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
     with pytest.raises(FormatError):
         list(shardio.stream(shardio.open(url, mmap=False), plan=shape, global_batch=10, num_threads=threads))
-
-
-@THREADS
-def test_what_was_hurt_on_its_way_comes_again(monkeypatch, url, threads):
-    fetched(monkeypatch)
-    write(url, [300])
-    shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
-    ds = shardio.open(url, mmap=False)
-    begin, calls, hurt_runs = BlockSource.begin, itertools.count(1), []
-
-    def hurting(self, runs, **options):
-        wait = begin(self, runs, **options)
-        if next(calls) != 2:
-            return wait
-        hurt_runs.extend(runs)
-        return lambda: [each._replace(data=memoryview(bytes(len(each.data)))) for each in wait()]
-
-    monkeypatch.setattr(BlockSource, "begin", hurting)
-    stream = shardio.stream(ds, plan=shape, global_batch=10, num_threads=threads)
-    assert sorted(flat(batch["n"].tolist() for batch in stream)) == list(range(300))
-    assert ds.stats["refetched"] == len(hurt_runs) > 0
 
 
 def test_an_environment_that_fails_is_not_damage(url):

@@ -18,13 +18,10 @@ import pytest
 import shardio
 from shardio.errors import CorruptBlockError
 from shardio.order import Plan
-from shardio.storage import StoreNetwork
-from shardio.storage._local import LocalStore
-from shardio.streaming import _pipeline, _planner, _stream
+from shardio.streaming import _pipeline, _planner
 from shardio.streaming._arena import Arena
 from shardio.streaming._chunks import OpenChunks
-from shardio.streaming._tuning import TUNING
-from tests.order.shapes import names_of, positions_in
+from tests.order.shapes import positions_in
 from tests.streaming.datasets import RICH, flat, memory_url, numbers, plan, rich_value, write
 from tests.suites.errors import refused
 
@@ -243,28 +240,6 @@ def test_wherever_ctrl_c_comes_no_thread_is_left(ds, part):
         assert not left, f"interrupted at line {n}"
 
 
-def test_no_task_waits_for_one_that_ctrl_c_made_the_closing_thread_forget():
-    """The second task waits for the first; it may be begun before all threads are told again."""
-
-    def waiting():
-        threads = _pipeline.DaemonThreads(1, "test")
-        threads.submit(threads.submit(int).result)
-        return threads
-
-    with Interrupt() as whole:
-        waiting().close()
-    for n in range(1, whole.lines + 1):
-        threads = waiting()
-        with contextlib.suppress(KeyboardInterrupt), Interrupt(n):
-            threads.close()
-        for thread in threads.threads:
-            thread.start()
-        threads.join(time.monotonic() + 0.1)
-        threads.close()
-        threads.join(time.monotonic() + 600)
-        assert not any(thread.is_alive() for thread in threads.threads), f"interrupted at line {n}"
-
-
 def test_nothing_runs_before_the_first_batch_is_asked_for(ds):
     it = iter(make(ds))
     assert stream_threads() == []
@@ -341,24 +316,6 @@ def test_what_is_held_is_bounded_for_any_dataset_size(monkeypatch, large, thread
     assert counted.alive == 0
 
 
-@pytest.mark.parametrize("large_", [False, True])
-def test_of_very_large_batches_two_are_made_at_a_time(monkeypatch, large, large_):
-    """With three batches of 256 MB in the caller's hands, two more are what the stated bound leaves."""
-    if large_:
-        monkeypatch.setattr(_pipeline, "TUNING", replace(TUNING, ahead_bytes=1 << 10, built_bytes=1 << 10))
-    found, lead = set(), _pipeline._PassThreads._groups_ahead
-
-    def spied(threads, group):
-        found.add((threads._room, lead(threads, group)))
-        return max(found)[1]
-
-    monkeypatch.setattr(_pipeline._PassThreads, "_groups_ahead", spied)
-    shape = shardio.Plan(ranks=4, workers=1, chunk_rows=1, interleave=1, window=1)
-    stream = shardio.stream(large, global_batch=64, plan=shape, num_threads=4, ahead_bytes=1)
-    assert sum(len(batch["payload"]) for batch in stream) == 64 * (4000 // 64)
-    assert max(found) == ((2, 0) if large_ else (5, 1))
-
-
 _SHAPE = shardio.Plan(ranks=4, workers=1, chunk_rows=100, interleave=5, window=100)
 
 
@@ -382,47 +339,6 @@ def test_a_chunk_that_cannot_be_fetched_is_an_error_at_its_step(monkeypatch, lar
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_passes_use_the_memory_of_those_before_them(monkeypatch, large, threads):
-    """Also where one is left early, or two go on at a time."""
-    monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
-    stream = shardio.stream(large, global_batch=20, plan=_SHAPE, num_threads=threads, seed=1)
-    first = [batch["payload"] for batch in stream]
-    arena = stream._arena[1]
-    held = arena.memory_bytes
-    for _ in range(3):
-        next(iter(stream))
-        list(stream)
-    assert stream._arena[1] is arena
-    assert arena.memory_bytes <= 1.5 * held
-    stream.set_epoch(0)
-    one, two = iter(stream), iter(stream)
-    together = [(next(one)["payload"], next(two)["payload"]) for _ in range(30)]
-    assert [pair[0] for pair in together] == [pair[1] for pair in together] == first[:30]
-
-
-def test_the_tail_holds_no_windows_of_lanes_that_are_behind_it(monkeypatch, large):
-    """The last steps cut across all lanes; what they have passed is freed."""
-    shape = plan(ranks=2, workers=64, chunk_rows=1000)
-    stream = shardio.stream(
-        large[:3999], global_batch=34, plan=shape, remainder="keep", num_threads=0, rank=1, world_size=2
-    )
-    schedule = stream._schedule
-    assert schedule.stop - schedule.tail_start > 5
-    state = stream.order.state(schedule, 0, schedule.tail_start)
-    stream.load_state_dict(state)
-    counted = Counted(monkeypatch)
-    parts = [
-        schedule.parts(step, rank=1, world_size=2)[0] for step in range(schedule.tail_start, schedule.stop)
-    ]
-    found = [schedule.lanes.locate(each).windows for each in parts]
-    held = {name: n for each in found for name, n in zip(names_of(each), each.rows.tolist(), strict=True)}
-    rows = sum(len(batch["payload"]) for batch in stream)
-    assert rows > 0
-    assert counted.rows == sum(held.values())
-    assert counted.peak < sum(size for *_, size in counted.opened) / 4
-
-
-@pytest.mark.parametrize("threads", [0, 2])
 def test_the_first_batch_of_an_interleaved_plan_waits_for_its_own_records(monkeypatch, large, threads):
     """From a bucket; at a resume too, where the windows in use are read again once, each."""
     shape = shardio.Plan(ranks=4, workers=1, chunk_rows=100, interleave=5, window=100)
@@ -442,61 +358,6 @@ def test_the_first_batch_of_an_interleaved_plan_waits_for_its_own_records(monkey
         # Of chunks that are open already at a resume, all rows are fetched once more.
         assert counted.rows <= 16 + 4000 - 16 * step + 20 * 100
         monkeypatch.undo()
-
-
-@pytest.mark.parametrize("threads", [0, 1, 2])
-def test_before_the_first_batch_only_its_own_chunks_are_read(monkeypatch, ds, threads):
-    """No index is read before the first batch but those of its chunks."""
-    url = write(memory_url(), [30] * 12)
-    reader = shardio.open(url)
-    stream = shardio.stream(
-        reader, global_batch=2, plan=plan(ranks=2, workers=1, chunk_rows=3), num_threads=threads
-    )
-    assert len(reader.source.pool) == 0
-    schedule = stream._schedule
-    windows = schedule.lanes.locate(schedule.parts(0)[0]).windows
-    wanted = {row // 30 for number in range(len(windows)) for row in positions_in(windows, number)}
-    opened: list[int] = []
-    get = type(reader.source.pool).get
-
-    def counting(pool, number):
-        opened.append(number)
-        return get(pool, number)
-
-    monkeypatch.setattr(type(reader.source.pool), "get", counting)
-    stream_maker = stream.batches(finish=lambda batch: (batch, sorted(set(opened))))
-    first = next(stream_maker)
-    stream_maker.close()
-    assert set(first.columns[1]) == wanted
-    assert len(wanted) < 12
-
-
-@pytest.mark.parametrize(("ranks", "workers"), [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2)])
-def test_each_chunk_is_fetched_by_one_process_apart_from_seams_and_the_tail(
-    monkeypatch, large, ranks, workers
-):
-    """When ranks divide the plan's ranks and workers its workers, every chunk is fetched once."""
-    monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
-    shape = plan(ranks=4, workers=2, chunk_rows=64)
-    fetched: dict = {}
-    stream = shardio.stream(large, global_batch=8, plan=shape)
-    steps = 0
-    for rank in range(ranks):
-        stream = shardio.stream(large, global_batch=8, plan=shape, rank=rank, world_size=ranks)
-        steps = stream._schedule.tail_start
-        for worker in range(workers):
-            counted = Counted(monkeypatch)
-            for batch in stream.batches(worker=worker, workers=workers, threads=0):
-                if batch.step >= steps:
-                    break
-            for positions, _ in counted.opened:
-                for position in positions:
-                    fetched.setdefault(int(position), set()).add((rank, worker))
-            monkeypatch.undo()
-    # One stride may look into the tail; nothing else is fetched twice.
-    twice = sum(len(who) > 1 for who in fetched.values())
-    assert twice <= ranks * workers * 64 * 8 * (steps < len(stream))
-    assert len(fetched) >= steps * 8
 
 
 def test_a_pass_begun_before_a_fork_is_refused_in_the_child(ds):
@@ -524,39 +385,6 @@ def test_a_pass_begun_before_a_fork_is_refused_in_the_child(ds):
     assert len(list(it)) == 49
 
 
-def from_bucket(monkeypatch):
-    """Let files be read as objects of a bucket are."""
-    monkeypatch.setattr(LocalStore, "is_local", False)
-
-
-@pytest.fixture(scope="module")
-def fetched_url(tmp_path_factory):
-    url = tmp_path_factory.mktemp("fetched") / "d"
-    write(url, [4000], schema=None, value=lambda n: b"%06d" % n + bytes(1018), block_bytes=4096)
-    return url
-
-
-def test_steps_that_are_too_large_come_one_by_one(monkeypatch, fetched_url):
-    """Windows and batches of several would take more than the process may hold."""
-    from_bucket(monkeypatch)
-    monkeypatch.setattr(_pipeline, "TUNING", replace(TUNING, large_step_bytes=1))
-    waiting = []
-    has_room = _pipeline._PassThreads._has_room
-
-    def noting(self, group):
-        found = has_room(self, group)
-        if found:
-            waiting.append(len(self._planned) + len(self._building))
-        return found
-
-    monkeypatch.setattr(_pipeline._PassThreads, "_has_room", noting)
-    options = {"global_batch": 20, "plan": _SHAPE, "ahead_bytes": 1 << 20, "num_threads": 2}
-    ds = shardio.open(fetched_url, mmap=False)
-    assert sum(len(batch["payload"]) for batch in shardio.stream(ds, **options)) == 4000
-    assert len(waiting) > 10
-    assert not any(waiting)
-
-
 @pytest.mark.parametrize("threads", [0, 2])
 def test_what_a_caller_keeps_of_windows_stays_as_it_was(tmp_path, threads):
     """Memory of windows is used again: views that a caller has kept must not change under it."""
@@ -577,57 +405,3 @@ def test_what_a_caller_keeps_of_windows_stays_as_it_was(tmp_path, threads):
     for value in kept:
         wanted = rich_value(int(value["n"]))
         assert all(np.array_equal(value[name], wanted[name]) for name in wanted)
-
-
-SHAPES = {
-    "chunks": shardio.Plan(ranks=4, workers=1, chunk_rows=20, interleave=5, window=20),
-    "windows of chunks": shardio.Plan(ranks=4, workers=1, chunk_rows=20, interleave=5, window=7),
-    "strands of one chunk": shardio.Plan(ranks=1, workers=1, chunk_rows=1000, interleave=3, window=1000),
-}
-
-
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("mapped", [True, False])
-def test_a_resume_delivers_what_is_left(monkeypatch, tmp_path, name, mapped):
-    """Chunks that are open there are opened once more, and no other twice."""
-    ds = shardio.open(write(tmp_path / "d", [700, 1300]), mmap=mapped)
-
-    def made():
-        return shardio.stream(ds, global_batch=64, plan=SHAPES[name], remainder="pad", num_threads=0)
-
-    expected = [batch["n"].tolist() for batch in made()]
-    for step in (3, 11, 27, 30, 31):
-        counted = Counted(monkeypatch)
-        stream = made()
-        stream.go_to(step)
-        assert [batch["n"].tolist() for batch in stream] == expected[step:]
-        if not mapped and name != "strands of one chunk" and step <= 29:
-            assert counted.rows <= 2000 - 64 * step + 20 * 20 + 64
-        monkeypatch.undo()
-
-
-@pytest.mark.parametrize(
-    ("latency", "mebibytes", "threads"),
-    [(0.0, 32, 4), (0.02, 32, 4), (0.1, 120, 15), (0.5, 128, 16), (float("inf"), 32, 4)],
-)
-def test_more_is_under_way_the_farther_the_store(ds, monkeypatch, latency, mebibytes, threads):
-    """What a slow answer leaves idle is asked for meanwhile; an unknown store is taken for a near one."""
-    monkeypatch.setattr("shardio.storage.MemoryStore.network", StoreNetwork(latency=latency))
-    seen, real = [], _stream.pass_limits
-
-    def of(*args, **options):
-        seen.append(real(*args, **options))
-        return seen[-1]
-
-    monkeypatch.setattr(_stream, "pass_limits", of)
-    expected = numbers(make(ds, num_threads=0))
-    assert numbers(make(ds, num_threads=2)) == expected
-    assert [(each.ahead_bytes >> 20, each.io_threads) for each in seen] == [
-        (mebibytes, 0),
-        (mebibytes, threads),
-    ]
-    seen.clear()
-    numbers(make(ds, num_threads=2, ahead_bytes=8 << 20))
-    assert [(each.ahead_bytes >> 20, each.io_threads) for each in seen] == [(8, 4)], (
-        "what the caller says rules"
-    )

@@ -233,35 +233,6 @@ def test_epochs_write_over_what_was_delivered(urls: dict[str, str], made: Made) 
     assert arena.scratch_bytes < 4 * ROOM
 
 
-def cached(urls: dict[str, str], folder: Path, most: int = 64 << 20, **options: Any) -> shardio.DatasetReader:
-    return shardio.open(urls["plain"], cache=shardio.CacheOptions(folder, max_bytes=most), **options)
-
-
-def test_a_resume_goes_on_with_a_cache_and_without(urls: dict[str, str], tmp_path: Path, made: Made) -> None:
-    ways = {
-        "memory": lambda: in_memory(shardio.open(urls["plain"])),
-        "cache": lambda: stream(cached(urls, tmp_path)),
-        "disk": lambda: stream(shardio.open(urls["plain"])),
-    }
-    expected = numbers(ways["memory"]())
-    for one, other in itertools.permutations(ways, 2):
-        if "cache" in (one, other):
-            before = ways[one]()
-            found = [batch for _, batch in zip(range(50), before, strict=False)]
-            after = ways[other]()
-            after.load_state_dict(json.loads(json.dumps(before.state_dict())))
-            assert numbers(found) + numbers(after) == expected, (one, other)
-
-
-def test_ranks_share_a_cache(urls: dict[str, str], tmp_path: Path, made: Made) -> None:
-    readers = [cached(urls, tmp_path) for _ in range(4)]
-    parts = zip(
-        *(numbers(stream(ds, rank=rank, world_size=4)) for rank, ds in enumerate(readers)), strict=True
-    )
-    assert [[*itertools.chain(*batch)] for batch in parts] == in_order(urls["plain"])
-    assert sum(ds.stats["bytes_read"] for ds in readers) < 1.03 * shardio.open(urls["plain"]).num_bytes
-
-
 SCRIPT = """
 import resource, sys, warnings
 import shardio

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import pickle
 import tracemalloc
 
@@ -124,16 +123,6 @@ def test_a_full_selection_is_the_dataset(ds):
     assert "selection" not in state["datasets"][0]
 
 
-@pytest.mark.parametrize("item", [slice(None, None, 2), slice(5, 200, 3), slice(-30, None, 4)])
-def test_slices_with_a_step(ds, item):
-    mask = np.zeros(ROWS, bool)
-    mask[item] = True
-    options = {"global_batch": 4, "seed": 2, "plan": plan()}
-    assert numbers(shardio.stream(ds[item], **options)) == numbers(
-        shardio.stream(without(ds, mask), **options)
-    )
-
-
 def test_parts_of_parts(ds):
     """Slices of selections, selections of slices, filters of filters: the records that NumPy would give."""
     every = np.arange(ROWS)
@@ -149,24 +138,6 @@ def test_parts_of_parts(ds):
     assert sorted(flat(numbers(stream))) == expected[expected % 2 == 1].tolist()
     assert odd[-1]["n"] == expected[expected % 2 == 1][-1]
     assert odd.read_batch([3, 0, 3])["n"].tolist() == expected[expected % 2 == 1][[3, 0, 3]].tolist()
-
-
-def test_resumed_elastically(ds):
-    """Interrupted at every third step, resumed on another number of ranks: the same global batches."""
-    part = ds.filter(subsets()["half"])
-    options = {"global_batch": 6, "seed": 4, "remainder": "keep"}
-    expected = numbers(shardio.stream(part, **options))
-    for stop in range(0, len(expected), 3):
-        head = shardio.stream(part, **options)
-        batches = iter(head)
-        for _ in range(stop):
-            next(batches)
-        state = json.loads(json.dumps(head.state_dict()))
-        ranks = [shardio.stream(part, rank=rank, world_size=3, **options) for rank in range(3)]
-        for rank in ranks:
-            rank.load_state_dict(state)
-        got = [flat(shares) for shares in zip(*map(numbers, ranks), strict=True)]
-        assert got == expected[stop:]
 
 
 def test_a_state_of_another_selection_is_refused(ds):
