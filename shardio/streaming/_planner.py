@@ -161,6 +161,8 @@ class Planner:
         self._identities = identities
         self._remote = not all(component.source.is_local for component in components)
         self._is_mapped = is_mapped
+        total_bytes = sum(component.order.sizes.total_decoded_bytes for component in components)
+        self._opens_records = not self._remote or total_bytes > TUNING.first_bytes
         # A pass that begins in the middle does not know which windows were delivered before.
         begin = _FOREVER if schedule.step else -1
         self._sources = [
@@ -220,12 +222,9 @@ class Planner:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the codes of the rows of a group that are in chunks, and these chunks, in use once more."""
         windows, window, row = self._lanes.locate(group.parts)
-        is_first = group.steps[0] == self._steps[0]
-        row_bytes = np.array([source.row_bytes for source in self._sources])
-        enough = TUNING.first_bytes if self._remote else 0
-        if is_first and (windows.rows * row_bytes[windows.source]).sum() > enough:
+        if self._opens_records and group.steps[0] == self._steps[0]:
             return self._open_records(group, submit)
-        chunk, base, left = self._enter(windows, submit, alone=in_tail or is_first)
+        chunk, base, left = self._enter(windows, submit, alone=in_tail)
         used = np.unique(chunk[window])
         used = used[used > 0]
         self._chunks.use(used)

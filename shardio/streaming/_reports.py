@@ -140,16 +140,12 @@ def _estimate(made: Stream, world_size: int, workers: int) -> PlanReport:
     windows = order.open_windows(global_batch)
     requests, fetched = 0.0, copies * epoch_bytes
     if not is_local:
-        alone = global_batch
-        first = sum(
-            min(global_batch, each.number) * each.rows * size.row_decoded_bytes
-            for each, size in zip(windows, sizes, strict=True)
-        )
-        if first > TUNING.first_bytes:  # the first batch waits for its records alone
-            requests, alone = min(global_batch, sum(each.total_blocks for each in sizes)), 0
+        if sum(each.total_decoded_bytes for each in sizes) > TUNING.first_bytes:
+            # The first batch waits for its records alone.
+            requests = min(global_batch, sum(each.total_blocks for each in sizes))
         fetched += requests * max(each.block_stored_bytes for each in sizes)
         for times, plan, each in zip(passes, order.plans, sizes, strict=True):
-            own = copies * times * _requests(plan, each, world_size * max(1, workers), alone)
+            own = copies * times * _requests(plan, each, world_size * max(1, workers))
             # Of n rows in a block, n - 1 ends are not the block's: a seam there has the block fetched twice.
             seams = max(0.0, own - len(each)) * max(0.0, 1 - each.total_blocks / max(1, each.total_rows))
             requests, fetched = requests + own, fetched + seams * each.block_stored_bytes
@@ -178,13 +174,12 @@ def _estimate(made: Stream, world_size: int, workers: int) -> PlanReport:
     )
 
 
-def _requests(plan: Plan, sizes: ShardSizes, processes: int, alone: int) -> float:
+def _requests(plan: Plan, sizes: ShardSizes, processes: int) -> float:
     """Estimate the requests of one pass over a dataset in a bucket.
 
     Args:
         plan, sizes: of the dataset.
         processes: that read it.
-        alone: windows of the first step that are opened without others of their chunks, at most.
     """
     rows, shards, stored = max(1, sizes.total_rows), len(sizes), sizes.total_stored_bytes
     chunks = -(-rows // plan.chunk_rows)
@@ -195,8 +190,7 @@ def _requests(plan: Plan, sizes: ShardSizes, processes: int, alone: int) -> floa
     windows = chunks * -(-plan.chunk_rows // plan.window) + round(plan.open_windows * (1 - 1 / plan.window))
     if 3 * plan.open_windows * plan.window >= 2 * rows:
         # Windows of one chunk come by one request.
-        joined = max(math.ceil(stored / TUNING.run_bytes), chunks)
-        windows = min(windows, joined) + min(alone, plan.open_windows)
+        windows = min(windows, max(math.ceil(stored / TUNING.run_bytes), chunks))
     return min(rows, windows + shards)
 
 

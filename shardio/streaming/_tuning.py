@@ -26,8 +26,8 @@ class StreamTuning:
         built_bytes: of groups that are built, or wait to be taken, if they are more than two.
         large_step_bytes: chunks and batches of two steps this large would take more than a process may hold.
         first_rows: records of the first batch that one call opens from a bucket.
-        first_bytes: decoded bytes of its windows up to which the first batch from a bucket waits for them;
-            where they have more, or cost no request, its records are opened alone.
+        first_bytes: decoded bytes of a dataset in a bucket up to which the first batch waits for its windows,
+            which takes fewer requests than to open its records alone.
         read_row_bytes: from this mean of a record on, those of mapped shards are read past the map: looking
             into a page for the first time costs more.
         mapped_bytes: of mapped shards that are gathered before their pages are given back.
@@ -49,7 +49,7 @@ class StreamTuning:
     built_bytes: int = 256 << 20
     large_step_bytes: int = 128 << 20
     first_rows: int = 64
-    first_bytes: int = 64 << 20
+    first_bytes: int = 160 << 20
     read_row_bytes: int = 4096
     mapped_bytes: int = 64 << 20
     mapped_blocks: int = 4 << 20
