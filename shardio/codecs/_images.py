@@ -8,7 +8,6 @@ what the error says, does not depend on it.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,7 +28,6 @@ _JPEG = b"\xff\xd8\xff"
 # Of smaller JPEGs several of libjpeg's scales come out at one size.
 _LEAST_SCALED = 16
 _TRIES = 10
-_SCRATCH_BYTES = 4 << 20
 _ADVICE = "decode=True gives the file's bytes"
 
 
@@ -272,7 +270,7 @@ def sized_image(
         box = options.box(height, width, generator)
         return _shrink(box.height, box.width, wanted)
 
-    pixels, factor = _decoded(data, shrink, channels=out.shape[2], lent=True)
+    pixels, factor = _decoded(data, shrink, channels=out.shape[2])
     part, inner = _part(pixels, box, factor)
     # Rows are resized before columns, so of a narrow and very high image there is far more in between than
     # its own pixels or those wanted.
@@ -316,7 +314,6 @@ def _decoded(
     shrink: Callable[[int, int], int],
     *,
     channels: int | None = None,
-    lent: bool = False,
 ) -> tuple[npt.NDArray[np.uint8], int]:
     """Return the pixels, and by what the image was shrunk while it was decoded.
 
@@ -324,11 +321,10 @@ def _decoded(
         data: the file's bytes.
         shrink: says by what, 1, 2, 4 or 8, an image of height and width may be shrunk.
         channels: 1, 3, 4, or None for as many as there are.
-        lent: the pixels may be where this thread's next image is put.
     """
     if bytes(data[:3]) == _JPEG:
         fast = _simplejpeg()
-        made = None if fast is None else _jpeg(fast, data, shrink, channels, lent=lent)
+        made = None if fast is None else _jpeg(fast, data, shrink, channels)
         if made is not None:
             return made
     image_module, _ = pillow()
@@ -354,7 +350,7 @@ def _decoded(
 
 
 def _jpeg(
-    fast: Any, data: Any, shrink: Callable[[int, int], int], channels: int | None, *, lent: bool
+    fast: Any, data: Any, shrink: Callable[[int, int], int], channels: int | None
 ) -> tuple[npt.NDArray[np.uint8], int] | None:
     """Return what `_decoded` returns, or None where the file is Pillow's to judge."""
     try:
@@ -370,31 +366,11 @@ def _jpeg(
         return None
     rows, columns = -(-height // factor), -(-width // factor)
     target = "GRAY" if own == 1 and channels != 3 else "RGB"
-    room = _scratch.room(3 * rows * columns) if lent and target == "RGB" else None
     try:
-        pixels = fast.decode_jpeg(
-            data, target, min_height=rows, min_width=columns, min_factor=factor, buffer=room
-        )
+        pixels = fast.decode_jpeg(data, target, min_height=rows, min_width=columns, min_factor=factor)
     except ValueError:
         return None
     return (pixels, factor) if pixels.shape[:2] == (rows, columns) else None
-
-
-class _Scratch(threading.local):
-    """Memory of a thread for images that are resized at once: that of a new array is mapped page by page."""
-
-    memory: npt.NDArray[np.uint8] | None = None
-
-    def room(self, size: int) -> npt.NDArray[np.uint8] | None:
-        """Return memory for so many bytes, None where a thread should not keep as much."""
-        if size > _SCRATCH_BYTES:
-            return None
-        if self.memory is None or self.memory.size < size:
-            self.memory = np.empty(size, np.uint8)
-        return self.memory
-
-
-_scratch = _Scratch()
 
 
 def _pixels(image: Any) -> npt.NDArray[np.uint8]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,11 @@ class FixedLen:
         _check_dtype(self.dtype)
         object.__setattr__(self, "shape", _sizes(self.shape, "shape"))
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape as a tuple."""
+        return cast("tuple[int, ...]", self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class FixedLenSequence:
@@ -86,6 +91,11 @@ class FixedLenSequence:
         """Refuse what could describe no column."""
         _check_dtype(self.dtype)
         object.__setattr__(self, "shape", _sizes(self.shape, "shape", 1))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of an item as a tuple."""
+        return cast("tuple[int, ...]", self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +267,7 @@ def parse_sequence_examples(
     )
     return {
         "context": {name: _column(name, given, parsed.columns) for name, given in context.items()},
-        "feature_lists": {name: _steps(name, given, parsed.lists) for name, given in lists.items()},
+        "feature_lists": {name: _column(name, given, parsed.lists) for name, given in lists.items()},
         "lengths": {
             name: np.diff(_known(parsed.lists[name.encode()].steps))
             for name, given in lists.items()
@@ -314,14 +324,14 @@ def _asked(name: str, given: Description, *, listed: bool) -> Iterator[tuple[str
     """Yield the features that a description needs, by name."""
     kind = _KINDS[given.dtype]
     if isinstance(given, FixedLen):
-        count = math.prod(_sizes(given.shape, "shape"))
+        count = math.prod(given.sizes)
         default = None if given.default is None else _default(name, given, count)
         yield (
             name,
             kernels.FeatureRequest(name.encode(), kind, count, required=default is None, default=default),
         )
     elif isinstance(given, FixedLenSequence) and listed:
-        count = math.prod(_sizes(given.shape, "shape"))
+        count = math.prod(given.sizes)
         yield name, kernels.FeatureRequest(name.encode(), kind, count, required=not given.allow_missing)
     elif isinstance(given, Sparse):
         for key in given.index_keys:
@@ -363,30 +373,29 @@ def values_of(column: kernels.Column) -> npt.NDArray[Any]:
 
 
 def _column(name: str, given: Description, columns: Mapping[bytes, kernels.Column]) -> Any:
+    """Return the column of a description; of a feature list it is ragged by step."""
     if isinstance(given, Sparse):
         return _placed(name, given, columns)
-    if isinstance(given, Ragged):
-        key = given.value_key or name
-        others = {other: _ragged(columns[other.encode()]) for other in _keys(given)}
-        return _partitions.partitioned(name, _ragged(columns[key.encode()]), given.partitions, others)
-    column = columns[name.encode()]
+    key = (given.value_key or name) if isinstance(given, Ragged) else name
+    column = columns[key.encode()]
+    steps = column.steps
     if isinstance(given, FixedLen):
-        return _shaped(values_of(column), given)
-    ragged = _ragged(column)
+        values: Any = _shaped(values_of(column), given)
+        return values if steps is None else RaggedColumn(values, steps)
+    if isinstance(given, Ragged):
+        others = {other: columns[other.encode()] for other in _keys(given)}
+        parts = {other: _ragged(part) for other, part in others.items()}
+        beside = None if steps is None else {other: _known(part.steps) for other, part in others.items()}
+        values = _partitions.partitioned(name, _ragged(column), given.partitions, parts, steps, beside)
+        return values if steps is None else RaggedColumn(values, steps)
     if isinstance(given, FixedLenSequence):
-        items = math.prod(_sizes(given.shape, "shape"))
-        odd = np.flatnonzero(ragged.lengths % items)
-        if odd.size:
-            row = int(odd[0])
-            message = f"feature {name!r} has the wrong number of values"
-            raise SchemaError(
-                message, row=row, expected=f"a multiple of {items}", found=int(ragged.lengths[row])
-            )
-        return _padded(name, given, _shaped(ragged.values, given), ragged.offsets // items)
-    rows, places, widest = _sparse(ragged.offsets)
-    return VarLenColumn(
-        ragged.values, np.stack([rows, places], axis=1), np.array([len(ragged), widest], np.int64)
-    )
+        return _padded(name, given, column)
+    owner, place, widest = _sparse(_known(column.offsets))
+    levels, sizes = [owner, place], [len(_known(column.offsets)) - 1, widest]
+    if steps is not None:
+        rows, step, longest = _sparse(steps)
+        levels, sizes = [rows[owner], step[owner], place], [len(steps) - 1, longest, widest]
+    return VarLenColumn(values_of(column), np.stack(levels, axis=1), np.array(sizes, np.int64))
 
 
 def _keys(given: Ragged) -> list[str]:
@@ -399,22 +408,28 @@ def _ragged(column: kernels.Column) -> RaggedColumn:
 
 
 def _shaped(values: npt.NDArray[Any], given: FixedLen | FixedLenSequence) -> npt.NDArray[Any]:
-    shape = _sizes(given.shape, "shape")
-    if isinstance(given, FixedLen):
-        return values.reshape(len(values), *shape)  # one row each, also where a shape holds nothing
-    return values.reshape(-1, *shape) if len(values) else values.reshape(0, *shape)
+    # One row each, also where a shape holds nothing.
+    rows = len(values) if isinstance(given, FixedLen) else values.size // math.prod(given.sizes)
+    return values.reshape(rows, *given.sizes)
 
 
-def _padded(
-    name: str, given: FixedLenSequence, items: npt.NDArray[Any], offsets: npt.NDArray[np.int64]
-) -> npt.NDArray[Any]:
+def _padded(name: str, given: FixedLenSequence, column: kernels.Column) -> npt.NDArray[Any]:
     """Return the items of all rows as [n, longest, *shape]."""
+    offsets = column.steps
+    if offsets is None:
+        items, lengths = math.prod(given.sizes), np.diff(_known(column.offsets))
+        odd = np.flatnonzero(lengths % items)
+        if odd.size:
+            row, what = int(odd[0]), f"feature {name!r} has the wrong number of values"
+            raise SchemaError(what, row=row, expected=f"a multiple of {items}", found=int(lengths[row]))
+        offsets = _known(column.offsets) // items
     default = b"" if given.dtype == "bytes" else 0
     if given.default is not None:
         default = _default(name, FixedLen((), given.dtype, given.default), 1)[0]
+    values = _shaped(values_of(column), given)
     rows, places, longest = _sparse(offsets)
-    padded = np.full((len(offsets) - 1, longest, *items.shape[1:]), default, items.dtype)
-    padded[rows, places] = items
+    padded = np.full((len(offsets) - 1, longest, *values.shape[1:]), default, values.dtype)
+    padded[rows, places] = values
     return padded
 
 
@@ -444,31 +459,6 @@ def _placed(name: str, given: Sparse, columns: Mapping[bytes, kernels.Column]) -
         order = np.lexsort(indices.T[::-1])
         found, indices = found[order], indices[order]
     return VarLenColumn(found, indices, shape)
-
-
-def _steps(name: str, given: Description, lists: Mapping[bytes, kernels.Column]) -> Any:
-    if isinstance(given, Ragged):
-        key = given.value_key or name
-        steps = _known(lists[key.encode()].steps)
-        cut = _partitions.partitioned(
-            name,
-            _ragged(lists[key.encode()]),
-            given.partitions,
-            {other: _ragged(lists[other.encode()]) for other in _keys(given)},
-            steps,
-            {other: _known(lists[other.encode()].steps) for other in _keys(given)},
-        )
-        return RaggedColumn(cut, steps)
-    column = lists[name.encode()]
-    steps = _known(column.steps)
-    if isinstance(given, FixedLen):
-        return RaggedColumn(_shaped(values_of(column), given), steps)
-    if isinstance(given, FixedLenSequence):
-        return _padded(name, given, _shaped(values_of(column), given), steps)
-    owner, place, widest = _sparse(_known(column.offsets))
-    rows, step, longest = _sparse(steps)
-    indices = np.stack([rows[owner], step[owner], place], axis=1)
-    return VarLenColumn(values_of(column), indices, np.array([len(steps) - 1, longest, widest], np.int64))
 
 
 def _known(offsets: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64]:

@@ -150,6 +150,7 @@ def test_integers_that_no_type_holds_become_no_floats(encode):
         ({"m/shape": [-1, -2, 2]}, SchemaError, "'m' does not fit the shape"),
         ({"m/shape": [1, 2]}, SchemaError, "'m/shape' has the wrong number"),
         ({"m/shape": []}, SchemaError, "'m/shape' is required"),
+        ({"m": b"", "m/shape": [0, 2**41, 2]}, SchemaError, "'m' does not fit the shape"),
         ({"m": b"", "m/shape": [0, 2**62, 2]}, SchemaError, "'m' does not fit the shape"),
         ({"m/shape": [2**32, 2**32, 2]}, SchemaError, "'m' does not fit the shape"),
         ({"o/shape": [3, 2]}, SchemaError, "'o' does not fit the shape"),
@@ -162,7 +163,7 @@ def test_integers_that_no_type_holds_become_no_floats(encode):
         ({"l": ["a", b"\xff"]}, CorruptRecordError, "'l' is damaged"),
         ({"d": b"123"}, SchemaError, "'d' has the wrong size"),
     ],
-    ids=map(str, range(26)),
+    ids=map(str, range(27)),
 )
 def test_a_record_that_does_not_fit(change, kind, complaint):
     good, bad = encode_example(STORED), encode_example({**STORED, **change})
