@@ -381,14 +381,13 @@ class Catalog:
 
     def find_shards(self, ref: ListRef) -> ShardTable | None:
         """Return the shards of one list, checked against its reference, or None where the list is gone."""
-        most = self.limits.manifest
 
         def read() -> ShardTable:
-            try:
-                data = self.store.get(ref.key, max_bytes=min(ref.size, most))
-            except FormatError:  # it is larger, and so another one
-                data = self.store.get(ref.key, max_bytes=most)
-            return self._parse_list(ref, data)
+            data = self.store.get(ref.key, max_bytes=min(ref.size, self.limits.manifest))
+            url = self.store.url_of(ref.key)
+            table, sha256 = parse_list(data, url=url, limits=self.limits)
+            self._check_ref(ref, "shards", (sha256, len(data), len(table)))
+            return table
 
         try:
             return read_intact(read)
@@ -441,11 +440,6 @@ class Catalog:
                 what = "the manifest names a list of sessions that is not there"
                 raise FormatError(what, url=url) from error
         return self._session_lists[ref.sha256]
-
-    def _parse_list(self, ref: ListRef, data: bytes) -> ShardTable:
-        table, sha256 = parse_list(data, url=self.store.url_of(ref.key), limits=self.limits)
-        self._check_ref(ref, "shards", (sha256, len(data), len(table)))
-        return table
 
     def _check_ref(self, ref: ListRef, kind: str, found: tuple[bytes, int, int]) -> None:
         """Compare SHA-256, size and number of items of a list with what the manifest says."""
