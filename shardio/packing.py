@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, insort
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +26,10 @@ __all__ = ["PackReport", "PackedRows", "best_fit", "pack", "pack_columns", "unpa
 
 SEGMENT_IDS, POSITION_IDS = "segment_ids", "position_ids"
 _OWN = (SEGMENT_IDS, POSITION_IDS)
-# A document costs some hundred bytes beside its tokens, so that their number is bounded, too.
+# A document costs some hundred bytes beside its tokens, so their number is bounded.
 _MOST_DOCUMENTS = 1 << 16
 MOST_LISTED = 1000
 BUFFER_TOKENS = 1 << 22
-# Rows are made by blocks of so many tokens, which fit into a processor's cache.
-_BLOCK_TOKENS = 1 << 15
-_FIRST_ROOM = 1 << 16
 
 
 @dataclass
@@ -132,70 +128,20 @@ def pack(
         4 documents, 10 tokens, 2 rows of 5, 100.00% full
     """
     return PackedRows(
-        records, Packer(length, features, cut=cut, on_error=on_error, pad=pad, buffer_tokens=buffer_tokens)
+        records, length, features, cut=cut, on_error=on_error, pad=pad, buffer_tokens=buffer_tokens
     )
 
 
 class PackedRows(Iterator[dict[str, Any]]):
-    """Rows of packed documents; made by `pack`.
+    """Rows of packed documents; made by `pack`. Documents are numbered from `first`.
 
     Attributes:
         report: what was packed so far; complete when the iterator has ended.
     """
 
-    def __init__(self, records: Iterable[Any], packer: Packer) -> None:
-        self._records = iter(records)
-        self._packer = packer
-        self._rows = self._all_rows()
-        self._first: deque[Any] = deque()
-        self.report = packer.report
-
-    def __next__(self) -> dict[str, Any]:
-        return next(self._rows)
-
-    @property
-    def schema(self) -> dict[str, str]:
-        """Types of a row, as the writer takes them; without types in `features=` it looks at one record.
-
-        Raises:
-            ValueError: there is no record to look at.
-        """
-        if not self._packer.types:
-            while not self._first or self._packer.is_empty(self._first[-1]):
-                self._first.extend(found := list(itertools.islice(self._records, 1)))
-                if not found:
-                    break
-            if not self._first:
-                raise ValueError(
-                    'there are no records to tell the types by: give them, features={"tokens": "int32"}'
-                )
-            self._packer.learn(self._first[-1])
-        return self._packer.schema
-
-    def _all_rows(self) -> Iterator[dict[str, Any]]:
-        packer = self._packer
-        while True:
-            record = self._first.popleft() if self._first else next(self._records, self)
-            if record is self:
-                yield from packer.rows()
-                return
-            packer.add(record)
-            if packer.full:
-                yield from packer.rows()
-
-
-class Packer:
-    """A buffer of documents that is packed when it is full; arguments are those of `pack`.
-
-    Documents are numbered from `first`.
-
-    Attributes:
-        types: features by name, once they are known.
-        report: what was packed so far.
-    """
-
     def __init__(
         self,
+        records: Iterable[Any],
         length: int,
         features: Mapping[str, str] | Sequence[str] | None,
         *,
@@ -211,42 +157,94 @@ class Packer:
         if (buffer := _positive("buffer_tokens", buffer_tokens)) < length:
             raise ValueError(f"buffer_tokens={buffer} must be at least length={length}")
         self._cut, self._skip, self._pad, self._buffer = bool(cut), on_error == "skip", pad, buffer
-        self.types: dict[str, Feature] = {}
+        self._types: dict[str, Feature] = {}
         self._names: tuple[str, ...] | None = None
+        self._chosen = features is not None
         if isinstance(features, Mapping):
             self._set_types({name: _feature(name, kind) for name, kind in features.items()})
         elif features is not None:
             self._names = names("features", features)
             if not self._names:
                 raise ValueError("features=[] names no feature to pack")
-        self._chosen = features is not None
-        self._values: dict[str, NDArray[Any]] = {}
-        self._starts: list[int] = []
-        self._taken = first
-        self._tokens = self._records = self._records_cut = 0
+        self._records = iter(records)
+        self._number = first
+        self._rows = self._all_rows()
         self.report = PackReport(length)
 
-    @property
-    def full(self) -> bool:
-        """Whether `rows` is to be called before more is added."""
-        return self._tokens >= self._buffer or len(self._starts) >= _MOST_DOCUMENTS
+    def __next__(self) -> dict[str, Any]:
+        return next(self._rows)
 
     @property
     def schema(self) -> dict[str, str]:
-        """Types of a row."""
-        lead = f"[{self._length}"
-        return {
-            **{name: feature.short.replace("[?", lead) for name, feature in self.types.items()},
-            **dict.fromkeys(_OWN, f"int32{lead}]"),
-        }
+        """Types of a row, as the writer takes them; without types in `features=` it looks at one record.
 
-    def is_empty(self, record: Any) -> bool:
+        Raises:
+            ValueError: there is no record to look at.
+        """
+        seen: list[Any] = []
+        while not self._types:
+            record = next(self._records, self)
+            if record is self and not seen:
+                raise ValueError(
+                    'there are no records to tell the types by: give them, features={"tokens": "int32"}'
+                )
+            if record is not self:
+                seen.append(record)
+            if record is self or not self._is_empty(record):
+                self._learn(seen[-1])
+        self._records = itertools.chain(seen, self._records)
+        lead = f"[{self._length}"
+        types = {name: feature.short.replace("[?", lead) for name, feature in self._types.items()}
+        return {**types, **dict.fromkeys(_OWN, f"int32{lead}]")}
+
+    def _all_rows(self) -> Iterator[dict[str, Any]]:
+        while (record := next(self._records, self)) is not self:
+            pieces: list[_Piece] = []
+            documents = cut = tokens = 0
+            while record is not self:
+                added = self._pieces(record)
+                pieces += added
+                documents, cut = documents + bool(added), cut + (len(added) > 1)
+                tokens += sum(map(_size, added))
+                if tokens >= self._buffer or len(pieces) >= _MOST_DOCUMENTS:
+                    break
+                record = next(self._records, self)
+            self.report.records += documents
+            self.report.records_cut += cut
+            for row in _rows(pieces, self._length):
+                self.report.rows += 1
+                self.report.tokens += sum(map(_size, row))
+                yield _filled(row, self._length, self._empty, self._padding)
+
+    def _pieces(self, record: Any) -> list[_Piece]:
+        """Return a document as pieces that fit into a row; none of one that is skipped.
+
+        Raises:
+            SchemaError: it cannot be packed, and is not to be skipped.
+        """
+        number, self._number = self._number, self._number + 1
+        try:
+            arrays = self._arrays(record)
+        except SchemaError as error:
+            if not self._skip:
+                raise error.located(row=number) from error
+            self.report.records_skipped += 1
+            if len(self.report.skipped) < MOST_LISTED:
+                self.report.skipped.append(BadRecord(f"record {number}", str(error)))
+            return []
+        # Copied: the caller may use the array again.
+        return [
+            {name: array[low : low + self._length].copy() for name, array in arrays.items()}
+            for low in range(0, _size(arrays), self._length)
+        ]
+
+    def _is_empty(self, record: Any) -> bool:
         """Whether one of the features that are packed has no tokens, so that it tells no type."""
         given = _mapping(record)
         values: list[Any] = [given.get(name) for name in (given if self._names is None else self._names)]
         return any(hasattr(value, "__len__") and not len(value) for value in values)
 
-    def learn(self, record: Any) -> None:
+    def _learn(self, record: Any) -> None:
         """Take the types from a record.
 
         Raises:
@@ -267,227 +265,103 @@ class Packer:
             raise ValueError(f"packing adds the feature {taken[0]!r} itself: rename the records' own")
         if not types:
             raise ValueError("there is no feature to pack")
-        self._padding = _paddings(self._pad, {name: _dtype(feature) for name, feature in types.items()})
-        self.types = types
+        self._empty = {name: np.asarray(feature.fit([], name)) for name, feature in types.items()}
+        self._padding = _paddings(self._pad, {name: array.dtype for name, array in self._empty.items()})
+        self._types = types
 
-    def add(self, record: Any) -> None:
-        """Take a document into the buffer.
-
-        Raises:
-            SchemaError: it cannot be packed, and is not to be skipped.
-        """
-        number, self._taken = self._taken, self._taken + 1
-        try:
-            arrays = self._arrays(record)
-        except SchemaError as error:
-            if not self._skip:
-                raise error.located(row=number) from error
-            self.report.records_skipped += 1
-            if len(self.report.skipped) < MOST_LISTED:
-                self.report.skipped.append(BadRecord(f"record {number}", str(error)))
-            return
-        first = self._tokens
-        for name, array in arrays.items():
-            self._tokens = first + len(array)
-            values = self._values.get(name)
-            if values is None or len(values) < self._tokens:
-                room = max(self._tokens, min(2 * self._tokens, self._buffer), _FIRST_ROOM)
-                grown = np.empty((room, *array.shape[1:]), array.dtype)
-                if values is not None:
-                    grown[:first] = values[:first]
-                self._values[name] = values = grown
-            # Copied: the caller may use the array again.
-            values[first : self._tokens] = array
-        self._starts.extend(range(first, self._tokens, self._length))
-        self._records += 1
-        self._records_cut += self._tokens - first > self._length
-
-    def _arrays(self, record: Any) -> dict[str, NDArray[Any]]:
+    def _arrays(self, record: Any) -> _Piece:
         """Return the tokens of a document, by feature."""
         given = _mapping(record)
-        if not self.types:
-            if self.is_empty(record):
+        if not self._types:
+            if self._is_empty(record):
                 raise _empty()
-            self.learn(record)
+            self._learn(record)
         arrays: dict[str, NDArray[Any]] = {}
-        for name, feature in self.types.items():
+        for name, feature in self._types.items():
             if name not in given:
                 what, advice = f"a document lacks the feature {name!r}", "give it to all, or pack without it"
                 raise SchemaError(what, found=sorted(map(str, given)), advice=advice)
-            fitted = feature.fit(given[name], name)
-            assert isinstance(fitted, np.ndarray)  # noqa: S101 - as features of numbers are
-            arrays[name] = fitted
+            arrays[name] = np.asarray(feature.fit(given[name], name))
         if not self._chosen and len(given) > len(arrays):
-            lost = sorted(str(name) for name in given if name not in arrays)
             raise SchemaError(
                 "a document has features that the first one did not have, and they would be lost",
                 expected=sorted(arrays),
-                found=lost,
+                found=sorted(str(name) for name in given if name not in arrays),
                 advice=f"name what is to be packed: features={sorted(arrays)}",
             )
         _check_lengths({name: len(array) for name, array in arrays.items()}, self._length, cut=self._cut)
         return arrays
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows of what is in the buffer, which is empty afterwards."""
-        if not self._starts:
-            return
-        values, starts = self._values, np.array(self._starts, np.int64)
-        sizes = np.diff(starts, append=self._tokens)
-        report = self.report
-        report.records += self._records
-        report.records_cut += self._records_cut
-        self._starts, self._tokens, self._records, self._records_cut = [], 0, 0, 0
-        layout = Layout(starts, sizes, self._length)
-        step = max(1, _BLOCK_TOKENS // self._length)
-        for low in range(0, layout.rows, step):
-            block = layout.block(low, min(low + step, layout.rows))
-            columns = {name: block.filled(array, self._padding[name]) for name, array in values.items()}
-            columns |= {SEGMENT_IDS: block.segment_ids, POSITION_IDS: block.position_ids}
-            for row, tokens in enumerate(block.tokens.tolist()):
-                report.rows += 1
-                report.tokens += tokens
-                yield {name: column[row] for name, column in columns.items()}
+
+# The tokens of a document, or of a piece of one, by feature.
+_Piece: TypeAlias = "dict[str, NDArray[Any]]"
 
 
-class Layout:
-    """Where documents stand in rows, as `best_fit` says.
+def _size(piece: _Piece) -> int:
+    return len(next(iter(piece.values())))
+
+
+def _rows(pieces: list[_Piece], length: int) -> list[list[_Piece]]:
+    """Return the pieces of each row, in the order in which they came."""
+    row_of = best_fit(np.array([*map(_size, pieces)], np.int64), length).tolist()
+    rows: list[list[_Piece]] = [[] for _ in range(max(row_of, default=-1) + 1)]
+    for piece, row in zip(pieces, row_of, strict=True):
+        rows[row].append(piece)
+    return rows
+
+
+def _filled(
+    pieces: list[_Piece], length: int, empty: _Piece, padding: Mapping[str, Any]
+) -> dict[str, NDArray[Any]]:
+    """Return a row: its pieces one after another, and padding.
 
     Args:
-        starts: where the documents begin in their values; int64 [n].
-        lengths: of the documents, each from 1 to `length`; int64 [n].
-        length: of a row.
-        rows: make so many rows, of which the last may be empty; None for as many as are needed.
+        pieces: that are in it.
+        length: of the row.
+        empty: an array [0, ...] of each feature.
+        padding: of each feature.
     """
-
-    def __init__(
-        self,
-        starts: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        length: int,
-        rows: int | None = None,
-    ) -> None:
-        self._length = length
-        row = best_fit(lengths, length)
-        self.rows = int(row.max()) + 1 if len(row) else 0
-        if rows is not None:
-            if self.rows > rows:
-                raise ValueError(
-                    f"the {len(lengths)} documents of this step need {self.rows} rows of {length} tokens, "
-                    f"more than rows={rows}: give more rows, or stream fewer records in a step"
-                )
-            self.rows = rows
-        order = np.argsort(row, kind="stable")
-        self._row, self._starts, self._sizes = row[order], starts[order], lengths[order]
-
-    def block(self, low: int, high: int) -> PackedBlock:
-        """Return rows `low .. high - 1`."""
-        first, last = np.searchsorted(self._row, (low, high))
-        row, sizes = self._row[first:last] - low, self._sizes[first:last]
-        return PackedBlock(row, self._starts[first:last], sizes, (high - low, self._length))
-
-
-class PackedBlock:
-    """Some rows: all that is in them is one run after another, documents and padding.
-
-    Args:
-        row: of each document, ascending.
-        starts: where it begins in its values.
-        sizes: its length.
-        shape: number and length of the rows.
-
-    Attributes:
-        tokens: how many each row has.
-        segment_ids: int32 [rows, length]: the number of the document in its row, from 1 on; 0 for padding.
-        position_ids: int32 [rows, length]: the place in its document, from 0 on; 0 for padding.
-    """
-
-    def __init__(
-        self,
-        row: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        shape: tuple[int, int],
-    ) -> None:
-        rows, length = shape
-        self.tokens = np.bincount(row, sizes, rows).astype(np.int64)
-        # Every row ends with a run of padding, which may be empty.
-        document = np.arange(len(row)) + row
-        padding = np.searchsorted(row, np.arange(rows), side="right") + np.arange(rows)
-        runs = np.zeros((3, len(row) + rows), np.int64)
-        number, source, counts = runs
-        number[document] = np.arange(1, len(row) + 1) - np.searchsorted(row, row)
-        source[document] = starts
-        counts[document], counts[padding] = sizes, length - self.tokens
-        place = np.arange(rows * length)
-        first = np.cumsum(counts) - counts
-        self.segment_ids: NDArray[np.int32] = np.repeat(number.astype(np.int32), counts).reshape(shape)
-        self._padded = self.segment_ids == 0
-        within = (place - np.repeat(first, counts)).astype(np.int32).reshape(shape)
-        within[self._padded] = 0
-        self.position_ids: NDArray[np.int32] = within
-        self._source = (place + np.repeat(source - first, counts)).reshape(shape)
-
-    def filled(self, values: NDArray[Any], padding: Any) -> NDArray[Any]:
-        """Return rows [rows, length, ...] of values."""
-        if not len(values):
-            return np.full((*self._source.shape, *values.shape[1:]), padding, values.dtype)
-        # Where there is padding, `_source` says nothing.
-        out: NDArray[Any] = values.take(self._source, axis=0, mode="clip")
-        out[self._padded] = padding
-        return out
+    sizes = np.array([*map(_size, pieces)], np.int64)
+    used = int(sizes.sum())
+    row = {}
+    for name, template in empty.items():
+        row[name] = np.full((length, *template.shape[1:]), padding[name], template.dtype)
+        row[name][:used] = np.concatenate([template, *(piece[name] for piece in pieces)])
+    segments, positions = (np.zeros(length, np.int32) for _ in _OWN)
+    segments[:used] = np.repeat(np.arange(1, len(sizes) + 1), sizes)
+    positions[:used] = np.arange(used) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return {**row, SEGMENT_IDS: segments, POSITION_IDS: positions}
 
 
 def best_fit(lengths: NDArray[np.int64], length: int) -> NDArray[np.int64]:
     """Return the row of each document by best-fit decreasing; rows are numbered by their first documents.
 
-    Documents of one length are placed together, so that it costs a step for each different length, or little
-    more, not one for each document.
-
     Args:
         lengths: int64[n], each from 1 to `length`.
         length: of a row.
     """
-    if not len(lengths):
-        return np.empty(0, np.int64)
-    order = np.argsort(-lengths, kind="stable")
-    ordered = lengths[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=-1)).tolist()
     row_of = np.empty(len(lengths), np.int64)
     opened = 0
     rooms: list[int] = []  # ascending, those that some rows have left
     rows: dict[int, list[int]] = {}  # the rows that have so much room left
-    for start, stop in zip(starts, [*starts[1:], len(ordered)], strict=True):
-        size, done = int(ordered[start]), start
-        while done < stop:
-            place = bisect_left(rooms, size)
-            room = rooms[place] if place < len(rooms) else length
-            # The fullest row that holds one document is the fullest for the next one, until it holds no more.
-            each = room // size
-            wanted = -(-(stop - done) // each)
-            if place < len(rooms):
-                taken = rows[room][-wanted:]
-                del rows[room][-wanted:]
-                if not rows[room]:
-                    del rows[room], rooms[place]
-            else:
-                taken = list(range(opened, opened + wanted))
-                opened += wanted
-            count = min(stop - done, each * len(taken))
-            row_of[done : done + count] = np.repeat(np.array(taken), each)[:count]
-            done += count
-            whole, rest = divmod(count, each)
-            for left, some in ((room - each * size, taken[:whole]), (room - rest * size, taken[whole:])):
-                if left and some:
-                    if left not in rows:
-                        insort(rooms, left)
-                        rows[left] = []
-                    rows[left] += some
-    out = np.empty(len(lengths), np.int64)
-    out[order] = row_of
-    _, first, inverse = np.unique(out, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
+    for number in np.argsort(-lengths, kind="stable").tolist():
+        size = int(lengths[number])
+        place = bisect_left(rooms, size)
+        if place == len(rooms):
+            room, row, opened = length, opened, opened + 1
+        else:
+            room = rooms[place]
+            row = rows[room].pop()
+            if not rows[room]:
+                del rows[room], rooms[place]
+        row_of[number] = row
+        if left := room - size:
+            if left not in rows:
+                insort(rooms, left)
+                rows[left] = []
+            rows[left].append(row)
+    _, first, inverse = np.unique(row_of, return_index=True, return_inverse=True)
+    rank: NDArray[np.int64] = np.argsort(np.argsort(first))
     return rank[inverse]
 
 
@@ -545,26 +419,31 @@ def pack_columns(
             what = "the columns that are packed together have different numbers of documents"
             given = {first: len(lengths), name: len(column)}
             raise SchemaError(what, found=", ".join(f"{n} of {each!r}" for each, n in given.items()))
-        differ = np.flatnonzero(column.lengths != lengths)
-        if len(differ):
-            row = int(differ[0])
-            _check_lengths({first: int(lengths[row]), name: int(column.lengths[row])}, size, cut=cut, row=row)
-    longest = int(lengths.argmax()) if len(lengths) else 0
-    if len(lengths):
-        _check_lengths({first: max(1, int(lengths[longest]))}, size, cut=cut, row=longest)
-    # Pieces of documents: where each begins in the values, and its length.
-    pieces = -(-lengths // size)
-    number = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    starts = np.repeat(found[first].offsets[:-1], pieces) + number * size
-    sizes = np.minimum(np.repeat(found[first].offsets[1:], pieces) - starts, size)
-    layout = Layout(starts, sizes, size, rows)
-    block = layout.block(0, layout.rows)
-    padding = _paddings(pad, {name: column.values.dtype for name, column in found.items()})
+    pieces: list[_Piece] = []
+    for row in np.flatnonzero(np.any([column.lengths for column in found.values()], axis=0)).tolist():
+        arrays = {name: column[row] for name, column in found.items()}
+        _check_lengths({name: len(array) for name, array in arrays.items()}, size, cut=cut, row=row)
+        pieces += [
+            {name: array[low : low + size] for name, array in arrays.items()}
+            for low in range(0, _size(arrays), size)
+        ]
+    packed = _rows(pieces, size)
+    if rows is not None and len(packed) > rows:
+        raise ValueError(
+            f"the {len(pieces)} documents of this step need {len(packed)} rows of {size} tokens, "
+            f"more than rows={rows}: give more rows, or stream fewer records in a step"
+        )
+    packed += [[] for _ in range((rows or 0) - len(packed))]
+    empty = {name: column.values[:0] for name, column in found.items()}
+    padding = _paddings(pad, {name: array.dtype for name, array in empty.items()})
+    filled = [_filled(row, size, empty, padding) for row in packed]
+    shape = _filled([], size, empty, padding)
     return {
         **{name: column for name, column in columns.items() if name not in found},
-        **{name: block.filled(column.values, padding[name]) for name, column in found.items()},
-        SEGMENT_IDS: block.segment_ids,
-        POSITION_IDS: block.position_ids,
+        **{
+            name: np.array([row[name] for row in filled], array.dtype).reshape(-1, *array.shape)
+            for name, array in shape.items()
+        },
     }
 
 
@@ -646,11 +525,6 @@ def _feature(name: str, kind: Any) -> Feature:
             f"{name!r} is {feature.short!r}; only the first size of a document may differ: {feature.type}[?]"
         )
     return feature
-
-
-def _dtype(feature: Feature) -> np.dtype[Any]:
-    assert feature.dtype is not None  # noqa: S101 - only features of numbers are packed
-    return feature.dtype
 
 
 def _inferred(name: str, value: Any) -> Feature:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 from shardio.arguments import names
-from shardio.packing import MOST_LISTED, PackedRows, Packer, PackReport
+from shardio.packing import MOST_LISTED, PackedRows, PackReport
 from shardio.parallel import Note, Progress, RunOptions, write_session
 from shardio.reader import DatasetReader, open as open_dataset
 from shardio.reports import Report
@@ -155,7 +155,7 @@ class _PartPacker:
 
     Attributes:
         length: tokens of a row.
-        options: of `Packer`.
+        options: of `PackedRows`.
     """
 
     length: int
@@ -163,7 +163,7 @@ class _PartPacker:
 
     def rows(self, records: Iterable[Any], first: int) -> PackedRows:
         """Return the rows of documents that are numbered from `first`."""
-        return PackedRows(records, Packer(self.length, first=first, **self.options))
+        return PackedRows(records, self.length, first=first, **self.options)
 
     def __call__(self, part: _Documents) -> Iterator[tuple[str, Any]]:
         """Yield each row of a part with its split, and at last the report.
