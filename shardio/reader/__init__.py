@@ -7,15 +7,20 @@ from shardio.reader._blocks import (
     examined_blocks as examined_blocks,
 )
 from shardio.reader._columns import (
+    LENGTH as LENGTH,
     TABLE_ADVICE as TABLE_ADVICE,
     ChosenColumn as ChosenColumn,
+    arrow_batch as arrow_batch,
     choose_columns as choose_columns,
     columns_now as columns_now,
     has_table as has_table,
     iterate_rows as iterate_rows,
     read_table_bytes as read_table_bytes,
+    shards_without_table as shards_without_table,
     sources_of as sources_of,
     table_refusal as table_refusal,
+    table_rows as table_rows,
+    warn_of_records as warn_of_records,
     with_features as with_features,
 )
 from shardio.reader._damage import (
@@ -27,6 +32,7 @@ from shardio.reader._files import (
     Fetched as Fetched,
     check_index_file as check_index_file,
 )
+from shardio.reader._filter import FilterOptions as FilterOptions, look_at_spans as look_at_spans
 from shardio.reader._foreign import TEXT_METADATA as TEXT_METADATA, value_codec as value_codec
 from shardio.reader._gather import (
     ENTRY as ENTRY,

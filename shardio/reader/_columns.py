@@ -398,16 +398,21 @@ def _shard_columns(
     records: Any, columns: Sequence[ChosenColumn], number: int, low: int, stop: int, *, in_table: bool
 ) -> Iterator[Any]:
     """Yield columns of the records `[low, stop)` of an ascending reader, all of one shard."""
-    source, selection = records.source, records.selection
     if low == stop:
         return
     if not in_table:
-        yield from arrow_batches(records[low:stop], columns, batch_rows(source, number))
+        yield from arrow_batches(records[low:stop], columns, batch_rows(records.source, number))
         return
+    yield table_rows(records, columns, number, low, stop)
+
+
+def table_rows(records: Any, columns: Sequence[ChosenColumn], number: int, low: int, stop: int) -> Any:
+    """Return columns of the records `[low, stop)` of an ascending reader, from the table of their shard."""
+    source = records.source
     before = int(source.stops[number - 1]) if number else 0
-    rows = positions_between(selection, low, stop) - before
+    rows = positions_between(records.selection, low, stop) - before
     live = live_rows(source, number)
-    yield load_table(source, number, columns).take(rows if live is None else live[rows])
+    return load_table(source, number, columns).take(rows if live is None else live[rows])
 
 
 def iterate_columns(records: Any, columns: Sequence[ChosenColumn]) -> Iterator[Any]:

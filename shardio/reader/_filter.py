@@ -6,8 +6,8 @@ import hashlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
@@ -16,33 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio.arguments import integer
-from shardio.errors import SchemaError
-from shardio.metadata import Schema
+from shardio.errors import SchemaError, ShardioError
 from shardio.progress import displayed
-from shardio.reader._columns import (
-    LENGTH,
-    ChosenColumn,
-    arrow_batch,
-    choose_columns,
-    live_rows,
-    load_table,
-    shards_without_table,
-    sources_of,
-    warn_of_records,
-    with_features,
-)
+from shardio.reader._columns import with_features
 from shardio.reader._damage import Damage, SuppressCorruption
 from shardio.reader._source import ShardSource
-from shardio.reader._subset import Selection, positions_at, positions_between
-from shardio.sql import Column, Condition
+from shardio.reader._subset import Selection
 
 # Batches that a thread takes at a time: enough that it reads in large runs.
 _BATCHES = 16
-_AT_ONCE = 1 << 20
+_WAIT = 0.2  # seconds between two looks whether anybody still wants the answer
 
 
 class BatchReader(Protocol):
-    """What is asked of `Records`, which uses this file."""
+    """What is asked of `RecordSequence`, which uses this file."""
 
     source: ShardSource
     selection: Selection
@@ -50,6 +37,9 @@ class BatchReader(Protocol):
     def __init__(self, source: ShardSource, selection: Selection | None = None) -> None: ...
 
     def __len__(self) -> int: ...
+
+    def read(self, positions: Any, *, on_error: Any) -> list[Any]:
+        """Return records, or their errors."""
 
     def read_batch(self, positions: Any) -> dict[str, Any]:
         """Return records as columns."""
@@ -107,14 +97,13 @@ class FilterOptions:
 def matching(
     records: BatchReader, function: Callable[[dict[str, Any]], Any], options: FilterOptions
 ) -> NDArray[np.bool_]:
-    """Return the mask that a function of columns makes; arguments are those of `Records.filter`."""
-    mask = np.zeros(len(records), bool)
+    """Return the mask that a function of columns makes; arguments are those of `RecordSequence.filter`."""
 
-    def look(columns: dict[str, Any], rows: int) -> NDArray[np.bool_]:
-        return _checked(_called(function, columns, records, "the function of a filter"), rows)
+    def look(some: BatchReader, positions: Any) -> NDArray[np.bool_]:
+        columns = some.read_batch(positions)
+        return _checked(_called(function, columns, records, "the function of a filter"), len(positions))
 
-    _look_at_all(records, mask, look, options, task="filter")
-    return mask
+    return _look_at_all(records, look, options, "filter", np.bool_)[0]
 
 
 def parts(
@@ -126,7 +115,7 @@ def parts(
     seed: int,
     exact: bool,
 ) -> dict[str, NDArray[np.bool_]]:
-    """Return the mask of each part; arguments are those of `Records.split_by`."""
+    """Return the mask of each part; arguments are those of `RecordSequence.split_by`."""
     edges = _edges(fractions)
     seed = integer("seed", seed)
     if isinstance(by, str) or by is None:
@@ -134,21 +123,131 @@ def parts(
             raise ValueError("features= are those that are read for a function: give one, by=f")
         if by is not None and records.source.codec is not None:
             options = replace(options, features=[by])
-    there = np.ones(len(records), bool)
     if by is None:
         numbers = np.asarray(records.selection, np.int64).astype(np.uint64)
         keys = _mixed(numbers + np.uint64(_hash(b"positions", seed)))
+        there = np.ones(len(records), bool)
     else:
-        keys = np.zeros(len(records), np.uint64)
-        there[:] = False
 
-        def look(columns: dict[str, Any], rows: int) -> NDArray[np.uint64]:
+        def look(some: BatchReader, positions: Any) -> NDArray[np.uint64]:
+            columns = some.read_batch(positions)
             values = columns[by] if isinstance(by, str) else _called(by, columns, records, "by=")
-            return _hashes(values, rows, seed, f"feature {by!r}" if isinstance(by, str) else "by=")
+            name = f"feature {by!r}" if isinstance(by, str) else "by="
+            return _hashes(values, len(positions), seed, name)
 
-        _look_at_all(records, keys, look, options, task="split", there=there)
+        keys, there = _look_at_all(records, look, options, "split", np.uint64)
     part = np.searchsorted(_thresholds(keys[there], edges, exact=exact), keys, side="right")
     return {name: there & (part == number) for number, name in enumerate(fractions)}
+
+
+def _look_at_all(
+    records: BatchReader, look: Look, options: FilterOptions, task: str, dtype: type[Any]
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    wanted = type(records)(with_features(records.source, options.features), records.selection)
+    size = options.batch_size * _BATCHES
+    spans = [
+        range(low, min(low + size, len(records)), options.batch_size) for low in range(0, len(records), size)
+    ]
+    return look_at_spans(records, wanted, spans, lambda some, at, _: look(some, at), options, task, dtype)
+
+
+# Takes a reader and positions, and returns an item for each.
+Look = Callable[[Any, Any], "NDArray[Any]"]
+# The same; it may call the function given to learn, by an error, that nobody wants the answer any more.
+PatientLook = Callable[[Any, Any, Callable[[], None]], "NDArray[Any]"]
+
+
+def look_at_spans(
+    records: BatchReader,
+    wanted: BatchReader,
+    spans: Iterable[range],
+    look: PatientLook,
+    options: FilterOptions,
+    task: str,
+    dtype: type[Any],
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return what a function makes of all records, in threads; and which of them are not damaged.
+
+    Args:
+        records: the reader, which says what to do about damage.
+        wanted: the same records with the features that the function sees.
+        spans: of positions, whose steps are the batches.
+        look: takes `wanted`, positions of a batch, and what tells it to stop.
+        options: threads and progress.
+        task: for the display.
+        dtype: of the result; damaged records have its zero.
+    """
+    out, there = np.zeros(len(records), dtype), np.zeros(len(records), bool)
+    damage, stopped = Damage(records.source, len(records)), threading.Event()
+
+    def check() -> None:
+        if stopped.is_set():
+            raise _OtherThreadFailedError
+
+    def walk(span: range) -> range:
+        for low in span:
+            check()
+            kept: Any = range(low, min(low + span.step, span.stop))
+            with SuppressCorruption(skips=damage.skips) as skipped:
+                out[low : kept.stop] = look(wanted, kept, check)
+            if skipped.error is not None:
+                kept = _undamaged(wanted, kept, damage)
+                if kept:
+                    out[kept] = look(wanted, kept, check)
+            there[kept] = True
+        return span
+
+    with displayed(options.progress, task) as show:
+        done = found = 0
+
+        def tell() -> None:
+            if show is not None:
+                show(FilterProgress(done, len(records), found))
+
+        for span in _in_threads(walk, spans, options.num_threads, stopped, tell):
+            done += span.stop - span.start
+            found += int(np.count_nonzero(out[span.start : span.stop]))
+            tell()
+    return out, there
+
+
+def _undamaged(wanted: BatchReader, positions: range, damage: Damage) -> list[int]:
+    """Return the positions whose records are not damaged, and note the others."""
+    kept = []
+    for position, value in zip(positions, wanted.read(positions, on_error="return"), strict=True):
+        if isinstance(value, ShardioError):
+            shard, row = wanted.source.shard_of(int(wanted.selection[position]))
+            damage.note(value, wanted.source, wanted.source.table.key[shard], [row])
+            damage.count(1)
+        else:
+            kept.append(position)
+    return kept
+
+
+def _in_threads(
+    function: Callable[[range], range],
+    items: Iterable[range],
+    threads: int | None,
+    stopped: threading.Event,
+    tell: Callable[[], None],
+) -> Iterator[range]:
+    """Yield what a function makes of items, in order; at the first error all threads stop.
+
+    `tell` is called while nothing comes; it may raise.
+    """
+    with ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1), "shardio-filter") as pool:
+        try:
+            for future in [pool.submit(function, item) for item in items]:
+                while not wait([future], _WAIT).done:
+                    tell()
+                yield future.result()
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _OtherThreadFailedError(Exception):
+    """The result of this thread is not wanted any more."""
 
 
 def _edges(fractions: Mapping[str, float]) -> list[Fraction]:
@@ -214,218 +313,6 @@ def _hashes(values: Any, rows: int, seed: int, name: str) -> NDArray[np.uint64]:
     if len(numbers) != rows:
         raise TypeError(f"{name} gives {len(numbers)} values for {rows} records; one for each is needed")
     return np.array([known[item] for item in items], np.uint64)[numbers]
-
-
-class _OtherThreadFailedError(Exception):
-    """The result of this thread is not wanted any more."""
-
-
-class _Count:
-    """How many records were looked at by all threads, shown as it grows."""
-
-    def __init__(self, total: int, show: Callable[[FilterProgress], None] | None) -> None:
-        self._lock = threading.Lock()
-        self._total, self._done, self._found = total, 0, 0
-        self._show = show
-        self.stopped = False
-
-    def add(self, found: NDArray[Any]) -> None:
-        with self._lock:
-            self._done += len(found)
-            self._found += int(np.count_nonzero(found))
-            if self._show is not None:
-                self._show(FilterProgress(self._done, self._total, self._found))
-
-    def wait(self) -> None:
-        """Show it again, so that the function may raise; stop after another thread's error."""
-        if self.stopped:
-            raise _OtherThreadFailedError
-        with self._lock:
-            if self._show is not None:
-                self._show(FilterProgress(self._done, self._total, self._found))
-
-
-def _look_at_all(
-    records: BatchReader,
-    out: NDArray[Any],
-    look: Callable[[Any, int], NDArray[Any]],
-    options: FilterOptions,
-    *,
-    task: str,
-    there: NDArray[np.bool_] | None = None,
-) -> None:
-    """Fill an array with what a function makes of columns; and a mask with which records are not damaged."""
-    source = with_features(records.source, options.features)
-    with displayed(options.progress, task) as show:
-        count = _Count(len(records), show)
-        _look_at(records, source, out, look, lambda some, at: some.read_batch(at), options, count, there)
-
-
-def _look_at(
-    records: BatchReader,
-    source: ShardSource,
-    out: NDArray[Any],
-    look: Callable[[Any, int], NDArray[Any]],
-    read: Callable[[BatchReader, Any], Any],
-    options: FilterOptions,
-    count: _Count,
-    there: NDArray[np.bool_] | None = None,
-) -> None:
-    """Fill an array with what `look` makes of what `read` makes of batches of records, in threads."""
-    batch_size = options.batch_size
-    damage = Damage(records.source, len(records))
-    wanted = type(records)(source, records.selection)
-    total = len(records)
-    stride = batch_size * _BATCHES
-
-    def walk(start: int) -> None:
-        for low in range(start, min(start + stride, total), batch_size):
-            if count.stopped:
-                return
-            stop = min(low + batch_size, total)
-            kept = _evaluate(wanted, (low, stop), look, read, damage, out)
-            if there is not None:
-                there[low:stop][kept] = True
-            count.add(out[low:stop])
-
-    _in_threads(walk, range(0, total, stride), options, count)
-
-
-def _in_threads(
-    function: Callable[[int], None], items: Iterable[int], options: FilterOptions, count: _Count
-) -> None:
-    """Call a function with each item; at the first error all threads stop."""
-    threads = options.num_threads or min(8, os.cpu_count() or 1)
-    with ThreadPoolExecutor(threads, "shardio-filter") as pool:
-        try:
-            for _ in pool.map(function, items):
-                pass
-        except BaseException:
-            count.stopped = True
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def parse_condition(text: str, schema: Schema | None) -> tuple[Condition, list[ChosenColumn]]:
-    """Return a condition in SQL over the columns of a dataset, and these columns.
-
-    Raises:
-        ValueError: it is not a condition over columns of this dataset; says what and where.
-    """
-    what = "a condition in SQL"
-
-    def find_column(name: str) -> Column:
-        if schema is not None and name not in schema:
-            # SQL does not see case.
-            known = [*schema, *(f"{each}{LENGTH}" for each in schema)]
-            folded = [each for each in known if each.casefold() == name.casefold()]
-            name = folded[0] if len(folded) == 1 else name
-        (column,) = choose_columns(schema, [name], what=what)
-        feature = column.feature
-        if column.derived:
-            return Column(column.name, column.type)
-        return Column(column.name, column.type, feature.classes, feature.kind in ("text", "json"))
-
-    condition = Condition(text, find_column)
-    return condition, choose_columns(schema, condition.names, what=what)
-
-
-def matching_sql(records: BatchReader, text: str, options: FilterOptions) -> NDArray[np.bool_]:
-    """Return the mask of the records for which a condition in SQL holds.
-
-    Shards with a table of its columns are not read; where there are others, a warning says so.
-    """
-    source, selection = records.source, records.selection
-    condition, columns = parse_condition(text, source.schema)
-    touched = np.zeros(len(source.table), bool)
-    for low in range(0, len(records), _AT_ONCE):
-        places = positions_between(selection, low, min(low + _AT_ONCE, len(records)))
-        touched[np.searchsorted(source.stops, places, side="right")] = True
-    lacking = shards_without_table(source, columns) & touched
-    warn_of_records(source, lacking, columns)
-    with displayed(options.progress, "filter") as show:
-        count = _Count(len(records), show)
-        held = _matching_tables(source, condition, columns, touched & ~lacking, options, count)
-        mask = np.zeros(len(records), bool)
-        unread = np.zeros(len(records) if lacking.any() else 0, bool)
-        for low in range(0, len(records), _AT_ONCE):
-            stop = min(low + _AT_ONCE, len(records))
-            places = positions_between(selection, low, stop)
-            mask[low:stop] = held[places]
-            if lacking.any():
-                unread[low:stop] = lacking[np.searchsorted(source.stops, places, side="right")]
-
-        def read(some: BatchReader, positions: Any) -> Any:
-            return arrow_batch(some, positions, columns)
-
-        def look(table: Any, _rows: int) -> NDArray[np.bool_]:
-            return condition.evaluate(table, count.wait)
-
-        count.add(mask[~unread] if lacking.any() else mask)
-        if unread.any():
-            decoding = with_features(source, sources_of(columns), values=True)
-            rest = records
-            if not unread.all():
-                rest = type(records)(source, positions_at(selection, np.flatnonzero(unread)))
-            found = np.zeros(len(rest), bool)
-            _look_at(rest, decoding, found, look, read, options, count)
-            mask[unread] = found
-        return mask
-
-
-def _matching_tables(
-    source: ShardSource,
-    condition: Condition,
-    columns: list[ChosenColumn],
-    shards: NDArray[np.bool_],
-    options: FilterOptions,
-    count: _Count,
-) -> NDArray[np.bool_]:
-    """Return for each position whether a condition holds, as the tables of some shards say; else False."""
-    held = np.zeros(len(source), bool)
-
-    def look(number: int) -> None:
-        before = int(source.stops[number - 1]) if number else 0
-        rows = live_rows(source, number)
-        found = condition.evaluate(load_table(source, number, columns), count.wait)
-        held[before : int(source.stops[number])] = found if rows is None else found[rows]
-
-    _in_threads(look, np.flatnonzero(shards).tolist(), options, count)
-    return held
-
-
-def _evaluate(
-    wanted: BatchReader,
-    bounds: tuple[int, int],
-    look: Callable[[Any, int], NDArray[Any]],
-    read: Callable[[BatchReader, Any], Any],
-    damage: Damage,
-    out: NDArray[Any],
-) -> slice | NDArray[np.int64]:
-    """Fill `out` for the records `bounds[0] .. bounds[1] - 1`, but for damaged ones that may be skipped.
-
-    Returns:
-        Which of them are not damaged, counted from `low`.
-    """
-    low, stop = bounds
-    with SuppressCorruption(skips=damage.skips) as skipped:
-        columns = read(wanted, range(low, stop))
-    if skipped.error is None:
-        out[low:stop] = look(columns, stop - low)
-        return slice(None)
-    kept = []
-    for number in range(low, stop):
-        with SuppressCorruption() as skipped:
-            read(wanted, [number])
-        if skipped.error is not None:
-            shard, row = wanted.source.shard_of(int(wanted.selection[number]))
-            damage.note(skipped.error, wanted.source, wanted.source.table.key[shard], [row])
-            damage.count(1)
-        else:
-            kept.append(number)
-    if kept:
-        out[kept] = look(read(wanted, kept), len(kept))
-    return np.array(kept, np.int64) - low
 
 
 class _NoColumnError(KeyError):

@@ -28,7 +28,7 @@ from shardio.reader._columns import (
     table_refusal,
 )
 from shardio.reader._damage import Damage
-from shardio.reader._filter import FilterOptions, check_mask, matching, matching_sql, parts
+from shardio.reader._filter import FilterOptions, check_mask, matching, parts
 from shardio.reader._groups import Batches, DatasetDict
 from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
 from shardio.reader._positions import positions_of
@@ -242,6 +242,8 @@ class RecordSequence(Sequence[Any]):
                 progress=progress,
             )
             if isinstance(condition, str):
+                from shardio.tables import matching as matching_sql
+
                 mask = matching_sql(self, condition, options)
             else:
                 mask = matching(self, condition, options)

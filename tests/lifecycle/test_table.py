@@ -33,9 +33,9 @@ from shardio.cli import main as cli
 from shardio.codecs import arrow_array
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.metadata import Schema, naming
-from shardio.reader._filter import parse_condition
 from shardio.sql import _engine
 from shardio.storage import connect
+from shardio.tables import parse_condition
 from tests.lifecycle.overtaken import before_commit, collect_before_commit
 from tests.suites.errors import refused
 from tests.suites.processes import answer_of_child
@@ -513,7 +513,7 @@ ORPHAN = """
 import threading
 import pyarrow as pa
 from shardio.metadata import Schema
-from shardio.reader._filter import parse_condition
+from shardio.tables import parse_condition
 from shardio.sql import _engine
 condition, _ = parse_condition({text!r}, Schema.parse({{"id": "text"}}))
 table = pa.table({{"id": ["ab" * 10_000] * 200}})
