@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from shardio.errors import ShardioError as ShardioError
     from shardio.format import Limits as Limits
+    from shardio.joins import join as join
     from shardio.keys import build_keys as build_keys
     from shardio.lifecycle import (
         compact as compact,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
         Location as Location,
         ShardReader as ShardReader,
         Span as Span,
-        join as join,
         open as open,  # noqa: A004 - the public name
         open_shard as open_shard,
     )
@@ -85,6 +85,7 @@ _OFFERED = {
     ),
     "shardio.errors": "ShardioError",
     "shardio.format": "Limits",
+    "shardio.joins": "join",
     "shardio.keys": "build_keys",
     "shardio.lifecycle": (
         "compact delete diff erase remove_split rename_split repair restore set_schema tag tags untag"
@@ -94,7 +95,7 @@ _OFFERED = {
     "shardio.order": "Plan",
     "shardio.packing": "pack pack_columns unpack",
     "shardio.parallel": "WriteSession write_dataset",
-    "shardio.reader": "DatasetDict DatasetReader Location ShardReader Span join open open_shard",
+    "shardio.reader": "DatasetDict DatasetReader Location ShardReader Span open open_shard",
     "shardio.storage": "Address CacheOptions",
     "shardio.streaming": "Stream StreamOptions audit bench mix plan_report stream",
     "shardio.tables": "build_table",

@@ -15,6 +15,7 @@ from shardio.reader._columns import (
     columns_now as columns_now,
     has_table as has_table,
     iterate_rows as iterate_rows,
+    read_column_batch as read_column_batch,
     read_table_bytes as read_table_bytes,
     shards_without_table as shards_without_table,
     sources_of as sources_of,
@@ -56,7 +57,6 @@ from shardio.reader._join import (
     JoinedReader as JoinedReader,
     JoinedSource as JoinedSource,
     as_stored as as_stored,
-    join as join,
     right_digest as right_digest,
 )
 from shardio.reader._open import (

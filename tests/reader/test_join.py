@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -364,23 +366,20 @@ def test_loaders(sides) -> None:
 
 def test_keys_whose_digests_begin_alike(tmp_path, monkeypatch) -> None:
     """Digests are compared whole, also where their first halves collide."""
-    from types import SimpleNamespace
-
-    from shardio.reader import _join
 
     def blake2b(text: bytes, *, digest_size: int) -> Any:
         assert digest_size == 16
         return SimpleNamespace(digest=lambda: bytes([len(text) % 2] * 8) + text.rjust(8))
 
-    monkeypatch.setattr(_join, "hashlib", SimpleNamespace(blake2b=blake2b))
-    monkeypatch.setattr(_join, "_PART", 3)  # the keys are compared in several parts
     left = written(tmp_path / "l", {"k": "text", "a": "int64"}, [{"k": str(k), "a": k} for k in range(30)])
     theirs = [k for k in range(40) if k % 3]
     right = written(
         tmp_path / "r", {"k": "text", "b": "int64"}, [{"k": str(k), "b": k} for k in theirs[::-1]]
     )
-    inner = shardio.join(shardio.open(left), shardio.open(right), on="k", how="inner")
+    twice = written(tmp_path / "t", {"k": "text", "b": "int64"}, [{"k": "31", "b": 0}] * 2)
+    sides = [shardio.open(url) for url in (left, right, twice)]
+    monkeypatch.setattr(hashlib, "blake2b", blake2b)
+    inner = shardio.join(sides[0], sides[1], on="k", how="inner")
     assert [(int(v["a"]), int(v["b"])) for v in inner] == [(k, k) for k in range(30) if k % 3]
-    twice = written(right, {"k": "text", "b": "int64"}, [{"k": "31", "b": 0}], mode="append")
     with refused(SchemaError, "'31'"):
-        shardio.join(shardio.open(left), shardio.open(twice), on="k", how="inner")
+        shardio.join(sides[0], sides[2], on="k", how="inner")
