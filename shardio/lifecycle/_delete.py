@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, StoredLists, Version, commit_change
+from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError, FormatError
-from shardio.lifecycle._report import DeleteReport, records_of
+from shardio.lifecycle._report import Change, DeleteReport, make_change, records_of
 from shardio.lifecycle._targets import Targets, find_targets, numbers_of
 from shardio.metadata import Manifest, ShardTable
 from shardio.reader import deleted_rows
@@ -96,37 +96,21 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         features=features,
         progress=progress,
     )
-    deletion: _Deletion | None = None
 
-    def build(base: Version, lists: StoredLists) -> Manifest | None:
-        nonlocal deletion
+    def plan(base: Version) -> Change:
         deletion = _Deletion(catalog, base, targets, read, strict=positions is not None)
-        return deletion.manifest(lists) if deletion.rows else None
+        deleted = deletion.by_split.total()
+        before = records_of(base.manifest)
+        facts = {
+            "read_version": read.number,
+            "deleted": deleted,
+            "already_deleted": sum(map(len, targets.values())) - deleted,
+            "shards": deletion.by_shard,
+        }
+        after = {name: count - deletion.by_split[name] for name, count in before.items()}
+        return Change(base, deletion.manifest, after, facts)
 
-    number = None
-    if dry_run or not targets:
-        deletion = catalog.reading(
-            lambda latest: _Deletion(catalog, latest, targets, read, strict=positions is not None)
-        )
-    else:
-        committed = commit_change(catalog, build, operation="delete", seen=catalog.load())
-        assert deletion is not None  # noqa: S101 - for mypy: it was built
-        number = committed.number if deletion.rows else None
-    # Once committed nothing is read any more: what fails then would look as if nothing had happened.
-    before = records_of(deletion.base.manifest)
-    return DeleteReport(
-        url=catalog.store.url,
-        operation="delete",
-        dry_run=dry_run,
-        version=number,
-        base_version=deletion.base.number,
-        before=before,
-        after={name: count - deletion.by_split[name] for name, count in before.items()},
-        read_version=read.number,
-        deleted=deletion.by_split.total(),
-        already_deleted=sum(map(len, targets.values())) - deletion.by_split.total(),
-        shards=deletion.by_shard,
-    )
+    return DeleteReport(**make_change(catalog, plan, operation="delete", dry_run=dry_run))
 
 
 class _Deletion:
@@ -147,7 +131,7 @@ class _Deletion:
     def __init__(
         self, catalog: Catalog, base: Version, targets: Targets, read: Version, *, strict: bool
     ) -> None:
-        self.base, self._catalog = base, catalog
+        self._base, self._catalog = base, catalog
         self.rows: dict[int, NDArray[np.int64]] = {}
         self.by_split = Counter[str]()
         self.by_shard: dict[str, int] = {}
@@ -187,8 +171,10 @@ class _Deletion:
             self.by_shard[entry.key] = len(rows) - again
             self.by_split[entry.split] += len(rows) - again
 
-    def manifest(self, lists: StoredLists) -> Manifest:
-        """Return the manifest that follows; sidecars are stored."""
+    def manifest(self, lists: StoredLists) -> Manifest | None:
+        """Return the manifest that follows, None where nothing is deleted; sidecars are stored."""
+        if not self.rows:
+            return None
         first = 0
 
         def change(table: ShardTable) -> ShardTable:
@@ -207,5 +193,5 @@ class _Deletion:
                 sha256[i] = np.frombuffer(digest, np.uint8)
             return table.with_columns(deleted_rows=counts, deletion_key=keys, deletion_sha256=sha256)
 
-        refs, table = lists.edit(self._catalog, self.base.manifest.lists, change)
-        return replace(self.base.manifest, lists=refs, splits=tuple(table.totals().values()), deletions=True)
+        refs, table = lists.edit(self._catalog, self._base.manifest.lists, change)
+        return replace(self._base.manifest, lists=refs, splits=tuple(table.totals().values()), deletions=True)

@@ -142,16 +142,7 @@ def _features(schema: Schema | None) -> dict[str, str]:
 
 
 def _splits(catalog: Catalog, one: Version, two: Version) -> dict[str, SplitDiff]:
-    shards: list[dict[str, dict[TargetShard, ShardEntry]]] = []
-    for version in (one, two):
-        table = catalog.table(version)
-        found: dict[str, dict[TargetShard, ShardEntry]] = {
-            total.name: {} for total in version.manifest.splits
-        }
-        for i, shard in enumerate(shards_of(version, table)):
-            found[table.split[i]][shard] = table[i]
-        shards.append(found)
-    before, after = shards
+    before, after = (_shards_by_split(catalog, version) for version in (one, two))
     out = {}
     for name in sorted({*before, *after}):
         part = _split(catalog, before.get(name), after.get(name))
@@ -159,6 +150,14 @@ def _splits(catalog: Catalog, one: Version, two: Version) -> dict[str, SplitDiff
         if not there or part.added or part.removed or part.shards_added or part.shards_removed:
             out[name] = part
     return out
+
+
+def _shards_by_split(catalog: Catalog, version: Version) -> dict[str, dict[TargetShard, ShardEntry]]:
+    table = catalog.table(version)
+    found: dict[str, dict[TargetShard, ShardEntry]] = {total.name: {} for total in version.manifest.splits}
+    for entry, shard in zip(table, shards_of(version, table), strict=True):
+        found[entry.split][shard] = entry
+    return found
 
 
 def _split(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardio.catalog import Catalog, Version
+from shardio.catalog import Catalog, StoredLists, Version, commit_change
 from shardio.metadata import Manifest
 from shardio.reports import Report
 
@@ -85,3 +85,55 @@ def change_facts(
 def records_of(manifest: Manifest) -> dict[str, int]:
     """Return the live records of a version by split."""
     return {split.name: split.rows for split in manifest.splits}
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a change makes of a version.
+
+    Attributes:
+        base: the version.
+        manifest: returns the manifest that follows, or None where there is nothing to change.
+        after: live records by split afterwards.
+        facts: further fields of the report.
+    """
+
+    base: Version
+    manifest: Callable[[StoredLists], Manifest | None]
+    after: Mapping[str, int]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def make_change(
+    catalog: Catalog, plan: Callable[[Version], Change], *, operation: str, dry_run: bool
+) -> dict[str, Any]:
+    """Commit a change of the latest version, or only plan it; return the fields of its report.
+
+    Args:
+        catalog: of the dataset.
+        plan: returns what the change makes of a version; called again where another commit came first.
+        operation: as `shardio log` says it.
+        dry_run: change nothing.
+    """
+
+    def attempt(seen: Version) -> dict[str, Any]:
+        change, made, number = plan(Version(seen.manifest.carried, seen.sha256)), False, None
+
+        def build(base: Version, lists: StoredLists) -> Manifest | None:
+            nonlocal change, made
+            if base.sha256 != change.base.sha256:
+                change = plan(base)
+            manifest = change.manifest(lists)
+            made = manifest is not None
+            return manifest
+
+        if not dry_run:
+            committed = commit_change(catalog, build, operation=operation, seen=seen)
+            number = committed.number if made else None
+        before, after = records_of(change.base.manifest), change.after
+        facts = change_facts(
+            catalog, operation, change.base, number, before=before, after=after, dry_run=dry_run
+        )
+        return {**facts, **change.facts}
+
+    return catalog.reading(attempt)

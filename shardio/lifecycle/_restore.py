@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, StoredLists, Version, commit_change
+from shardio.catalog import Catalog, Version
 from shardio.errors import NotFoundError
-from shardio.lifecycle._report import ChangeReport, change_facts, records_of
+from shardio.lifecycle._report import Change, ChangeReport, make_change, records_of
 from shardio.metadata import Manifest, naming
 from shardio.storage import Address, Place
 
@@ -49,42 +49,25 @@ def restore(
     """
     catalog = Catalog(Address.of(url).connect())
 
-    def attempt(latest: Version) -> ChangeReport:
-        wanted = catalog.load(version)
-        changed = False
-
-        def build(base: Version, _lists: StoredLists) -> Manifest | None:
-            nonlocal changed
-            manifest = base.manifest
-            if wanted.number in manifest.expiry.expired_versions:
-                raise NotFoundError(
-                    f"version {wanted.number} expired", url=catalog.store.url, advice="restore a later one"
-                )
-            merged = _sessions(catalog, wanted)
-            back = ({*manifest.rolled_back} | _sessions(catalog, base)) - merged
-            restored = replace(
-                wanted.manifest,
-                expiry=manifest.expiry,
-                tags=manifest.tags,
-                rolled_back=tuple(sorted(back)),
-                restored_version=wanted.number,
-                rewrites=(),
+    def plan(base: Version) -> Change:
+        wanted, latest = catalog.load(version), base.manifest
+        if wanted.number in latest.expiry.expired_versions:
+            raise NotFoundError(
+                f"version {wanted.number} expired", url=catalog.store.url, advice="restore a later one"
             )
-            changed = _content(restored) != _content(manifest)
-            return restored if changed else None
+        back = ({*latest.rolled_back} | _sessions(catalog, base)) - _sessions(catalog, wanted)
+        restored = replace(
+            wanted.manifest,
+            expiry=latest.expiry,
+            tags=latest.tags,
+            rolled_back=tuple(sorted(back)),
+            restored_version=wanted.number,
+            rewrites=(),
+        )
+        same = _content(restored) == _content(latest)
+        return Change(base, lambda _: None if same else restored, records_of(wanted.manifest))
 
-        # A dry run computes what a commit would be, from the latest version there is.
-        planned = build(latest, StoredLists(catalog.store))
-        if dry_run or planned is None:
-            number, base = None, latest
-        else:
-            base = commit_change(catalog, build, operation="restore", seen=latest)
-            number = base.number if changed else None
-        before, after = records_of(latest.manifest), records_of(wanted.manifest)
-        facts = change_facts(catalog, "restore", base, number, before=before, after=after, dry_run=dry_run)
-        return ChangeReport(**facts)
-
-    return catalog.reading(attempt)
+    return ChangeReport(**make_change(catalog, plan, operation="restore", dry_run=dry_run))
 
 
 def _sessions(catalog: Catalog, version: Version) -> set[str]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, StoredLists, Version, commit_change
+from shardio.catalog import Catalog, Version
 from shardio.errors import SchemaError
-from shardio.lifecycle._report import ChangeReport, records_of
-from shardio.metadata import Manifest, Schema, usable_keys
+from shardio.lifecycle._report import Change, ChangeReport, make_change, records_of
+from shardio.metadata import Schema, usable_keys
 from shardio.storage import Address, Place
 
 
@@ -74,45 +74,22 @@ def set_schema(
     if not features and not rename:
         raise ValueError("give features= or rename=: there is nothing to change")
     catalog = Catalog(Address.of(url).connect())
-    seen = catalog.load()
 
-    def changed(base: Version) -> Manifest | None:
+    def plan(base: Version) -> Change:
+        old = base.manifest
         try:
-            schemas = _changed(base.manifest.schemas, features or {}, rename or {})
+            schemas = _changed(old.schemas, features or {}, rename or {})
         except SchemaError as error:
             raise error.located(url=catalog.store.url) from error.__cause__
-        if schemas == base.manifest.schemas:
-            return None
-        keys = usable_keys(base.manifest.keys, base.manifest.schemas, schemas)
-        return replace(base.manifest, schemas=schemas, keys=keys)
-
-    base, manifest = seen, changed(seen)
-    version: Version | None = None
-    if manifest is not None and not dry_run:
-
-        def build(latest: Version, _lists: StoredLists) -> Manifest | None:
-            nonlocal base, manifest
-            base, manifest = latest, changed(latest)
-            return manifest
-
-        version = commit_change(catalog, build, operation="set schema", seen=seen)
-    after = base.manifest if manifest is None else manifest
-    now, before = after.schema, base.manifest.schema
-    changes = [] if now is None or before is None else now.changes_since(before)
-    if now is not None and before is not None:
-        lost = [each.feature for each in base.manifest.keys if each not in after.keys]
+        new = replace(old, schemas=schemas, keys=usable_keys(old.keys, old.schemas, schemas))
+        now, before = schemas[-1], old.schemas[-1]
+        changes = list(now.changes_since(before))
+        lost = [each.feature for each in old.keys if each not in new.keys]
         changes += [_without_keys(stored, now, before) for stored in lost]
-    return SchemaReport(
-        url=catalog.store.url,
-        operation="set schema",
-        dry_run=dry_run,
-        version=version.number if version is not None and manifest is not None else None,
-        base_version=base.number,
-        before=records_of(base.manifest),
-        after=records_of(after),
-        schema=now,
-        changes=changes,
-    )
+        facts = {"schema": now, "changes": changes}
+        return Change(base, lambda _: None if schemas == old.schemas else new, records_of(old), facts)
+
+    return SchemaReport(**make_change(catalog, plan, operation="set schema", dry_run=dry_run))
 
 
 def _without_keys(stored: str, now: Schema, before: Schema) -> str:

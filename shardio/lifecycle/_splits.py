@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, StoredLists, Version, commit_change
+from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError
-from shardio.lifecycle._report import ChangeReport, change_facts, records_of
+from shardio.lifecycle._report import Change, ChangeReport, make_change, records_of
 from shardio.metadata import Manifest, ShardTable, naming
 from shardio.reader import choose_split
 from shardio.storage import Address, Place
@@ -90,34 +90,28 @@ def _change_splits(
     dry_run: bool,  # noqa: FBT001 - passed on
 ) -> ChangeReport:
     catalog = Catalog(Address.of(url).connect())
-    latest = catalog.load()
-    before = records_of(latest.manifest)
-    choose_split(list(before), split, catalog.store.url)
-    if new in before:
+    names = records_of(catalog.load().manifest)
+    choose_split(list(names), split, catalog.store.url)
+    if new in names:
         message = f"{catalog.store.url} has a split {new!r} already; choose another name, or remove that one"
         raise ValueError(message)
 
-    def build(base: Version, lists: StoredLists) -> Manifest:
-        names = [total.name for total in base.manifest.splits]
-        if split not in names or new in names:
+    def plan(base: Version) -> Change:
+        before = records_of(base.manifest)
+        if split not in before or new in before:
             raise CommitConflictError(
                 f"another writer changed the splits while {split!r} was to be changed",
                 url=catalog.store.url,
-                found=f"splits {', '.join(names) or 'none'}",
+                found=f"splits {', '.join(before) or 'none'}",
                 advice="look at what came in between (`shardio log`), then do it again",
             )
-        refs, table = lists.edit(catalog, base.manifest.lists, change)
-        return replace(
-            base.manifest,
-            lists=refs,
-            splits=tuple(table.totals().values()),
-            deletions=table.holds("deletion_key"),
-        )
 
-    number = None if dry_run else commit_change(catalog, build, operation=operation, seen=latest).number
-    after = {name if name != split or new is None else new: count for name, count in before.items()}
-    if new is None:
-        del after[split]
-    after = dict(sorted(after.items()))
-    facts = change_facts(catalog, operation, latest, number, before=before, after=after, dry_run=dry_run)
-    return ChangeReport(**facts)
+        def follow(lists: StoredLists) -> Manifest:
+            refs, table = lists.edit(catalog, base.manifest.lists, change)
+            splits, deletions = tuple(table.totals().values()), table.holds("deletion_key")
+            return replace(base.manifest, lists=refs, splits=splits, deletions=deletions)
+
+        after = {new if name == split else name: count for name, count in before.items()}
+        return Change(base, follow, {name: after[name] for name in sorted(filter(None, after))})
+
+    return ChangeReport(**make_change(catalog, plan, operation=operation, dry_run=dry_run))
