@@ -102,6 +102,7 @@ def test_whole_shards_and_whole_splits(url, tmp_path):
     assert numbers(shardio.open(url, "test")) == [1000]
 
 
+@pytest.mark.filterwarnings("ignore:.*one compressed stream:UserWarning")
 @pytest.mark.parametrize("compression", ["zstd", "gzip", "zlib"])
 def test_compressed_shards(compression, tmp_path):
     url = made(str(tmp_path / "ds"), compression=compression)
