@@ -201,29 +201,44 @@ cdef bint _is_utf8(Bytes p, Bytes end) noexcept nogil:
     return True
 
 
+# Tags of fields, as bits: of a list of values (packed or bytes), of one number, of entries and of kinds of lists.
+cdef enum:
+    FIRST = 1 << 0x0A
+    FIRST_OR_INT = FIRST | 1 << 0x08
+    FIRST_OR_FLOAT = FIRST | 1 << 0x0D
+    FIRST_TWO = FIRST | 1 << 0x12
+    FIRST_THREE = FIRST_TWO | 1 << 0x1A
+
+
+# Go to the value of the next field that is wanted, and read its size where it has one; skip unknown fields. At the end of
+# the message return False; in trouble too, and leave NULL for the place. Of NULL nothing is read.
+cdef inline bint _next_field(
+    Bytes* place, Bytes end, uint32_t wanted, uint32_t* tag, Py_ssize_t* size, int depth, Trouble* trouble
+) noexcept nogil:
+    cdef Bytes p = place[0]
+    while p != NULL and p < end:
+        p = _read_tag(p, end, tag, trouble)
+        if p == NULL:
+            break
+        if tag[0] < 32 and wanted >> tag[0] & 1:
+            if tag[0] & 7 == 2:
+                p = _read_size(p, end, size, trouble)
+            place[0] = p
+            return p != NULL
+        p = _skip_unknown(p, end, tag[0], depth, trouble)
+    place[0] = p
+    return False
+
+
 cdef Bytes _read_ints(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil:
     cdef uint32_t tag = 0
-    cdef Py_ssize_t size = 0
     cdef uint64_t value = 0
     cdef Bytes bound, stop
-    cdef Py_ssize_t used = slot.used
-    cdef Py_ssize_t limit = slot.limit if slot.kind == 3 else -1
-    while p < end:
-        p = _read_tag(p, end, &tag, trouble)
-        if p == NULL:
-            return p
+    cdef Py_ssize_t size = 0, used = slot.used, limit = slot.limit if slot.kind == 3 else -1
+    while _next_field(&p, end, FIRST_OR_INT, &tag, &size, depth, trouble):
+        bound, stop = end, p + 1  # one, of one byte or more
         if tag == 0x0A:  # packed: as many as there are
-            p = _read_size(p, end, &size, trouble)
-            if p == NULL:
-                return p
             bound = stop = p + size
-        elif tag == 0x08:  # one, of one byte or more
-            bound, stop = end, p + 1
-        else:
-            p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == NULL:
-                return p
-            continue
         while p < stop:
             p = _read_varint(p, bound, &value, trouble)
             if p == NULL:
@@ -237,27 +252,14 @@ cdef Bytes _read_ints(Bytes p, Bytes end, Slot* slot, int depth, Trouble* troubl
 
 cdef Bytes _read_floats(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil:
     cdef uint32_t tag = 0
-    cdef Py_ssize_t size = 0
-    cdef Py_ssize_t limit = slot.limit if slot.kind == 2 else -1
-    while p < end:
-        p = _read_tag(p, end, &tag, trouble)
-        if p == NULL:
-            return p
-        if tag == 0x0A:
-            p = _read_size(p, end, &size, trouble)
-            if p == NULL:
-                return p
-            if size & 3:
-                return _fail(trouble, NOT_FLOATS, p)
-        elif tag == 0x0D:
+    cdef Py_ssize_t size = 0, limit = slot.limit if slot.kind == 2 else -1
+    while _next_field(&p, end, FIRST_OR_FLOAT, &tag, &size, depth, trouble):
+        if tag == 0x0D:
             size = 4
             if end - p < size:
                 return _fail(trouble, CUT, p)
-        else:
-            p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == NULL:
-                return p
-            continue
+        if size & 3:
+            return _fail(trouble, NOT_FLOATS, p)
         # A list that does not fit whole is a mismatch or is read again with more room.
         if slot.used + (size >> 2) <= limit:
             memcpy(slot.words + slot.used, p, size)
@@ -268,20 +270,8 @@ cdef Bytes _read_floats(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trou
 
 cdef Bytes _read_bytes(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil:
     cdef uint32_t tag = 0
-    cdef Py_ssize_t size = 0
-    cdef Py_ssize_t limit = slot.limit if slot.kind == 1 else -1
-    while p < end:
-        p = _read_tag(p, end, &tag, trouble)
-        if p == NULL:
-            return p
-        if tag != 0x0A:
-            p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == NULL:
-                return p
-            continue
-        p = _read_size(p, end, &size, trouble)
-        if p == NULL:
-            return p
+    cdef Py_ssize_t size = 0, limit = slot.limit if slot.kind == 1 else -1
+    while _next_field(&p, end, FIRST, &tag, &size, depth, trouble):
         if slot.used < limit:
             slot.starts[slot.used] = p - slot.origin
             slot.stops[slot.used] = p - slot.origin + size
@@ -294,18 +284,7 @@ cdef Bytes _read_feature(Bytes p, Bytes end, Slot* slot, int depth, Trouble* tro
     cdef uint32_t tag = 0
     cdef int kind
     cdef Py_ssize_t size = 0
-    while p < end:
-        p = _read_tag(p, end, &tag, trouble)
-        if p == NULL:
-            return p
-        if tag != 0x0A and tag != 0x12 and tag != 0x1A:
-            p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == NULL:
-                return p
-            continue
-        p = _read_size(p, end, &size, trouble)
-        if p == NULL:
-            return p
+    while _next_field(&p, end, FIRST_THREE, &tag, &size, depth, trouble):
         kind = tag >> 3
         if kind != slot.found:  # the kind that comes last replaces another; the same kind goes on
             slot.found = kind
@@ -316,32 +295,18 @@ cdef Bytes _read_feature(Bytes p, Bytes end, Slot* slot, int depth, Trouble* tro
             p = _read_floats(p, p + size, slot, depth - 1, trouble)
         else:
             p = _read_ints(p, p + size, slot, depth - 1, trouble)
-        if p == NULL:
-            return p
     return p
 
 
 cdef Bytes _read_feature_list(Bytes p, Bytes end, Slot* slot, int depth, Trouble* trouble) noexcept nogil:
     cdef uint32_t tag = 0
     cdef Py_ssize_t size = 0
-    while p < end:
-        p = _read_tag(p, end, &tag, trouble)
-        if p == NULL:
-            return p
-        if tag != 0x0A:
-            p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == NULL:
-                return p
-            continue
-        p = _read_size(p, end, &size, trouble)
-        if p == NULL:
-            return p
+    while _next_field(&p, end, FIRST, &tag, &size, depth, trouble):
         slot.base = slot.used
         slot.found = 0
         p = _read_feature(p, p + size, slot, depth - 1, trouble)
-        if p == NULL:
-            return p
-        _end_step(slot)
+        if p != NULL:
+            _end_step(slot)
     return p
 
 
@@ -405,80 +370,52 @@ cdef inline Slot* _begin(Side* side, int number) noexcept nogil:
     return slot
 
 
-# Find the slot of an entry of any form: its last key counts; with an unknown field it has none.
-cdef Bytes _read_odd_key(Bytes p, Bytes end, Side* side, int* number, int depth, Trouble* trouble) noexcept nogil:
-    cdef uint32_t tag = 0
-    cdef Py_ssize_t size = 0
-    cdef Bytes key = p
-    cdef Py_ssize_t length = 0
-    cdef bint known = True
-    while p < end:
-        p = _read_tag(p, end, &tag, trouble)
-        if p == NULL:
-            return p
-        if tag == 0x0A or tag == 0x12:
-            p = _read_size(p, end, &size, trouble)
-            if p == NULL:
-                return p
-            if tag == 0x0A:
-                key, length = p, size
-                if not _is_utf8(p, p + size):
-                    return _fail(trouble, NOT_UTF8, p)
-            p += size
-        else:
-            known = False
-            p = _skip_unknown(p, end, tag, depth, trouble)
-            if p == NULL:
-                return p
-    number[0] = _find(side, key, length, 0) if known else -1
-    return p
-
-
-# Read an entry of any form: fields in any order, missing, repeated or unknown.
+# Read an entry of any form: fields in any order, missing, repeated or unknown. The last key counts, and an entry with an
+# unknown field has none; then it is known where the values go.
 cdef Bytes _read_odd_entry(Bytes p, Bytes end, Side* side, int depth, Trouble* trouble) noexcept nogil:
     cdef uint32_t tag = 0
-    cdef Py_ssize_t size = 0
-    cdef int number = -1
-    cdef Slot* slot
-    if _read_odd_key(p, end, side, &number, depth, trouble) == NULL:
-        return NULL
-    slot = _begin(side, number)
-    while p < end:  # now it is known where the value goes
-        p = _read_tag(p, end, &tag, trouble)
-        if p == NULL:
-            return p
-        if tag == 0x0A or tag == 0x12:
-            p = _read_size(p, end, &size, trouble)
-            if p == NULL:
-                return p
-            if tag == 0x0A:
-                p += size
-            elif side.lists:
-                p = _read_feature_list(p, p + size, slot, depth - 1, trouble)
-            else:
-                p = _read_feature(p, p + size, slot, depth - 1, trouble)
+    cdef Py_ssize_t size = 0, length = 0
+    cdef Bytes key = p, q = p
+    cdef bint known = True
+    while q != NULL and q < end:
+        q = _read_tag(q, end, &tag, trouble)
+        if q != NULL and (tag == 0x0A or tag == 0x12):
+            q = _read_size(q, end, &size, trouble)
+            if q != NULL and tag == 0x0A:
+                key, length = q, size
+                if not _is_utf8(q, q + size):
+                    return _fail(trouble, NOT_UTF8, q)
+            if q != NULL:
+                q += size
+        elif q != NULL:
+            known = False
+            q = _skip_unknown(q, end, tag, depth, trouble)
+    if q == NULL:
+        return q
+    cdef Slot* slot = _begin(side, _find(side, key, length, 0) if known else -1)
+    while _next_field(&p, end, FIRST_TWO, &tag, &size, depth, trouble):
+        if tag == 0x0A:
+            p += size
         else:
-            p = _skip_unknown(p, end, tag, depth, trouble)
-        if p == NULL:
-            return p
+            p = _read_value(p, p + size, side, slot, depth, trouble)
     return p
+
+
+cdef Bytes _read_value(Bytes p, Bytes end, Side* side, Slot* slot, int depth, Trouble* trouble) noexcept nogil:
+    if side.lists:
+        return _read_feature_list(p, end, slot, depth - 1, trouble)
+    return _read_feature(p, end, slot, depth - 1, trouble)
 
 
 # Read a key and then a value, as every writer writes them, and leave other entries to the above.
 cdef inline Bytes _read_entry(
-        Bytes p, Bytes end, Side* side, Py_ssize_t place, int depth, Trouble* trouble) noexcept nogil:
-    cdef Py_ssize_t size = 0, length
+    Bytes p, Bytes end, Side* side, Py_ssize_t place, int depth, Trouble* trouble
+) noexcept nogil:
+    cdef Py_ssize_t size = 0, length = p[1] if end - p >= 2 and p[0] == 0x0A else 128
     cdef int number
-    cdef Slot* slot
-    cdef Bytes q
-    if end - p < 2 or p[0] != 0x0A:
+    if length > 127 or end - p - 2 <= length or p[2 + length] != 0x12:
         return _read_odd_entry(p, end, side, depth, trouble)
-    length = p[1]
-    if length > 127 or end - p - 2 <= length:
-        return _read_odd_entry(p, end, side, depth, trouble)
-    q = p + 2 + length
-    if q[0] != 0x12:
-        return _read_odd_entry(p, end, side, depth, trouble)
+    cdef Bytes q = p + 2 + length
     q = _read_size(q + 1, end, &size, trouble)
     if q == NULL:
         return q
@@ -487,55 +424,28 @@ cdef inline Bytes _read_entry(
     number = _find(side, p + 2, length, place)
     if number < 0 and not _is_utf8(p + 2, p + 2 + length):
         return _fail(trouble, NOT_UTF8, p + 2)
-    slot = _begin(side, number)
-    if side.lists:
-        return _read_feature_list(q, end, slot, depth - 1, trouble)
-    return _read_feature(q, end, slot, depth - 1, trouble)
+    return _read_value(q, end, side, _begin(side, number), depth, trouble)
 
 
 cdef Bytes _read_map(Bytes p, Bytes end, Side* side, int depth, Trouble* trouble) noexcept nogil:
     cdef uint32_t tag = 0
     cdef Py_ssize_t size = 0, place = 0
-    while p < end:
-        p = _read_tag(p, end, &tag, trouble)
-        if p == NULL:
-            return p
-        if tag == 0x0A:
-            p = _read_size(p, end, &size, trouble)
-            if p == NULL:
-                return p
-            p = _read_entry(p, p + size, side, place, depth - 1, trouble)
-            place += 1
-        else:
-            p = _skip_unknown(p, end, tag, depth, trouble)
-        if p == NULL:
-            return p
+    while _next_field(&p, end, FIRST, &tag, &size, depth, trouble):
+        p = _read_entry(p, p + size, side, place, depth - 1, trouble)
+        place += 1
     return p
 
 
 # Read one Example, or one SequenceExample where `lists` is not NULL, into the slots.
 cdef bint _read_record(Bytes p, Bytes end, Side* features, Side* lists, Trouble* trouble) noexcept nogil:
-    cdef uint32_t tag = 0
+    cdef uint32_t tag = 0, wanted = FIRST if lists == NULL else FIRST_TWO
     cdef Py_ssize_t size = 0
-    cdef Side* side
     if end - p >= 0x7FFFFFFF:
         _fail(trouble, TOO_LARGE, p)
         return False
-    while p < end:
-        p = _read_tag(p, end, &tag, trouble)
-        if p == NULL:
-            return False
-        if tag == 0x0A or (tag == 0x12 and lists != NULL):
-            side = features if tag == 0x0A else lists
-            p = _read_size(p, end, &size, trouble)
-            if p == NULL:
-                return False
-            p = _read_map(p, p + size, side, 99, trouble)
-        else:
-            p = _skip_unknown(p, end, tag, 100, trouble)
-        if p == NULL:
-            return False
-    return True
+    while _next_field(&p, end, wanted, &tag, &size, 100, trouble):
+        p = _read_map(p, p + size, features if tag == 0x0A else lists, 99, trouble)
+    return trouble.reason == 0
 
 
 cdef void _begin_row(Side* side, Py_ssize_t row) noexcept nogil:

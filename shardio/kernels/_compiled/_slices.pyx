@@ -70,6 +70,26 @@ def gather_fixed(buffer, starts, length, out):
             memcpy(&rows[row, 0], &data[0] + first[row], size)
 
 
+# Copy ranges, each of the buffer that its source says, or all of the first one.
+cdef _join(Bytes* buffers, const int64_t[::1] sources, const int64_t[::1] first, const int64_t[::1] last):
+    cdef Py_ssize_t row
+    cdef Bytes data = buffers[0]
+    offsets = np.empty(first.shape[0] + 1, np.int64)
+    cdef int64_t[::1] ends = offsets
+    ends[0] = 0
+    for row in range(first.shape[0]):
+        ends[row + 1] = ends[row] + last[row] - first[row]
+    values = np.empty(ends[first.shape[0]], np.uint8)
+    cdef unsigned char[::1] out = values
+    if values.size:
+        with nogil:
+            for row in range(first.shape[0]):
+                if sources is not None:
+                    data = buffers[sources[row]]
+                memcpy(&out[0] + ends[row], data + first[row], last[row] - first[row])
+    return values, offsets
+
+
 # Copy the ranges `[starts[i], stops[i])` one after another.
 #
 # Returns:
@@ -80,63 +100,20 @@ def gather_fixed(buffer, starts, length, out):
 #     IndexError: a range leaves the buffer.
 def gather(buffer, starts, stops):
     cdef const unsigned char[::1] data = as_bytes(buffer)
-    cdef const int64_t[::1] first
-    cdef const int64_t[::1] last
+    cdef Bytes place = &data[0] if data.shape[0] else NULL
     first, last = checked_bounds(starts, stops, data.shape[0])
-    cdef Py_ssize_t row
-    offsets = np.empty(first.shape[0] + 1, np.int64)
-    cdef int64_t[::1] ends = offsets
-    ends[0] = 0
-    with nogil:
-        for row in range(first.shape[0]):
-            ends[row + 1] = ends[row] + last[row] - first[row]
-    values = np.empty(ends[first.shape[0]], np.uint8)
-    cdef unsigned char[::1] out = values
-    if values.size:
-        with nogil:
-            for row in range(first.shape[0]):
-                memcpy(
-                    &out[0] + ends[row],
-                    &data[0] + first[row],
-                    last[row] - first[row],
-                )
-    return values, offsets
+    return _join(&place, None, first, last)
 
 
-# Copy ranges of several buffers one after another.
-#
-# Range i is `[starts[i], stops[i])` of `buffers[which[i]]`.
+# Copy ranges of several buffers one after another: range i is `[starts[i], stops[i])` of `buffers[which[i]]`.
 #
 # Returns:
-#     values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
-#     offsets: int64[n + 1], the first 0.
+#     As `gather`.
 #
 # Raises:
 #     IndexError: there is no such buffer, or a range leaves it.
 def gather_from(buffers, which, starts, stops):
     # The views keep the memory behind the addresses alive until the end of the call.
-    views, number, begins, ends_ = as_sources(buffers, which, starts, stops)
-    cdef const int64_t[::1] addresses = np.array(
-        [view.__array_interface__["data"][0] for view in views], np.int64
-    )
-    cdef const int64_t[::1] sources = number
-    cdef const int64_t[::1] first = begins
-    cdef const int64_t[::1] last = ends_
-    cdef Py_ssize_t row
-    offsets = np.empty(first.shape[0] + 1, np.int64)
-    cdef int64_t[::1] ends = offsets
-    ends[0] = 0
-    with nogil:
-        for row in range(first.shape[0]):
-            ends[row + 1] = ends[row] + last[row] - first[row]
-    values = np.empty(ends[first.shape[0]], np.uint8)
-    cdef unsigned char[::1] out = values
-    if values.size:
-        with nogil:
-            for row in range(first.shape[0]):
-                memcpy(
-                    &out[0] + ends[row],
-                    <Bytes> addresses[sources[row]] + first[row],
-                    last[row] - first[row],
-                )
-    return values, offsets
+    views, number, first, last = as_sources(buffers, which, starts, stops)
+    cdef const int64_t[::1] addresses = np.array([0, *(view.ctypes.data for view in views)], np.int64)
+    return _join(<Bytes*> &addresses[1 if views else 0], number, first, last)
