@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 Check: TypeAlias = Literal["crc32c", "crc32", "none"]
 
-CHECKS: tuple[Check, ...] = ("crc32c", "crc32", "none")
 MAX_RECORD = 1 << 30  # bytes; the format's limit for one record, which a caller may raise
 MAX_BLOCK = (1 << 32) - 1  # bytes; stops of frames within a block are u32
 
@@ -75,21 +74,6 @@ def as_index(blocks: int, by_block: Sequence[Any], by_row: Sequence[Any]) -> int
     return rows
 
 
-def no_block(number: int, blocks: int) -> IndexError:
-    """Say that there is no such block."""
-    return IndexError(f"block {number} is out of range: there are {blocks}")
-
-
-def no_row(row: int, rows: int) -> IndexError:
-    """Say that there is no such row."""
-    return IndexError(f"row {row} is out of range: there are {rows}")
-
-
-def one_thread() -> RuntimeError:
-    """Say that two threads met."""
-    return RuntimeError("two threads add records to one writer: give each a writer of its own")
-
-
 def as_bytes(buffer: Any) -> NDArray[np.uint8]:
     """View any C-contiguous buffer (bytes, memoryview, mmap, array) as a flat uint8 array, without a copy."""
     try:
@@ -113,23 +97,6 @@ def as_pairs(starts: ArrayLike, stops: ArrayLike) -> tuple[NDArray[np.int64], ND
     first, last = as_offsets(starts, "starts"), as_offsets(stops, "stops")
     if first.size != last.size:
         raise ValueError(f"expected as many starts as stops, found {first.size} and {last.size}")
-    return first, last
-
-
-def as_bounds(starts: ArrayLike, stops: ArrayLike, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Check that every `[start, stop)` is inside a buffer of `size` bytes.
-
-    Raises:
-        ValueError: there are not as many starts as stops.
-        IndexError: a range is turned round or leaves the buffer; names the first one.
-    """
-    first, last = as_pairs(starts, stops)
-    # Three cheap comparisons; a negative stop cannot pass, because it would be less than its start or that
-    # start would be negative.
-    if first.size and (first.min() < 0 or last.max() > size or bool((first > last).any())):
-        row = int(np.flatnonzero((first < 0) | (first > last) | (last > size))[0])
-        message = f"range {row} is [{first[row]}, {last[row]}), which is not in a buffer of {size} bytes"
-        raise IndexError(message)
     return first, last
 
 
@@ -238,17 +205,3 @@ def as_box(box: ArrayLike | None, source: NDArray[np.uint8]) -> NDArray[np.float
     if not (0 <= left < right <= width and 0 <= top < bottom <= height):
         raise ValueError(f"box {tuple(found.tolist())} must be within an image of {width} x {height} pixels")
     return found
-
-
-def check_kind(check: str) -> Check:
-    """Return `check` if it names a kind of frame checksum, else say which there are."""
-    for kind in CHECKS:
-        if check == kind:
-            return kind
-    raise ValueError(f"check: expected one of {', '.join(CHECKS)}, found {check!r}")
-
-
-def too_long(total: int) -> ValueError:
-    """Say that frames do not fit into one block."""
-    limit = f"a block holds at most {MAX_BLOCK}; encode fewer records at a time"
-    return ValueError(f"these frames take {total} bytes and {limit}")

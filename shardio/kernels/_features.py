@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardio.errors import SchemaError
-from shardio.kernels._arguments import as_bounds, as_bytes
+from shardio.kernels._arguments import as_bytes
+from shardio.kernels._compiled import _slices
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
 
@@ -131,12 +132,12 @@ class Parsed(NamedTuple):
     mismatch: Mismatch | None = None
 
 
-def as_records(
-    records: Records | Sequence[Any], bounds: Callable[..., Any] = as_bounds
-) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
-    """Bring records into one buffer, and check their bounds with `as_bounds` or its like."""
+def as_records(records: Records | Sequence[Any]) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
+    """Bring records into one buffer, and check their bounds."""
     if isinstance(records, Records):
-        return records.buffer, *bounds(records.starts, records.stops, as_bytes(records.buffer).size)
+        return records.buffer, *_slices.checked_bounds(
+            records.starts, records.stops, as_bytes(records.buffer).size
+        )
     if isinstance(records, bytes | bytearray | memoryview | str):
         raise TypeError(
             "records: expected a sequence of payloads or Records(buffer, starts, stops), found one payload"

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from shardio.kernels._arguments import as_offsets
+from numpy.typing import NDArray
 
 
 class Network(NamedTuple):
@@ -124,24 +122,3 @@ class InterleavingState(NamedTuple):
             np.empty((lanes, shape.strands), np.uint32),
             np.zeros(1, np.int64),
         )
-
-
-def as_parts(parts: ArrayLike, edges: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Check parts of lanes, int64[n, 3] of (lane, start, stop).
-
-    Raises:
-        ValueError: they have another shape.
-        IndexError: there is no such lane, or a part leaves it; names the first one.
-    """
-    given = np.asarray(parts)
-    if given.ndim != 2 or given.shape[1] != 3:
-        raise ValueError(f"parts: expected (lane, start, stop) each, found an array of shape {given.shape}")
-    flat = as_offsets(given.reshape(-1), "parts").reshape(-1, 3)
-    lane, start, stop = flat.T
-    inside = (lane >= 0) & (lane < edges.size - 1) & (start >= 0) & (start <= stop)
-    lengths = np.diff(edges)[np.where(inside, lane, 0)] if edges.size > 1 else np.zeros_like(lane)
-    wrong = np.flatnonzero(~inside | (stop > lengths))
-    if wrong.size:
-        message = f"part {wrong[0]} is [{start[wrong[0]]}, {stop[wrong[0]]}) of lane {lane[wrong[0]]}, which"
-        raise IndexError(f"{message} has no such places")
-    return flat

@@ -188,12 +188,6 @@ class ShardSource:
             rows[own] = self.pool.physical_rows(number, rows[own])
         return shards, rows
 
-    def block_stops(self, number: int) -> NDArray[np.int64]:
-        """Return for each block of a shard how many live records come before its end; int64[blocks]."""
-        stops: NDArray[np.int64] = np.asarray(self.pool.get(number).head.block_row_stop).astype(np.int64)
-        deleted = self.pool.deleted(number)
-        return stops if deleted is None else stops - np.searchsorted(deleted, stops)
-
     def locate(self, position: int) -> Location:
         """Return where a position is; reads the shard's index and not the record."""
         number, row = self.shard_of(position)

@@ -121,7 +121,7 @@ def test_parts_of_no_lane_are_refused(kernels, part) -> None:
     )  # fmt: skip
     held = InterleavingState.from_shape(shape)
     assert len(kernels.interleave(shape, [(0, 0, 5), (1, 2, 2)], held).row) == 5
-    with pytest.raises(IndexError, match=f"part 1 is .* of lane {part[0]}"):
+    with pytest.raises(IndexError, match="not of a lane"):
         kernels.interleave(shape, [(0, 0, 1), part], held)
     with refused(ValueError, "shape"):
         kernels.interleave(shape, [1, 2, 3], held)

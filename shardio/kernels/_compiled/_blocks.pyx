@@ -13,7 +13,7 @@ from shardio.kernels._compiled._columns cimport Columns, block_of, part_fits
 from shardio.kernels._compiled._crc cimport shardio_crc, shardio_crc_begin, shardio_crc_on
 from shardio.kernels._compiled._frame cimport Bytes
 
-from shardio.kernels._arguments import as_index, no_block, no_row
+from shardio.kernels._arguments import as_index
 
 _INSTRUCTION = bool(shardio_crc_begin())  # fills the tables of this module
 
@@ -90,7 +90,7 @@ cdef class ShardIndex:
     def open_block(self, Py_ssize_t number, buffer, int64_t start=0, frames=None):
         cdef Table table = &self.table
         if number < 0 or number >= table.blocks:
-            raise no_block(number, table.blocks)
+            raise IndexError(f"block {number} is out of range: there are {table.blocks}")
         cdef int64_t size = table.stops[number] - (table.stops[number - 1] if number else 0)
         cdef int64_t first = table.row_stops[number - 1] if number else 0
         cdef int64_t rows = table.row_stops[number] - first
@@ -305,7 +305,7 @@ cdef class OpenBlock:
     def payload(self, int64_t row):
         cdef int64_t k = row - self.first_row
         if k < 0 or k >= self.rows:
-            raise no_row(row, self.first_row + self.rows)
+            raise IndexError(f"row {row} is out of range: there are {self.first_row + self.rows}")
         return self._payload(k)
 
     # Return the payloads of some rows of the shard, a range or int64[n].
@@ -322,7 +322,7 @@ cdef class OpenBlock:
         for k in range(count):
             row = (first + k if wanted is None else wanted[k]) - self.first_row
             if row < 0 or row >= self.rows:
-                raise no_row(row + self.first_row, self.first_row + self.rows)
+                raise IndexError(f"row {row + self.first_row} is not in this block")
             record = self._payload(row)
             # The list takes a reference of its own, and every place of it is filled once.
             Py_INCREF(record)

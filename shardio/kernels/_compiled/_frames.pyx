@@ -22,9 +22,6 @@ from shardio.kernels._arguments import (
     Scan,
     as_bytes,
     as_pairs,
-    check_kind,
-    one_thread,
-    too_long,
 )
 from shardio.kernels._compiled._slices import checked_bounds
 
@@ -45,6 +42,12 @@ cdef struct State:
     uint64_t expected
     uint64_t found
     uint32_t crc  # of all frames so far
+
+
+cdef int _kind(check) except? -2:
+    if check not in _KINDS:
+        raise ValueError(f"check: expected one of {', '.join(_KINDS)}, found {check!r}")
+    return _KINDS[check]
 
 
 # Compute CRC-32C by less than the processor could: for tests and measurements.
@@ -72,7 +75,7 @@ cdef void _scan(
         Bytes data, Py_ssize_t size, int kind, uint64_t limit, int64_t[::1] stops, uint32_t[::1] crcs,
         State* state) noexcept nogil:
     cdef uint64_t length = 0
-    cdef uint32_t plain, stored = 0
+    cdef uint32_t plain = 0, stored = 0
     cdef Py_ssize_t place = state.place
     while size - place >= HEAD and state.problem == 0:
         if state.count == stops.shape[0]:
@@ -87,27 +90,19 @@ cdef void _scan(
             state.found = length
         elif size - place < FRAME or length > <uint64_t> (size - place - FRAME):
             break
-        elif kind == 0:
-            # The checksum of everything so far comes out of those of the payloads, which are walked once.
-            plain = shardio_crc(0, data + place + HEAD, length)
-            memcpy(&stored, data + place + HEAD + length, 4)
-            if shardio_mask(plain) != stored:
-                state.problem = 3
-                state.expected = stored
-                state.found = shardio_mask(plain)
-                break
-            state.crc = shardio_crc_on(0, state.crc, data + place, HEAD)
-            state.crc = shardio_payload_on(state.crc, data + place + HEAD, length, plain)
-            state.crc = shardio_crc_on(0, state.crc, data + place + HEAD + length, 4)
-            crcs[state.count] = state.crc
-            place += FRAME + <Py_ssize_t> length
-            stops[state.count] = place
-            state.count += 1
-        elif kind > 0 and not _crc_agrees(
-            data + place + HEAD, length, data + place + HEAD + length, kind, state
-        ):
-            state.problem = 3
         else:
+            if kind >= 0:
+                plain = shardio_crc(kind, data + place + HEAD, length)
+                memcpy(&stored, data + place + HEAD + length, 4)
+                if shardio_mask(plain) != stored:
+                    state.problem, state.expected, state.found = 3, stored, shardio_mask(plain)
+                    break
+            if kind == 0:
+                # The checksum of everything so far comes out of those of the payloads, which are walked once.
+                state.crc = shardio_crc_on(0, state.crc, data + place, HEAD)
+                state.crc = shardio_payload_on(state.crc, data + place + HEAD, length, plain)
+                state.crc = shardio_crc_on(0, state.crc, data + place + HEAD + length, 4)
+                crcs[state.count] = state.crc
             place += FRAME + <Py_ssize_t> length
             stops[state.count] = place
             state.count += 1
@@ -124,7 +119,7 @@ cdef void _scan(
 #     check: how CRCs are computed; `"none"` believes lengths that keep to the limit and the buffer.
 #     max_record: longest payload in bytes.
 def scan_frames(buffer, *, check='crc32c', max_record=MAX_RECORD):
-    cdef int kind = _KINDS[check_kind(check)]
+    cdef int kind = _kind(check)
     cdef const unsigned char[::1] data = as_bytes(buffer)
     cdef Py_ssize_t size = data.shape[0]
     cdef Bytes first = &data[0] if size else NULL
@@ -185,7 +180,7 @@ cdef Py_ssize_t _check(
 # Raises:
 #     ValueError: there are not as many starts as stops.
 def check_frames(buffer, frame_starts, frame_stops, *, check='crc32c'):
-    cdef int kind = _KINDS[check_kind(check)]
+    cdef int kind = _kind(check)
     cdef const unsigned char[::1] data = as_bytes(buffer)
     cdef const int64_t[::1] starts
     cdef const int64_t[::1] stops
@@ -196,23 +191,6 @@ def check_frames(buffer, frame_starts, frame_stops, *, check='crc32c'):
     with nogil:
         bad = _check(first, size, starts, stops, kind)
     return bad
-
-
-cdef void _encode(Bytes* parts, uint64_t[::1] lengths, uint32_t[::1] stops, unsigned char* out) noexcept nogil:
-    cdef Py_ssize_t row
-    cdef uint32_t crc
-    cdef Py_ssize_t place = 0
-    for row in range(lengths.shape[0]):
-        memcpy(out + place, &lengths[row], 8)
-        crc = shardio_mask(shardio_crc(0, out + place, 8))
-        memcpy(out + place + 8, &crc, 4)
-        place += HEAD
-        memcpy(out + place, parts[row], lengths[row])
-        crc = shardio_mask(shardio_crc(0, parts[row], lengths[row]))
-        place += lengths[row]
-        memcpy(out + place, &crc, 4)
-        place += TAIL
-        stops[row] = place
 
 
 # Encode payloads as TFRecord frames, one after another.
@@ -227,35 +205,11 @@ cdef void _encode(Bytes* parts, uint64_t[::1] lengths, uint32_t[::1] stops, unsi
 # Raises:
 #     ValueError: together they are longer than a u32 can say.
 def encode_frames(payloads):
-    # The tuple keeps what the pointers point to alive while the lock is not held.
-    cdef tuple items = tuple([part if isinstance(part, bytes) else as_bytes(part) for part in payloads])
-    cdef Py_ssize_t count = len(items)
-    places = np.empty(count, np.uintp)
-    sizes = np.empty(count, np.uint64)
-    frame_stops = np.empty(count, np.uint32)
-    cdef size_t[::1] parts = places
-    cdef uint64_t[::1] lengths = sizes
-    cdef uint32_t[::1] stops = frame_stops
-    cdef Py_ssize_t row
-    cdef Py_ssize_t total = count * FRAME
-    cdef const unsigned char[::1] view
-    for row in range(count):
-        item = items[row]
-        lengths[row] = len(item)
-        if isinstance(item, bytes):
-            parts[row] = <size_t> PyBytes_AS_STRING(item)
-        else:
-            view = item
-            parts[row] = <size_t> &view[0] if view.shape[0] else 0
-        total += lengths[row]
-    if total > MAX_BLOCK:
-        raise too_long(total)
-    cdef bytes frames = PyBytes_FromStringAndSize(NULL, total)
-    cdef unsigned char* out = <unsigned char*> PyBytes_AS_STRING(frames)
-    if count:
-        with nogil:
-            _encode(<Bytes*> &parts[0], lengths, stops, out)
-    return frames, frame_stops
+    cdef FrameBuffer buffer = FrameBuffer(MAX_BLOCK)
+    for payload in payloads:
+        if not buffer.add(payload):
+            raise ValueError(f"these frames take more than {MAX_BLOCK} bytes, the most that a block holds")
+    return buffer.take()[:2]
 
 
 # Compute the CRC-32C of each range `[starts[i], stops[i])`, as uint32[n], unmasked.
@@ -361,7 +315,7 @@ cdef class FrameBuffer:
     # Return the frames, and begin again with none.
     def take(self):
         if self._busy:
-            raise one_thread()
+            raise RuntimeError("two threads add records to one writer: give each a writer of its own")
         cdef bytes frames
         if self.size == self._room and self._block is not None:
             frames = self._block
@@ -385,9 +339,10 @@ cdef class FrameBuffer:
     cdef _append(self, bytes payload, Py_ssize_t size):
         cdef Py_ssize_t stop = self.size + size + FRAME
         if self._busy:
-            raise one_thread()
+            raise RuntimeError("two threads add records to one writer: give each a writer of its own")
         if stop > MOST:
-            raise too_long(stop)
+            limit = f"a block holds at most {MAX_BLOCK}; encode fewer records at a time"
+            raise ValueError(f"these frames take {stop} bytes and {limit}")
         if stop > self._room:
             self._make_room(stop)
         if self.rows == self._places:

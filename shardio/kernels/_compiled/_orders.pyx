@@ -7,7 +7,7 @@ from shardio.kernels._compiled._philox cimport shardio_permuted, shardio_permute
 from shardio.kernels._compiled._prefetch cimport SHARDIO_PREFETCH
 
 from shardio.kernels._arguments import as_ranges
-from shardio.kernels._interleaving import Interleaved, as_parts
+from shardio.kernels._interleaving import Interleaved
 
 # Columns of `InterleavingState.state`.
 cdef Py_ssize_t FROM = 0
@@ -315,7 +315,7 @@ cdef Shape _read_shape(shape, const int64_t[::1] table, const uint64_t[::1] word
 def interleave(shape, parts, held):
     given = np.ascontiguousarray(parts, np.int64)
     if given.ndim != 2 or given.shape[1] != 3:
-        as_parts(parts, shape.edges)
+        raise ValueError(f"parts: expected (lane, start, stop) each, found an array of shape {given.shape}")
     cdef const int64_t[:, ::1] part = given
     cdef const int64_t[::1] edges = shape.edges
     cdef const int64_t[::1] starts = shape.starts
@@ -328,7 +328,7 @@ def interleave(shape, parts, held):
     cdef uint32_t[:, ::1] strand_order = held.strand_order
     cdef int64_t total = _count(part, edges)
     if total < 0:
-        as_parts(parts, shape.edges)
+        raise IndexError(f"one of these parts (lane, start, stop) is not of a lane: {given[:3].tolist()}")
     _check_state(shape, held)
     held.questions[0] += 1
     cdef Shape form = _read_shape(shape, shape.table, words)

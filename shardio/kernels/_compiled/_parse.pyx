@@ -17,7 +17,7 @@ from shardio.kernels._compiled._messages cimport (
 from shardio.errors import FormatError
 from shardio.kernels._arguments import as_bytes
 from shardio.kernels._compiled._messages import REASONS
-from shardio.kernels._compiled._slices import checked_bounds, gather
+from shardio.kernels._compiled._slices import gather
 from shardio.kernels._features import (
     KINDS,
     Column,
@@ -224,7 +224,7 @@ def parse_sequence_examples(records, context, lists):
 cdef _parse(records, features, lists, bint sequence):
     cdef const int64_t[::1] starts
     cdef const int64_t[::1] stops
-    buffer, starts, stops = as_records(records, checked_bounds)
+    buffer, starts, stops = as_records(records)
     cdef const unsigned char[::1] data = as_bytes(buffer)
     cdef Bytes first = &data[0] if data.shape[0] else NULL
     cdef Py_ssize_t rows = starts.shape[0]

@@ -7,24 +7,23 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 from shardio.kernels._compiled._frame cimport Bytes
 
-from shardio.kernels._arguments import as_bounds, as_bytes, as_pairs, as_rows, as_sources
+from shardio.kernels._arguments import as_bytes, as_pairs, as_rows, as_sources
 
 
-# Tell whether every `[start, stop)` is inside `size` bytes.
-cdef bint lie_inside(const int64_t[::1] starts, const int64_t[::1] stops, Py_ssize_t size) noexcept nogil:
+# Check that every `[start, stop)` is inside a buffer of `size` bytes; return both as int64.
+#
+# Raises:
+#     ValueError: there are not as many starts as stops.
+#     IndexError: a range is turned round or leaves the buffer; names the first one.
+def checked_bounds(starts, stops, Py_ssize_t size):
+    pair = as_pairs(starts, stops)
+    cdef const int64_t[::1] first = pair[0]
+    cdef const int64_t[::1] last = pair[1]
     cdef Py_ssize_t k
-    for k in range(starts.shape[0]):
-        if starts[k] < 0 or starts[k] > stops[k] or stops[k] > size:
-            return False
-    return True
-
-
-# Do what `as_bounds` does, and leave it to say what is wrong.
-def checked_bounds(starts, stops, size):
-    first, last = as_pairs(starts, stops)
-    if not lie_inside(first, last, size):
-        return as_bounds(first, last, size)
-    return first, last
+    for k in range(first.shape[0]):
+        if first[k] < 0 or first[k] > last[k] or last[k] > size:
+            raise IndexError(f"range {k} is [{first[k]}, {last[k]}), which is not in a buffer of {size} bytes")
+    return pair
 
 
 # Copy the ranges `[starts[i], stops[i])` of any contiguous buffer out as a list of bytes.
