@@ -14,11 +14,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardio.errors import BadRecord, FormatError
 from shardio.format import parse_json
 from shardio.formats import RUN_BYTES, File, FileSource, Piece, Sample, Unreadable, read_whole
 from shardio.metadata import Feature
 from shardio.storage import connect
+from shardio_indexer import parse_record_index
 
 _FIXED = {1: 8, 5: 4}
 
@@ -126,15 +130,17 @@ class CodeWithGpu(FileSource):
         splits = {file.url: split for file, split in self.split_files()}
         for file in self.heads:
             data = sizes[f"{file.key.removesuffix('.index')}.data"]
-            spans = _spans(read_whole(file.root, file.key, self.options.storage_options), file.url, data.size)
-            entries += len(spans)
+            index = read_whole(file.root, file.key, self.options.storage_options)
+            stops = parse_record_index(index, file.url)
+            if len(stops) and stops[-1] > data.size:
+                what = "a record ends after the end of the file"
+                raise FormatError(what, url=file.url, expected=f"at most {data.size}", found=int(stops[-1]))
+            entries += len(stops)
             if file.url not in splits:
                 continue
-            for first, part in _runs(spans):
-                size = sum(stop - start for start, stop in part)
-                runs.append(
-                    Piece(file.root, data.key, splits[file.url], size, first, first + len(part), part)
-                )
+            for first, edges in _runs(stops):
+                size, last = int(edges[-1] - edges[0]), first + len(edges) - 1
+                runs.append(Piece(file.root, data.key, splits[file.url], size, first, last, edges))
         if entries != self._metadata.get("entries", entries):
             raise FormatError(
                 "the index files do not hold the records that METADATA says",
@@ -145,7 +151,7 @@ class CodeWithGpu(FileSource):
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the records of a run."""
         with connect(piece.root, storage_options=self.options.storage_options).open(piece.key) as file:
-            payloads = file.read_many([start for start, _ in piece.extra], [stop for _, stop in piece.extra])
+            payloads = file.read_many(piece.extra[:-1], piece.extra[1:])
         for row, payload in enumerate(payloads, piece.start):
             where = f"{piece.url} row {row}"
             try:
@@ -189,30 +195,13 @@ def _holds_bytes(kind: Any) -> bool:
     return bool(kind == "BYTES")
 
 
-def _spans(index: bytes, url: str, size: int) -> list[tuple[int, int]]:
-    spans = []
-    for number, line in enumerate(index.splitlines()):
-        try:
-            start, length = map(int, line.split())
-        except ValueError:
-            raise FormatError("a line of the index is not `start length`", url=url, row=number) from None
-        if start < 0 or length < 0 or start + length > size:
-            raise FormatError(
-                "a record begins after the end of the file", url=url, row=number, found=start + length
-            )
-        spans.append((start, start + length))
-    return spans
-
-
-def _runs(spans: list[tuple[int, int]]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    first, size = 0, 0
-    for number, (start, stop) in enumerate(spans):
-        if size and size + stop - start > RUN_BYTES:
-            yield first, spans[first:number]
-            first, size = number, 0
-        size += stop - start
-    if spans:
-        yield first, spans[first:]
+def _runs(stops: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield runs of about 8 MiB: the number of the first record, where it begins, and where each ends."""
+    first, edges = 0, np.concatenate([[0], stops])
+    while first < len(stops):
+        last = max(first + 1, int(np.searchsorted(stops, edges[first] + RUN_BYTES, "right")))
+        yield first, edges[first : last + 1]
+        first = last
 
 
 def _feature_map(

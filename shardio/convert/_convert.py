@@ -137,7 +137,7 @@ class _ConvertWorker:
         encode = self._encoder()
         fit = fitter(self.source, piece, self.schema)
         done = 0
-        records = self.source.records(piece)
+        records = self.source.read(piece)
         while True:
             try:
                 found = next(records, None)

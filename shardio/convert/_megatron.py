@@ -106,10 +106,7 @@ class MegatronDataset(FileSource):
             try:
                 found[file.url] = self._index(file)
             except FormatError as error:
-                sides = [f"expected {error.expected}"] if error.expected is not None else []
-                sides += [f"found {error.found}"] if error.found is not None else []
-                reason = f"{error.what}: {', '.join(sides)}" if sides else error.what
-                bad.append(BadRecord(file.url, reason, error.advice))
+                bad.append(BadRecord(file.url, str(error)))
         return found, bad
 
     def _index(self, file: File) -> _MegatronIndex:

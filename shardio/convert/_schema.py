@@ -302,7 +302,7 @@ def _look(source: ForeignSource, pieces: Sequence[Piece]) -> list[Sample]:
     for number, piece in enumerate(chosen, 1):
         share = -(-LOOK_AT * number // len(chosen))
         try:
-            for found in itertools.islice(source.records(piece), LOOK_AT):
+            for found in itertools.islice(source.read(piece), LOOK_AT):
                 if isinstance(found, Sample):
                     samples.append(found)
                     size += _size(found.value)

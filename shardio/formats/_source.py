@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from shardio.arguments import mapping, no_option
-from shardio.errors import BadRecord, SchemaError, StorageError
+from shardio.errors import BadRecord, SchemaError
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
 from shardio.sources import FolderKey, Listing, check_partitions
@@ -257,27 +257,6 @@ class ForeignSource(ABC):
             FormatError: the rest of the piece cannot be read.
             StorageError: the environment failed.
         """
-
-    def records(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
-        """Yield what `read` does; where there is no memory for a record, say so.
-
-        Raises:
-            FormatError, StorageError: see `read`.
-        """
-        reading = self.read(piece)
-        while True:
-            try:
-                record = next(reading)
-            except StopIteration:
-                return
-            except MemoryError as error:
-                raise StorageError(
-                    "there is no memory for a record",
-                    url=piece.url,
-                    found=str(error) or None,
-                    advice="it is within the limits as far as it was read, so read it where there is more",
-                ) from error
-            yield record
 
     def keys_of(self, url: str) -> tuple[FolderKey, ...]:
         """Return what the names of the folders of a file say of its records."""

@@ -352,7 +352,7 @@ def test_codewithgpu_whose_parts_disagree(convert, tmp_path) -> None:
     for name, change, error in (
         ("a", lambda root: (root / "00001.index").unlink(), "is missing"),
         ("b", lambda root: (root / "00001.index").write_text("0 99999\n"), "after the end"),
-        ("c", lambda root: (root / "00001.index").write_text("x\n"), "start length"),
+        ("c", lambda root: (root / "00001.index").write_text("x\n"), "not a text index"),
         ("d", lambda root: (root / "METADATA").write_text("{"), "METADATA is damaged"),
         ("e", lambda root: (root / "00001.index").write_text("0 9\n"), "records that METADATA says"),
     ):
