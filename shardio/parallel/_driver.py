@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +38,7 @@ def cut_items(items: Iterable[Any], tasks: int | None) -> Cut:
     """Cut items into tasks of consecutive items; at least one task, also where there is no item.
 
     Args:
-        items: a sequence is sliced, whatever else has a length is gone through, an iterator is taken by 256.
+        items: those whose number is not known are taken by 256.
         tasks: how many; None for 32 up to 131,072 items, then one per 4,096, at most 512.
 
     Raises:
@@ -56,12 +56,9 @@ def cut_items(items: Iterable[Any], tasks: int | None) -> Cut:
 
 
 def _known(items: Iterable[Any], edges: list[int]) -> Iterator[TaskItems]:
-    source = items if isinstance(items, Sequence) else iter(items)
+    source = iter(items)
     for task, (start, stop) in enumerate(itertools.pairwise(edges)):
-        if isinstance(source, Sequence):
-            yield TaskItems(task, start, list(source[start:stop]))
-        else:
-            yield TaskItems(task, start, list(itertools.islice(source, stop - start)))
+        yield TaskItems(task, start, list(itertools.islice(source, stop - start)))
 
 
 def _streamed(items: Iterator[Any]) -> Iterator[TaskItems]:

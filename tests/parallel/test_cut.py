@@ -1,25 +1,10 @@
-"""Items into tasks: every item once, in order, the same each time."""
+"""Shards into slices for workers: each once, in order."""
 
 from __future__ import annotations
-
-import itertools
 
 from hypothesis import given, strategies as st
 
 from shardio.parallel import cut_jobs
-
-
-def check(cut, items) -> None:
-    parts = list(cut.parts)
-    assert [part.task for part in parts] == list(range(len(parts)))
-    assert len(parts) >= 1
-    assert [item for part in parts for item in part.items] == list(items)
-    firsts = itertools.accumulate((len(part.items) for part in parts), initial=0)
-    assert [part.first for part in parts] == list(firsts)[:-1]
-    if cut.tasks:
-        assert len(parts) == cut.tasks
-        sizes = [len(part.items) for part in parts]
-        assert max(sizes) - min(sizes) <= 1
 
 
 @given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 50))

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import psutil
@@ -107,10 +106,6 @@ def processes_of(marks: Path) -> list[int]:
             if process.environ().get("TMPDIR") == str(marks.parent):
                 found.append(process.pid)
     return found
-
-
-def threads_of_this_process() -> list[str]:
-    return [thread.name for thread in threading.enumerate()]
 
 
 # A small source is converted without processes unless the caller asks for them.

@@ -892,22 +892,6 @@ def test_processes(tmp_path):
     assert shardio.verify(url).ok
 
 
-def torn(tmp_path: Path) -> tuple[Victim, str]:
-    """Return a dataset with damage of every kind, and a mirror that lacks one shard; and keep a copy."""
-    case = victim("zstd", "local", tmp_path)
-    mirror = copy_of(case, tmp_path)
-    shards = case.of_kind(".tfrecord")
-    case.put(shards[0], None)
-    case.put(shards[1], flipped(case.objects[shards[1]], 300))
-    case.put(shards[2] + ".shardidx", None)
-    case.put(shards[3] + ".shardidx", b"damaged")
-    case.put(case.of_kind(".list")[0], None)
-    case.put(naming.manifest_key(1), flipped(case.objects[naming.manifest_key(1)], 300))
-    Path(mirror, shards[1]).unlink()
-    shutil.copytree(case.url, tmp_path / "torn")
-    return case, mirror
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.slow
