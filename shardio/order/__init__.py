@@ -6,6 +6,8 @@ freezes it.
 
 `make_order` lays an order down, `Order.schedule` gives the steps of an epoch, `Schedule.batch` the records of
 a step and `Schedule.group` those of several; `Order.state` and `Order.resume` leave off and continue.
+
+Another order is a subclass of `Order` whose `lanes` returns `Lanes` of its own, set as `stream.order`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from shardio.order._keys import record_generator as record_generator
 from shardio.order._lanes import (
     Lanes as Lanes,
+    RowLocations as RowLocations,
     Rows as Rows,
     Windows as Windows,
 )
