@@ -24,6 +24,25 @@ def test_versions_tell_their_metadata(tmp_path):
     assert dict(version.metadata) == {"made of": "birds"}
 
 
+@pytest.mark.parametrize(("records", "kept"), [([], {"shuffled": True}), ([b"robin"], {})])
+def test_new_records_end_what_was_said_of_the_order(tmp_path, records, kept):
+    write(str(tmp_path / "ds"), b"wren", metadata={"shuffled": True})
+    write(str(tmp_path / "ds"), *records, mode="append")
+    assert dict(shardio.log(tmp_path / "ds")[0].metadata) == kept
+
+
+def test_an_overwrite_says_which_version_came_in_between(tmp_path):
+    url = str(tmp_path / "ds")
+    write(url, b"wren")
+    out = shardio.DatasetWriter(url, mode="overwrite")
+    out.write(b"robin")
+    write(url, b"finch", mode="append")
+    with pytest.raises(CommitConflictError) as caught:
+        out.close()
+    assert (caught.value.expected, caught.value.found) == ("version 1 to be the latest", "version 2")
+    assert list(shardio.open(url)) == [b"wren", b"finch"]
+
+
 def test_garbage_collection_removes_nothing_unless_told(tmp_path):
     url = str(tmp_path / "ds")
     write(url, b"wren" * 100)
