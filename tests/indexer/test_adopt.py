@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -415,11 +415,16 @@ def test_any_executor(tmp_path) -> None:
 
 
 class Losing(Counting):
+    """Loses the worker of one job, as often as it is tried."""
+
+    lost: object = None
+
     def submit(self, fn, /, *args, **kwargs):
-        if self.calls == 1:
-            self.calls += 1
+        if self.calls == 1 and self.lost is None:
+            self.lost = args[0]
+        if args[0] is self.lost:
             future = Future()
-            future.set_exception(RuntimeError("node died"))
+            future.set_exception(CancelledError("node died"))
             return future
         return super().submit(fn, *args, **kwargs)
 
