@@ -104,9 +104,7 @@ def test_what_arrives_damaged_is_fetched_again(server, whole, engine, times):
         "verify": (),
     }
     kinds = {path.rpartition(".")[2] for path in done if done[path] > times}
-    assert kinds >= {"manifest", "list", "receipt", "rows", "parquet", "run", "part", "shardidx", "zst"}, (
-        kinds
-    )
+    assert kinds >= {"manifest", "list", "receipt", "rows", "parquet", "run", "shardidx", "zst"}, kinds
 
 
 @pytest.mark.parametrize("end", [".manifest", ".list"])
