@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
+from shardio.arguments import mapping
 from shardio.catalog import Catalog
 from shardio.codecs import record_codec
 from shardio.convert._infer import SKIP, type_for
@@ -39,6 +40,7 @@ from shardio.formats import (
     FileSource,
     ForeignSource,
     Piece,
+    ReadingOptions,
     Sample,
     SourceOptions,
     keep_as,
@@ -389,7 +391,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         on_error: what to do about what cannot become a record: "raise", or "skip": left out and listed in
             the report.
         options: how a source of this kind is read: some of `shardio.convert.ReadingOptions`, such as
-            `{"classes": ["cat", "dog"]}`.
+            `{"classes": ["cat", "dog"]}`; they may also be given as arguments of their own.
         dry_run: write nothing, only say what it would be: the kind, the splits, the schema as far as it is
             inferred, and what is left out before reading.
         executor: any `concurrent.futures.Executor`; None for processes of this machine, and this one alone
@@ -420,10 +422,13 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error={on_error!r} must be "raise" or "skip"')
+    rest: Any = writing
+    # Those of the source may stand beside the others.
+    beside = [name for name in ReadingOptions.__dataclass_fields__ if name in rest]
+    options = {**mapping("options", options), **{name: rest.pop(name) for name in beside}}
     names = (*WriteOptions.__annotations__, *signature(convert_dataset).parameters)
     check_writer_options(writing, "shardio.convert_dataset", names)
-    mode, seed = writing.get("mode", "create"), writing.get("seed", 0)
-    encoding = writing.pop("encoding", None)
+    mode, seed, encoding = writing.get("mode", "create"), writing.get("seed", 0), rest.pop("encoding", None)
     check_shuffle(writing.get("shuffle", False), seed)
     patterns, wanted = _split_of(split)
     splitter = _Splitter(wanted, seed)
@@ -432,7 +437,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     opened = open_source(
         source, kind, source_options_of(options, split=patterns or one, storage_options=source_options)
     )
-    opened.check_options(options or ())
+    opened.check_options(options)
     if patterns is not None and not isinstance(opened, FileSource):
         what = "has patterns of file names, but the source is not files: name one split"
         raise ValueError(f"split={patterns!r} {what}")
