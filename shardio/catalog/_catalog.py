@@ -393,6 +393,9 @@ class Catalog:
             return read_intact(read)
         except NotFoundError:
             return None
+        except FormatError as error:
+            error.advice = error.advice or COPY_ADVICE
+            raise
 
     def merged(self, version: Version, session: str) -> MergedSession | None:
         """Return a session that is part of a version, or None; lists of sessions are fetched where needed.

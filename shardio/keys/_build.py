@@ -126,7 +126,7 @@ def build_keys(
     """Make an index by which `ds.find(key)` finds records, with two or three range reads each.
 
     Calling it again adds what is new. A dataset may have indexes of several features. The temporary folder of
-    this machine (`TMPDIR`) holds 16 bytes for each key meanwhile.
+    this machine (`TMPDIR`) holds up to 32 bytes for each key meanwhile.
 
     Args:
         url: of the dataset; or a `shardio.Address`, or a reader.
@@ -237,6 +237,8 @@ class _KeysBuild(SidecarBuild[KeysReport]):
 
     def _note_duplicates(self, entries: NDArray[Any]) -> None:
         """Count entries of one hash among sorted ones; `shard` is a number in the table."""
+        if not len(entries):
+            return
         hashes = entries["hash"]
         same = hashes[1:] == hashes[:-1]
         entries = entries[np.append(same, False) | np.append(False, same)]
