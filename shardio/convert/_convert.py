@@ -143,6 +143,13 @@ class _ConvertWorker:
         while True:
             try:
                 found = next(records, None)
+            except MemoryError as error:
+                raise StorageError(
+                    "there is no memory for a record",
+                    url=piece.url,
+                    found=str(error) or None,
+                    advice="it is within the limits as far as it was read, so read it where there is more",
+                ) from error
             except (FormatError, SchemaError) as error:
                 # The source cannot continue: what is left of the piece is lost.
                 if self.on_error == "raise":
