@@ -310,6 +310,9 @@ def _look(source: ForeignSource, pieces: Sequence[Piece]) -> list[Sample]:
                     break
         except StorageError:
             raise
+        except MemoryError as error:
+            advice = "it is within the limits as far as it was read, so read it where there is more"
+            raise StorageError("there is no memory for a record", url=piece.url, advice=advice) from error
         except ShardioError:
             # Damage is reported, or left out, by the worker that comes to it.
             continue
