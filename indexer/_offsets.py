@@ -55,7 +55,7 @@ class OffsetFramer:
 
     Args:
         stops: int64, where records end, ascending.
-        url: of the index that says so.
+        url: of the index file.
     """
 
     framing = Framing.RAW

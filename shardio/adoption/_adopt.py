@@ -430,7 +430,7 @@ class _Adoption:
         self._outcomes.sort(key=lambda outcome: order[outcome.shard])
 
     def commit(self) -> AdoptReport:
-        """Make what was indexed part of the dataset, and say what became of every shard."""
+        """Commit the indexed shards to the dataset, and report the outcome for each shard."""
         gone = frozenset(self.missing.values()) if self._drop_missing else frozenset()
         stays = {place: entry for place, entry in self._known.items() if place not in gone}
         good, bad = partition_outcomes(self._outcomes, stays.values())
@@ -511,7 +511,7 @@ class _Adoption:
         resolved: ResolvedSchema | None = None,
         version: Version | None = None,
     ) -> AdoptReport:
-        """Return what became of every shard; without a schema, what is known before a shard is read."""
+        """Return the report; without a schema, only what is known before any shard is read."""
         dry_run = resolved is None
         shards = self._shards if dry_run else [outcome.shard for outcome in good]
         entries = [outcome.entry for outcome in good if outcome.entry is not None] + self._kept

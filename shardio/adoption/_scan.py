@@ -252,7 +252,7 @@ class _StoredPieces:
                 )
 
     def rewind(self) -> None:
-        """Begin again; what was taken is fetched a second time if it was more than a piece."""
+        """Restart from the first byte; fetch it again if more than one piece was consumed."""
         many = len(self._taken) == _MOST_TAKEN
         self._rest = self._file.pieces(self._step) if many else itertools.chain(self._taken, self._rest)
         self.crc32c, self._taken = 0, []

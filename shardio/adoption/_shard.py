@@ -345,7 +345,7 @@ def index_shards(
         for one in jobs:
             yield from one.run(show)
         return
-    advice = "it may have been out of memory; run it again, what is done is kept"
+    advice = "the worker may have run out of memory; run it again, finished shards are kept"
     results = run_jobs(
         AdoptJob.run,
         jobs,

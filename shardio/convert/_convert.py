@@ -26,7 +26,7 @@ from shardio.convert._infer import SKIP, type_for
 from shardio.convert._kinds import open_source
 from shardio.convert._parquet import ArrowTable, HuggingFaceDataset, table_package
 from shardio.convert._partitions import check_keys, fitter, notes_on_keys
-from shardio.convert._schema import SMALL_BYTES, resolve_schema
+from shardio.convert._schema import SMALL_BYTES, read_samples, resolve_schema
 from shardio.errors import (
     BadRecord,
     FormatError,
@@ -139,17 +139,10 @@ class _ConvertWorker:
         encode = self._encoder()
         fit = fitter(self.source, piece, self.schema)
         done = 0
-        records = self.source.read(piece)
+        records = read_samples(self.source, piece)
         while True:
             try:
                 found = next(records, None)
-            except MemoryError as error:
-                raise StorageError(
-                    "there is no memory for a record",
-                    url=piece.url,
-                    found=str(error) or None,
-                    advice="it is within the limits as far as it was read, so read it where there is more",
-                ) from error
             except (FormatError, SchemaError) as error:
                 # The source cannot continue: what is left of the piece is lost.
                 if self.on_error == "raise":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardio.convert._infer import infer_from_values
@@ -290,6 +290,24 @@ def _numbers(source: ForeignSource, schema: Schema) -> dict[str, tuple[int, ...]
     return found
 
 
+def read_samples(source: ForeignSource, piece: Piece) -> Iterator[Any]:
+    """Yield what a source reads of a piece; running out of memory is an error that names its file.
+
+    Raises:
+        StorageError: there is no memory for a record.
+        Exception: what the source raises.
+    """
+    try:
+        yield from source.read(piece)
+    except MemoryError as error:
+        raise StorageError(
+            "there is no memory for a record",
+            url=piece.url,
+            found=str(error) or None,
+            advice="the record is within the limits: read it on a machine with more memory",
+        ) from error
+
+
 def _look(source: ForeignSource, pieces: Sequence[Piece]) -> list[Sample]:
     """Return some records from up to eight places spread over the source."""
     count = min(_PLACES, len(pieces))
@@ -302,7 +320,7 @@ def _look(source: ForeignSource, pieces: Sequence[Piece]) -> list[Sample]:
     for number, piece in enumerate(chosen, 1):
         share = -(-LOOK_AT * number // len(chosen))
         try:
-            for found in itertools.islice(source.read(piece), LOOK_AT):
+            for found in itertools.islice(read_samples(source, piece), LOOK_AT):
                 if isinstance(found, Sample):
                     samples.append(found)
                     size += _size(found.value)
@@ -310,9 +328,6 @@ def _look(source: ForeignSource, pieces: Sequence[Piece]) -> list[Sample]:
                     break
         except StorageError:
             raise
-        except MemoryError as error:
-            advice = "it is within the limits as far as it was read, so read it where there is more"
-            raise StorageError("there is no memory for a record", url=piece.url, advice=advice) from error
         except ShardioError:
             # Damage is reported, or left out, by the worker that comes to it.
             continue

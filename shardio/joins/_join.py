@@ -205,13 +205,13 @@ def _matches(left: DatasetReader, right: DatasetReader, on: str, *, inner: bool)
     count = len(theirs)
     del theirs, ours
     order = np.lexsort((low, high))
-    begins = np.ones(len(order), bool)
+    repeated = np.ones(len(order), bool)  # the key before it is the same
+    repeated[:1] = False
     for column in (high[order], low[order]):
-        begins[1:] &= column[1:] == column[:-1]
-    begins[1:] = ~begins[1:]
+        repeated[1:] &= column[1:] == column[:-1]
     del high, low, column
-    ofright = order < count
-    again = np.flatnonzero(ofright & ~begins)
+    is_right = order < count
+    again = np.flatnonzero(is_right & repeated)
     if len(again):
         first, second = sorted(their_numbers[order[again[0] - 1 : again[0] + 1]].tolist())
         raise SchemaError(
@@ -221,9 +221,9 @@ def _matches(left: DatasetReader, right: DatasetReader, on: str, *, inner: bool)
             found=f"{right[first][on]!r} at {first} and {second}, and {len(again) - 1} more",
             advice="leave all but one out with ds.filter or ds.select",
         )
-    key = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
+    key = order[np.maximum.accumulate(np.where(repeated, 0, np.arange(len(order))))]
     found = np.full(len(left), -1, np.int64)
-    matched = ~ofright & (key < count)
+    matched = ~is_right & (key < count)
     found[our_numbers[order[matched] - count]] = their_numbers[key[matched]]
     return found
 

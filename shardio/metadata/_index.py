@@ -142,15 +142,6 @@ class IndexHead:
         """Return the block of each row, int64."""
         return np.searchsorted(self.block_row_stop, rows.astype(np.uint64), side="right")
 
-    def rows_of_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many rows each of some blocks has, int64."""
-        stops = self.block_row_stop[blocks].astype(np.int64)
-        return stops - np.where(blocks > 0, self.block_row_stop[blocks - 1], 0).astype(np.int64)
-
-    def starts_of_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where each of some blocks begins in the stored object, int64."""
-        return np.where(blocks > 0, self.block_stop[blocks - 1], 0).astype(np.int64)
-
     def frame_stop_bounds(self, block: int) -> tuple[int, int]:
         """Return the half-open byte range of a block's part of `frame_stop`, in the index file."""
         first, stop = self.block_rows(block)

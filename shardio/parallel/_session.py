@@ -1,4 +1,4 @@
-"""One session from its items to its commit: what is done is kept, what is missing is run, then one commit."""
+"""One session from its items to its commit: keep finished tasks, run missing ones, then commit once."""
 
 from __future__ import annotations
 

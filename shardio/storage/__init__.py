@@ -27,7 +27,6 @@ from shardio.storage._local import (
     descriptor_users as descriptor_users,
     files_of_callers as files_of_callers,
     linked_folders as linked_folders,
-    locked as locked,
     temporary_files as temporary_files,
 )
 from shardio.storage._memory import MemoryStore as MemoryStore

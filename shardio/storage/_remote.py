@@ -247,21 +247,16 @@ class ObjectIdentity:
     Attributes:
         key, url: its names.
         size, etag: those of the object that was opened.
-        end: where it ends, if a request found that to be before its size.
     """
 
     def __init__(self, key: str, url: str, size: int | None = None, etag: str = "") -> None:
         self.key, self.url = key, url
-        self.size, self.etag, self.end = size, etag, None
+        self.size, self.etag = size, etag
         self._given = size, etag
-
-    end: int | None
 
     def forget(self) -> ObjectIdentity:
         """Return what was given, without what replies have told."""
-        copy = ObjectIdentity(self.key, self.url, *self._given)
-        copy.end = self.end
-        return copy
+        return ObjectIdentity(self.key, self.url, *self._given)
 
     def check(
         self, reply: Reply, start: int, stop: int, *, compared: bool = False, open_ended: bool = False
@@ -286,27 +281,19 @@ class ObjectIdentity:
             raise changed
         if length != stop - start:
             if total is not None and total < stop and length == max(0, total - start):
-                self.found_end(total)
                 raise short_read(self.url, start, stop, total)
             raise BadResponseError(f"the response holds {length} bytes where {stop - start} were asked for")
         if changed is None:
             # Only a reply that counts may teach us.
             self.size = self.size if total is None else total
             self.etag = self.etag or reply.etag
-            self.end = None
 
     def _changed(self, reply: Reply) -> ChangedError | None:
         if reply.total is not None and self.size is not None and reply.total != self.size:
-            self.found_end(reply.total)
             return ChangedError(f"{self.size} bytes", f"{reply.total} bytes")
         if reply.etag and self.etag and reply.etag != self.etag:
             return ChangedError(f"ETag {self.etag}", f"ETag {reply.etag}")
         return None
-
-    def found_end(self, size: int) -> None:
-        """Note the size of what is there now."""
-        if self.size is not None and size < self.size:
-            self.end = size
 
 
 class RemoteFile(DataFile):
@@ -319,10 +306,6 @@ class RemoteFile(DataFile):
 
     def invalidate(self) -> None:
         self._identity = self._identity.forget()
-
-    @property
-    def ends_at(self) -> int | None:
-        return self._identity.end
 
     @property
     def size(self) -> int:
@@ -593,8 +576,6 @@ class RemoteStore(Store):
             info = None
             with contextlib.suppress(ShardioError):
                 info = self._head(identity.key)
-            if info is not None:
-                identity.found_end(info.size)
             if info is not None and info.size < stop:
                 return short_read(identity.url, start, stop, info.size)
             if failure.kind is ErrorKind.PAST_END and info is not None:

@@ -193,11 +193,6 @@ class DataFile(abc.ABC):
     def invalidate(self) -> None:  # noqa: B027 - most have learned nothing
         """Forget what responses have told about the object: one of them was found to be wrong."""
 
-    @property
-    def ends_at(self) -> int | None:
-        """Where the object ends, if a read found that it does so before the size it was opened with."""
-        return None
-
     def map(self) -> memoryview | None:
         """Return the whole object as a read-only map, or None where only `read` is safe or possible."""
         return None

@@ -72,7 +72,7 @@ def _adopt(given: Given, console: Console, *, infer: bool) -> int:
             options = {"schema": _schema(given, infer=infer), "types": None, "scan": given.call(ScanOptions)}
             report = given.call(adopt, **options, progress=progress)
     except KeyboardInterrupt:
-        console.note("what is done is kept; run it again to continue")
+        console.note("finished shards are kept; run it again to continue")
         raise
     console.report(report, lambda: _print_adopt(report, console))
     return CLEAN if report.ok else DAMAGE
