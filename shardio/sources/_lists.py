@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from shardio.arguments import need
 from shardio.errors import FormatError, ShardioError
 from shardio.format import parse_json
+from shardio.sources._delta import live_files
 from shardio.sources._names import is_data
 from shardio.sources._urls import expand_braces, glob_expression
 
@@ -60,17 +61,17 @@ def read_lists(
     Raises:
         FormatError: a list cannot be read, names files that are not there, or is of a kind that is not read.
     """
-    parts: dict[tuple[bool, str, str], str] = {}
+    parts: dict[tuple[bool, str, str], list[str]] = {}
     for key in markers:
         if (match := _MARKER.fullmatch(key)) is not None:
             name = next(each for each in match.groups()[1:] if each is not None)
-            parts.setdefault((name in _REPOSITORY, match[1], name), key)
+            parts.setdefault((name in _REPOSITORY, match[1], name), []).append(key)
     lists: list[FolderList] = []
-    for (repository, prefix, name), key in sorted(parts.items()):
+    for (repository, prefix, name), own in sorted(parts.items()):
         if repository and (prefix or not whole or lists):
             continue
         place = f"{url.rstrip('/')}/{prefix}".rstrip("/")
-        folder = _Folder(place, prefix, [each for each in keys if each.startswith(prefix)], key, read, whole)
+        folder = _Folder(place, prefix, [each for each in keys if each.startswith(prefix)], own, read, whole)
         kind = _KINDS[name]
         if isinstance(kind, str):
             raise folder.error(
@@ -89,14 +90,19 @@ def read_lists(
 
 
 class _Folder(NamedTuple):
-    """A folder with a list: URL, key prefix, keys below it, key of the list; see `read_lists`."""
+    """A folder with a list: URL, key prefix, keys below it, keys of the list; see `read_lists`."""
 
     url: str
     prefix: str
     keys: Collection[str]
-    key: str
+    parts: Sequence[str]
     read: Read
     whole: bool
+
+    @property
+    def key(self) -> str:
+        """The file of a list that is one."""
+        return self.parts[0]
 
     @property
     def data(self) -> list[str]:
@@ -170,6 +176,11 @@ def _saved_files(folder: _Folder) -> Files | None:
             advice="convert what datasets.load_from_disk returns",
         )
     return folder.listed({each["filename"]: None for each in content["_data_files"]})
+
+
+def _delta(folder: _Folder) -> Files:
+    names = {key.removeprefix(folder.prefix) for key in folder.keys}
+    return folder.listed(dict.fromkeys(live_files(folder.url, folder.parts, names, folder.read)))
 
 
 def _energon(folder: _Folder) -> Files:
@@ -255,8 +266,7 @@ _KINDS: dict[str, Callable[[_Folder], Files | None] | str] = {
     ".nv-meta/split.yaml": _energon,
     "dataset_infos.json": _described_configurations,
     "README.md": _card,
-    "_delta_log/": "the metadata of Delta Lake: convert what "
-    "deltalake.DeltaTable(url).to_pyarrow_table() returns",
+    "_delta_log/": _delta,
     "_spark_metadata/": "the metadata of Spark's streams: write what spark.read.load(url) returns, with "
     "shardio.engines.spark, or to a folder without this log",
     ".hoodie/": "the metadata of Apache Hudi: convert what pyarrow.Table.from_batches("
@@ -265,7 +275,8 @@ _KINDS: dict[str, Callable[[_Folder], Files | None] | str] = {
     "pyiceberg.table.StaticTable.from_metadata(METADATA_JSON).scan().to_arrow() returns",
 }
 _REPOSITORY = ("dataset_infos.json", "README.md")  # at the root of a whole folder alone
-TABLE_MARKERS = tuple(name for name, kind in _KINDS.items() if isinstance(kind, str))
+# Of tables, of which one part alone is not what they hold.
+TABLE_MARKERS = tuple(name for name in _KINDS if name.endswith("/"))
 # What a listing that does not take whole folders has to look for beside what it matches.
 MARKERS = tuple(name for name in _KINDS if name not in _REPOSITORY)
 _MARKER = re.compile(

@@ -182,15 +182,77 @@ def test_tables_without_rows(tmp_path, ending) -> None:
 # Lists of their own.
 
 
+def delta(folder: Path, *versions: list[dict]) -> None:
+    head = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": {"id": "x"}}]
+    for number, actions in enumerate(versions):
+        lines = "\n".join(map(json.dumps, [*(head if not number else []), *actions]))
+        put(folder / "_delta_log" / f"{number:020}.json", lines)
+
+
+def add(name: str, **more) -> dict:
+    return {"add": {"path": name, "partitionValues": {}, **more}}
+
+
 def values(url: Path) -> list[int]:
     return sorted(int(value["n"]) for value in shardio.open(url, "all"))
+
+
+def test_a_delta_table_is_what_its_log_says(tmp_path) -> None:
+    folder = tmp_path / "above" / "t"
+    table(folder / "a.parquet", [1, 2, 3])
+    table(folder / "b c.parquet", [1, 3])
+    table(folder / "_change_data" / "cdc.parquet", [2])
+    delta(folder, [add("a.parquet")], [{"remove": {"path": "a.parquet"}}, add("b%20c.parquet")])
+    for number, source in enumerate((folder, tmp_path / "above")):
+        _, report = convert(source, tmp_path / f"out{number}")
+        assert values(tmp_path / f"out{number}") == [1, 3]
+    assert any("a.parquet: _delta_log/ does not name them" in note for note in report.notes)
+    for number, pattern in enumerate(("*", "[ab]*")):
+        convert(f"{folder}/{pattern}.parquet", tmp_path / f"pattern{number}")
+        assert values(tmp_path / f"pattern{number}") == [1, 3]
+    # A checkpoint stands for all commits up to it.
+    (folder / "_delta_log" / f"{0:020}.json").unlink()
+    with pytest.raises(FormatError):
+        convert(folder, tmp_path / "torn")
+    rows = [{"add": {"path": "b%20c.parquet", "size": 1}}, {"remove": {"path": "a.parquet"}}]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "_delta_log" / f"{1:020}.checkpoint.parquet")
+    convert(folder, tmp_path / "checkpoint")
+    assert values(tmp_path / "checkpoint") == [1, 3]
+    (folder / "b c.parquet").unlink()
+    with pytest.raises(FormatError):
+        convert(folder, tmp_path / "gone")
+    # One partition alone is a part of the table.
+    table(tmp_path / "p" / "year=1" / "a.parquet", [1])
+    delta(tmp_path / "p", [{"add": {"path": "year=1/a.parquet", "partitionValues": {"year": "1"}}}])
+    with pytest.raises(FormatError):
+        convert(tmp_path / "p" / "year=1", tmp_path / "part")
+    convert(tmp_path / "p", tmp_path / "parts")
+    assert [int(value["year"]) for value in shardio.open(tmp_path / "parts")] == [1]
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        [add("a.parquet", deletionVector={"storageType": "u"})],
+        [{"protocol": {"minReaderVersion": 3, "readerFeatures": ["deletionVectors"]}}, add("a.parquet")],
+        [{"metaData": {"configuration": {"delta.columnMapping.mode": "name"}}}, add("a.parquet")],
+        [add("s3://elsewhere/a.parquet")],
+        [{"add": {"path": "a.parquet", "partitionValues": {"year": "2020"}}}],
+    ],
+    ids=["deletion vector", "feature", "column mapping", "clone", "partition"],
+)
+def test_a_delta_table_that_needs_its_own_reader_is_refused(tmp_path, actions) -> None:
+    table(tmp_path / "t" / "a.parquet", [1])
+    delta(tmp_path / "t", actions)
+    with pytest.raises(FormatError) as caught:
+        convert(tmp_path / "t", tmp_path / "out")
+    assert "DeltaTable" in caught.value.advice
 
 
 @TAKES
 @pytest.mark.parametrize(
     "marker",
     [
-        "_delta_log/00000000000000000000.json",
         "_spark_metadata/0",
         ".hoodie/hoodie.properties",
         "metadata/00000-x.metadata.json",
@@ -393,8 +455,12 @@ def test_a_remote_list_names_files_of_its_own_store(tmp_path, take) -> None:
 
 def test_errors_are_those_of_shardio(tmp_path) -> None:
     """Lists that are damaged are refused with their place."""
+    log = "_delta_log/00000000000000000000.json"
     cases = [
         ("_splits.json", "[]"),
+        *((log, text) for text in ("{", '{"add": "x"}', '{"remove": [1]}', "[" * 100_000)),
+        (log, '{"metaData": {"configuration": 3}}'),
+        ("_delta_log/00000000000000000000.checkpoint.parquet", "PAR1"),
         ("_splits.json", "[" * 100_000),
         ("dataset_dict.json", '{"splits": 3}'),
         ("state.json", '{"_data_files": 3}'),
