@@ -45,7 +45,8 @@ class StoredRun:
         size = KeyRun.checked_head_bytes(ref, self._limits, url=url, advice=KEYS_ADVICE)
         with self._opened() as file:
             return read_intact(
-                lambda: KeyRun.parse(bytes(file.read(0, size)), ref, url=url, advice=KEYS_ADVICE), file
+                lambda: KeyRun.parse(bytes(file.read(0, size)), ref, url=url, advice=KEYS_ADVICE),
+                file.invalidate,
             )
 
     def numbers_in(self, table: ShardTable) -> NDArray[np.int64]:
@@ -96,7 +97,7 @@ class StoredRun:
                 head.parse_page(data, page, url=self.url) for page, data in zip(pages, found, strict=True)
             ]
 
-        return read_intact(read, file)
+        return read_intact(read, file.invalidate)
 
 
 @contextlib.contextmanager

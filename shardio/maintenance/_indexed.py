@@ -348,7 +348,7 @@ def _check_rest_of_index(head: IndexHead, index: DataFile, note: Callable[..., N
         covered = max(0, min(head.rows, (index.size - head.frame_stop_offset) // 4))
         if covered < head.rows:
             places = {"row": covered, "row_stop": head.rows}
-        read_intact(partial(check_index_file, index, head), index)
+        read_intact(partial(check_index_file, index, head), index.invalidate)
     except FormatError as error:
         note("index", error, **places)
     except FAILED as error:

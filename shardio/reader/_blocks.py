@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio import kernels
-from shardio.errors import CorruptBlockError, FormatError, NotFoundError, ShardioError, StorageError
+from shardio.errors import (
+    CorruptBlockError,
+    FormatError,
+    NotFoundError,
+    ShardioError,
+    StaleIndexError,
+    StorageError,
+)
 from shardio.format import (
     TFRECORD_HEAD,
     TFRECORD_TAIL,
@@ -33,7 +40,7 @@ from shardio.ranges import runs_of
 from shardio.reader._damage import SkippedRows, SuppressCorruption
 from shardio.reader._files import BlockSource, Fetched, ShardFiles
 from shardio.reader._options import ReadStats
-from shardio.storage import REFETCHES, DataFile
+from shardio.storage import DataFile, read_intact
 
 # Rows of a shard, ascending; and where payloads are: a buffer, and int64 starts and stops in it.
 Rows: TypeAlias = "range | NDArray[np.int64]"
@@ -366,7 +373,7 @@ class FetchedRun:
     """Blocks of a shard that follow one another, whose bytes are here; each is opened when it is wanted.
 
     What is not right may have been hurt on its way: from the first such block on, it is fetched again,
-    `REFETCHES` times at most.
+    see `read_intact`.
 
     Args:
         blocks: of the shard.
@@ -450,29 +457,38 @@ class FetchedRun:
 
     def try_open(self, number: int) -> kernels.OpenBlock | WrongBlock:
         """Return a block, opened, or what is wrong with it once its bytes came again."""
-        blocks, run, left = self._blocks, (number, self._run[1]), REFETCHES
-        while True:
+        blocks, run = self._blocks, (number, self._run[1])
+        wrong: WrongBlock | None = None
+
+        def read() -> kernels.OpenBlock:
+            nonlocal wrong
             buffer, start, part = self._place(number)
+            found = None
             if buffer is not None and part is not None:
                 found = blocks.try_open(number, buffer, start, part)
-                if found is not None:
-                    return found
-            wrong = blocks.wrong(number, buffer, start, part)
+            if found is None:
+                wrong = blocks.wrong(number, buffer, start, part)
+                raise blocks.refusal(wrong)
+            return found
+
+        def forget() -> None:
+            assert wrong is not None  # noqa: S101 - for the type checker
             frames = wrong.frames is not None and not blocks.frames.fixed
             stored = (wrong.stored or wrong.decoding) is not None and not blocks.data.fixed
-            if not left or not (frames or stored):
-                return wrong
-            left -= 1
-            try:
-                if frames:
-                    self._frames = blocks.frames.again(run)
-            except (StorageError, NotFoundError) as error:
-                return WrongBlock(number, error, None, None, None, None)
-            try:
-                if stored:
-                    self._stored = blocks.data.again(run)
-            except (StorageError, NotFoundError) as error:
-                return wrong._replace(frames=None, stored=error, decoding=None, decoded=None)
+            if not (frames or stored):
+                raise blocks.refusal(wrong)
+            if frames:
+                self._frames = blocks.frames.again(run)
+            if stored:
+                self._stored = blocks.data.again(run)
+
+        try:
+            return read_intact(read, forget)
+        except (FormatError, StaleIndexError):
+            assert wrong is not None  # noqa: S101 - for the type checker
+            return wrong
+        except (StorageError, NotFoundError) as error:
+            return WrongBlock(number, None, error, None, None, None if wrong is None else wrong.stops)
 
     def _place(self, number: int) -> tuple[memoryview | None, int, memoryview | None]:
         """Return the buffer that a block is in, where it begins there, and its part of `frame_stop`."""

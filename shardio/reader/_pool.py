@@ -34,7 +34,6 @@ from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._shard import OpenShard
 from shardio.reader._tuning import TUNING
 from shardio.storage import (
-    REFETCHES,
     BlockCache,
     DataFile,
     ShortReadError,
@@ -88,7 +87,9 @@ def read_head(index: DataFile, limits: Limits) -> IndexHead:
             expected=f"at most {limits.index} bytes",
             found=index.size,
         )
-    return read_intact(lambda: parse_head(index.read(0, index.size), url=index.url, limits=limits), index)
+    return read_intact(
+        lambda: parse_head(index.read(0, index.size), url=index.url, limits=limits), index.invalidate
+    )
 
 
 def _opened_index(index: DataFile, data: memoryview, entry: ShardEntry, limits: Limits) -> _OpenIndex:
@@ -416,49 +417,37 @@ class ShardPool:
         view = index.map()
         if view is not None:
             return lambda: _OpenIndex(index, _checked_head(view, entry, index.url, limits))
-        name = f"head-{entry.index_head_sha256.hex()}"
-        cached = cache.get(name) if cache is not None else None
-        if cache is not None and cached is not None:
-            try:
-                opened_before = _opened_index(index, cached, entry, limits)
-            except (FormatError, StaleIndexError):
-                # Damage with a right checksum of the cache's own: fetched again, past it.
-                cache.discard(name)
-                self._stats.refetched += 1
-            else:
-                return lambda: opened_before
         frames_bytes = 4 * entry.rows
         most = TUNING.frames_bytes * (TUNING.frames_times if streamed and self._few_frames else 1)
         length = entry.index_head_bytes + (frames_bytes if frames_bytes <= most else 0)
-        wait = index.begin_read([0], [length])
+        name = f"head-{entry.index_head_sha256.hex()}"
+        cached = cache.get(name) if cache is not None else None
+        wait = index.begin_read([0], [length]) if cached is None else None
 
-        def received() -> memoryview:
+        def read() -> tuple[_OpenIndex, memoryview]:
+            data = cached if wait is None else wait()[0]
+            assert data is not None  # noqa: S101 - for the type checker
+            return _opened_index(index, data, entry, limits), data
+
+        def forget() -> None:
+            nonlocal index, wait
+            self._stats.refetched += 1
+            if cache is not None and wait is None:
+                cache.discard(name)
+            # Opened again: the wrong reply may have told the size and ETag of something else.
+            index = store.open(entry.usual_index_key, stable=stable)
+            wait = index.begin_read([0], [length])
+
+        def finish() -> _OpenIndex:
             try:
-                return wait()[0]
+                opened, data = read_intact(read, forget)
             except ShortReadError as error:
                 raise cut_short(index, length, entry.key, error) from error
             except NotFoundError as error:
                 _refuse_missing(store, entry, error)
-
-        def finish() -> _OpenIndex:
-            nonlocal index, wait
-            left, data = REFETCHES, received()
-            opened: _OpenIndex | None = None
-            while opened is None:
-                try:
-                    opened = _opened_index(index, data, entry, limits)
-                except (FormatError, StaleIndexError):
-                    if not left:
-                        raise
-                    left -= 1
-                    self._stats.refetched += 1
-                    # Opened again: the wrong reply may have told the size and ETag of something else.
-                    index = store.open(entry.usual_index_key, stable=stable)
-                    wait = index.begin_read([0], [length])
-                    data = received()
-            if store.is_local:
+            if wait is not None and store.is_local:
                 check_index_file(index, opened.head)
-            if cache is not None:
+            if wait is not None and cache is not None:
                 cache.put(name, data)
             return opened
 

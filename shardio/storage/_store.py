@@ -81,12 +81,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def read_intact(read: Callable[[], T], file: DataFile | None = None) -> T:
-    """Return what `read` fetches and compares with its checksums; what it refuses, it fetches again.
+def read_intact(read: Callable[[], T], forget: Callable[[], object] = bool) -> T:
+    """Return what `read` fetches and compares with its checksums; a failed checksum is refetched.
+
+    This is the only place that refetches: damage may be a transfer error.
 
     Args:
         read: is called three times at most.
-        file: that it reads; it forgets then what the damaged reply told of the object.
+        forget: drops what the damaged reply left behind before `read` is called again; may raise where
+            nothing can be refetched.
 
     Raises:
         FormatError, StaleIndexError: the last reply was refused, too.
@@ -95,8 +98,7 @@ def read_intact(read: Callable[[], T], file: DataFile | None = None) -> T:
         try:
             return read()
         except (FormatError, StaleIndexError):
-            if file is not None:
-                file.invalidate()
+            forget()
     return read()
 
 
