@@ -2,12 +2,12 @@
 
 A planner thread does the arithmetic, other threads fetch and build, the consumer's thread only takes what is
 ready. Batches are delivered in the order of their steps whatever the threads do. With `threads=0` everything
-happens in the consumer's thread, when a batch is asked for. The first group is a single step and is built
-before anything else is fetched, so the first batch waits for its own records alone.
+happens in the consumer's thread, when a batch is asked for. The first group is a single step; it is built in
+that thread before anything else is planned, so the first batch waits for its own records alone.
 
     schedule ->  Planner  -- chunks to open ------>  fetchers:  Opener.open  ->  Arena
                     |                                                              |
-                    `------- rows of a group ----->  builders:  wait, gather, decode
+                    `------- planned groups --->  builders:  wait, gather, decode
                                                          |
                                             batches, in the order of their steps
 """
@@ -22,72 +22,60 @@ import time
 import weakref
 from collections import deque
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from shardio.streaming._tuning import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from shardio.order import StepGroup
     from shardio.streaming._batches import Batch, BatchBuilder, PlannedSteps
     from shardio.streaming._chunks import OpenChunks
     from shardio.streaming._planner import PassLimits, Planner
 
-
-class _Built(NamedTuple):
-    """The batches of a group, up to the first that could not be built, and the error of that one."""
-
-    batches: list[Batch]
-    error: Exception | None
+    # The batches of a group, up to the first that could not be built, and the error of that one.
+    _Built = tuple[list[Batch], Exception | None]
 
 
-class Pipeline:
-    """One pass over the rest of an epoch.
+def run_pass(
+    planner: Planner, builder: BatchBuilder, chunks: OpenChunks, limits: PassLimits
+) -> Generator[Batch, None, None]:
+    """Yield the batches of this process over the rest of an epoch, in order.
 
     Args:
         planner: plans its groups.
         builder: builds their batches.
         chunks: that are open; given up at the end.
         limits: see `PassLimits`.
+
+    Raises:
+        ValueError: the pass was begun by the parent of this process; its threads are not here.
     """
-
-    def __init__(
-        self, planner: Planner, builder: BatchBuilder, chunks: OpenChunks, limits: PassLimits
-    ) -> None:
-        self._planner, self._builder, self._chunks, self._limits = planner, builder, chunks, limits
-
-    def __iter__(self) -> Generator[Batch, None, None]:
-        """Yield the batches of this process, in order.
-
-        Raises:
-            ValueError: the pass was begun by the parent of this process; its threads are not here.
-        """
-        if self._limits.threads == 0:
-            try:
-                for group in self._planner.groups():
-                    yield from self._builder.build(self._planner.plan(group, run_here))
-            finally:
-                self._chunks.close()
-            return
-        threads = _PassThreads(self._planner, self._builder, self._chunks, self._limits)
-        seconds = TUNING.ending_seconds / 10
+    if limits.threads == 0:
         try:
-            try:
-                threads.start()
-                for batch in threads:
-                    yield batch
-                    _check_process(threads.home)
-                seconds = TUNING.ending_seconds
-            except (Exception, GeneratorExit):
-                seconds = TUNING.ending_seconds
-                raise
-            finally:
-                threads.close(seconds)
-        except KeyboardInterrupt:
-            # It may have come while they were being ended: those that were not told would wait for ever.
-            threads.close(TUNING.ending_seconds / 10)
+            for group in planner.groups():
+                yield from builder.build(planner.plan(group, run_here))
+        finally:
+            chunks.close()
+        return
+    threads = _PassThreads(planner, builder, chunks, limits)
+    seconds = TUNING.ending_seconds / 10
+    try:
+        try:
+            threads.start()
+            for batch in threads:
+                yield batch
+                _check_process(threads.home)
+            seconds = TUNING.ending_seconds
+        except (Exception, GeneratorExit):
+            seconds = TUNING.ending_seconds
             raise
+        finally:
+            threads.close(seconds)
+    except KeyboardInterrupt:
+        # It may have come while they were being ended: those that were not told would wait for ever.
+        threads.close(TUNING.ending_seconds / 10)
+        raise
 
 
 def _check_process(home: int) -> None:
@@ -111,27 +99,22 @@ class _PassThreads:
         self._planner, self._builder, self._chunks = planner, builder, chunks
         group_bytes = planner.group_steps * planner.step_bytes
         # Of steps as large as this two at once would take more than a process may hold.
-        self._one_by_one = planner.step_bytes > TUNING.large_step_bytes
-        room = max(2, min(limits.threads + 1, int(TUNING.built_bytes / group_bytes)))
-        self._room = 1 if self._one_by_one else room
+        one_by_one = planner.step_bytes > TUNING.large_step_bytes
+        built = max(2, min(limits.threads + 1, int(TUNING.built_bytes / group_bytes)))
+        ahead = min(TUNING.most_steps, int(limits.ahead_bytes / group_bytes))
         # What is large is ahead while it is built, and a group more would be held for nothing.
-        least = 1 if group_bytes <= TUNING.ahead_bytes else 0
-        self._ahead = max(least, min(TUNING.most_steps, int(limits.ahead_bytes / group_bytes)))
-        self._changed = threading.Condition()
-        # All below is changed with the condition held.
-        self._planned: deque[PlannedSteps] = deque()
-        self._building: deque[Future[_Built]] = deque()
-        self._begun = False
-        self._taken = 0
-        self._finished = False
-        self._closed = False
-        self._error: BaseException | None = None
-        self._ended = False
+        ahead = max(ahead, 1 if group_bytes <= TUNING.ahead_bytes else 0)
+        self._most_built = 1 if one_by_one else built
+        self._most = 1 if one_by_one else built + ahead
+        # The queue between planner and builders is bounded: each group takes a permit until it is delivered.
+        self._permits = threading.Semaphore(self._most)
+        self._planned: queue.SimpleQueue[tuple[PlannedSteps, int] | None] = queue.SimpleQueue()
+        self._building: deque[tuple[Future[_Built], int]] = deque()
+        self._closed = self._ended = False
         self._builders = DaemonThreads(limits.threads, "shardio-stream")
-        self._fetchers = self._builders
-        if limits.io_threads:
-            self._fetchers = DaemonThreads(limits.io_threads, "shardio-fetch")
-        self._planning = threading.Thread(target=self._plan_ahead, name="shardio-plan", daemon=True)
+        self._fetchers = DaemonThreads(limits.io_threads, "shardio-fetch")
+        self._planning = DaemonThreads(1, "shardio-plan")
+        self._all = (self._builders, self._fetchers, self._planning)
         self.home = os.getpid()
         _passes.add(self)
 
@@ -141,85 +124,68 @@ class _PassThreads:
         Raises:
             RuntimeError: the system has no more threads; those that were started are for `close` to end.
         """
-        for thread in self._threads():
-            thread.start()
+        for pool in self._all:
+            for thread in pool.threads:
+                thread.start()
 
     def __iter__(self) -> Iterator[Batch]:
-        while True:
-            future = self._next()
-            if future is None:
-                return
-            built = future.result()
-            with self._changed:
-                self._taken += 1
-                self._changed.notify_all()
-            yield from built.batches
-            if built.error is not None:
-                raise built.error
+        # Tasks start in the order in which they were submitted, and the chunks of a group are submitted
+        # before it: so a thread that waits for a chunk never waits for one that no thread will open.
+        fetch = (self._fetchers if self._fetchers.threads else self._builders).submit
+        groups = self._planner.groups()
+        first = next(groups, None)
+        if first is None:
+            return
+        batches = list(self._builder.build(self._planner.plan(first, fetch)))
+        planning = self._planning.submit(self._plan_ahead, groups, fetch)
+        yield from batches
+        while self._begin_builds(wait=True):
+            future, permits = self._building.popleft()
+            self._begin_builds(wait=False)
+            batches, error = future.result()
+            self._permits.release(permits)
+            yield from batches
+            if error is not None:
+                raise error
+        planning.result()
 
-    def _next(self) -> Future[_Built] | None:
-        with self._changed:
-            while not self._building:
-                if self._finished:
-                    if self._error is not None:
-                        raise self._error
-                    return None
-                self._changed.wait()
-            future = self._building.popleft()
-            self._start_builds()
-            return future
+    def _begin_builds(self, *, wait: bool) -> bool:
+        """Let planned groups be built, as many as may be; return whether any is.
 
-    def _start_builds(self) -> None:
-        # Tasks start in the order in which they were submitted, and the windows of a group are submitted
-        # before it: so a thread that waits for a window never waits for one that no thread will fetch.
-        while self._planned and len(self._building) < self._room:
-            self._building.append(self._builders.submit(self._build, self._planned.popleft()))
+        Args:
+            wait: for one to be planned where none is being built.
+        """
+        while len(self._building) < self._most_built:
+            if self._planned.empty() and not (wait and not self._building):
+                break
+            planned = self._planned.get()
+            if planned is None:
+                self._planned.put(None)
+                break
+            self._building.append((self._builders.submit(self._build, planned[0]), planned[1]))
+            del planned
+        return bool(self._building)
 
     def _build(self, planned: PlannedSteps) -> _Built:
         batches: list[Batch] = []
         try:
             batches.extend(self._builder.build(planned))
         except Exception as error:  # noqa: BLE001 - it is raised at its step
-            return _Built(batches, error)
-        return _Built(batches, None)
+            return batches, error
+        return batches, None
 
-    def _plan_ahead(self) -> None:
-        error: BaseException | None = None
+    def _plan_ahead(self, groups: Iterator[Any], fetch: Callable[..., Future[None]]) -> None:
         try:
-            for group in self._planner.groups():
-                with self._changed:
-                    while not (self._closed or self._has_room(group)):
-                        self._changed.wait()
-                    if self._closed:
-                        return
-                    self._begun = True
-                planned = self._planner.plan(group, self._fetchers.submit)
-                with self._changed:
-                    self._planned.append(planned)
-                    del planned
-                    self._start_builds()
-                    self._changed.notify_all()
-        except BaseException as caught:  # noqa: BLE001 - it is raised in the consumer's thread
-            error = caught
+            for group in groups:
+                # Steps of the tail open chunks of their own, so as few are under way as are being built.
+                permits = self._most // self._most_built if self._planner.is_in_tail(group.steps[0]) else 1
+                for _ in range(permits):
+                    self._permits.acquire()
+                if self._closed:
+                    return
+                self._planned.put((self._planner.plan(group, fetch), permits))
         finally:
-            with self._changed:
-                self._error = error
-                self._finished = True
-                self._changed.notify_all()
-
-    def _has_room(self, group: StepGroup) -> bool:
-        waiting = len(self._planned) + len(self._building)
-        if not self._taken:
-            # The first batch shares the bandwidth with no other.
-            return not self._begun
-        return not waiting or waiting < self._room + self._groups_ahead(group)
-
-    def _groups_ahead(self, group: StepGroup) -> int:
-        """Return how many groups may wait beside those that are being built."""
-        if self._one_by_one or self._planner.is_in_tail(group.steps[0]):
-            return 0
-        # It grows with every group that was delivered, so that what is needed first is fetched first.
-        return min(self._ahead, 2 * self._taken)
+            self._planned.put(None)
 
     def close(self, seconds: float) -> None:
         """End all threads: no new task is begun, and those under way stop at the next record.
@@ -234,21 +200,16 @@ class _PassThreads:
             return
         deadline = time.monotonic() + seconds
         self._builder.cancel()
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        _join(self._planning, deadline)
-        for threads in (self._builders, self._fetchers):
-            threads.close()
-        for threads in (self._builders, self._fetchers):
-            threads.join(deadline)
-        if not any(thread.is_alive() for thread in self._threads()):
+        self._closed = True
+        self._permits.release(self._most)
+        for pool in self._all:
+            pool.close()
+        threads = [thread for pool in self._all for thread in pool.threads if thread.is_alive()]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if not any(thread.is_alive() for thread in threads):
             self._chunks.close()
         self._ended = True
-
-    def _threads(self) -> list[threading.Thread]:
-        fetchers = [] if self._fetchers is self._builders else self._fetchers.threads
-        return [*self._builders.threads, *fetchers, self._planning]
 
 
 _passes: weakref.WeakSet[_PassThreads] = weakref.WeakSet()
@@ -291,10 +252,7 @@ class DaemonThreads:
         return future
 
     def _work(self) -> None:
-        while True:
-            task = self._tasks.get()
-            if task is None:
-                return
+        while (task := self._tasks.get()) is not None:
             if self._closed:
                 task[0].cancel()
             if task[0].set_running_or_notify_cancel():
@@ -308,16 +266,6 @@ class DaemonThreads:
         self._closed = True
         for _ in self.threads:
             self._tasks.put(None)
-
-    def join(self, deadline: float) -> None:
-        """Wait for the threads until a moment of `time.monotonic`."""
-        for thread in self.threads:
-            _join(thread, deadline)
-
-
-def _join(thread: threading.Thread, deadline: float) -> None:
-    if thread.is_alive():  # else it may never have been started
-        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _run(future: Future[Any], function: Callable[..., Any], args: tuple[Any, ...]) -> None:

@@ -24,7 +24,7 @@ from shardio.streaming._components import Mix, components_of, prepare
 from shardio.streaming._limits import needs_identities, pass_limits
 from shardio.streaming._opener import Opener
 from shardio.streaming._options import StreamOptions, with_stream_options
-from shardio.streaming._pipeline import Pipeline
+from shardio.streaming._pipeline import run_pass
 from shardio.streaming._planner import PassChunks, Planner
 from shardio.streaming._plans import UNREAD_ROW_BYTES, Resources, check_memory, open_bytes, scratch_folder
 from shardio.streaming._rows import RowGatherer
@@ -400,7 +400,7 @@ class Stream:
             limits,
             identities=needs_identities(options, components),
         )
-        return iter(Pipeline(planner, builder, chunks, limits))
+        return run_pass(planner, builder, chunks, limits)
 
     def _own_arena(self) -> Arena:
         """Return the arena of this process that no pass uses; a forked child has its own."""
