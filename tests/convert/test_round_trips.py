@@ -207,19 +207,6 @@ def test_parquet(convert, tmp_path) -> None:
     assert kinds[0] == kinds[1]
 
 
-def test_arrow_of_both_kinds(convert, tmp_path) -> None:
-    import pyarrow as pa
-
-    table = pa.table({"n": list(range(30)), "place": [{"x": n, "y": str(n)} for n in range(30)]})
-    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
-        out.write_table(table, max_chunksize=8)
-    with pa.OSFile(str(tmp_path / "b.arrows"), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
-        out.write_table(table, max_chunksize=8)
-    wanted = [{"n": n, "place.x": n, "place.y": str(n)} for n in range(30)]
-    assert convert(tmp_path / "a.arrow") == wanted
-    assert convert(tmp_path / "b.arrows") == wanted
-
-
 def test_every_type_through_parquet_and_webdataset(convert, tmp_path) -> None:
     schema = {
         "pixels": "uint8[?,?,3]", "half": "float16[2]", "brain": "bfloat16", "doc": "json", "image": "jpeg",
@@ -255,15 +242,6 @@ def test_every_type_through_parquet_and_webdataset(convert, tmp_path) -> None:
     assert [value["image.jpg"] for value in values] == [picture(n) for n in range(4)]
     assert [value["label.cls"] for value in values] == [0, 1, 2, 3]
     assert [value["doc.json"] for value in values] == [{"n": [n]} for n in range(4)]
-
-
-def test_text_files(convert, tmp_path) -> None:
-    source = tmp_path / "texts"
-    for name in ("a.txt", "deep/b.txt", "ü.md"):
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_bytes(f"\ufeffnaïve {name}\r\nend".encode())
-    values = convert(source)
-    assert {value["path"]: value["text"].encode() for value in values} == files(source)
 
 
 def test_a_dataset_of_ours_in_other_shards_and_splits(convert, tmp_path) -> None:

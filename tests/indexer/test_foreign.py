@@ -110,19 +110,6 @@ def test_codewithgpu(copy) -> None:
     assert ds[13] == wanted[13]
 
 
-def test_tfrecord_with_index(copy) -> None:
-    folder = copy("foreign/tfrecord-with-index")
-    report = shardio_indexer.adopt(folder)
-    wanted = expected(folder)
-    ds = shardio.open(folder)
-    assert report.ok
-    assert report.schema is not None
-    for value, want in zip(ds, wanted, strict=True):
-        assert value["image"] == base64.b64decode(want["image"])
-        assert value["label"] == want["label"]
-        assert value["x"].tolist() == want["x"]
-
-
 @pytest.mark.parametrize("index", ["not an index", "0 10\n", "0 10\n11 5\n", None])
 def test_an_index_of_another_file_is_refused(copy, index) -> None:
     """Codewithgpu's index says where records end: it must cover the shard, to its last byte."""

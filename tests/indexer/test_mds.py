@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -46,42 +45,11 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def test_values_are_those_of_the_library(tmp_path: Path) -> None:
-    shutil.copytree(MDS / "plain", tmp_path / "plain")
-    assert shardio.adopt(tmp_path / "plain").ok
-    wanted = json.loads((MDS / "expected.json").read_text(encoding="utf-8"))
-    for value, other in zip(shardio.open(tmp_path / "plain"), wanted, strict=True):
-        assert value["image"] == base64.b64decode(other["image"])
-        assert {name: plain(value[name]) for name in ("label", "text", "tokens")} == {
-            name: other[name] for name in ("label", "text", "tokens")
-        }
-
-
-def test_types_are_those_of_the_library(tmp_path: Path) -> None:
-    shutil.copytree(MDS / "types", tmp_path / "types")
-    report = shardio.adopt(tmp_path / "types")
-    assert {name: feature.short for name, feature in (report.schema or {}).items()} == {
-        "dyn": "int16[2,?]", "gray": "uint8[3,?,1]", "i8": "int8", "obj": "bytes", "photo": "uint8[2,3,3]",
-        "sdec": "text", "sfloat": "float64", "shaped": "float64[3]", "sint": "int64", "u16": "uint16",
-    }  # fmt: skip
-    assert any("'pkl'" in note for note in report.notes)
-    read = json.loads((MDS / "types-expected.json").read_text(encoding="utf-8"))
-    for value, wanted in zip(shardio.open(tmp_path / "types"), read, strict=True):
-        for name, other in wanted.items():
-            if isinstance(other, dict) and "data" in other:
-                found = np.asarray(value[name])
-                assert (found.dtype.name, found.tobytes()) == (
-                    other["dtype"],
-                    base64.b64decode(other["data"]),
-                )
-            elif name != "obj":  # a pickle, which is not loaded
-                assert plain(value[name]) == other
-
-
 @pytest.mark.parametrize("name", ["plain", "columns", "lists", "types"])
 def test_adoption_and_conversion_give_the_same(tmp_path: Path, name: str) -> None:
     shutil.copytree(MDS / name, tmp_path / "mds")
-    shardio.adopt(tmp_path / "mds")
+    notes = shardio.adopt(tmp_path / "mds").notes
+    assert any("'pkl'" in note for note in notes) == (name == "types")
     schema = {"obj": "bytes"} if name == "types" else None
     shardio.convert_dataset(MDS / name, tmp_path / "copy", schema=schema)
     shardio.convert_dataset(tmp_path / "mds", tmp_path / "again")
