@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from shardio import kernels
 from shardio.codecs._codec import Payloads, RecordCodec, as_list, fitting_parts, in_one_buffer
-from shardio.codecs._columns import each, item_decoder
+from shardio.codecs._columns import each
 from shardio.errors import SchemaError
 from shardio.metadata import Schema
 
@@ -116,7 +116,7 @@ class BytesCodec(RecordCodec):
             return items
         if not chosen:
             return [{} for _ in items]
-        decode = item_decoder(self._feature)
+        decode = self._feature.rules.decode
         values = items if decode is None else each(self._name, decode, items, range(len(items)))
         return [{self._name: value} for value in values]
 

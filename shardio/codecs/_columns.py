@@ -263,7 +263,7 @@ def collate(name: str, feature: Feature, values: Sequence[Any]) -> ColumnValues:
         SchemaError: a value of fixed shape is None; an array has no place for that.
     """
     if feature.dtype is None:
-        alike = feature.kind == "tensor" and len(values) and values[0] is not None and are_alike(values)
+        alike = feature.rules.arrays and len(values) and values[0] is not None and are_alike(values)
         return np.stack(values) if alike else list(values)
     if not feature.unknown_dimensions:
         lacking = next((row for row, value in enumerate(values) if value is None), None)
@@ -285,13 +285,6 @@ def lacks(name: str, row: int) -> SchemaError:
     return SchemaError(
         f"feature {name!r} is missing in a record, and its column is an array", row=row, advice=advice
     )
-
-
-def item_decoder(feature: Feature) -> Callable[[bytes], Any] | None:
-    """Return what makes a value of the stored bytes of one item; None where the bytes are the value."""
-    if feature.kind in ("bytes", "image"):
-        return None
-    return bytes.decode if feature.kind == "text" else feature.restore_item
 
 
 def each(

@@ -154,7 +154,7 @@ def _item(name: str, item: object) -> bytes:
 def _numbers(name: str, value: object) -> npt.NDArray[Any]:
     expected = "int, float, bool, str, bytes, or a list or array of one of them"
     try:
-        array = to_number_array(value, None, expected)
+        array = to_number_array(value, expected)
     except ValueMismatchError as error:
         raise _misfit(name, expected, error.found, error.advice) from None
     if array.dtype.kind not in "biuf":

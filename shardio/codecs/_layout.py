@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardio import kernels
-from shardio.codecs._columns import ColumnValues, RaggedColumn, collate, each, item_decoder, lacks
+from shardio.codecs._columns import ColumnValues, RaggedColumn, collate, each, lacks
 from shardio.codecs._direct import direct
 from shardio.codecs._example import value_of
 from shardio.errors import SchemaError
@@ -51,7 +51,7 @@ class ExampleLayout:
         self.shape_key = f"{self.stored}/shape".encode() if feature.unknown_dimensions > 1 else None
         self._listed = listed
         self._own = feature.type in ("int64", "float32")
-        self._decode = item_decoder(feature)
+        self._decode = feature.rules.decode
         self._fixed = not feature.unknown_dimensions
         self._elements = math.prod(size or 1 for size in feature.shape)
         self._dtype = cast("np.dtype[Any]", feature.dtype)  # asked only of numbers

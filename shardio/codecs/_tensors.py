@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardio.codecs._codec import Payloads, RecordCodec, as_list, fitting_parts
-from shardio.codecs._columns import each, item_decoder
+from shardio.codecs._columns import each
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.metadata import Feature, Schema, ValueMismatchError, shape_fits, to_number_array
 
@@ -176,7 +176,7 @@ def _string(label: object, item: str | bytes) -> bytes:
 def _numbers(label: object, value: object) -> npt.NDArray[Any]:
     """Return the array of a tensor: an array as it is, Python's floats as float32 where they fit."""
     try:
-        array = to_number_array(value, None, _EXPECTED)
+        array = to_number_array(value, _EXPECTED)
     except ValueMismatchError as error:
         raise _no_type(label, error.found, error.advice) from None
     if array.dtype == np.float64 and not isinstance(value, np.ndarray | np.generic):
@@ -386,6 +386,6 @@ class TensorsCodec(RecordCodec):
         if len(items) != 1 if not feature.shape else feature.shape[0] not in (None, len(items)):
             what = f"feature {name!r} has the wrong number of values"
             raise SchemaError(what, expected=feature.short, found=len(items))
-        decode = item_decoder(feature)
+        decode = feature.rules.decode
         values = items if decode is None else each(name, decode, items, [0] * len(items))
         return values if feature.shape else values[0]

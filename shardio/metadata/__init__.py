@@ -46,6 +46,11 @@ from shardio.metadata._manifest import (
     seal_sessions as seal_sessions,
 )
 from shardio.metadata._mds import mds_encoding as mds_encoding, mds_layout as mds_layout
+from shardio.metadata._numbers import (
+    ValueMismatchError as ValueMismatchError,
+    shape_fits as shape_fits,
+    to_number_array as to_number_array,
+)
 from shardio.metadata._receipt import (
     Receipt as Receipt,
     SplitReceipt as SplitReceipt,
@@ -84,8 +89,3 @@ from shardio.metadata._table import (
     physical_to_live as physical_to_live,
 )
 from shardio.metadata._tf_tensor import parse_tensor as parse_tensor, serialize_tensor as serialize_tensor
-from shardio.metadata._types import (
-    ValueMismatchError as ValueMismatchError,
-    shape_fits as shape_fits,
-    to_number_array as to_number_array,
-)

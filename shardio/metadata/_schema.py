@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import inspect
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -22,26 +21,17 @@ import numpy as np
 from shardio.display import html_table, plural
 from shardio.errors import FormatError, SchemaError, UnsupportedVersionError
 from shardio.format import parse_json
-from shardio.metadata._feature import ANNOTATIONS, Feature, Stored, restored
+from shardio.metadata._feature import ANNOTATIONS, Feature, Stored, checked_text, restored
+from shardio.metadata._kinds import kind_of, tensor_parts
 from shardio.metadata._mds import mds_layout
-from shardio.metadata._types import (
-    describe,
-    kind_of,
-    rules_of,
-    shape_fits,
-    short_form,
-    tensor_parts,
-)
+from shardio.metadata._numbers import describe, shape_fits, short_form
 from shardio.v1 import manifest_pb2 as pb
 
-ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
 _MAX_FEATURES = 10_000
-_MAX_NAME_BYTES = 1024
 _CLASSES_SHOWN = 10
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Columns that streams add to a batch.
 _RESERVED = frozenset({"_position", "_valid"})
-_GROUPS = frozenset({"context", "feature_lists"})
+_GROUPS = ("context", "feature_lists")
 _BASE64 = "$base64"
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _EXAMPLE = '{"label": "int64", "box": {"type": "float32[4]", "optional": true}}'
@@ -144,9 +134,13 @@ class Schema(Mapping[str, Feature]):
             return f"the encoding changes from {older.encoding!r} to {self.encoding!r}"
         for ours, theirs in zip(self.groups, older.groups, strict=True):
             stored = by_stored_name(theirs)
+            shapes = {entry: name for name, old in theirs.items() for entry in _entries(name, old)[1:]}
             for name, feature in ours.items():
-                _, old = stored.get(feature.stored_name or name, (name, None))
-                reason = _reason_against(feature, old) or _reason_against_shapes(feature, name, theirs)
+                entry = feature.stored_name or name
+                _, old = stored.get(entry, (name, None))
+                reason = _reason_against(feature, old)
+                if reason is None and entry in shapes:
+                    reason = f"older records keep the shape of {shapes[entry]!r} under the name {entry!r}"
                 if reason is not None:
                     return f"feature {name!r}: {reason}"
         return None
@@ -168,18 +162,13 @@ class Schema(Mapping[str, Feature]):
 
         Of each the group, "context" or "feature_lists" in sequence examples and else "", the name and itself.
         """
-        nested = newest.encoding == "sequence_example"
-        groups = (
-            ("context" if nested else "", self._features, newest._features),
-            ("feature_lists", self._sequence, newest._sequence),
-        )
-        out = []
-        for group, ours, theirs in groups:
-            stored = by_stored_name(ours)
-            for name, feature in theirs.items():
-                if not (feature.optional or name in ours or (feature.stored_name or name) in stored):
-                    out.append((group, name, feature))
-        return out
+        parts = _GROUPS if newest.encoding == "sequence_example" else ("", "")
+        return [
+            (part, name, feature)
+            for part, ours, theirs in zip(parts, self.groups, newest.groups, strict=True)
+            for name, feature in _lacking(ours, theirs).items()
+            if not feature.optional
+        ]
 
     def check_lacks_nothing(self, newest: Schema) -> None:
         """Raise SchemaError where an append by this schema would take a required feature from all readers.
@@ -204,7 +193,7 @@ class Schema(Mapping[str, Feature]):
         schema; of two lists of classes, one of which begins with the other, the longer one counts.
 
         Raises:
-            SchemaError: a feature of the same name is stored under another one, or numbers other classes.
+            SchemaError: a feature of the same name is stored under another one.
         """
         if self.encoding != newest.encoding:
             return self
@@ -240,19 +229,21 @@ class Schema(Mapping[str, Feature]):
 
     def _group_of(self, name: str) -> tuple[int, str]:
         """Return 0 and the name for a feature, or 1 for a feature list, that a caller names."""
-        found = [k for k, group in enumerate(self.groups) if name in group]
-        if len(found) == 2:
+        found = [
+            (number, each)
+            for number, part in enumerate(_GROUPS if self._sequence else ("",))
+            for each in self.groups[number]
+            if name in (each, f"{part}/{each}")
+        ]
+        if len(found) > 1:
             raise ValueError(
                 f"the context and the feature lists both have {name!r}: "
                 f"write 'context/{name}' or 'feature_lists/{name}'"
             )
-        if found:
-            return found[0], name
-        part, _, rest = name.partition("/")
-        if self._sequence and part in _GROUPS and rest in self.groups[part != "context"]:
-            return int(part != "context"), rest
-        known = sorted({*self._features, *self._sequence})
-        raise ValueError(f"there is no feature {name!r} to rename; there are {', '.join(known) or 'none'}")
+        if not found:
+            known = ", ".join(sorted({*self._features, *self._sequence}))
+            raise ValueError(f"there is no feature {name!r} to rename; there are {known or 'none'}")
+        return found[0]
 
     def changed(self, features: Mapping[str, Any]) -> Schema:
         """Return a schema in which some features are others, or new; None in place of one takes it away.
@@ -320,19 +311,13 @@ class Schema(Mapping[str, Feature]):
     def names_in_records(self) -> frozenset[str]:
         """Under which names records hold what this schema reads."""
         return frozenset(
-            name
-            for group in self.groups
-            for stored, (_, feature) in by_stored_name(group).items()
-            for name in [stored, *([f"{stored}/shape"] if feature.unknown_dimensions > 1 else [])]
+            entry for group in self.groups for item in group.items() for entry in _entries(*item)
         )
 
     def to_message(self) -> pb.Schema:
         """Return the message that manifests and receipts store."""
-        message = pb.Schema(encoding=self.encoding)
-        for target, features in zip((message.features, message.sequence_features), self.groups, strict=True):
-            for name, feature in features.items():
-                _fill_spec(target.add(), name, feature)
-        return message
+        features, lists = ([_spec(*item) for item in group.items()] for group in self.groups)
+        return pb.Schema(encoding=self.encoding, features=features, sequence_features=lists)
 
     @classmethod
     def from_message(cls, message: pb.Schema) -> Schema:
@@ -399,7 +384,7 @@ def _given_groups(given: Mapping[str, Any], encoding: str) -> tuple[Any, Any]:
     """
     if encoding != "sequence_example":
         return given, {}
-    if not given or not set(given) <= _GROUPS:
+    if not given or not set(given) <= {*_GROUPS}:
         wanted = 'features of sequence examples are {"context": {...}, "feature_lists": {...}}'
         raise ValueError(f"{wanted}; found the keys {', '.join(map(str, given)) or 'of an empty mapping'}")
     return given.get("context", {}), given.get("feature_lists", {})
@@ -435,24 +420,26 @@ def _parse_features(mapping: object) -> dict[str, Feature]:
     return features
 
 
+def _lacking(features: Mapping[str, Feature], dataset: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Return the features of a dataset that are not among some."""
+    stored = by_stored_name(features)
+    return {
+        name: known
+        for name, known in dataset.items()
+        if name not in features and (known.stored_name or name) not in stored
+    }
+
+
 def _keeping_optional(features: Mapping[str, Feature], dataset: Mapping[str, Feature]) -> dict[str, Feature]:
-    out = {}
-    for name, feature in features.items():
-        out[name] = feature
-        known = dataset.get(name)
-        if known is None or not known.optional or feature.has_default:
-            continue
-        lenient = feature.replace(optional=True)
-        if _reason_against(lenient, known) is None:
+    out = dict(features)
+    for name in features.keys() & dataset.keys():
+        known, lenient = dataset[name], features[name].replace(optional=True)
+        if known.optional and not lenient.has_default and _reason_against(lenient, known) is None:
             # A default fits the wider type, too: what is stored is the same.
             stored_default = known.stored_default
             default = None if stored_default is None else lenient.restore(stored_default)
             out[name] = lenient.replace(default=default)
-    stored = by_stored_name(out)
-    for name, known in dataset.items():
-        if known.optional and name not in out and (known.stored_name or name) not in stored:
-            out[name] = known
-    return out
+    return out | {name: known for name, known in _lacking(out, dataset).items() if known.optional}
 
 
 def _changed(known: Mapping[str, Feature], given: Any) -> dict[str, Feature]:
@@ -496,6 +483,12 @@ def by_stored_name(features: Mapping[str, Feature]) -> dict[str, tuple[str, Feat
     return {feature.stored_name or name: (name, feature) for name, feature in features.items()}
 
 
+def _entries(name: str, feature: Feature) -> list[str]:
+    """Return under which names a record holds a feature, and its shape where more than one size is open."""
+    stored = feature.stored_name or name
+    return [stored, *([f"{stored}/shape"] if feature.unknown_dimensions > 1 else [])]
+
+
 def _without_annotations(schema: Schema) -> Schema:
     """Return a schema without what changes no record: names of classes, descriptions and units."""
     nothing = {name: value for name, value in ANNOTATIONS.items() if name != "stored_name"}
@@ -535,13 +528,6 @@ def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> F
     ours, theirs = feature.classes, known.classes
     if theirs is not None and feature.type == known.type and (ours is None or theirs[: len(ours)] == ours):
         annotations["classes"] = theirs
-    reason = _reason_against_classes(annotations["classes"], theirs) if feature.type == known.type else None
-    if reason is not None:
-        raise SchemaError(
-            f"feature {name!r} numbers its classes in another way than the dataset: {reason}",
-            advice="name the dataset's classes first, in its order, then new ones; "
-            "`shardio info --json` lists them",
-        )
     changed = any(getattr(feature, each) != given for each, given in annotations.items())
     return feature.replace(**annotations) if changed else feature
 
@@ -562,65 +548,68 @@ def _check_schema(schema: Schema) -> None:
             message = f"feature {name!r}: a feature list has no default; optional=True reads as no steps"
             raise ValueError(message)
     for group in schema.groups:
-        stored: dict[str, str] = {}
+        owners: dict[str, str] = {}
         for name, feature in group.items():
             check_name(name)
-            if feature.stored_name is not None:
-                check_name(feature.stored_name)
-            other = stored.setdefault(feature.stored_name or name, name)
-            if other != name:
-                raise ValueError(
-                    f"features {other!r} and {name!r} would both be stored as "
-                    f"{feature.stored_name or name!r}; give one of them another stored_name="
-                )
-        for name, feature in group.items():
-            shape = f"{feature.stored_name or name}/shape"
-            if feature.unknown_dimensions > 1 and shape in stored:
-                message = f"feature {stored[shape]!r}: the name is taken, {name!r} keeps its shape there"
-                raise ValueError(message)
+            check_name(name if feature.stored_name is None else feature.stored_name)
+            for entry in _entries(name, feature):
+                other = owners.setdefault(entry, name)
+                if other != name:
+                    raise ValueError(
+                        f"features {other!r} and {name!r} would both be stored as {entry!r}; "
+                        "give one of them another stored_name="
+                    )
     if layout is not None:
         columns = {name for name, _, _ in layout}
         for column, (name, _) in by_stored_name(schema).items():
             if column not in columns:
                 raise ValueError(f"feature {name!r}: the samples have no column {column!r}")
-    _check_encoding(schema)
+    reason = ENCODINGS.get(schema.encoding, _takes_all)(schema)
+    if reason is not None:
+        raise ValueError(reason)
 
 
-def _check_encoding(schema: Schema) -> None:
-    if schema.encoding == "tensors":
-        for name, feature in schema.items():
-            if feature.kind == "number" and not rules_of(feature.type).in_tensors:
-                raise ValueError(
-                    f"feature {name!r}: TensorProto has no type for {feature.type}; use another encoding"
-                )
-    elif schema.encoding == "array":
-        fixed = [
-            f for f in schema.values() if f.kind == "number" and not f.unknown_dimensions and not f.optional
-        ]
-        if len(schema) != 1 or not fixed:
-            raise ValueError(
-                f'the encoding "array" holds one required feature of numbers and fixed shape, not {schema!r}'
-            )
-    elif schema.encoding == "bytes":
-        plain = [f for f in schema.values() if f.kind != "number" and not f.shape and not f.optional]
-        if len(schema) > 1 or len(plain) != len(schema):
-            raise ValueError(
-                f'the encoding "bytes" holds one required bytes, text, image or json feature, not {schema!r}'
-            )
+def _tensors_refuse(schema: Schema) -> str | None:
+    for name, feature in schema.items():
+        if not feature.rules.in_tensors:
+            return f"feature {name!r}: TensorProto has no type for {feature.type}; use another encoding"
+    return None
+
+
+def _array_refuses(schema: Schema) -> str | None:
+    feature = next(iter(schema.values()), None)
+    numbers = feature is not None and feature.dtype is not None and None not in feature.shape
+    if len(schema) == 1 and numbers and feature is not None and not feature.optional:
+        return None
+    return f'the encoding "array" holds one required feature of numbers and fixed shape, not {schema!r}'
+
+
+def _bytes_refuse(schema: Schema) -> str | None:
+    plain = [each for each in schema.values() if each.dtype is None and not each.shape and not each.optional]
+    if len(schema) <= 1 and len(plain) == len(schema):
+        return None
+    return f'the encoding "bytes" holds one required bytes, text, image or json feature, not {schema!r}'
+
+
+def _takes_all(_: Schema) -> None:
+    return None
+
+
+# By name, what says why the encoding cannot hold the features of a schema; None when it can.
+ENCODINGS: dict[str, Callable[[Schema], str | None]] = {
+    "example": _takes_all,
+    "sequence_example": _takes_all,
+    "tensors": _tensors_refuse,
+    "array": _array_refuses,
+    "bytes": _bytes_refuse,
+}
 
 
 def check_name(name: object) -> None:
     """Raise TypeError or ValueError, with the reason, for what cannot be the name of a feature."""
-    if not isinstance(name, str):
-        raise TypeError(f"a feature's name is a str, not {describe(name)}")
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError as error:
-        message = f"feature name {name!r} has a lone surrogate and cannot be stored as UTF-8"
-        raise ValueError(message) from error
-    if not 0 < size <= _MAX_NAME_BYTES or _CONTROL.search(name):
-        limits = f"1 to {_MAX_NAME_BYTES} bytes and no control characters"
-        raise ValueError(f"feature name {short_form(name)!r} must have {limits}")
+    checked_text(
+        "a feature's name" if not isinstance(name, str) else f"feature name {short_form(name)!r}", name
+    )
     if name in _RESERVED:
         raise ValueError(f"feature name {name!r} is taken: streams add a column of that name")
 
@@ -629,69 +618,69 @@ def _reason_against(new: Feature, old: Feature | None) -> str | None:
     """Say why values of `old` (None: there were none) cannot be read as `new`; None when they can."""
     if old is None:
         return None if new.optional else "it is new and required; give it a default, or optional=True"
-    if old.optional and not new.optional:
-        return "older records may lack it, and now it is required"
-    if new.type not in (old.type, *rules_of(old.type).read_as) and not _reads_tensor(new, old):
-        return f"its type changes from {old.short} to {new.short}"
-    if old.unit and new.unit != old.unit:
-        return f"its unit changes from {short_form(old.unit)} to {short_form(new.unit) or 'none'}"
-    if (reason := _reason_against_classes(new.classes, old.classes)) is not None:
-        return reason
-    if new.shape == old.shape:
+    return next(filter(None, (rule(new, old) for rule in _FORWARD)), None)
+
+
+def _type_forward(new: Feature, old: Feature) -> str | None:
+    if new.type in (old.type, *old.rules.read_as):
         return None
-    widened = shape_fits(new.shape, old.shape)
+    if old.kind == new.kind == "tensor":
+        (name, shape), (before, sizes) = tensor_parts(new.type), tensor_parts(old.type)
+        if name in (None, before) and (shape is None or (sizes is not None and shape_fits(shape, sizes))):
+            return None
+    return f"its type changes from {old.short} to {new.short}"
+
+
+def _classes_forward(new: Feature, old: Feature) -> str | None:
+    """Say which number would mean another class than before."""
+    if old.classes is None:
+        return None
+    if new.classes is None:
+        return f"the names of its {len(old.classes)} classes are dropped"
+    for number, (before, after) in enumerate(zip(old.classes, new.classes, strict=False)):
+        if before != after:
+            return f"class {number} changes from {short_form(before)!r} to {short_form(after)!r}"
+    first = len(new.classes)
+    return f"class {first}, {short_form(old.classes[first])!r}, is dropped" if old.classes[first:] else None
+
+
+def _shape_forward(new: Feature, old: Feature) -> str | None:
     # With two or more `?` the shape is stored beside the numbers, which the older records do not have.
-    if widened and (new.unknown_dimensions <= 1 or old.unknown_dimensions > 1):
+    widened = shape_fits(new.shape, old.shape) and (new.unknown_dimensions <= 1 or old.unknown_dimensions > 1)
+    if new.shape == old.shape or widened:
         return None
     return f"its shape changes from {old.short} to {new.short}"
 
 
-def _reads_tensor(new: Feature, old: Feature) -> bool:
-    if old.kind != "tensor" or new.kind != "tensor":
-        return False
-    (name, shape), (before, sizes) = tensor_parts(new.type), tensor_parts(old.type)
-    return name in (None, before) and (shape is None or (sizes is not None and shape_fits(shape, sizes)))
+# What a later schema may change of a feature: each says why records cannot be read so, or None.
+_FORWARD: tuple[Callable[[Feature, Feature], str | None], ...] = (
+    lambda new, old: (
+        "older records may lack it, and now it is required" if old.optional and not new.optional else None
+    ),
+    _type_forward,
+    lambda new, old: (
+        f"its unit changes from {short_form(old.unit)} to {short_form(new.unit) or 'none'}"
+        if old.unit and new.unit != old.unit
+        else None
+    ),
+    _classes_forward,
+    _shape_forward,
+)
 
 
-def _reason_against_shapes(new: Feature, name: str, older: Mapping[str, Feature]) -> str | None:
-    """Say which array of older records keeps its shape under the name of a feature; None for none."""
-    stored = new.stored_name or name
-    for other, feature in older.items():
-        if feature.unknown_dimensions > 1 and stored == f"{feature.stored_name or other}/shape":
-            return f"older records keep the shape of {other!r} under the name {stored!r}"
-    return None
-
-
-def _reason_against_classes(new: tuple[str, ...] | None, old: tuple[str, ...] | None) -> str | None:
-    """Say which number would mean another class than before; None where all mean the same."""
-    if old is None:
-        return None
-    if new is None:
-        return f"the names of its {len(old)} classes are dropped"
-    for number, (before, after) in enumerate(zip(old, new, strict=False)):
-        if before != after:
-            return f"class {number} changes from {short_form(before)!r} to {short_form(after)!r}"
-    return f"class {len(new)}, {short_form(old[len(new)])!r}, is dropped" if len(new) < len(old) else None
-
-
-def _fill_spec(spec: pb.FeatureSpec, name: str, feature: Feature) -> None:
-    """Write a feature into an empty message."""
-    spec.name = name
-    spec.type = feature.type
-    spec.shape.extend(-1 if size is None else size for size in feature.shape)
-    spec.optional = feature.optional
-    spec.classes.extend(feature.classes or ())
-    spec.description = feature.description
-    spec.unit = feature.unit
-    spec.stored_name = feature.stored_name or ""
-    default = feature.stored_default
-    if default is not None:
-        spec.has_default = True
-        if isinstance(default, np.ndarray):
-            spec.default.append(default.tobytes())
-            spec.default_shape.extend(default.shape)
-        else:
-            spec.default.extend(default)
+def _spec(name: str, feature: Feature) -> pb.FeatureSpec:
+    """Return the message of a feature."""
+    said = {word: value or ANNOTATIONS[word] for word, value in feature.annotations.items()}
+    return pb.FeatureSpec(
+        name=name,
+        type=feature.type,
+        shape=[-1 if size is None else size for size in feature.shape],
+        optional=feature.optional,
+        has_default=feature.has_default,
+        default=feature.default_items or (),
+        default_shape=[size or 0 for size in feature.default_shape],
+        **said,
+    )
 
 
 def _features_from(specs: Iterable[pb.FeatureSpec]) -> dict[str, Feature]:
@@ -714,28 +703,25 @@ def _features_from(specs: Iterable[pb.FeatureSpec]) -> dict[str, Feature]:
         try:
             stored = _stored_default(spec, Feature(spec.type, shape=shape)) if spec.has_default else None
             said = {name: getattr(spec, name) or nothing for name, nothing in ANNOTATIONS.items()}
-            feature = restored(spec.type, shape, stored, spec.optional, said)
+            features[spec.name] = restored(spec.type, shape, stored, spec.optional, said)
         except ValueError as error:
             raise ValueError(f"feature {spec.name!r}: {error}") from error
-        features[spec.name] = feature
     return features
 
 
 def _stored_default(spec: pb.FeatureSpec, feature: Feature) -> Stored:
     """Return the stored default after the checks that `fit` makes for a value given by a caller."""
-    items = list(spec.default)
-    dtype = feature.dtype
+    items, dtype = list(spec.default), feature.dtype
     if dtype is None:
-        stored: Stored = items
         sizes: tuple[int, ...] = (len(items),) if feature.shape else ()
         right = bool(feature.shape) or len(items) == 1
     else:
         sizes = tuple(spec.default_shape)
         # Python's integers do not overflow, and the product is compared with bytes that are there.
         right = len(items) == 1 and math.prod(sizes) * dtype.itemsize == len(items[0])
-        stored = np.frombuffer(items[0], dtype).reshape(sizes) if right else items
     if not (right and shape_fits(feature.shape, sizes)):
         raise ValueError(f"its default does not fit {feature.short}")
+    stored: Stored = items if dtype is None else np.frombuffer(items[0], dtype).reshape(sizes)
     feature.restore(stored)  # text must be UTF-8, and json JSON
     return stored
 
@@ -763,7 +749,7 @@ def parse_schema_json(text: str | bytes) -> dict[str, Any]:
     if not isinstance(given, dict):
         message = f"a schema is an object of features by name, not {describe(given)}; try {_EXAMPLE}"
         raise ValueError(message)  # noqa: TRY004 - what is wrong is the text
-    if given and given.keys() <= _GROUPS and all(_is_json_group(part) for part in given.values()):
+    if given and given.keys() <= {*_GROUPS} and all(_is_json_group(part) for part in given.values()):
         return {name: _json_features(part, f"{name}/") for name, part in given.items()}
     return _json_features(given, "")
 
@@ -805,19 +791,15 @@ def _json_default(feature: Feature, value: Any) -> Any:
         return [_json_default(feature, item) for item in value]
     if isinstance(value, dict) and value.keys() == {_BASE64} and isinstance(value[_BASE64], str):
         return base64.b64decode(value[_BASE64], validate=True)
-    if isinstance(value, str) and feature.kind == "number":
-        if feature.type.startswith("complex"):
-            return complex(value)
-        return _FLOATS.get(value, value) if "float" in feature.type else value
+    if isinstance(value, str) and feature.dtype is not None and feature.classes is None:
+        return complex(value) if feature.dtype.kind == "c" else _FLOATS.get(value, value)
     return value
 
 
 def _to_json(feature: Feature) -> Any:
     out: dict[str, Any] = {"type": feature.short}
     if feature.has_default:
-        stored = feature.stored_default if feature.kind == "tensor" else None
-        # A tensor's elements alone do not say of which type they are.
-        out["default"] = _value_to_json(feature, feature.default if stored is None else stored[0])
+        out["default"] = _default_to_json(feature)
     elif feature.optional:
         out["optional"] = True
     for name, value in feature.annotations.items():
@@ -826,17 +808,22 @@ def _to_json(feature: Feature) -> Any:
     return out if len(out) > 1 else feature.short
 
 
-def _value_to_json(feature: Feature, value: Any) -> Any:
-    if feature.kind == "json":
+def _default_to_json(feature: Feature) -> Any:
+    value = feature.default
+    if feature.rules.in_json:
         return value
-    if isinstance(value, np.ndarray | np.generic):
-        if feature.type == "bfloat16":  # stored as its bits
-            value = (np.asarray(value).astype(np.uint32) << 16).view(np.float32)
-        value = value.tolist()
+    if feature.dtype is None:
+        # As they are stored: a tensor's elements alone do not say of which type they are.
+        items = [{_BASE64: base64.b64encode(item).decode()} for item in feature.default_items or ()]
+        return items if feature.shape else items[0]
+    if feature.type == "bfloat16":  # stored as its bits
+        value = (np.asarray(value).astype(np.uint32) << 16).view(np.float32)
+    return _number_to_json(value.tolist())
+
+
+def _number_to_json(value: Any) -> Any:
     if isinstance(value, list):
-        return [_value_to_json(feature, item) for item in value]
-    if isinstance(value, bytes):
-        return {_BASE64: base64.b64encode(value).decode()}
+        return list(map(_number_to_json, value))
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return str(value) if isinstance(value, complex) else value

@@ -32,9 +32,9 @@ from shardio.metadata._container import (
     store_column,
 )
 from shardio.metadata._feature import Feature
+from shardio.metadata._kinds import KINDS
 from shardio.metadata._manifest import KeyIndex, KeyRunRef, TableColumn
 from shardio.metadata._schema import Schema
-from shardio.metadata._types import TYPES
 
 # One entry of a run: hash of the key, number of the shard in the run, row in the shard.
 ENTRY = np.dtype([("hash", "<u8"), ("shard", "<u4"), ("row", "<u4")])
@@ -50,11 +50,7 @@ KEY_RUN = ContainerKind(
         "entry": ("b16", "entry"),
     },
 )
-_INTEGERS = tuple(
-    name
-    for name, rules in TYPES.items()
-    if rules.dtype is not None and rules.dtype.kind in "iu" and not rules.digits
-)
+_INTEGERS = tuple(name for name in KINDS if name.startswith(("int", "uint")))
 KEY_TYPES = ("text", "bytes", *_INTEGERS)
 
 

@@ -12,18 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardio.errors import CorruptRecordError, SchemaError
-from shardio.metadata._types import (
-    BFLOAT16,
-    ValueMismatchError,
-    describe,
-    dtype_of,
-    fit_numbers,
-    holds_mask,
-    print_short,
-    shape_fits,
-    tensor_parts,
-    to_number_array,
-)
+from shardio.metadata._numbers import BFLOAT16, ValueMismatchError, describe, holds_mask, to_number_array
 
 if TYPE_CHECKING:
     from shardio.v1 import tf_tensor_pb2
@@ -86,7 +75,7 @@ def serialize_tensor(array: object) -> bytes:
     try:
         values = np.asarray(array)
         if values.dtype.kind == "f" and not hasattr(array, "dtype"):
-            to_number_array(array, "float64", "numbers of one type")  # NumPy rounds integers beside floats
+            to_number_array(array, "numbers of one type", digits=53)  # NumPy rounds integers beside floats
     except UnicodeDecodeError:  # text beside bytes
         values = np.asarray(array, object)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
@@ -98,13 +87,22 @@ def serialize_tensor(array: object) -> bytes:
     if values.dtype.kind in "USO":
         strings = [_string_bytes(item) for item in values.reshape(-1).tolist()]
         return _serialized(_STRING, values.shape, string_val=strings)
-    number = _BFLOAT16 if values.dtype.name == BFLOAT16 else _NUMBERS.get(values.dtype.newbyteorder("<"))
+    return serialize_numbers(values, values.dtype.name)
+
+
+def serialize_numbers(values: npt.NDArray[Any], name: str) -> bytes:
+    """Return an array of numbers of a type; of bfloat16 the bits are enough.
+
+    Raises:
+        SchemaError: TensorFlow has no type for it.
+    """
+    little = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    number = _BFLOAT16 if name == BFLOAT16 else _NUMBERS.get(little.dtype)
     if number is None:
         raise SchemaError(
             f"TensorFlow has no type for an array of {values.dtype}",
             advice="cast it first, for example array.astype('float32')",
         )
-    little = values.astype(values.dtype.newbyteorder("<"), copy=False)
     return _serialized(number, values.shape, tensor_content=little.tobytes())
 
 
@@ -133,59 +131,11 @@ def parse_tensor(data: bytes | memoryview) -> Any:
         CorruptRecordError: the bytes are not a TensorProto, or its elements do not fit its shape.
         SchemaError: the type has no dtype of NumPy: quantized numbers, resources, numbers of 4 and 8 bits.
     """
-    kind, array = _parsed(data)
-    return _as_bfloat16(array) if kind == BFLOAT16 else array
+    kind, array = parse_typed(data)
+    return as_bfloat16(array) if kind == BFLOAT16 else array
 
 
-def fit_tensor(value: object, type_name: str) -> bytes:
-    """Return the bytes of a tensor feature: of an array, or of bytes that are a fitting tensor already.
-
-    Raises:
-        ValueMismatchError: the value is of another type or shape than the feature's, or no array.
-    """
-    name, shape = tensor_parts(type_name)
-    try:
-        if isinstance(value, bytes | bytearray | memoryview):
-            restore_tensor(value, type_name)
-            return bytes(value)
-        if name is None:
-            return serialize_tensor(value)
-        array = fit_numbers(value, name, shape)
-    except (CorruptRecordError, SchemaError) as error:
-        found = error.what if error.found is None else str(error.found)
-        raise ValueMismatchError(
-            f"{type_name}, an array or a serialized tensor", found, error.advice
-        ) from error
-    except ValueMismatchError as error:
-        raise ValueMismatchError(type_name, error.found, error.advice) from error
-    return _serialized(
-        _BFLOAT16 if name == BFLOAT16 else _NUMBERS[dtype_of(name)],
-        array.shape,
-        tensor_content=array.tobytes(),
-    )
-
-
-def restore_tensor(data: bytes | bytearray | memoryview, type_name: str) -> npt.NDArray[Any]:
-    """Return the array of a tensor feature; of bfloat16 the bits as uint16 where the type names it.
-
-    Raises:
-        CorruptRecordError: the bytes are not a tensor.
-        SchemaError: it is of another type or shape than the feature's, or its type has no dtype of NumPy.
-    """
-    kind, array = _parsed(data)
-    name, shape = tensor_parts(type_name)
-    if (name is not None and name != kind) or not shape_fits(shape, array.shape):
-        found = "tensor:" + print_short(kind, array.shape)
-        raise SchemaError("the tensor does not fit its feature", expected=type_name, found=found)
-    if name is None and kind == BFLOAT16 and (array := _as_bfloat16(array)).dtype == np.uint16:
-        raise SchemaError(
-            "a tensor of bfloat16 has no array of NumPy",
-            advice='declare the feature as "tensor:bfloat16", or install ml_dtypes',
-        )
-    return array
-
-
-def _parsed(data: bytes | bytearray | memoryview) -> tuple[str, npt.NDArray[Any]]:
+def parse_typed(data: bytes | bytearray | memoryview) -> tuple[str, npt.NDArray[Any]]:
     """Return the name of the elements' type, "bytes" for strings, and the array; of bfloat16 the bits."""
     from google.protobuf.message import DecodeError
 
@@ -262,7 +212,8 @@ def _strings(message: tf_tensor_pb2.TensorFlowTensor, shape: tuple[int, ...]) ->
     return out.reshape(shape)
 
 
-def _as_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def as_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return bits as an array of `ml_dtypes.bfloat16` where that package is installed; else as they are."""
     try:
         from ml_dtypes import bfloat16
     except ImportError:

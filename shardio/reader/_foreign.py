@@ -340,7 +340,7 @@ def _decode(name: str, feature: Feature, content: bytes) -> Any:
     try:
         if feature.kind == "number":
             return np.asarray(feature.fit(_number(name, feature, content), name))[()]
-        return feature.restore_item(content)
+        return content if feature.rules.decode is None else feature.rules.decode(content)
     except SchemaError:
         raise
     except (ValueError, RecursionError) as error:

@@ -163,7 +163,7 @@ def test_the_callers_other_mistakes():
         Schema.parse({"a": "int64"}, encoding="avro")
     with pytest.raises(ValueError, match="at most 10000"):
         Schema.parse({str(i): "int64" for i in range(10_001)})
-    with pytest.raises(AttributeError, match="cannot be changed"):
+    with pytest.raises(AttributeError):
         Feature("int64").shape = (3,)
     with refused(ValueError, "'a/shape'"):
         Schema.parse({"a": "uint8[?,?]", "a/shape": "int64[2]"})

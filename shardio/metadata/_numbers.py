@@ -1,4 +1,4 @@
-"""The types a feature may have, their short strings, and the fitting of values to number types.
+"""The fitting of values to kinds of numbers.
 
 A number value fits when nothing is lost that the caller did not ask to lose: integers and booleans must keep
 their value, floats may be rounded to the feature's precision but may not overflow to infinity.  Byte order,
@@ -7,79 +7,25 @@ strides and memory order of the input never matter.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from shardio.arguments import closest
+if TYPE_CHECKING:
+    from shardio.metadata._kinds import Kind
 
-FeatureKind = Literal["number", "bytes", "text", "image", "json", "tensor"]
 Shape = tuple[int | None, ...]
 
 BFLOAT16 = "bfloat16"
-
-
-class TypeRules(NamedTuple):
-    """What is known of a type.
-
-    Attributes:
-        kind: the family that it belongs to.
-        dtype: of numbers, in the byte order of the format: little-endian.
-        digits: of floats, the binary digits of integers that they hold whatever these are.
-        in_tensors: a TensorProto of caffe2 can hold it.
-        read_as: other types that read its stored bytes as they are.
-    """
-
-    kind: FeatureKind
-    dtype: np.dtype[Any] | None = None
-    digits: int = 0
-    in_tensors: bool = True
-    read_as: tuple[str, ...] = ()
-
-
-def _number(code: str, digits: int = 0, *, in_tensors: bool = True) -> TypeRules:
-    return TypeRules("number", np.dtype(code), digits, in_tensors)
-
-
-_IMAGE_FILE = TypeRules("image", read_as=("image", "bytes"))
-# The one table of types; a new type is a row here.
-TYPES: dict[str, TypeRules] = {
-    "bool": _number("?"),
-    **{f"int{bits}": _number(f"<i{bits // 8}") for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": _number(f"<u{bits // 8}", in_tensors=bits < 32) for bits in (8, 16, 32, 64)},
-    "float16": _number("<f2", 11),
-    "float32": _number("<f4", 24),
-    "float64": _number("<f8", 53),
-    "complex64": _number("<c8", 24, in_tensors=False),
-    "complex128": _number("<c16", 53, in_tensors=False),
-    # NumPy knows no bfloat16; its 16 bits travel as uint16 and an adapter views them as what it likes.
-    BFLOAT16: _number("<u2", 8),
-    **dict.fromkeys(("image", "jpeg", "png", "webp", "tiff"), _IMAGE_FILE),
-    "bytes": TypeRules("bytes"),
-    "text": TypeRules("text", read_as=("bytes",)),
-    "json": TypeRules("json", read_as=("text", "bytes")),
-    "tensor": TypeRules("tensor", read_as=("bytes",)),
-}
-_TENSOR_OF = "tensor:"  # then the type of its elements, and its shape
-_SHORT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\[\]]*)\])?", re.ASCII)
-_DIMENSION = re.compile(r" *(\?|[1-9][0-9]{0,9}) *", re.ASCII)
-_LONGEST_SHORT = 300
 _LONGEST_SHOWN = 60
 _LONGEST_PRINTED = 2000
 # bfloat16 is the upper half of a float32: where its quiet bit and its infinity are.
 _QUIET = 0x40
 _INFINITY = 0x7F80
-# What Python, NumPy, SQL and other formats call these types; a float is Python's and NumPy's, of 64 bits.
-_ALIASES = {
-    "float": "float64", "double": "float64", "int": "int64",
-    "boolean": "bool", "str": "text", "string": "text"
-}  # fmt: skip
-_TYPES = (bool, int, float, complex, str, bytes, np.generic)
+_FLOAT32_DIGITS, _FLOAT64_DIGITS = 24, 53
 
 
 class ValueMismatchError(Exception):
@@ -97,86 +43,6 @@ def short_form(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
 
 
-def kind_of(type_name: str, *, advise: bool = False) -> FeatureKind:
-    """Return what family `type_name` belongs to; ValueError lists the types when there is no such type.
-
-    With `advise` it says which type may be meant: for what a caller wrote, not for what a file holds.
-    """
-    rules = TYPES.get(type_name)
-    if rules is not None:
-        return rules.kind
-    if type_name.startswith(_TENSOR_OF):
-        name, shape = parse_short(type_name.removeprefix(_TENSOR_OF))
-        number = kind_of(name, advise=advise) == "number"
-        if number and type_name == _TENSOR_OF + print_short(name, shape):
-            return "tensor"
-        message = f'{type_name!r}: a tensor of a given type holds numbers; "tensor" alone takes strings too'
-        raise ValueError(message)
-    near = closest(type_name, TYPES) if advise else None
-    hint = f"; did you mean {near}?" if near else ""
-    raise ValueError(f"unknown type {type_name!r}{hint}; the types are {', '.join(TYPES)}")
-
-
-def rules_of(type_name: str) -> TypeRules:
-    """Return the row of a type that there is; that of "tensor" for one such as `"tensor:float32[3]"`."""
-    return TYPES[type_name.partition(":")[0]]
-
-
-def dtype_of(type_name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of a number type's values; bfloat16 comes as the uint16 of its bits."""
-    dtype = TYPES[type_name].dtype
-    assert dtype is not None  # noqa: S101 - it is a number
-    return dtype
-
-
-def parse_short(text: object) -> tuple[str, Shape]:
-    """Split a short string such as `"uint8[?,?,3]"` into type name and shape; `?` becomes None.
-
-    Python's and NumPy's own types stand for their names: `int`, `str`, `numpy.float32`, `numpy.dtype("u1")`.
-
-    Raises:
-        ValueError: the string is not of this form.  Whether the type exists is for `kind_of` to say.
-    """
-    if isinstance(text, np.dtype) or (isinstance(text, type) and issubclass(text, _TYPES)):
-        text = "text" if text is str else "bytes" if text is bytes else np.dtype(text).name
-    if not isinstance(text, str):
-        found = f"the class {text.__name__}" if isinstance(text, type) else describe(text)
-        raise TypeError(f'a type is a short string such as "int64" or "float32[?]", not {found}')
-    if text.startswith(_TENSOR_OF):
-        # The shape is that of the tensor, whose bytes are one value.
-        return _TENSOR_OF + print_short(*parse_short(text.removeprefix(_TENSOR_OF))), ()
-    match = _SHORT.fullmatch(text) if len(text) <= _LONGEST_SHORT else None
-    if match is None:
-        raise ValueError(
-            f'{short_form(text)!r} is not a type; write one like "int64", "float32[16]" or "uint8[?,?,3]"'
-        )
-    name, inside = match.groups()
-    name = _ALIASES.get(name, name)
-    if inside is None:
-        return name, ()
-    sizes: list[int | None] = []
-    for part in inside.split(","):
-        dimension = _DIMENSION.fullmatch(part)
-        if dimension is None:
-            message = f"{text!r}: dimension {part.strip()!r} must be a positive number, or '?' for any size"
-            raise ValueError(message)
-        sizes.append(None if dimension[1] == "?" else int(dimension[1]))
-    return name, tuple(sizes)
-
-
-@lru_cache
-def tensor_parts(type_name: str) -> tuple[str | None, Shape | None]:
-    """Return the number type and the shape that a type such as `"tensor:float32[?,3]"` asks for.
-
-    None is any: of `"tensor"` both, of `"tensor:float32"` the shape.
-    """
-    inner = type_name.partition(":")[2]
-    if not inner:
-        return None, None
-    name, shape = parse_short(inner)
-    return name, shape or None
-
-
 def print_short(type_name: str, shape: tuple[int | None, ...]) -> str:
     """Return the short string; the inverse of `parse_short`."""
     if not shape:
@@ -184,19 +50,17 @@ def print_short(type_name: str, shape: tuple[int | None, ...]) -> str:
     return f"{type_name}[{','.join('?' if size is None else str(size) for size in shape)}]"
 
 
-def fit_numbers(value: object, type_name: str, shape: Shape | None) -> npt.NDArray[Any]:
-    """Return `value` as a C-contiguous little-endian array of the type and a shape that fits `shape`.
+def fit_numbers(value: object, kind: Kind, shape: Shape | None) -> npt.NDArray[Any]:
+    """Return `value` as a C-contiguous little-endian array of a kind, whose shape fits `shape`.
 
     A `shape` of None fits every array.
 
     Raises:
         ValueMismatchError: the value has another kind or shape, or would lose its value.
     """
-    expected = print_short(type_name, shape or ())
-    array = to_number_array(value, type_name, expected)
-    fitted = (
-        _fit_bfloat16(array, expected) if type_name == BFLOAT16 else _fit_dtype(array, type_name, expected)
-    )
+    expected = print_short(kind.type, shape or ())
+    array = to_number_array(value, expected, kind)
+    fitted = (_fit_bfloat16 if kind.type == BFLOAT16 else _fit_dtype)(array, kind, expected)
     empty_list = not isinstance(value, np.ndarray) and fitted.shape == (0,)
     if empty_list and shape and shape[0] is None:
         # An empty list says nothing about the inner dimensions.
@@ -219,14 +83,17 @@ def shape_fits(shape: Shape | None, found: Sequence[int | None]) -> bool:
     )
 
 
-def to_number_array(value: object, type_name: str | None, expected: str) -> npt.NDArray[Any]:
+def to_number_array(
+    value: object, expected: str, kind: Kind | None = None, *, digits: int = _FLOAT32_DIGITS
+) -> npt.NDArray[Any]:
     """Return numbers given in any form as an array of the dtype that NumPy takes for them.
 
     Args:
         value: a number, an array, or lists of them.
-        type_name: the type that they are to become; integers beside floats must be exact in it.  None: they
-            decide it themselves, floats float32, and integers must not become floats.
         expected: what errors say that was expected.
+        kind: what they are to become; integers beside floats must be exact in it.  None: they decide it
+            themselves, and integers must not become floats.
+        digits: without a kind, the binary digits of the floats that they become.
 
     Raises:
         ValueMismatchError: something else than numbers, a mask, or an integer that NumPy's common
@@ -247,7 +114,9 @@ def to_number_array(value: object, type_name: str | None, expected: str) -> npt.
     if array.dtype.kind not in "biufc" and array.dtype.name != BFLOAT16:
         missing = array.dtype == object and any(item is None for item in array.flat)
         raise ValueMismatchError(expected, describe(value) + (" that holds None" if missing else ""))
-    return _check_integers(value, array, expected, type_name) if array.dtype.kind in "fc" else array
+    if array.dtype.kind not in "fc":
+        return array
+    return _check_integers(value, array, expected, kind, digits if kind is None else kind.digits)
 
 
 def _is_nested(value: object) -> TypeGuard[Sequence[Any]]:
@@ -270,32 +139,30 @@ def holds_mask(value: object) -> bool:
 
 
 def _check_integers(
-    value: object, array: npt.NDArray[Any], expected: str, type_name: str | None
+    value: object, array: npt.NDArray[Any], expected: str, kind: Kind | None, digits: int
 ) -> npt.NDArray[Any]:
     """Return floats that NumPy made of lists, in which no integer was rounded and no item is masked, now NaN.
 
     Of integers on both sides of 2**63 NumPy makes floats, too.
     """
-    digits = TYPES[type_name or "float32"].digits
     with np.errstate(all="ignore"):
-        if not _is_nested(value) or not bool(
-            (np.isnan(array) | (np.abs(array) >= 1 << (digits or 53))).any()
-        ):
-            return array
+        doubtful = np.isnan(array) | (np.abs(array) >= 1 << (digits or _FLOAT64_DIGITS))
+    if not _is_nested(value) or not doubtful.any():
+        return array
     items = list(_items(value))
     if any(isinstance(item, np.ma.MaskedArray) for item in items):
         raise ValueMismatchError(expected, "a masked item", "fill it first; a record has no mask")
-    if all(isinstance(item, int | np.integer) for item in items):
-        if type_name is None:
+    whole = [int(item) for item in items if isinstance(item, int | np.integer)]
+    if len(whole) == len(items):
+        if kind is None:
             found = "integers below 0 and from 2**63 on, for which there is no type"
             raise ValueMismatchError(expected, found)
-        if type_name == "uint64" and min(items) >= 0 and max(items) < 1 << 64:
-            return np.array(items, np.uint64).reshape(array.shape)
-    for item in items if digits else ():
-        if isinstance(item, int | np.integer) and _significant_digits(abs(int(item))) > digits:
-            raise ValueMismatchError(
-                expected, f"the value {int(item)}, which {type_name or 'float32'} cannot hold exactly"
-            )
+        if kind.type == "uint64" and min(whole) >= 0 and max(whole) < 1 << 64:
+            return np.array(whole, np.uint64).reshape(array.shape)
+    for item in whole if digits else ():
+        if _significant_digits(abs(item)) > digits:
+            name = kind.type if kind is not None else "float32"
+            raise ValueMismatchError(expected, f"the value {item}, which {name} cannot hold exactly")
     return array
 
 
@@ -314,8 +181,8 @@ def _significant_digits(number: int) -> int:
     return number.bit_length() - max(0, (number & -number).bit_length() - 1)
 
 
-def _fit_dtype(array: npt.NDArray[Any], type_name: str, expected: str) -> npt.NDArray[Any]:
-    target, kind = dtype_of(type_name), array.dtype.kind
+def _fit_dtype(array: npt.NDArray[Any], rules: Kind, expected: str) -> npt.NDArray[Any]:
+    target, kind = np.dtype(rules.dtype), array.dtype.kind
     if array.dtype == target:
         return array
     if array.dtype.name == BFLOAT16:
@@ -334,8 +201,8 @@ def _fit_dtype(array: npt.NDArray[Any], type_name: str, expected: str) -> npt.ND
     if kind in "iu" and target.kind in "fc":
         with np.errstate(over="ignore"):
             cast = array.astype(target)
-        if not _holds_exactly(cast, array, TYPES[type_name].digits):
-            raise ValueMismatchError(expected, f"{array.dtype} values that {type_name} cannot hold exactly")
+        if not _holds_exactly(cast, array, rules.digits):
+            raise ValueMismatchError(expected, f"{array.dtype} values that {rules.type} cannot hold exactly")
         return cast
     if kind == target.kind == "f" or (kind in "fc" and target.kind == "c"):
         return _round(array, target, expected)
@@ -368,8 +235,9 @@ def _refuse_overflow(infinite: npt.NDArray[np.bool_], array: npt.NDArray[Any], e
         raise ValueMismatchError(expected, found)
 
 
-def _fit_bfloat16(array: npt.NDArray[Any], expected: str) -> npt.NDArray[Any]:
+def _fit_bfloat16(array: npt.NDArray[Any], kind: Kind, expected: str) -> npt.NDArray[Any]:
     """Take uint16 (and ml_dtypes.bfloat16) as bits, round floats to nearest even, refuse everything else."""
+    del kind  # there is one
     if array.dtype.name == BFLOAT16:
         return array.view(np.uint16) if array.dtype.isnative else array.byteswap().view(np.uint16)
     if array.dtype.newbyteorder("<") == np.dtype("<u2"):
