@@ -294,8 +294,10 @@ class Feature:
 
     def replace(self, **changes: Any) -> Feature:
         """Return a feature that differs in the arguments given, as `Feature` takes them."""
-        values = {name: getattr(self, name) for name in ("type", "shape", "default", "optional")}
-        return Feature(**{**values, **self.annotations, **changes})
+        said = {"optional": self.optional, **self.annotations, **changes}
+        if changes.keys().isdisjoint({"type", "shape", "default"}):
+            return restored(self.type, self.shape, self.stored_default, said.pop("optional"), said)
+        return Feature(**{"type": self.type, "shape": self.shape, "default": self.default, **said})
 
     def __repr__(self) -> str:
         shown: dict[str, Any] = {"optional": True} if self.optional else {}

@@ -193,7 +193,7 @@ class Schema(Mapping[str, Feature]):
         schema; of two lists of classes, one of which begins with the other, the longer one counts.
 
         Raises:
-            SchemaError: a feature of the same name is stored under another one.
+            SchemaError: a feature of the same name is stored under another one, or numbers other classes.
         """
         if self.encoding != newest.encoding:
             return self
@@ -499,37 +499,39 @@ def _without_annotations(schema: Schema) -> Schema:
 
 def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> Feature:
     """Return a feature with what the dataset's feature of the same name says and it does not."""
-    known, stored = dataset.get(name), name
-    if known is not None:
-        stored = known.stored_name or name
-    elif feature.stored_name is not None:
-        # It is renamed.
-        stored = feature.stored_name
-        _, known = by_stored_name(dataset).get(stored, (stored, None))
-    elif name in (called := {key: other for key, (other, _) in by_stored_name(dataset).items()}):
+    same = dataset.get(name)
+    stored = feature.stored_name or (same.stored_name if same is not None else None) or name
+    called, known = by_stored_name(dataset).get(stored, (name, None))
+    if feature.stored_name is None and called != name:
         raise SchemaError(
-            f"feature {name!r} is called {called[name]!r} in this dataset; records alone hold it as {name!r}",
-            advice=f"write it as {called[name]!r}",
+            f"feature {name!r} is called {called!r} in this dataset; records alone hold it as {name!r}",
+            advice=f"write it as {called!r}",
         )
-    if known is None:
-        return feature
-    if feature.stored_name not in (None, stored):
+    if same is not None and same is not known:
         raise SchemaError(
-            f"feature {name!r} is stored as {stored!r} in this dataset",
+            f"feature {name!r} is stored as {same.stored_name or name!r} in this dataset",
             found=f"stored_name={feature.stored_name!r}",
             advice="leave stored_name= out, or give the new feature another name",
         )
-    annotations: dict[str, Any] = {
-        "description": feature.description or known.description,
-        "unit": feature.unit or known.unit,
-        "stored_name": None if stored == name else stored,
-        "classes": feature.classes,
-    }
-    ours, theirs = feature.classes, known.classes
-    if theirs is not None and feature.type == known.type and (ours is None or theirs[: len(ours)] == ours):
-        annotations["classes"] = theirs
-    changed = any(getattr(feature, each) != given for each, given in annotations.items())
-    return feature.replace(**annotations) if changed else feature
+    if known is None:
+        return feature
+    classes, theirs = feature.classes, known.classes
+    if feature.type == known.type and theirs is not None:
+        classes = theirs if classes is None or theirs[: len(classes)] == classes else classes
+    whole = feature.replace(
+        description=feature.description or known.description,
+        unit=feature.unit or known.unit,
+        stored_name=None if stored == name else stored,
+        classes=classes,
+    )
+    reason = _classes_forward(whole, known) if feature.type == known.type else None
+    if reason is not None:
+        raise SchemaError(
+            f"feature {name!r} numbers its classes in another way than the dataset: {reason}",
+            advice="name the dataset's classes first, in its order, then new ones; "
+            "`shardio info --json` lists them",
+        )
+    return whole
 
 
 def _check_schema(schema: Schema) -> None:
