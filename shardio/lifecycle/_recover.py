@@ -18,7 +18,7 @@ from shardio.catalog import Catalog, Version
 from shardio.errors import FormatError, NotFoundError
 from shardio.lifecycle._losses import Loss, Salvaged
 from shardio.lifecycle._repair_report import Repaired, Repairs
-from shardio.lifecycle._repair_shard import Repairing, RepairOutcome, put_object
+from shardio.lifecycle._repair_shard import RepairedShard, RepairJob
 from shardio.lifecycle._rewrite import remove_objects
 from shardio.metadata import ShardEntry, ShardTable, naming
 from shardio.reader import ReadOptions, RecordSequence, Slice, deleted_rows
@@ -34,17 +34,17 @@ class Recovery:
     Attributes:
         catalog, place: the dataset.
         mirror: a copy of it.
-        work: fetches a shard from the mirror.
+        job: fetches a shard from the mirror.
         out: takes what is to be reported.
     """
 
     catalog: Catalog
     place: Address
     mirror: Address
-    work: Repairing
+    job: RepairJob
     out: Repairs
 
-    def recover(self, losses: Sequence[Loss], slots: list[list[ShardEntry]]) -> list[RepairOutcome]:
+    def recover(self, losses: Sequence[Loss], slots: list[list[ShardEntry]]) -> list[RepairedShard]:
         """Put lost shards that the mirror has to their places.
 
         Args:
@@ -52,33 +52,33 @@ class Recovery:
             slots: of each shard of the latest version, what takes its place; then what comes behind all.
         """
         back: list[tuple[Loss, ShardEntry]] = []
-        outcomes = []
+        shards = []
         for number, loss in enumerate(losses, len(slots)):
             if any(each.holds(loss.entry.uuid) for each, _ in back):
                 continue  # all of it came back with the shard that it was salvaged from
-            (outcome,) = self.work(self._slice(self.place, loss.version, loss.entry.without_table(), number))
-            if outcome.unrepaired or outcome.new is None:
+            (shard,) = self.job(self._slice(self.place, loss.version, loss.entry.without_table(), number))
+            if shard.unrepaired or shard.new is None:
                 continue
             try:
-                entry = self._without_spent(loss, outcome)
+                entry = self._without_spent(loss, shard)
             except (FormatError, NotFoundError) as error:
                 self.out.notes.append(
                     f"the mirror has {loss.entry.key}, of which an earlier repair lost {loss.lost_rows} "
                     f"records, but not which rows were deleted since: {error}"
                 )
-                own = {outcome.old.key, outcome.old.usual_index_key, outcome.old.deletion_key}
-                remove_objects(self.catalog, (key for key in outcome.keys if key not in own))
+                remove_objects(self.catalog, shard.new_keys)
                 continue
             back.append((loss, entry))
-            outcomes.append(outcome)
+            shards.append(shard)
             # Nothing was repaired where an earlier attempt had put its bytes back, and then died.
             url = self.catalog.store.url_of(entry.key)
-            restored = outcome.repaired or [Repaired(how="recovered", what="shard", url=url)]
-            self.out.repaired += [replace(each, how="recovered") for each in restored]
+            restored = shard.repaired or [Repaired(how="recovered", what="shard", url=url)]
+            shard.repaired = [replace(each, how="recovered") for each in restored]
+            self.out.add(shard)
         # Those lost last stand beside those lost before them.
         for loss, entry in reversed(back):
             self._put(loss, entry, slots)
-        return outcomes
+        return shards
 
     def _put(self, loss: Loss, entry: ShardEntry, slots: list[list[ShardEntry]]) -> None:
         """Put a shard in the place of what was salvaged of it, else before the next of its split."""
@@ -93,17 +93,17 @@ class Recovery:
         i, k = next(following, (len(slots) - 1, len(slots[-1])))
         slots[i].insert(k, entry)
 
-    def _without_spent(self, loss: Loss, outcome: RepairOutcome) -> ShardEntry:
+    def _without_spent(self, loss: Loss, shard: RepairedShard) -> ShardEntry:
         """Return a shard that comes back, without rows that were deleted since or are in other shards.
 
         Raises:
             FormatError, NotFoundError: a shard that was salvaged from it cannot be read.
         """
-        assert outcome.new is not None  # noqa: S101 - for mypy: the mirror has it
-        store, limits, entry = self.catalog.store, self.catalog.limits, replace(outcome.new, split=loss.split)
+        assert shard.new is not None  # noqa: S101 - for mypy: the mirror has it
+        store, limits, entry = self.catalog.store, self.catalog.limits, replace(shard.new, split=loss.split)
         if loss.recovered_rows == entry.live_rows:
             return entry
-        stored = loss.entry if self.work.dry_run else entry
+        stored = loss.entry if self.job.dry_run else entry
         deleted = deleted_rows(store, loss.entry, limits)
         for stage in loss.salvaged:
             if stage.spent_rows:
@@ -112,9 +112,9 @@ class Recovery:
                 deleted = np.union1d(deleted, rows[gone])
         data = deleted.astype("<u4").tobytes()
         key = naming.rows_key(naming.random_id() + naming.random_id())
-        if not self.work.dry_run:
-            put_object(store, key, data)
-            outcome.keys.append(key)
+        if not self.job.dry_run:
+            store.put_idempotent((key, data))
+            shard.new_keys.append(key)
         digest = hashlib.sha256(data).digest()
         return replace(entry, deleted_rows=len(deleted), deletion_key=key, deletion_sha256=digest)
 

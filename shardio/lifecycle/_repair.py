@@ -7,29 +7,31 @@ found later still brings it back; a dry run unless told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from shardio.arguments import checked_options
 from shardio.catalog import Catalog, Version
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.lifecycle._losses import find_losses
+from shardio.lifecycle._mirror import Restorer
 from shardio.lifecycle._recover import Recovery
 from shardio.lifecycle._repair_metadata import repair_metadata
 from shardio.lifecycle._repair_report import RepairReport, Repairs
-from shardio.lifecycle._repair_shard import Repairing, RepairOutcome
+from shardio.lifecycle._repair_shard import RepairedShard, RepairJob
 from shardio.lifecycle._report import records_of
 from shardio.lifecycle._rewrite import Replacement, remove_objects, replace_shards
-from shardio.maintenance import Survey, check_keys
 from shardio.metadata import naming
 from shardio.parallel import check_workers, run, sliced
 from shardio.progress import CountProgress, displayed
-from shardio.reader import ReadOptions, Slice
-from shardio.storage import Address, Place
+from shardio.reader import ReadOptions
+from shardio.storage import Address, Place, temporary_files
 
 _LATER = "shards are checked after the manifests and lists are restored"
 
@@ -122,9 +124,9 @@ class _Repair:
         self.address, self.mirror, self.digest, self.dry_run = address, mirror, digest, dry_run
         self.catalog = Catalog(address.connect())
         store = self.catalog.store
-        self.copy = None if mirror is None else Catalog(mirror.connect())
-        if self.copy is not None and self.copy.store.url == store.url:
-            raise ValueError(f"mirror={self.copy.store.url!r} is the dataset itself; name a copy of it")
+        self.copy = None if mirror is None else mirror.connect()
+        if self.copy is not None and self.copy.url == store.url:
+            raise ValueError(f"mirror={self.copy.url!r} is the dataset itself; name a copy of it")
         if not dry_run:
             store.refuse_writing(advice="repair the dataset where it can be written, or a copy of it")
         self.out = Repairs()
@@ -135,8 +137,9 @@ class _Repair:
     ) -> RepairReport:
         """Repair the metadata, then the shards."""
         out, catalog = self.out, self.catalog
-        found = repair_metadata(catalog, self.copy, digest=self.digest, dry_run=self.dry_run)
-        out.add(found)
+        with temporary_files(), tempfile.TemporaryDirectory(prefix="shardio-repair-") as folder:
+            restorer = Restorer(catalog.store, self.copy, self.dry_run, Path(folder), out)
+            versions = repair_metadata(catalog, restorer, self.digest)
         try:
             version = catalog.load()
             self.facts["base_version"] = version.number
@@ -145,39 +148,44 @@ class _Repair:
             # What stays lost is reported; in a dry run it would be repaired. What does not answer is neither.
             if isinstance(error, StorageError) and not out.unrepaired:
                 raise
-            if self.dry_run and found.repaired:
+            if self.dry_run and out.repaired:
                 out.notes.append(_LATER)
             return out.report(**self.facts)
-        survey = Survey()
-        check_keys(survey, catalog, version)
-        out.unrepaired += survey.findings
-        session, writer = naming.random_session(rewriting=True), version.manifest.writer
-        work = Repairing(self.mirror, version.number, writer, session, self.dry_run)
+        session = naming.random_session(rewriting=True)
+        job = RepairJob(self.mirror, version.number, version.manifest.writer, session, self.dry_run)
         parts = sliced(catalog.store.url, version, table, ReadOptions.at(self.address, mmap=False))
-        outcomes = self._look(work, parts, executor, workers, show)
-        for outcome in outcomes:
-            out.add(outcome)
+        results = run(
+            job,
+            parts,
+            executor=executor,
+            workers=1 if executor is None and len(parts) < 2 else workers,
+            progress=show,
+            unit="bytes",
+            advice="it may have been out of memory; run it again",
+        )
+        with closing(results):
+            found = chain.from_iterable([shards for _, shards in results])
+        changed = [shard for shard in sorted(found, key=lambda each: each.number) if self._add(shard)]
         slots = [[entry] for entry in table] + [[]]
-        changed = [outcome for outcome in outcomes if outcome.new != outcome.old]
-        for outcome in changed:
-            slots[outcome.number] = [] if outcome.new is None else [outcome.new]
+        for shard in changed:
+            slots[shard.number] = [] if shard.new is None else [shard.new]
         before = records_of(version.manifest)
         if sum(before.values()) and not any(entry.live_rows for slot in slots for entry in slot):
             # Rather a folder that is not mounted than a disk that lost every shard and no manifest.
             advice = "no record would be left: check that the data is where it was, or name a mirror"
             for lost in out.lost:
                 out.leave("missing", NotFoundError(lost.reason), advice, url=lost.where)
-            out.repaired = [each for each in out.repaired if each.what in ("manifest", "list")]
+            out.repaired = [each for each in out.repaired if each.what in ("manifest", "list", "keys")]
             out.lost = []
-            remove_objects(catalog, _new_names(changed))
+            remove_objects(catalog, out.new_keys)
             return out.report(**self.facts, before=before, after=before)
         if self.mirror is not None:
-            recovery = Recovery(catalog, self.address, self.mirror, replace(work, mirror_only=True), out)
             try:
-                losses = find_losses(catalog, found.versions)
+                losses = find_losses(catalog, versions)
             except (FormatError, NotFoundError) as error:  # a list that stays damaged, or does in a dry run
                 out.notes.append(f"what earlier repairs lost is looked up once all lists are there: {error}")
             else:
+                recovery = Recovery(catalog, self.address, self.mirror, replace(job, mirror_only=True), out)
                 changed += recovery.recover(losses, slots)
         after = dict.fromkeys(before, 0)
         for entry in chain.from_iterable(slots):
@@ -190,39 +198,14 @@ class _Repair:
         ]
         if changed and not self.dry_run:
             new = [Replacement((i,), slot) for i, slot in enumerate(slots[:-1]) if slot != [table[i]]]
-            keys = {key for outcome in changed for key in outcome.keys}
             _, committed = replace_shards(
-                catalog, version, new, keys, operation="repair", appended=slots[-1],
-                keep=keys - {*_new_names(changed)},
+                catalog, version, new, out.new_keys,
+                operation="repair", appended=slots[-1], restored=out.restored_keys,
             )  # fmt: skip
             self.facts["version"] = committed.number
         return out.report(**self.facts, before=before, after=after)
 
-    def _look(
-        self,
-        work: Repairing,
-        parts: list[Slice],
-        executor: Executor | None,
-        workers: int | None,
-        show: Callable[[CountProgress], None] | None,
-    ) -> list[RepairOutcome]:
-        """Return what became of each shard, in order."""
-        results = run(
-            work,
-            parts,
-            executor=executor,
-            workers=1 if executor is None and len(parts) < 2 else workers,
-            progress=show,
-            unit="bytes",
-            advice="it may have been out of memory; run it again",
-        )
-        with closing(results):
-            found = chain.from_iterable([outcomes for _, outcomes in results])
-        return sorted(found, key=lambda outcome: outcome.number)
-
-
-def _new_names(outcomes: Iterable[RepairOutcome]) -> Iterator[str]:
-    """Yield keys that no other process knows; what got its own name back stays."""
-    for outcome in outcomes:
-        old = {outcome.old.key, outcome.old.usual_index_key, outcome.old.deletion_key}
-        yield from (key for key in outcome.keys if key not in old)
+    def _add(self, shard: RepairedShard) -> bool:
+        """Report what became of a shard; return whether the next version lists it otherwise."""
+        self.out.add(shard)
+        return shard.new != shard.old

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from shardio.errors import BadRecord, ShardioError
+from shardio.errors import BadRecord, NotFoundError, ShardioError
 from shardio.maintenance import Finding
 from shardio.reports import Report, ReportItem
 
@@ -20,7 +20,7 @@ class Repaired(ReportItem):
             under a new name; "rebuilt": an index was made again from its shard; "salvaged": the good records
             of a shard are in a new one; "dropped": nothing of a shard was left; "recovered": the mirror has a
             shard of which an earlier repair lost records.
-        what: "manifest", "list", "shard", "index" or "deletions".
+        what: "manifest", "list", "keys", "shard", "index", "deletions" or "table".
         url: of the object that was damaged or missing.
         by: key of the object that takes its place; None in a dry run, and where nothing does.
         source: where the bytes came from: "mirror", "shard" or "left over".
@@ -46,22 +46,28 @@ class Repaired(ReportItem):
 
 @dataclass(kw_only=True)
 class Repairs:
-    """What became of a part of a dataset; the attributes are those of `RepairReport`."""
+    """What became of a part of a dataset.
+
+    Attributes:
+        repaired, lost, unrepaired, notes: those of `RepairReport`.
+        new_keys, restored_keys: of objects that were stored under new names, and under their own.
+    """
 
     repaired: list[Repaired] = field(default_factory=list)
     lost: list[BadRecord] = field(default_factory=list)
     unrepaired: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    new_keys: list[str] = field(default_factory=list)
+    restored_keys: list[str] = field(default_factory=list)
 
     def add(self, other: Repairs) -> None:
         """Add what became of another part."""
-        self.repaired += other.repaired
-        self.lost += other.lost
-        self.unrepaired += other.unrepaired
-        self.notes += other.notes
+        for name in ("repaired", "lost", "unrepaired", "notes", "new_keys", "restored_keys"):
+            getattr(self, name).extend(getattr(other, name))
 
     def leave(self, kind: str, error: ShardioError, advice: str, **places: Any) -> None:
-        """Note what stays damaged, and what to do about it."""
+        """Note what stays damaged or missing, and what to do about it."""
+        kind = "missing" if isinstance(error, NotFoundError) else kind
         self.unrepaired.append(Finding.from_error(kind, error, **places).with_advice(advice))
 
     def report(self, **facts: Any) -> RepairReport:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,24 +118,51 @@ def stored_keys(replacements: Iterable[Replacement]) -> Iterator[str]:
             yield from (entry.key, entry.usual_index_key)
 
 
-@contextlib.contextmanager
-def rewriting_task(catalog: Catalog, session: str, number: int, base_version: int) -> Iterator[Task]:
-    """Give the task that stores shards in the place of others; what it stored goes if it fails."""
-    task = Task(
-        catalog,
-        session=session,
-        task=number,
-        schema=None,
-        metadata={},
-        mode="append",
-        base=Base(base_version),
-    )
-    try:
-        yield task
-    except BaseException:
-        task.cancel()
-        task.remove_shards()
-        raise
+class RewritingTask:
+    """Stores records in shards that take the place of others; what it stored goes if the block fails.
+
+    Args:
+        catalog: of the dataset.
+        session, number: of the task, which names the shards.
+        version: whose shards are rewritten.
+        split: name of their split.
+        options: of the new shards.
+    """
+
+    def __init__(
+        self, catalog: Catalog, session: str, number: int, version: int, split: str, options: ShardOptions
+    ) -> None:
+        self._task = Task(
+            catalog,
+            session=session,
+            task=number,
+            schema=None,
+            metadata={},
+            mode="append",
+            base=Base(version),
+        )
+        self._split, self._options, self._spool = split, options, ShardSpool(options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._spool.discard()
+        if kind is not None:
+            self._task.cancel()
+            self._task.remove_shards()
+
+    def add(self, payload: bytes) -> None:
+        """Add a record, behind the others."""
+        if self._spool.stored_bytes >= self._options.shard_bytes:
+            full, self._spool = self._spool, ShardSpool(self._options)
+            self._task.store(self._split, full)
+        self._spool.add(payload)
+
+    def complete(self) -> ShardTable:
+        """Return the shards, which are stored."""
+        self._task.store(self._split, self._spool, last=True)
+        return self._task.complete().table
 
 
 def _write_group(part: Slice, *, version: int, session: str, spool_dir: str | None) -> ShardTable:
@@ -149,23 +177,13 @@ def _write_group(part: Slice, *, version: int, session: str, spool_dir: str | No
         spool=spool_folder(catalog.store, spool_dir),
         writer=writer_name(),
     )
-    split, skipped = part.entry.split, {*group.leave_out.tolist()}
+    skipped = {*group.leave_out.tolist()}
     batches = RecordSequence(source).iter_batches(_AT_ONCE)
-    with rewriting_task(catalog, session, part.number, version) as task:
-        spool = ShardSpool(options)
-        try:
-            for number, payload in enumerate(chain.from_iterable(batches)):
-                if number in skipped:
-                    continue
-                if spool.stored_bytes >= group.shard_bytes:
-                    full, spool = spool, ShardSpool(options)
-                    task.store(split, full)
-                spool.add(payload)
-            task.store(split, spool, last=True)
-            return task.complete().table
-        except BaseException:
-            spool.discard()
-            raise
+    with RewritingTask(catalog, session, part.number, version, part.entry.split, options) as task:
+        for number, payload in enumerate(chain.from_iterable(batches)):
+            if number not in skipped:
+                task.add(payload)
+        return task.complete()
 
 
 @dataclass(frozen=True)
@@ -190,7 +208,7 @@ def replace_shards(
     operation: str,
     appended: Sequence[ShardEntry] = (),
     finish: Callable[[Version, Manifest], Manifest] = lambda _, manifest: manifest,
-    keep: Container[str] = (),
+    restored: Sequence[str] = (),
 ) -> tuple[Version, Version]:
     """Commit a version with new shards in the place of old ones; shards appended meanwhile stay behind.
 
@@ -202,7 +220,7 @@ def replace_shards(
         operation: a word for `shardio log`.
         appended: shards that come behind all others.
         finish: takes the version that is followed and its next manifest, and returns what to commit.
-        keep: keys that are not removed: of objects that other versions name.
+        restored: keys of objects that were put back under their own names; they stay in any case.
 
     Returns:
         The version that was followed, and the new one.
@@ -262,12 +280,12 @@ def replace_shards(
         return finish(base, manifest)
 
     try:
-        committed = commit_change(catalog, build, operation=operation, seen=read, keys=stored)
+        committed = commit_change(catalog, build, operation=operation, seen=read, keys=(*stored, *restored))
     except CommitOutcomeUnknownError:
         raise
     except ShardioError:
         # An interrupt says nothing of the commit: what it leaves, `shardio gc` lists.
-        remove_objects(catalog, (key for key in stored if key not in keep))
+        remove_objects(catalog, stored)
         raise
     return followed, committed
 

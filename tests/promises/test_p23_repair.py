@@ -799,22 +799,29 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch):
     repaired(copy)
 
 
+@pytest.mark.parametrize("damage", ["gone", "flipped"])
 @pytest.mark.parametrize("kind", ["tables", "keys"])
-def test_damaged_tables_and_indexes_of_keys_are_not_passed_over(tmp_path, kind):
-    url = str(tmp_path / "d")
+def test_tables_and_indexes_of_keys_come_back_from_a_mirror_alone(tmp_path, kind, damage):
+    """Their very bytes, under their own names; without a mirror they stay damaged, and are listed."""
+    url, mirror = str(tmp_path / "d"), str(tmp_path / "mirror")
     with shardio.DatasetWriter(url, {"n": "int64"}) as out:
         for n in range(30):
             out.write({"n": n})
     shardio.build_table(url, ["n"])
     shardio.build_keys(url, "n")
-    for path in Path(url, "_shardio", kind).iterdir():
-        data = bytearray(path.read_bytes())
-        data[-20] ^= 1
-        path.write_bytes(data)
+    shutil.copytree(url, mirror)
+    (path,) = Path(url, "_shardio", kind).iterdir()
+    whole = path.read_bytes()
+    path.unlink()
+    if damage == "flipped":
+        path.write_bytes(flipped(whole, 8 * (len(whole) - 20)))
     assert not shardio.verify(url).ok
     report = shardio.repair(url, dry_run=False)
-    assert not report.ok
-    assert report.unrepaired
+    assert (report.ok, report.repaired) == (False, ())
+    assert "--rebuild" in str(report.unrepaired[0].advice)
+    assert repaired(url, mirror=mirror).version is None
+    assert path.read_bytes() == whole
+    assert shardio.open(url).find(7) == 7
 
 
 @pytest.mark.parametrize("place", PLACES)
