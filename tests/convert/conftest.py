@@ -49,14 +49,15 @@ class Converter:
         assert sum(self.report.records.values()) == len(shardio.open(self.url, split="all"))
         return list(shardio.open(self.url, split="all"))
 
-    def refused(self, source: Any, error: type[Exception], match: str, **options: Any) -> None:
-        """Check that the source is refused and that nothing was published."""
+    def refused(self, source: Any, error: type[Exception], match: str | None = None, **options: Any) -> Any:
+        """Check that the source is refused and that nothing was published; return the error."""
         self.count += 1
         self.url = self.folder / f"dataset{self.count}"
-        with pytest.raises(error, match=match):
+        with pytest.raises(error, match=match) as caught:
             shardio.convert_dataset(source, self.url, **options)
         with pytest.raises(shardio.errors.NotFoundError):
             shardio.open(self.url, split="all")
+        return caught.value
 
 
 @pytest.fixture

@@ -1,19 +1,23 @@
-"""Damaged and odd sources: refused by name, or left out and listed; never half a source published."""
+"""Damaged sources of every format: refused with the file, or listed; never half a source published.
+
+A row of the table is a format and a damage; the cells say what the refusal names, and what is left where bad
+records are skipped.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
 import os
-import re
 import shutil
-import tarfile
+import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
+from pyarrow import feather, parquet
 
 import shardio
 from shardio import Feature
@@ -26,7 +30,390 @@ from shardio.errors import (
     UnsafeNameError,
 )
 from tests.convert.conftest import FOREIGN, picture
+from tests.convert.test_megatron import write as write_megatron
+from tests.indexer.shards import tar as tar_bytes, tfrecord
+from tests.sources.test_tfds import VERSION
 from tests.suites.errors import refused
+
+TABLE = pa.table({"x": list(range(6)), "name": [f"wren {n}" for n in range(6)]})
+
+
+def made(name: str, write: Callable[[Path], Any]) -> Callable[[Path], tuple[Path, Path]]:
+    """Return what makes a source of one file in a folder; gives source and victim."""
+
+    def make(folder: Path) -> tuple[Path, Path]:
+        write(folder / name)
+        return folder / name, folder / name
+
+    return make
+
+
+def bytes_of(name: str, data: bytes) -> Callable[[Path], tuple[Path, Path]]:
+    return made(name, lambda path: path.write_bytes(data))
+
+
+def arrow(new: Any) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with pa.OSFile(str(path), "wb") as file, new(file, TABLE.schema) as out:
+            out.write_table(TABLE)
+
+    return write
+
+
+def copied(source: Path, victim: str) -> Callable[[Path], tuple[Path, Path]]:
+    """Return what copies a golden folder, and gives one file of it as the victim."""
+
+    def make(folder: Path) -> tuple[Path, Path]:
+        place = Path(shutil.copytree(source, folder / "source"))
+        return place, place / victim
+
+    return make
+
+
+def pictures(folder: Path) -> tuple[Path, Path]:
+    for n in range(6):
+        path = folder / "photos" / ("cat" if n % 2 else "dog") / f"{n}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(n, "PNG", (32, 32)))
+    return folder / "photos", folder / "photos/cat/3.png"
+
+
+def listed(folder: Path) -> tuple[Path, Path]:
+    pictures(folder)
+    rows = [f"photos/{'cat' if n % 2 else 'dog'}/{n}.png,{n}" for n in range(6)]
+    (folder / "list.csv").write_text("\n".join(["path,label", *rows]))
+    return folder / "list.csv", folder / "list.csv"
+
+
+def texts(folder: Path) -> tuple[Path, Path]:
+    (folder / "texts").mkdir()
+    for n in range(6):
+        (folder / "texts" / f"{n}.txt").write_text(f"wren {n}")
+    return folder / "texts", folder / "texts/3.txt"
+
+
+def megatron(folder: Path) -> tuple[Path, Path]:
+    prefix = write_megatron(folder / "corpus", [[[n, 1, 2]] for n in range(6)])
+    return Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
+
+
+LINES = [json.dumps({"x": n, "name": f"wren {n}"}) for n in range(6)]
+ROWS = "\n".join(["x,name", *(f"{n},wren {n}" for n in range(6)), ""])
+GOOD: dict[str, Callable[[Path], tuple[Path, Path]]] = {
+    "parquet": made("a.parquet", lambda path: parquet.write_table(TABLE, path, compression="none")),
+    "feather": made("a.feather", lambda path: feather.write_feather(TABLE, path)),
+    "arrow file": made("a.arrow", arrow(pa.ipc.new_file)),
+    "arrow stream": made("a.arrows", arrow(pa.ipc.new_stream)),
+    "csv": bytes_of("a.csv", ROWS.encode()),
+    "tsv": bytes_of("a.tsv", ROWS.replace(",", "\t").encode()),
+    "jsonl": bytes_of("a.jsonl", "\n".join(LINES).encode()),
+    "webdataset": bytes_of("a.tar", tar_bytes([(f"{n}.txt", b"wren" * 300) for n in range(6)])),
+    "mds": copied(FOREIGN / "mds/plain", "shard.00001.mds"),
+    "megatron": megatron,
+    "torchrecord": copied(FOREIGN / "torchrecord/db", "data.mdb"),
+    "codewithgpu": copied(FOREIGN / "codewithgpu", "00001.data"),
+    "tfrecord": bytes_of("a.tfrecord", tfrecord([b"wren" * 100] * 6)),
+    "tfds": copied(VERSION, "birds-train.tfrecord-00000-of-00002"),
+    "image folder": pictures,
+    "list": listed,
+    "text files": texts,
+}
+
+
+# ---------------------------------------------------------------------------------- damages
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def overwritten(start: int = 0, data: bytes = b"\xffgarbage") -> Callable[[Path], object]:
+    """Return what writes other bytes over those of a file from a place on."""
+
+    def damage(path: Path) -> None:
+        content = path.read_bytes()
+        path.write_bytes(content[:start] + data + content[start + len(data) :])
+
+    return damage
+
+
+def replaced(old: bytes, new: bytes) -> Callable[[Path], object]:
+    def damage(path: Path) -> None:
+        content = path.read_bytes()
+        assert old in content
+        path.write_bytes(content.replace(old, new, 1))
+
+    return damage
+
+
+def rewritten(data: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(data)
+
+
+def table(columns: dict[str, Any]) -> Callable[[Path], object]:
+    return lambda path: parquet.write_table(pa.table(columns), path)
+
+
+def members(*more: tuple[str, bytes]) -> Callable[[Path], object]:
+    """Return what makes a tar file of six samples with others between them."""
+    good = [(f"{n}.txt", b"wren" * 300) for n in range(6)]
+    return lambda path: path.write_bytes(tar_bytes([*good[:5], *more, good[5]]))
+
+
+def index_of(**facts: Any) -> Callable[[Path], object]:
+    """Return what changes facts of the second shard in an index of MDS."""
+
+    def damage(path: Path) -> None:
+        index = json.loads((path.parent / "index.json").read_text())
+        index["shards"][1] |= facts
+        (path.parent / "index.json").write_text(json.dumps(index))
+
+    return damage
+
+
+def beside(ending: str, damage: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Return what damages the file of another ending beside the one that holds the records."""
+    return lambda path: damage(path.with_suffix(ending))
+
+
+class Case(NamedTuple):
+    """What a damaged source must do.
+
+    Attributes:
+        damage: what is done to the file that holds records.
+        error: the class of the refusal.
+        url: part of the URL that it names; "" for the file of records, None where it is about all files.
+        row: that it names.
+        left, listed: with `on_error="skip"`, records left and bad ones listed; None where that refuses, too.
+        options: of the conversion.
+    """
+
+    damage: Callable[[Path], object]
+    error: type[ShardioError] = FormatError
+    url: str | None = ""
+    row: int | None = None
+    left: int | None = None
+    listed: int = 1
+    options: dict[str, Any] | None = None
+
+
+NEED = {"name": "text"}  # a feature that each record must have
+ARROW = ("parquet", "feather", "arrow file", "arrow stream")
+BAD: dict[tuple[str, str], Case] = {
+    **{(name, "empty file"): Case(empty, NotFoundError) for name in (*ARROW, "jsonl", "list")},
+    **{(name, "empty file"): Case(empty, left=0) for name in ("csv", "tsv", "webdataset")},
+    **{(name, "empty file"): Case(empty, left=5) for name in ("image folder", "text files")},
+    **{(name, "cut"): Case(cut, left=0) for name in ARROW},
+    **{(name, "wrong magic"): Case(overwritten(), left=0) for name in ARROW},
+    ("mds", "empty file"): Case(empty, left=14),
+    ("megatron", "empty file"): Case(empty, url="corpus.idx", left=0, listed=6),
+    ("torchrecord", "empty file"): Case(empty),
+    ("codewithgpu", "empty file"): Case(empty, url="00001.index"),
+    ("jsonl", "cut"): Case(lambda path: path.write_bytes(path.read_bytes()[:-1]), left=5),
+    ("webdataset", "cut"): Case(lambda path: path.write_bytes(path.read_bytes()[:5000]), left=2),
+    ("mds", "cut"): Case(cut, left=14),
+    ("megatron", "cut"): Case(cut, url="corpus.idx", left=3, listed=3),
+    ("torchrecord", "cut"): Case(cut),
+    ("codewithgpu", "cut"): Case(cut, url="00001.index"),
+    ("tfrecord", "cut"): Case(lambda path: path.write_bytes(path.read_bytes()[:-1]), row=5, left=5),
+    ("tfds", "cut"): Case(cut, row=0, left=7),
+    ("image folder", "cut"): Case(cut, left=5),
+    ("webdataset", "wrong magic"): Case(overwritten(), left=4, listed=2),
+    ("mds", "wrong magic"): Case(overwritten(), left=14),
+    ("megatron", "wrong magic"): Case(
+        beside(".idx", overwritten()), url="corpus.idx", left=0, options={"kind": "megatron"}
+    ),
+    ("torchrecord", "wrong magic"): Case(overwritten(16)),
+    ("codewithgpu", "wrong magic"): Case(overwritten(), left=25),
+    ("tfrecord", "wrong magic"): Case(overwritten(), row=0, left=0),
+    ("tfds", "wrong magic"): Case(overwritten(), row=0, left=7),
+    ("image folder", "wrong magic"): Case(overwritten(), left=5),
+    # Text that is not UTF-8.
+    ("csv", "not UTF-8"): Case(replaced(b"wren 3", b"wren \xff"), left=3, listed=2),
+    ("tsv", "not UTF-8"): Case(replaced(b"wren 3", b"wren \xff"), left=3, listed=2),
+    ("jsonl", "not UTF-8"): Case(replaced(b"wren 3", b"wren \xff"), left=5),
+    ("list", "not UTF-8"): Case(replaced(b"dog/2", b"dog/\xff")),
+    ("text files", "not UTF-8"): Case(overwritten(), left=5),
+    ("webdataset", "not UTF-8"): Case(
+        members(("x.txt", b"\xff")), SchemaError, left=6, options={"schema": {"txt": "text"}}
+    ),
+    ("parquet", "not UTF-8"): Case(replaced(b"wren 3", b"wren \xff"), SchemaError, left=5),
+    ("arrow file", "not UTF-8"): Case(replaced(b"wren 3", b"wren \xff"), SchemaError, left=5),
+    # Rows of other columns than the first.
+    ("csv", "ragged row"): Case(replaced(b"3,wren 3", b"3,wren,3"), left=5),
+    ("tsv", "ragged row"): Case(replaced(b"3\twren 3", b"3"), left=5),
+    ("list", "ragged row"): Case(replaced(b"2.png,2", b"2.png"), row=2),
+    ("jsonl", "ragged row"): Case(
+        replaced(b'"name": "wren 3"', b'"nam": 3'), SchemaError, left=5, options={"schema": NEED}
+    ),
+    # A required feature that is missing in a record.
+    ("csv", "nothing"): Case(replaced(b"wren 3", b""), SchemaError, left=5, options={"schema": NEED}),
+    ("tsv", "nothing"): Case(replaced(b"wren 3", b""), SchemaError, left=5, options={"schema": NEED}),
+    ("jsonl", "nothing"): Case(replaced(b'"wren 3"', b"null"), SchemaError, left=5, options={"schema": NEED}),
+    ("parquet", "nothing"): Case(
+        table({"name": ["a", None, "c"]}), SchemaError, left=2, options={"schema": NEED}
+    ),
+    ("webdataset", "nothing"): Case(
+        members(("x.cls", b"1")), SchemaError, left=6, options={"schema": {"txt": "text"}}
+    ),
+    # NaN where an integer is needed.
+    ("csv", "NaN"): Case(replaced(b"3,", b"0.5,"), SchemaError, left=5, options={"schema": {"x": "int64"}}),
+    ("parquet", "NaN"): Case(
+        table({"x": [1.0, float("nan"), 3.0]}),
+        SchemaError,
+        left=0,
+        listed=3,
+        options={"schema": {"x": "int64"}},
+    ),
+    ("jsonl", "NaN"): Case(replaced(b'"x": 3', b'"x": NaN'), left=5),
+    # Lengths that are more than there is, or than fits into memory.
+    ("parquet", "huge length"): Case(
+        lambda path: overwritten(path.stat().st_size - 8, b"\xff\xff\xff\x7f")(path), left=0
+    ),
+    ("arrow stream", "huge length"): Case(overwritten(4, b"\xff\xff\xff\x7f"), left=0),
+    ("tfrecord", "huge length"): Case(overwritten(0, struct.pack("<Q", 1 << 62)), row=0, left=0),
+    ("webdataset", "huge length"): Case(overwritten(124, b"77777777777"), left=4, listed=2),
+    ("mds", "huge length"): Case(index_of(samples=1 << 31), left=14),
+    ("mds", "number out of range"): Case(index_of(samples=1 << 40), url="index.json"),
+    ("megatron", "huge length"): Case(
+        beside(".idx", overwritten(18, struct.pack("<Q", 1 << 60))),
+        url="corpus.idx",
+        left=0,
+        options={"kind": "megatron"},
+    ),
+    ("codewithgpu", "huge length"): Case(beside(".index", rewritten(b"0 99999999999\n")), url="00001.index"),
+    # Names that come twice.
+    ("csv", "name twice"): Case(replaced(b"x,name", b"x,x"), left=0),
+    ("jsonl", "name twice"): Case(replaced(b'"x": 3', b'"x": 3, "x": 3'), left=5),
+    ("list", "name twice"): Case(replaced(b"path,label", b"path,path")),
+    ("webdataset", "name twice"): Case(members(("x.txt", b"1"), ("x.txt", b"2")), left=6),
+    # A member that cannot be read.
+    ("image folder", "no image"): Case(rewritten(b"no image at all"), left=5),
+    ("list", "no file"): Case(replaced(b"dog/2", b"dog/7"), left=5),
+    ("codewithgpu", "no METADATA"): Case(
+        lambda path: (path.parent / "METADATA").write_text("{"), url="METADATA"
+    ),
+    ("mds", "no shard"): Case(lambda path: path.unlink(), left=14),
+    ("tfds", "no shard"): Case(lambda path: path.unlink(), NotFoundError),
+    ("megatron", "no tokens"): Case(lambda path: path.unlink(), NotFoundError),
+    # What is wrong in ways of its own.
+    **{
+        ("jsonl", what): Case(replaced(LINES[3].encode(), line), error, left=5)
+        for what, line, error in (
+            ("cut line", b'{"x": 1', FormatError),
+            ("deep", b"[" * 100_000, FormatError),
+            ("large number", b'{"x": 1e999, "name": "a"}', FormatError),
+        )
+    },
+    ("jsonl", "another type"): Case(replaced(b'"x": 3', b'"x": "one"'), SchemaError, url=None, left=5),
+    ("list", "open quote"): Case(replaced(b"photos/dog/2", b'"photos/dog/2'), row=2),
+    ("list", "no label"): Case(replaced(b"2.png,2", b"2.png,"), left=5),
+    ("csv", "no names"): Case(rewritten(b"1,2\n3,4\n"), left=0),
+    ("csv", "UTF-16"): Case(rewritten(ROWS.encode("utf-16"))),
+    ("csv", "carriage returns"): Case(rewritten(ROWS.encode().replace(b"\n", b"\r")), left=0),
+    ("csv", "open quote"): Case(replaced(b"3,wren 3", b'3,"wren 3'), left=3),
+    ("image folder", "no class"): Case(
+        lambda path: path.rename(path.parents[1] / "3.png"), url="photos/3.png", left=5
+    ),
+    ("image folder", "name not UTF-8"): Case(
+        lambda path: path.rename(path.with_name(os.fsdecode(b"caf\xe9.png"))), url="photos/cat/caf", left=5
+    ),
+    ("webdataset", "no ending"): Case(members(("x.", b"1")), left=6),
+    ("webdataset", "__key__"): Case(members(("x.__key__", b"1")), left=6),
+    ("webdataset", "name not UTF-8"): Case(members((os.fsdecode(b"\xff.txt"), b"1")), left=6),
+    ("webdataset", "no tar file"): Case(rewritten(b"no tar file" * 100), left=0, listed=2),
+    ("tfrecord", "flipped bit"): Case(overwritten(1000, b"!"), row=2, left=2),
+    ("megatron", "version"): Case(
+        beside(".idx", overwritten(9, b"\2")), url="corpus.idx", left=0, options={"kind": "megatron"}
+    ),
+    ("megatron", "type"): Case(
+        beside(".idx", overwritten(17, b"\x09")), url="corpus.idx", left=0, options={"kind": "megatron"}
+    ),
+    ("codewithgpu", "no index"): Case(beside(".index", rewritten(b"x\n")), url="00001.index"),
+    ("codewithgpu", "fewer records"): Case(beside(".index", rewritten(b"0 9\n")), url="source"),
+    ("codewithgpu", "half a pair"): Case(lambda path: path.with_suffix(".index").unlink(), url="source"),
+    **{
+        ("mds", what): Case(index_of(**facts), error, url=url)
+        for what, facts, error, url in (
+            ("pickles", {"column_encodings": ["pkl"] * 4}, SchemaError, None),
+            ("array of no type", {"column_encodings": ["ndarray:oops"] * 4}, FormatError, None),
+            ("no names", {"column_names": None}, FormatError, "index.json"),
+            ("a name too few", {"column_names": ["a"]}, FormatError, "index.json"),
+            ("words for a number", {"samples": "x"}, FormatError, "index.json"),
+            ("a name twice", {"column_names": ["a"] * 4}, FormatError, None),
+            ("no data", {"raw_data": None}, FormatError, "index.json"),
+            ("no compressed data", {"compression": "br"}, FormatError, "index.json"),
+            (
+                "negative size",
+                {"raw_data": {"basename": "shard.00001.mds", "bytes": -1}},
+                FormatError,
+                "index.json",
+            ),
+            ("path elsewhere", {"raw_data": {"basename": "../x", "bytes": 1}}, UnsafeNameError, None),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "damage"), BAD)
+def test_bad_input_is_refused_or_listed(convert, tmp_path, name, damage) -> None:
+    """By default nothing is published, and the error names the file; else what is bad is listed."""
+    case = BAD[name, damage]
+    source, victim = GOOD[name](tmp_path)
+    case.damage(victim)
+    options = {"kind": "list", **(case.options or {})} if name == "list" else case.options or {}
+    error = convert.refused(source, case.error, **options)
+    assert error.url is None if case.url is None else (case.url or victim.name) in str(error.url)
+    assert error.row == case.row
+    if case.left is None:
+        convert.refused(source, case.error, on_error="skip", **options)
+        return
+    convert(source, on_error="skip", **options)
+    assert (sum(convert.report.records.values()), len(convert.report.skipped)) == (case.left, case.listed)
+    assert all(str(tmp_path) in bad.where for bad in convert.report.skipped)
+
+
+@pytest.mark.parametrize("algorithm", ["br", "snappy", "zstd"])
+@pytest.mark.parametrize("change", ["cut", "garbage", "more", "less"])
+def test_compressed_shards_of_mds_without_hashes(convert, tmp_path, algorithm, change) -> None:
+    """Nothing but the decoder and the sizes in the index tells that such a shard is damaged."""
+    source = Path(shutil.copytree(FOREIGN / "mds" / algorithm, tmp_path / "source"))
+    index = json.loads((source / "index.json").read_text())
+    shard = index["shards"][0]
+    shard["zip_data"]["hashes"] = shard["raw_data"]["hashes"] = {}
+    shard["raw_data"]["bytes"] += {"more": -7, "less": 7}.get(change, 0)
+    file = source / shard["zip_data"]["basename"]
+    if change in ("cut", "garbage"):
+        file.write_bytes(file.read_bytes()[:900] + b"\xff" * 60 * (change == "garbage"))
+        shard["zip_data"]["bytes"] = file.stat().st_size
+    (source / "index.json").write_text(json.dumps(index))
+    assert file.name in str(convert.refused(source, FormatError).url)
+    assert len(convert(source, on_error="skip")) == 12
+
+
+def no_records(folder: Path) -> dict[str, Path]:
+    """Return sources of no record that are whole, by format."""
+    empty = TABLE.slice(0, 0)
+    parquet.write_table(empty, folder / "a.parquet")
+    feather.write_feather(empty, folder / "a.feather")
+    (folder / "a.csv").write_text("x,name\n")
+    (folder / "a.tsv").write_text("x\tname\n")
+    (folder / "a.tfrecord").write_bytes(b"")
+    write_megatron(folder / "corpus", [])
+    return {path.suffix: path for path in folder.iterdir() if path.suffix != ".bin"}
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".feather", ".csv", ".tsv", ".tfrecord", ".idx"])
+def test_sources_without_records_are_datasets_without_records(convert, tmp_path, ending) -> None:
+    assert convert(no_records(tmp_path)[ending]) == []
+    assert convert.report.skipped == []
+
+
+# ---------------------------------------------------------------------------------- beside the table
 
 
 def folder_of_images(root: Path, count: int = 6) -> Path:
@@ -37,156 +424,9 @@ def folder_of_images(root: Path, count: int = 6) -> Path:
     return root
 
 
-# -------------------------------------------------------------------------------- the table of bad inputs
-
-
 def tar(path: Path, members: list[tuple[Any, bytes]]) -> Path:
-    with tarfile.open(path, "w") as archive:
-        for name, data in members:
-            info = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
+    path.write_bytes(tar_bytes(members))
     return path
-
-
-def photo(name: str, data: bytes) -> Callable[[Path], Path]:
-    """Return what makes a folder of six images with one that is wrong."""
-
-    def make(folder: Path) -> Path:
-        (folder_of_images(folder / "photos") / name).write_bytes(data)
-        return folder / "photos"
-
-    return make
-
-
-def line(data: bytes) -> Callable[[Path], Path]:
-    """Return what makes a file of 1,201 lines with one more that is wrong."""
-
-    def make(folder: Path) -> Path:
-        good = [json.dumps({"a": n}).encode() for n in range(1200)]
-        (folder / "lines.jsonl").write_bytes(b"\n".join([*good, data, b'{"a": 7}']))
-        return folder / "lines.jsonl"
-
-    return make
-
-
-def sample(*members: tuple[str, bytes]) -> Callable[[Path], Path]:
-    """Return what makes a tar file of three samples with one more that is wrong."""
-    good = [("a.txt", b"one"), ("b.txt", b"two")]
-    return lambda folder: tar(folder / "x.tar", [*good, *members, ("z.txt", b"last")])
-
-
-def file(name: str, data: bytes) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        (folder / name).write_bytes(data)
-        return folder / name
-
-    return make
-
-
-def cut(name: str) -> Callable[[Path], Path]:
-    """Return what makes a golden folder whose largest file was cut."""
-
-    def make(folder: Path) -> Path:
-        source = Path(shutil.copytree(FOREIGN / name, folder / "source"))
-        shards = (path for path in source.iterdir() if path.suffix != ".json")
-        victim = max(shards, key=lambda path: path.stat().st_size)
-        victim.write_bytes(victim.read_bytes()[: victim.stat().st_size * 2 // 3])
-        return source
-
-    return make
-
-
-def flipped(name: str, place: int, *keep: str) -> Callable[[Path], Path]:
-    """Return what makes a golden folder of which one file has a byte with another bit."""
-
-    def make(folder: Path) -> Path:
-        source = Path(shutil.copytree((FOREIGN / name).parent, folder / "source"))
-        data = bytearray((FOREIGN / name).read_bytes())
-        data[place] ^= 1
-        (source / Path(name).name).write_bytes(data)
-        return source / Path(name).name if keep else source
-
-    return make
-
-
-def texts(data: bytes) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        (folder / "texts").mkdir()
-        (folder / "texts" / "a.txt").write_text("something")
-        (folder / "texts" / "b.txt").write_bytes(data)
-        return folder / "texts"
-
-    return make
-
-
-TEXT = {"schema": {"txt": "text"}}
-LIST = {"kind": "list"}
-# What makes the source, the options, what the refusal says, and with `on_error="skip"` how many records are
-# left (None: not tried) and what the place of the one that is listed holds.
-BAD: dict[str, tuple[Callable[[Path], Path], dict[str, Any], str, int | None, str]] = {
-    "empty image": (photo("cat/empty.jpg", b""), {}, "file is empty", 6, "empty.jpg"),
-    "no image": (photo("cat/noise.jpg", b"no image at all"), {}, "cannot be decoded", 6, "noise.jpg"),
-    "cut image": (
-        photo("cat/cut.jpg", picture(1, size=(64, 64))[:700]), {}, "cannot be decoded", 6, "cut.jpg",
-    ),
-    "image of no class": (photo("stray.jpg", picture(2)), {}, "missing label", 6, "stray.jpg"),
-    "name not UTF-8": (photo(os.fsdecode(b"cat/caf\xe9.jpg"), picture(9)), {}, "not UTF-8", 6, ".jpg"),
-    "list: column twice": (file("l.csv", b"path,path\na,b\n"), LIST, "twice", None, ""),
-    "list: short row": (file("l.csv", b"path,label\na\n"), LIST, "another number", None, ""),
-    "list: open quote": (file("l.csv", b'path\n"a'), LIST, "not CSV", None, ""),
-    "list: not UTF-8": (file("l.csv", b"path,label\n\xff,1\n"), LIST, "not UTF-8", None, ""),
-    "line: cut": (line(b'{"a": 1'), {}, "not JSON", 1201, "lines.jsonl byte"),
-    "line: key twice": (line(b'{"a": 1, "a": 2}'), {}, "comes twice", 1201, "lines.jsonl byte"),
-    "line: not UTF-8": (line(b'{"a": "\xff"}'), {}, "not UTF-8", 1201, "lines.jsonl byte"),
-    "line: another type": (line(b'{"a": "one"}'), {}, "does not fit", 1201, "lines.jsonl byte"),
-    "line: another key": (line(b'{"b": 1}'), {}, "lacks feature|has a feature", 1201, "lines.jsonl byte"),
-    "line: deep": (line(b"[" * 100_000), {}, "not JSON", 1201, "lines.jsonl byte"),
-    "line: large number": (line(b'{"a": 1e999}'), {}, "larger than float64", 1201, "lines.jsonl byte"),
-    "text: empty": (texts(b""), {}, "the file is empty", 1, "b.txt"),
-    "text: not UTF-8": (texts(b"\xff\xfe"), {}, "not UTF-8", 1, "b.txt"),
-    "tar: member twice": (sample(("c.txt", b"1"), ("c.txt", b"2")), TEXT, "has two members 'txt'", 3, ""),
-    "tar: no ending": (sample(("c.", b"1")), TEXT, "no ending", 3, ""),
-    "tar: __key__": (sample(("c.__key__", b"1")), TEXT, "has two members '__key__'", 3, ""),
-    "tar: name": (sample((os.fsdecode(b"\xff.txt"), b"1")), TEXT, "not UTF-8", 3, ""),
-    "tar: no text": (sample(("c.txt", b"\xff")), TEXT, "is not text", 3, "c"),
-    "tar: empty": (file("y.tar", b""), {}, "empty", None, ""),
-    "tar: none": (file("z.tar", b"no tar file" * 100), {}, "damaged", None, ""),
-    **{
-        f"cut {name}": (cut(name), {}, ".", None, "")
-        for name in (
-            "mds/plain", "mds/zstd", "mds/br", "mds/snappy", "mds/lists", "codewithgpu", "webdataset",
-            "torchrecord/db",
-        )
-    },
-    "flipped mds": (flipped("mds/plain/shard.00001.mds", 1000), {}, "does not match its sha1", 14, ".mds"),
-    "flipped tfrecord": (
-        flipped("tfrecord-with-index/a.tfrecord", 2000, "alone"), {}, "a.tfrecord", 11, "a.tfrecord",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused_or_left_out(convert, tmp_path, name) -> None:
-    """By default nothing is published, and the error says what and where; else one place is listed."""
-    make, options, reason, left, place = BAD[name]
-    source = make(tmp_path)
-    convert.refused(source, ShardioError, reason, **options)
-    if left is None:
-        return
-    assert len(convert(source, on_error="skip", **options)) == left
-    (bad,) = convert.report.skipped
-    assert place in bad.where
-    assert re.search(reason, f"{bad.where}: {bad.reason}")
-
-
-def test_a_tar_file_that_was_cut(convert, tmp_path) -> None:
-    path = tar(tmp_path / "x.tar", [(f"{n}.bin", bytes([n]) * 600) for n in range(9)])
-    path.write_bytes(path.read_bytes()[:5000])
-    convert.refused(path, FormatError, "damaged")
-    convert(path, on_error="skip")
-    assert 1 <= convert.report.records["train"] < 9
-    assert "damaged" in convert.report.skipped[-1].reason
 
 
 def test_other_files_are_named(convert, tmp_path) -> None:
@@ -277,25 +517,6 @@ def test_nothing_is_unpickled(convert, tmp_path) -> None:
 # -------------------------------------------------------------------------------- other systems' shards
 
 
-@pytest.mark.parametrize("algorithm", ["br", "snappy", "zstd"])
-@pytest.mark.parametrize("change", ["cut", "garbage", "more", "less"])
-def test_compressed_shards_of_mds_without_hashes(convert, tmp_path, algorithm, change) -> None:
-    """Nothing but the decoder and the sizes in the index tells that such a shard is damaged."""
-    source = tmp_path / "source"
-    shutil.copytree(FOREIGN / "mds" / algorithm, source)
-    index = json.loads((source / "index.json").read_text())
-    shard = index["shards"][0]
-    shard["zip_data"]["hashes"] = shard["raw_data"]["hashes"] = {}
-    shard["raw_data"]["bytes"] += {"more": -7, "less": 7}.get(change, 0)
-    file = source / shard["zip_data"]["basename"]
-    if change in ("cut", "garbage"):
-        file.write_bytes(file.read_bytes()[:900] + b"\xff" * 60 * (change == "garbage"))
-        shard["zip_data"]["bytes"] = file.stat().st_size
-    (source / "index.json").write_text(json.dumps(index))
-    convert.refused(source, FormatError, "does not decode|another size|cut short")
-    assert len(convert(source, on_error="skip")) == 12
-
-
 @pytest.mark.parametrize(
     ("folder", "package", "line"),
     [
@@ -310,33 +531,6 @@ def test_what_mds_needs_is_one_line_of_pip(convert, monkeypatch, folder, package
     convert.refused(FOREIGN / "mds" / folder, ModuleNotFoundError, line)
 
 
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        (lambda index: index["shards"][0]["column_encodings"].__setitem__(0, "pkl"), "would run code"),
-        (
-            lambda index: index["shards"][0]["column_encodings"].__setitem__(0, "ndarray:oops"),
-            "makes no sense",
-        ),
-        (lambda index: index["shards"][0].__setitem__("samples", 13), "does not hold the samples"),
-        (
-            lambda index: index["shards"][0]["raw_data"].__setitem__("basename", "../plain/x"),
-            "may not|component",
-        ),
-        (lambda index: index["shards"][0].pop("raw_data"), "does not describe"),
-        (lambda index: index["shards"][0].__setitem__("compression", "br"), "not describe"),
-        (lambda index: index["shards"][0]["raw_data"].__setitem__("bytes", 1 << 40), "has a number"),
-    ],
-)
-def test_an_index_of_mds_that_lies(convert, tmp_path, change, error) -> None:
-    source = tmp_path / "source"
-    shutil.copytree(FOREIGN / "mds/plain", source)
-    index = json.loads((source / "index.json").read_text())
-    change(index)
-    (source / "index.json").write_text(json.dumps(index))
-    convert.refused(source, ShardioError, error)
-
-
 @pytest.mark.parametrize("encoding", ["jpeg_array", "jpegarray", "list[jpeg]", "list[png]", "list[pil]"])
 def test_lists_of_mds_that_are_none(convert, tmp_path, encoding) -> None:
     source = tmp_path / "source"
@@ -346,26 +540,6 @@ def test_lists_of_mds_that_are_none(convert, tmp_path, encoding) -> None:
         shard["column_encodings"][0] = encoding
     (source / "index.json").write_text(json.dumps(index))
     convert.refused(source, FormatError, "sample 0.* is damaged|is damaged.*sample 0")
-
-
-def test_codewithgpu_whose_parts_disagree(convert, tmp_path) -> None:
-    for name, change, error in (
-        ("a", lambda root: (root / "00001.index").unlink(), "is missing"),
-        ("b", lambda root: (root / "00001.index").write_text("0 99999\n"), "after the end"),
-        ("c", lambda root: (root / "00001.index").write_text("x\n"), "not a text index"),
-        ("d", lambda root: (root / "METADATA").write_text("{"), "METADATA is damaged"),
-        ("e", lambda root: (root / "00001.index").write_text("0 9\n"), "records that METADATA says"),
-    ):
-        shutil.copytree(FOREIGN / "codewithgpu", tmp_path / name)
-        change(tmp_path / name)
-        convert.refused(tmp_path / name, FormatError, error)
-    source = tmp_path / "f"
-    shutil.copytree(FOREIGN / "codewithgpu", source)
-    data = bytearray((source / "00000.data").read_bytes())
-    data[0] = 0xFF
-    (source / "00000.data").write_bytes(data)
-    assert len(convert(source, on_error="skip")) == 25
-    assert "00000.data row 0" in convert.report.skipped[0].where
 
 
 def test_parquet_files_of_different_columns(convert, tmp_path) -> None:
@@ -379,10 +553,6 @@ def test_parquet_files_of_different_columns(convert, tmp_path) -> None:
     pq.write_table(pa.table({"b": [1]}), tmp_path / "p" / "2.parquet")
     assert convert(tmp_path / "p") == [{"a": 1, "b": None}, {"a": None, "b": 1}]
     assert sum("is missing in 1 of 2 files" in note for note in convert.report.notes) == 2
-    (tmp_path / "p" / "2.parquet").write_bytes(b"PAR1 and nothing")
-    convert.refused(tmp_path / "p", FormatError, "neither Parquet nor Arrow")
-    assert len(convert(tmp_path / "p", on_error="skip")) == 1
-    assert len(convert.report.skipped) == 1
 
 
 def test_examples_that_differ_behind_the_first_thousand(convert, tmp_path) -> None:

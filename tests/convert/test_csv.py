@@ -114,24 +114,6 @@ def test_rows_that_are_none_are_named_by_their_lines(convert, tmp_path):
     convert.refused(path, FormatError, r"opened and never closed \(.*line 2\)")
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        ("", "empty"),
-        ("1,2\n3,4\n", "does not name the columns.*put a row of names"),
-        ("a,a\n1,2\n", "names the column 'a' twice"),
-        (b"a,b\n1,\xe9\n", "line 2 is not UTF-8.*iconv"),
-        ("a,b\n1,2\n".encode("utf-16"), "UTF-16, not UTF-8"),
-        (b"a,b\r1,2\r", "new-line character"),
-    ],
-    ids=["empty", "no names", "twice", "latin", "wide", "carriage returns"],
-)
-def test_files_that_are_no_tables(convert, tmp_path, data, reason):
-    path = table(tmp_path / "a.csv", data)
-    for kind in (None, "csv"):
-        convert.refused(path, FormatError, reason, kind=kind)
-
-
 def test_headers(convert, tmp_path):
     assert convert(table(tmp_path / "a.csv", "\ufeff,b \r\n0,x\r\n")) == [{"column0": 0, "b": "x"}]
     assert any("column 0 has no name" in note for note in convert.report.notes)

@@ -109,16 +109,6 @@ def test_damaged_indexes(convert, tmp_path, start, data, reason):
     assert bad.where.endswith("a.idx")
 
 
-def test_tokens_that_are_not_there(convert, tmp_path):
-    prefix = write(tmp_path / "a", [[[1, 2]], [[3]]])
-    Path(f"{prefix}.bin").write_bytes(b"\1\0\2\0")
-    convert.refused(f"{prefix}.idx", FormatError, r"outside of the 4 bytes of tokens.*document 1")
-    assert tokens(convert(f"{prefix}.idx", on_error="skip")) == [[1, 2]]
-    Path(f"{prefix}.bin").unlink()
-    convert.refused(f"{prefix}.idx", NotFoundError, r"a\.bin")
-    convert.refused(tmp_path / "none", NotFoundError, "none", kind="megatron")
-
-
 def test_types_by_hand(convert, tmp_path):
     prefix = write(tmp_path / "a", [[[1, 2]], [[300]]])
     values = convert(f"{prefix}.idx", schema={"tokens": "int64[?]"})

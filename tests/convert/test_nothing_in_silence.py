@@ -937,27 +937,6 @@ def test_columns_of_pickles_can_be_left_out(convert, tmp_path) -> None:
     assert [value[name] for value in found] == [value[name] for value in original]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda shard: shard.pop("column_names"),
-        lambda shard: shard["column_names"].pop(),
-        lambda shard: shard.pop("samples"),
-        lambda shard: shard.__setitem__("samples", "x"),
-        lambda shard: shard["column_names"].__setitem__(0, shard["column_names"][1]),
-        lambda shard: shard["raw_data"].__setitem__("bytes", -1),
-    ],
-    ids=["no names", "a name too few", "no samples", "words for a number", "a name twice", "negative"],
-)
-def test_an_index_of_mds_without_sense(convert, tmp_path, change) -> None:
-    source = tmp_path / "source"
-    shutil.copytree(FOREIGN / "mds/plain", source)
-    index = json.loads((source / "index.json").read_text())
-    change(index["shards"][0])
-    (source / "index.json").write_text(json.dumps(index))
-    convert.refused(source, FormatError, ".")
-
-
 def field(number: int, data: bytes) -> bytes:
     assert len(data) < 128
     return bytes([number << 3 | 2, len(data)]) + data

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import shardio
-from shardio.errors import FormatError, SchemaError
+from shardio.errors import SchemaError
 from tests.suites.errors import refused
 
 WHEN = datetime.datetime(2020, 1, 1)  # noqa: DTZ001 - Arrow's times without a zone
@@ -170,12 +170,6 @@ def test_nan_within_lists_of_pandas(tmp_path, dtype):
 def test_nulls_within_lists_of_integers_are_named(tmp_path):
     with pytest.raises(SchemaError):
         shardio.from_arrow(pa.table({"x": [[1, None], [3, 4]]}), tmp_path / "ds")
-
-
-def test_a_damaged_parquet_file_is_said_to_be_so(tmp_path):
-    (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
-    with pytest.raises(FormatError):
-        shardio.convert_dataset(tmp_path / "a.parquet", tmp_path / "ds")
 
 
 @pytest.mark.parametrize("entry", ["parquet", "arrow"])
