@@ -10,9 +10,8 @@ from typing import Any
 from shardio.arguments import need
 from shardio.storage._keys import Root, split_url, url_text
 from shardio.storage._local import LocalStore
-from shardio.storage._memory import MemoryStore
 from shardio.storage._remote import Backend, RemoteStore
-from shardio.storage._services import SERVICES, Azure, Other
+from shardio.storage._services import SERVICES, Azure, Service
 from shardio.storage._store import Store
 
 _ENGINES = (None, "fsspec", "obstore")
@@ -44,8 +43,6 @@ def connect(
     root = split_url(url)
     if root.protocol == "file":
         return LocalStore(root.path, single_writer=single_writer)
-    if root.protocol == "memory":
-        return MemoryStore(root.path)
     return _connect_remote(root, storage_options, engine, single_writer=single_writer)
 
 
@@ -54,14 +51,13 @@ def _connect_remote(
 ) -> Store:
     chained = root.path.startswith((f"{root.protocol}://", f"{root.protocol}::"))
     url = root.path if chained else f"{root.protocol}://{root.path}"
-    known = (each for each in SERVICES if root.protocol in each.protocols and not chained)
-    service = next(known, Other)
-    if service is Other:
-        if engine == "obstore":
-            raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {root.protocol}://")
+    service = Service if chained else SERVICES.get(root.protocol, Service)
+    if engine == "obstore" and not service.package:
+        raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {root.protocol}://")
+    if service.package:
+        need(f"{root.protocol}://", service.extra, service.package)
+    else:
         _check_known(root)
-        return RemoteStore(Backend(Other, url, url, dict(options or {}), engine, single_writer))
-    need(f"{root.protocol}://", service.extra, service.package)
     if engine == "obstore":
         need("engine='obstore'", "shardio[obstore]", "obstore")
     merged, path = dict(options or {}), root.path

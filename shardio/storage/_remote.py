@@ -1,9 +1,9 @@
 """Object stores, web servers and other filesystems: checked reads, and creates with a known outcome.
 
-The client libraries sign, renew credentials, keep connections and repeat what fails.  What is left for this
-file: one bound of what is in flight; a range read returns exactly the bytes asked for, or an error; a reply
-that is not what was asked for is asked for again; and a create whose answer is lost, or is not the service's
-own, is settled by looking at the store.
+The client libraries sign, renew credentials and keep connections.  What is left for this file: a bound on
+what is in flight; a range read returns exactly the bytes asked for, or an error; a request that failed is
+repeated in one place, whatever the library; and a create whose answer is lost, or is not the service's own,
+is settled by looking at the store.
 
 Nothing is requested before the first use, and nothing survives a fork: a child builds its own filesystem.
 """
@@ -25,9 +25,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, thread as pools
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.ranges import Coalesced, coalesce, scatter
@@ -42,7 +42,7 @@ from shardio.storage._errors import (
     short_read,
 )
 from shardio.storage._keys import check_key, is_temporary
-from shardio.storage._services import Other, Reply, Service
+from shardio.storage._services import Reply, Service
 from shardio.storage._store import (
     REFETCHES,
     Buffer,
@@ -66,10 +66,9 @@ R = TypeVar("R")
 
 _log = logging.getLogger("shardio")
 GAP = 128 << 10  # bytes fetched needlessly to save a request; what a connection moves in a millisecond or two
-LONGEST = 8 << 20  # bytes of one request; longer ranges are cut and fetched concurrently
+LONGEST = 2 << 20  # bytes of one request; longer ranges are cut and fetched concurrently
 _FIRST = 1 << 20  # bytes of the first request of `get`; most metadata is smaller
-_THREADS = 64  # requests for data in flight in this process
-_IN_FLIGHT = 128 << 20  # bytes of all of them
+_THREADS = 64  # requests for data in flight in this process: 128 MiB at most
 _AT_ONCE = 16  # calls of `concurrently`
 # How often a request is sent in all, by what it fails with. Ten times are 40 seconds on average. An address
 # that has never answered may be mistyped: five times, three seconds. Nothing is sent again after a minute,
@@ -111,59 +110,47 @@ class Backend:
     single_writer: bool
 
 
-class _Budget:
-    """Threads for the requests of this process, and the bytes that they may have in flight."""
+class _Process:
+    """What one process requests with: threads, and filesystems by what they were built from.
+
+    To build a filesystem takes a tenth of a second. Those of a parent process stay as they are: closing them
+    would use its connections.
+    """
 
     def __init__(self) -> None:
-        self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "shardio-io")
-        self._free_bytes, self._free_threads = _IN_FLIGHT, _THREADS
+        self._threads = ThreadPoolExecutor(_THREADS, "shardio-io")
+        self._built: dict[Any, tuple[Service, object]] = {}
         self._lock = threading.Lock()
-        self._queue: collections.deque[tuple[Future[Any], Callable[[], Any], int]] = collections.deque()
-        # Requests that were given to threads. The frames of an error lead to what a pool was given: a future
-        # there would keep its own error, and all callers of the request.
-        self._started: collections.deque[tuple[Future[Any], Callable[[], Any], int]] = collections.deque()
 
-    def submit(self, call: Callable[[], T], size: int) -> Future[T]:
-        """Run a call that holds so many bytes as soon as there is a thread and room for them."""
-        future: Future[T] = Future()
-        with self._lock:
-            self._queue.append((future, call, min(size, _IN_FLIGHT)))
-        self._start()
-        return future
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Run a call as soon as a thread is free, but not once the interpreter is about to exit."""
 
-    def _start(self) -> None:
-        with self._lock:
-            while self._queue and self._free_threads and self._free_bytes >= self._queue[0][2]:
-                request = self._queue.popleft()
-                self._started.append(request)
-                try:
-                    # Only now: the interpreter waits at exit for all that its pools of threads were given.
-                    self._threads.submit(self._run)
-                except RuntimeError:
-                    self._started.remove(request)
-                    request[0].cancel()
-                    continue
-                self._free_bytes -= request[2]
-                self._free_threads -= 1
+        def run() -> T:
+            if pools._shutdown:  # noqa: SLF001 - else exit would wait for all that is queued
+                raise concurrent.futures.CancelledError
+            return call()
 
-    def _run(self) -> None:
-        future, call, size = self._started.popleft()
-        if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
-                future.set_exception(error)
-        # The error holds this frame.
-        del future, call
+        return self._threads.submit(run)
+
+    def service(self, backend: Backend, instead_of: Service | None = None) -> Service:
+        """Return the service of a root; built where there is none, or only the one that is of no use."""
+        # Buckets of one service share a filesystem.
+        place = "" if backend.service.has_buckets else backend.path
+        key = backend.service, place, _identity(backend.options), _environment()
         with self._lock:
-            self._free_bytes += size
-            self._free_threads += 1
-        self._start()
+            service = self._built.get(key, (None, None))[0]
+            if service is None or service is instead_of:
+                service = backend.service(backend.options, backend.path)
+                # With the options: some are told apart by their identity, which must not be reused.
+                self._built[key] = service, backend.options
+                while len(self._built) > 8:
+                    del self._built[next(iter(self._built))]
+            return service
 
 
 @functools.cache
-def _budget_of(_process: int) -> _Budget:
-    return _Budget()
+def _process(_number: int) -> _Process:
+    return _Process()
 
 
 class _Wait:
@@ -190,35 +177,6 @@ class _Wait:
         self._cancel()
 
 
-class _Connections:
-    """The filesystems of this process by what they were built from: that takes a tenth of a second."""
-
-    def __init__(self) -> None:
-        self._built: dict[Any, tuple[Service, object]] = {}
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        # Those of a parent process stay as they are: closing them would use its connections.
-        self._inherited: list[object] = []
-
-    def get(self, backend: Backend, instead_of: Service | None = None) -> Service:
-        """Return the service of a root; built where there is none, or only the one that is of no use."""
-        if self._process != os.getpid():
-            self._inherited.append(self._built)
-            self._built, self._process, self._lock = {}, os.getpid(), threading.Lock()
-        # Buckets of one service share a filesystem.
-        place = "" if backend.service.has_buckets else backend.path
-        key = backend.service, place, _identity(backend.options), _environment()
-        with self._lock:
-            service = self._built.get(key, (None, None))[0]
-            if service is None or service is instead_of:
-                service = backend.service(backend.options, backend.path)
-                # With the options: some are told apart by their identity, which must not be reused.
-                self._built[key] = service, backend.options
-                while len(self._built) > 8:
-                    del self._built[next(iter(self._built))]
-            return service
-
-
 def _environment() -> tuple[tuple[str, str], ...]:
     """Return what the libraries look for; changed variables mean another filesystem."""
     names = ("AWS_", "BOTO", "AZURE_", "GOOGLE_", "GCLOUD", "GCSFS_", "CLOUDSDK_", "STORAGE_", "FSSPEC_")
@@ -236,7 +194,6 @@ def _identity(value: Any) -> Any:
     return "object", id(value)
 
 
-_connections = _Connections()
 # Stores that were found to refuse what exists, by root and options.
 _proved: set[Any] = set()
 
@@ -273,19 +230,17 @@ class ObjectIdentity:
             ChangedError, BadResponseError: as said.
             ShortReadError: the object ends before `stop`.
         """
-        total, length = reply.total, len(reply.data)
-        if open_ended:
-            stop = min(stop, length if total is None else total)
         changed = self._changed(reply)
         if changed is not None and not compared:
             raise changed
-        if length != stop - start:
-            if total is not None and total < stop and length == max(0, total - start):
-                raise short_read(self.url, start, stop, total)
-            raise BadResponseError(f"the response holds {length} bytes where {stop - start} were asked for")
+        if len(reply.data) != stop - start and not open_ended:
+            if reply.total is not None:
+                raise short_read(self.url, start, stop, reply.total)
+            found = f"{len(reply.data)} bytes where {stop - start} were asked for"
+            raise BadResponseError(f"the response holds {found}")
         if changed is None:
             # Only a reply that counts may teach us.
-            self.size = self.size if total is None else total
+            self.size = self.size if reply.total is None else reply.total
             self.etag = self.etag or reply.etag
 
     def _changed(self, reply: Reply) -> ChangedError | None:
@@ -333,7 +288,7 @@ class RemoteStore(Store):
     def __init__(self, backend: Backend) -> None:
         self.url = backend.url
         self._backend = backend
-        if backend.service is not Other or not backend.single_writer:
+        if backend.service is not Service or not backend.single_writer:
             self.read_only_reason = backend.service.read_only_reason
         self._service: tuple[Service | None, int] = None, 0
         self._renewed = float("-inf")
@@ -341,7 +296,7 @@ class RemoteStore(Store):
         self._sent = self._again = 0
         self._fastest = float("inf")
         # Filesystems on top of others, as caches and archives are, are not thread-safe.
-        self._in_turn = threading.Lock() if "::" in backend.url and backend.service is Other else None
+        self._in_turn = threading.Lock() if "::" in backend.url and backend.service is Service else None
 
     def __reduce__(self) -> tuple[object, ...]:
         return RemoteStore, (self._backend,)
@@ -352,10 +307,10 @@ class RemoteStore(Store):
 
     @property
     def network(self) -> StoreNetwork:
-        return StoreNetwork(self._sent, self._again, self._fastest, GAP)
+        return StoreNetwork(self._sent, self._again, self._fastest)
 
     def url_of(self, key: str) -> str:
-        if self._backend.service is Other and "::" in self.url:
+        if self._backend.service is Service and "::" in self.url:
             # Caches have names only: the key belongs to the first link that has an address.
             links = self.url.split("::")
             number = next((number for number, link in enumerate(links) if "/" in link), -1)
@@ -430,7 +385,7 @@ class RemoteStore(Store):
         # Looked up once: to compare options and environment costs more than all else of a request here.
         service, process = self._service
         if service is None or process != os.getpid():
-            service = _connections.get(self._backend)
+            service = _process(os.getpid()).service(self._backend)
             self._service = service, os.getpid()
         return service
 
@@ -439,7 +394,7 @@ class RemoteStore(Store):
         if time.monotonic() - self._renewed < _RENEWAL:
             return False
         self._renewed = time.monotonic()
-        self._service = _connections.get(self._backend, instead_of=service), os.getpid()
+        self._service = _process(os.getpid()).service(self._backend, instead_of=service), os.getpid()
         return True
 
     def _ask(self, key: str, name: str, *arguments: Any, **options: Any) -> Any:
@@ -478,8 +433,8 @@ class RemoteStore(Store):
         pieces = [piece for each in merged.ranges for piece in _cut(each)]
 
         def begin() -> _Wait:
-            budget = _budget_of(os.getpid())
-            return _Wait(budget.submit(functools.partial(fetch, *each), each[1] - each[0]) for each in pieces)
+            submit = _process(os.getpid()).submit
+            return _Wait(submit(functools.partial(fetch, *each)) for each in pieces)
 
         wait, process = begin(), os.getpid()
 
@@ -512,8 +467,10 @@ class RemoteStore(Store):
         """
 
         def send(service: Service) -> Reply:
-            read = service.fetch_now if plain else functools.partial(self._read, service)
-            reply = read(self._path(identity.key), start, stop)
+            path = self._path(identity.key)
+            reply: Reply = (
+                service.call("fetch", path, start, stop) if plain else self._read(service, path, start, stop)
+            )
             identity.check(reply, start, stop, compared=compared, open_ended=open_ended)
             return reply
 
@@ -532,14 +489,14 @@ class RemoteStore(Store):
                 service.readers[known] = self._open_obstore(service)
         reader = service.readers[known]
         if reader is None or not reader.takes(path):
-            return service.fetch_now(path, start, stop)
+            return cast("Reply", service.call("fetch", path, start, stop))
         try:
             return reader.fetch(path, start, stop)
         except Exception as error:
             failure = classify(error)
             if reader.answered or backend.engine == "obstore" or failure.kind not in _MAYBE_TRANSLATION:
                 raise
-            reply = service.fetch_now(path, start, stop)
+            reply: Reply = service.call("fetch", path, start, stop)
             service.readers[known] = None
             self._warn(failure.text)
             return reply
@@ -547,7 +504,7 @@ class RemoteStore(Store):
     def _open_obstore(self, service: Service) -> ObstoreReader | None:
         """Return obstore's reader, or None where the filesystem reads; warn where that is not expected."""
         backend = self._backend
-        if backend.engine == "fsspec" or backend.service is Other:
+        if backend.engine == "fsspec" or not backend.service.package:
             return None
         if importlib.util.find_spec("obstore") is None:
             return None
@@ -591,7 +548,7 @@ class RemoteStore(Store):
         if len(items) < 2:
             yield from map(call, items)
             return
-        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE, "shardio-requests") as pool:
+        with ThreadPoolExecutor(_AT_ONCE, "shardio-requests") as pool:
             # A few at a time, so that little is fetched needlessly where the caller stops.
             for begin in range(0, len(items), 4 * _AT_ONCE):
                 yield from pool.map(call, items[begin : begin + 4 * _AT_ONCE])
@@ -659,7 +616,7 @@ class RemoteStore(Store):
     def _put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         self.probe()
         # Filesystems of fsspec have no conditions; there the service looks by itself.
-        unconditional = self._backend.single_writer and self._backend.service is not Other
+        unconditional = self._backend.single_writer and self._backend.service is not Service
         if unconditional and self._head(key) is not None:
             return False
         created = self._create(key, data, exclusive=not unconditional)

@@ -1,9 +1,9 @@
-"""The remote services: what one request of each is, sent by its fsspec filesystem.
+"""fsspec filesystems: any by fsspec's contract, and S3, GCS, Azure and web servers by what they do better.
 
-The filesystem's library signs, renews credentials and keeps connections, and on S3 repeats requests that
-failed.  What a service adds is what no library gives: a range whose length and claims are checked and
-that is cut off at the length that was asked for, and a conditional create whose answer proves that the
-service itself gave it.  Adding a service is a class here and its name in `SERVICES`.
+The filesystem's library signs, renews credentials and keeps connections.  A service adds what no library
+gives: a range whose length and claims are checked and that is cut off at the length that was asked for, and a
+conditional create whose answer proves that the service itself gave it.  `SERVICES` is the table of protocols;
+one without a line there is served by `Service`: read, and written where there is one writer.
 
 Paths are what the filesystem calls an object: bucket and key, or the whole URL.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import io
 import json
 import os
@@ -21,7 +22,8 @@ import re
 import secrets
 import threading
 import urllib.parse
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.storage._errors import BadResponseError, StatusError, chain
@@ -67,10 +69,10 @@ class _Opened(NamedTuple):
 
 
 class Service:
-    """Requests of one service, as coroutines; `call` runs one from any thread but the I/O thread.
+    """A filesystem of which only fsspec's contract is known; `call` runs a request of it.
 
     Attributes:
-        protocols, package, extra: its URLs, the package that serves it, and what installs that.
+        package, extra: the package that serves its URLs, and what installs that; empty where fsspec says it.
         has_buckets: its URLs begin with a bucket, and one filesystem serves all of them.
         resends: the client may send a PUT again by itself, as aiohttp does on a connection that was closed.
             Then a refusal may be caused by its own first sending.
@@ -83,13 +85,13 @@ class Service:
         choosing: held while one is built.
     """
 
-    protocols: frozenset[str] = frozenset()
     package = extra = ""
-    has_buckets = True
-    resends = True
+    has_buckets = resends = False
     can_list = True
-    read_only_reason: str | None = None
-    lifecycle: str | None = None
+    read_only_reason: str | None = (
+        "it is not known whether this kind of storage can create an object only if it is absent"
+    )
+    lifecycle: str | None = "this kind of storage does not tell whether uploads were left unfinished"
 
     def __init__(self, options: Mapping[str, Any], root: str) -> None:
         self.root = root
@@ -99,7 +101,16 @@ class Service:
 
     def _filesystem(self, options: Mapping[str, Any]) -> Any:
         """Return the filesystem."""
-        raise NotImplementedError
+        from fsspec.core import url_to_fs
+        from fsspec.implementations.cached import CachingFileSystem
+
+        fs, path = url_to_fs(self.root, **options)
+        # A cache would look for an object in its folder's listing, which web servers do not have.
+        self._described_by = fs
+        while isinstance(self._described_by, CachingFileSystem):
+            self._described_by = self._described_by.fs
+        self._root: str = path.rstrip("/")
+        return fs
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Send one request and wait for it.
@@ -107,6 +118,124 @@ class Service:
         Raises:
             Exception: what the library raised, or `BadResponseError`, `StatusError`.
         """
+        work = getattr(self, name)(*arguments, **options)
+        try:
+            # It blocks, so it never waits for a loop.
+            work.send(None)
+        except StopIteration as done:
+            return done.value
+        raise RuntimeError(f"{name} of a blocking filesystem waited for an event loop")
+
+    def _path(self, path: str) -> str:
+        """Return the filesystem's own name for what the store calls by the root's URL and a key."""
+        return self._root + path[len(self.root) :]
+
+    async def fetch(self, path: str, start: int, stop: int) -> Reply:
+        """Return bytes `[start, stop)`, not empty; fewer only where the object ends, and never more."""
+        # `cat_file` names one file; `cat` would expand patterns.
+        data = self.fs.cat_file(self._path(path), start=start, end=stop)
+        if len(data) > stop - start:
+            raise BadResponseError(
+                f"the response holds {len(data)} bytes where {stop - start} were asked for"
+            )
+        return Reply(data, None, "")
+
+    async def describe(self, path: str) -> tuple[ObjectInfo, str | None]:
+        """Return size and ETag of an object, with `path` as the key, and its token, if it has one."""
+        info = self._described_by.info(self._path(path))
+        if info.get("type") == "directory":
+            raise FileNotFoundError(path)
+        return _of_info(path, info), None
+
+    async def list(self, prefix: str) -> list[ObjectInfo]:
+        """Return the objects under a path prefix, with whole paths as keys, in any order."""
+        wanted = self._path(prefix)
+        folder = wanted.rpartition("/")[0]
+        try:
+            found = self.fs.find(folder, detail=True)
+        except FileNotFoundError:
+            return []
+        listed = []
+        for name, info in found.items():
+            # Some filesystems put a slash before what they list, whether they were asked with one or not.
+            path = name if name.startswith(folder) else "/" + name.lstrip("/")
+            path = path if folder.startswith("/") else path.lstrip("/")
+            if path.startswith(wanted):
+                listed.append(_of_info(self.root + path[len(self._root) :], info))
+        return listed
+
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str) -> bool:
+        """Upload an object; `exclusive` makes it fail where one of that name exists.
+
+        Returns:
+            Whether the answer has what only the service gives with an object that it stored. Otherwise a
+            gateway or a login page may have answered in its place, and the caller has to look at the object.
+        """
+        target = self._path(path)
+        taken = self._described_by.isfile(target)
+        if exclusive and taken:
+            raise FileExistsError(path)
+        folder = target.rpartition("/")[0]
+        temporary = f"{folder}/{TEMPORARY}{token or secrets.token_hex(12)}"
+        self.fs.makedirs(folder, exist_ok=True)
+        try:
+            if isinstance(data, pathlib.Path):
+                self.fs.put_file(str(data), temporary)
+            else:
+                self.fs.pipe_file(temporary, data)
+            if taken:
+                self.fs.rm_file(target)
+            self.fs.mv(temporary, target)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to be told
+                self.fs.rm_file(temporary)
+            raise
+        # Filesystems have no answers to be mistaken for theirs.
+        return True
+
+    async def delete(self, path: str) -> None:
+        """Remove one object."""
+        self.fs.rm_file(self._path(path))
+
+
+def _of_info(path: str, info: Mapping[str, Any]) -> ObjectInfo:
+    etag = next(
+        (info[name] for name in ("ETag", "etag", "mtime", "modified", "created") if info.get(name)), ""
+    )
+    # fsspec's memory has the same moment as a time in one place and as a number in another.
+    etag = etag.timestamp() if isinstance(etag, datetime) else etag
+    return ObjectInfo(path, int(info.get("size") or 0), str(etag))
+
+
+class Memory(Service):
+    """This process's memory, where a lock makes the create conditional; a forked child has its own copy."""
+
+    read_only_reason = lifecycle = None
+
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str) -> bool:
+        del token
+        target = self._path(path)
+        content = data if isinstance(data, bytes) else data.read_bytes()  # noqa: ASYNC240 - nothing waits here
+        with _memory_lock(os.getpid()):
+            if exclusive and self.fs.isfile(target):
+                raise FileExistsError(path)
+            self.fs.pipe_file(target, content)
+        return True
+
+
+@functools.cache
+def _memory_lock(_process: int) -> threading.Lock:
+    return threading.Lock()
+
+
+class _Remote(Service):
+    """A service whose requests are coroutines of fsspec's I/O thread, for any other thread to call."""
+
+    has_buckets = resends = True
+    read_only_reason: str | None = None
+    lifecycle: str | None = None
+
+    def call(self, name: str, *arguments: Any, **options: Any) -> Any:
         if on_io_thread():
             raise RuntimeError("a store was called from fsspec's own I/O thread; call it from another thread")
         future = asyncio.run_coroutine_threadsafe(getattr(self, name)(*arguments, **options), self.fs.loop)
@@ -121,13 +250,7 @@ class Service:
             future.cancel()  # where the wait was interrupted
             del future  # for the same reason
 
-    def fetch_now(self, path: str, start: int, stop: int) -> Reply:
-        """Wait for `fetch`."""
-        reply: Reply = self.call("fetch", path, start, stop)
-        return reply
-
     async def fetch(self, path: str, start: int, stop: int) -> Reply:
-        """Return bytes `[start, stop)`, not empty; never more, however much the server sends."""
         async with self._open(path, start, stop) as opened:
             end, total = _check_range(opened, start, stop)
             data = await _read(opened.read, end - start)
@@ -135,27 +258,6 @@ class Service:
 
     def _open(self, path: str, start: int, stop: int) -> contextlib.AbstractAsyncContextManager[_Opened]:
         raise NotImplementedError
-
-    async def describe(self, path: str) -> tuple[ObjectInfo, str | None]:
-        """Return size and ETag of an object, with `path` as the key, and its token, if it has one."""
-        raise NotImplementedError
-
-    async def list(self, prefix: str) -> list[ObjectInfo]:
-        """Return the objects under a path prefix, with whole paths as keys, in any order."""
-        raise StatusError(501, f"this service cannot be listed ({prefix})")
-
-    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str) -> bool:
-        """Upload an object; `exclusive` makes it fail where one of that name exists.
-
-        Returns:
-            Whether the answer has what only the service gives with an object that it stored. Otherwise a
-            gateway or a login page may have answered in its place, and the caller has to look at the object.
-        """
-        raise StatusError(501, f"this service takes no objects ({path}, {len(token)}, {exclusive}, {data!r})")
-
-    async def delete(self, path: str) -> None:
-        """Remove one object."""
-        raise StatusError(501, f"this service takes no objects ({path})")
 
 
 def _check_range(opened: _Opened, start: int, stop: int) -> tuple[int, int | None]:
@@ -201,10 +303,10 @@ async def _read(read: Callable[[int], Awaitable[bytes]], size: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class S3(Service):
+class S3(_Remote):
     """S3 and S3-compatible stores, by s3fs."""
 
-    protocols, package, extra = frozenset({"s3", "s3a"}), "s3fs", "shardio[s3]"
+    package, extra = "s3fs", "shardio[s3]"
     lifecycle = (
         "unfinished uploads in parts are left to the bucket: give it a lifecycle rule that aborts them"
     )
@@ -283,13 +385,13 @@ def _send_part_again(attempts: int, response: Any, **_: Any) -> float | None:
     return _jitter.uniform(0.0, 0.2 * 2.0**attempts) if busy and attempts < _PART_ATTEMPTS else None
 
 
-class GCS(Service):
+class GCS(_Remote):
     """Google Cloud Storage, by the session and the credentials of gcsfs, and its JSON API.
 
     Its own requests hand out no headers and log a traceback for each refusal, so requests are sent here.
     """
 
-    protocols, package, extra = frozenset({"gs", "gcs"}), "gcsfs", "shardio[gcs]"
+    package, extra = "gcsfs", "shardio[gcs]"
     lifecycle = "GCS removes uploads that were not finished after a week"
 
     resends = False  # uploads are POST
@@ -396,10 +498,10 @@ def _described(path: str, entry: Mapping[str, Any]) -> ObjectInfo:
 _ONCE: dict[str, Any] = {"retry_total": 0, "retry_connect": 0, "retry_read": 0, "retry_status": 0}
 
 
-class Azure(Service):
+class Azure(_Remote):
     """Azure Blob Storage, by the service client of adlfs."""
 
-    protocols, package, extra = frozenset({"az", "abfs", "abfss", "adl"}), "adlfs", "shardio[azure]"
+    package, extra = "adlfs", "shardio[azure]"
     lifecycle = "Azure removes the blocks of uploads that were not finished after a week"
 
     def _filesystem(self, options: Mapping[str, Any]) -> Any:
@@ -471,10 +573,10 @@ def _bare(etag: str | None) -> str:
     return (etag or "").strip('"')
 
 
-class HTTP(Service):
+class HTTP(_Remote):
     """Web servers, read-only, by the session of fsspec's HTTP filesystem; paths are whole URLs."""
 
-    protocols, package, extra = frozenset({"http", "https"}), "aiohttp", "aiohttp"
+    package = extra = "aiohttp"
     has_buckets = can_list = False
     read_only_reason = "a web server takes no objects"
 
@@ -525,109 +627,6 @@ def _http_etag(headers: Mapping[str, str]) -> str:
     return found
 
 
-class Other(Service):
-    """A filesystem of which only fsspec's contract is known: read, and written where there is one writer.
-
-    Its methods block, and its replies make no claims but their length.
-    """
-
-    has_buckets = resends = False
-    read_only_reason = (
-        "it is not known whether this kind of storage can create an object only if it is absent"
-    )
-    lifecycle = "this kind of storage does not tell whether uploads were left unfinished"
-
-    def _filesystem(self, options: Mapping[str, Any]) -> Any:
-        from fsspec.core import url_to_fs
-        from fsspec.implementations.cached import CachingFileSystem
-
-        fs, path = url_to_fs(self.root, **options)
-        # A cache would look for an object in its folder's listing, which web servers do not have.
-        self._described_by = fs
-        while isinstance(self._described_by, CachingFileSystem):
-            self._described_by = self._described_by.fs
-        self._root: str = path.rstrip("/")
-        return fs
-
-    def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        work = getattr(self, name)(*arguments, **options)
-        try:
-            # It blocks, so it never waits for a loop.
-            work.send(None)
-        except StopIteration as done:
-            return done.value
-        raise RuntimeError(f"{name} of a blocking filesystem waited for an event loop")
-
-    def _path(self, path: str) -> str:
-        """Return the filesystem's own name for what the store calls by the root's URL and a key."""
-        return self._root + path[len(self.root) :]
-
-    async def fetch(self, path: str, start: int, stop: int) -> Reply:
-        # `cat_file` names one file; `cat` would expand patterns.
-        data = self.fs.cat_file(self._path(path), start=start, end=stop)
-        if len(data) > stop - start:
-            raise BadResponseError(
-                f"the response holds {len(data)} bytes where {stop - start} were asked for"
-            )
-        return Reply(data, None, "")
-
-    async def describe(self, path: str) -> tuple[ObjectInfo, str | None]:
-        info = self._described_by.info(self._path(path))
-        if info.get("type") == "directory":
-            raise FileNotFoundError(path)
-        return _of_info(path, info), None
-
-    async def list(self, prefix: str) -> list[ObjectInfo]:
-        wanted = self._path(prefix)
-        folder = wanted.rpartition("/")[0]
-        try:
-            found = self.fs.find(folder, detail=True)
-        except FileNotFoundError:
-            return []
-        return list(self._listed(found, folder, wanted))
-
-    def _listed(self, found: Mapping[str, Any], folder: str, wanted: str) -> Iterable[ObjectInfo]:
-        for name, info in found.items():
-            # Some filesystems put a slash before what they list, whether they were asked with one or not.
-            path = name if name.startswith(folder) else "/" + name.lstrip("/")
-            path = path if folder.startswith("/") else path.lstrip("/")
-            if path.startswith(wanted):
-                yield _of_info(self.root + path[len(self._root) :], info)
-
-    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str) -> bool:
-        target = self._path(path)
-        taken = self._described_by.isfile(target)
-        if exclusive and taken:
-            raise FileExistsError(path)
-        folder = target.rpartition("/")[0]
-        temporary = f"{folder}/{TEMPORARY}{token or secrets.token_hex(12)}"
-        self.fs.makedirs(folder, exist_ok=True)
-        try:
-            if isinstance(data, pathlib.Path):
-                self.fs.put_file(str(data), temporary)
-            else:
-                self.fs.pipe_file(temporary, data)
-            if taken:
-                self.fs.rm_file(target)
-            self.fs.mv(temporary, target)
-        except BaseException:
-            with contextlib.suppress(Exception):  # the first error is the one to be told
-                self.fs.rm_file(temporary)
-            raise
-        # Filesystems have no answers to be mistaken for theirs.
-        return True
-
-    async def delete(self, path: str) -> None:
-        self.fs.rm_file(self._path(path))
-
-
-def _of_info(path: str, info: Mapping[str, Any]) -> ObjectInfo:
-    etag = next(
-        (info[name] for name in ("ETag", "etag", "mtime", "modified", "created") if info.get(name)), ""
-    )
-    return ObjectInfo(path, int(info.get("size") or 0), str(etag))
-
-
 async def _refuse_status(response: Any) -> None:
     """Raise the status of a response of aiohttp where it is an error, with the first words of its body."""
     if response.status >= 300:
@@ -655,4 +654,11 @@ async def _bytes_of(data: bytes | pathlib.Path) -> bytes:
     return data if isinstance(data, bytes) else await asyncio.to_thread(data.read_bytes)
 
 
-SERVICES: tuple[type[Service], ...] = (S3, GCS, Azure, HTTP)
+# By protocol; adding a service is a line here, and a class where it can create conditionally.
+SERVICES: dict[str, type[Service]] = {
+    "memory": Memory,
+    **dict.fromkeys(("s3", "s3a"), S3),
+    **dict.fromkeys(("gs", "gcs"), GCS),
+    **dict.fromkeys(("az", "abfs", "abfss", "adl"), Azure),
+    **dict.fromkeys(("http", "https"), HTTP),
+}

@@ -126,13 +126,11 @@ class StoreNetwork(NamedTuple):
     Attributes:
         sent, again: requests of this process, and those of them that were sent again.
         latency: seconds that the fastest request of late took; infinite before one was answered.
-        gap: bytes between two ranges of one call that are fetched needlessly, to save a request.
     """
 
     sent: int = 0
     again: int = 0
     latency: float = 0.0
-    gap: int = 0
 
 
 class DataFile(abc.ABC):

@@ -128,8 +128,9 @@ def slow_answers(server: FaultServer, seconds: float) -> Iterator[Callable[[], i
 def test_bytes_in_flight_are_bounded(
     server: FaultServer, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardio.storage._remote._IN_FLIGHT", 20_000)
-    _remote._budget_of.cache_clear()
+    monkeypatch.setattr("shardio.storage._remote._THREADS", 4)
+    monkeypatch.setattr("shardio.storage._remote.LONGEST", 5_000)
+    _remote._process.cache_clear()
     file = store_on(server, engine).open("a", size=len(CONTENT))
     file.read(0, 1)
     starts = np.arange(0, 300_000, 6_000)
@@ -137,7 +138,7 @@ def test_bytes_in_flight_are_bounded(
         with slow_answers(server, 0.01) as most_at_once:
             got = file.begin_read(starts, starts + 5_000, gap=0)()
     finally:
-        _remote._budget_of.cache_clear()
+        _remote._process.cache_clear()
     assert [bytes(view) for view in got] == [CONTENT[s : s + 5_000] for s in starts]
     assert 2 <= most_at_once() <= 4
 
