@@ -8,8 +8,9 @@ they succeeded.  Each upload has a thread of its own; none is left once `finish`
 from __future__ import annotations
 
 import collections
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
+from threading import Thread
 
 
 class Uploads:
@@ -23,8 +24,7 @@ class Uploads:
         if at_once < 1:
             raise ValueError(f"at_once={at_once} must be at least 1")
         self._at_once = at_once
-        self._under_way: collections.deque[_UploadThread] = collections.deque()
-        self._last: _UploadThread | None = None
+        self._under_way: collections.deque[tuple[Future[None], Thread]] = collections.deque()
         self.cancelled = False
 
     def begin(self, store: Callable[[], None], acknowledge: Callable[[], None]) -> None:
@@ -40,10 +40,13 @@ class Uploads:
         while len(self._under_way) >= self._at_once:
             self._await_first()
         self.check()
-        upload = _UploadThread(store, acknowledge, self._last, self)
-        self._last = upload
-        self._under_way.append(upload)
-        upload.start()
+        done = Future[None]()
+        before = self._under_way[-1][0] if self._under_way else None
+        # Daemonic, so that a second Ctrl-C need not wait for a slow network.
+        arguments = done, before, store, acknowledge
+        thread = Thread(target=self._run, args=arguments, name="shardio-upload", daemon=True)
+        self._under_way.append((done, thread))
+        thread.start()
 
     def check(self) -> None:
         """Raise what an upload has failed with, if one has.
@@ -51,9 +54,9 @@ class Uploads:
         Raises:
             Exception: of the first upload, in the order in which they were begun, that has failed by now.
         """
-        for upload in self._under_way:
-            if upload.failure is not None:
-                raise upload.failure
+        for done, _ in self._under_way:
+            if done.done():
+                done.result()
 
     def finish(self) -> None:
         """Wait for all uploads.
@@ -68,78 +71,44 @@ class Uploads:
         """Wait until no upload is under way any more; those that are not acknowledged yet stay so."""
         self.cancelled = True
         while self._under_way:
-            self._under_way[0].join()
+            _join(*self._under_way[0])
             self._under_way.popleft()
 
     def _await_first(self) -> None:
-        first = self._under_way[0]
-        first.join()
-        if first.failure is not None:
-            # It stays the first, so that asking again gives the same.
-            raise first.failure
+        done, thread = self._under_way[0]
+        _join(done, thread)
+        # One that failed stays the first, so that asking again gives the same.
+        done.result()
         self._under_way.popleft()
 
-
-class _UploadThread:
-    """One upload and its thread."""
-
-    def __init__(
+    def _run(
         self,
+        done: Future[None],
+        before: Future[None] | None,
         store: Callable[[], None],
         acknowledge: Callable[[], None],
-        before: _UploadThread | None,
-        group: Uploads,
     ) -> None:
-        self.failure: BaseException | None = None
-        self._work: tuple[Callable[[], None], Callable[[], None]] | None = (store, acknowledge)
-        self._before = before
-        self._group = group
-        self._ended = threading.Event()
-        # Taken by the thread before it does anything, or by who finds that it was not started.
-        self._turn = threading.Lock()
-        self._started = False
-        # Daemonic, so that a second Ctrl-C need not wait for a slow network.
-        self._thread = threading.Thread(target=self._run, name="shardio-upload", daemon=True)
-
-    def start(self) -> None:
-        try:
-            self._thread.start()
-        except BaseException as error:
-            # No thread could be had; or an interrupt, and it may have started or not.
-            self.failure = error
-            raise
-        self._started = True
-
-    def join(self) -> None:
-        """Wait until it has ended; what an interrupt kept from starting has, and will do nothing any more."""
-        if not self._started and self._turn.acquire(blocking=False):
-            self.failure = self.failure or RuntimeError("an upload was interrupted before it began")
-            self._ended.set()
+        if not done.set_running_or_notify_cancel():
             return
-        # Not `Thread.join` first: when a signal interrupts that one, CPython 3.11 takes the thread for ended.
-        self._ended.wait()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        if not self._turn.acquire(blocking=False):
-            return
-        work, self._work = self._work, None
-        before, self._before = self._before, None
         try:
-            if work is None:
-                return
-            store, acknowledge = work
             store()
             if before is not None:
-                before.join()
-                # That of an interrupt of `start` stays.
-                self.failure = self.failure or before.failure
-            # A chain of references to all uploads before would keep their indexes in memory.
-            before = None
-            if self.failure is None and not self._group.cancelled:
+                before.result()
+            if not self.cancelled:
                 acknowledge()
+            done.set_result(None)
         except BaseException as error:  # noqa: BLE001 - handed to the thread that asks
-            self.failure = error
+            done.set_exception(error)
         finally:
-            self._ended.set()
+            # The error holds this frame, and would hold the writer and its files.
+            del self, done, before, store, acknowledge
+
+
+def _join(done: Future[None], thread: Thread) -> None:
+    """Wait until an upload has ended; what an interrupt kept from starting has, and will do nothing more."""
+    if thread.ident is None and done.cancel():
+        return
+    # Not `Thread.join` first: when a signal interrupts that one, CPython 3.11 takes the thread for ended.
+    wait([done])
+    if thread.ident is not None:
+        thread.join()

@@ -36,7 +36,6 @@ from shardio.storage import (
     connect_folder,
 )
 from shardio.storage._store import Offsets
-from shardio.storage._uploads import _UploadThread
 from shardio.v1 import manifest_pb2 as pb
 
 Turn = tuple[int, int]
@@ -363,6 +362,12 @@ class SimulatedFile(DataFile):
         pass
 
 
+class InlineThread(threading.Thread):
+    """Does its work where it is started."""
+
+    start = threading.Thread.run
+
+
 class Inline(concurrent.futures.Executor):
     """A pool without threads."""
 
@@ -425,10 +430,6 @@ def simulated(world: World) -> Iterator[None]:
         root, _, key = str(url).rpartition("/")
         return (SimulatedStore(world), key) if root == ROOT else connect_folder(url, **options)
 
-    def start(upload: _UploadThread) -> None:
-        upload._run()
-        upload._started = True
-
     def token_bytes(count: int = 32) -> bytes:
         return world.random.randbytes(count)
 
@@ -453,7 +454,7 @@ def simulated(world: World) -> Iterator[None]:
         for name, (true, ours) in ways.items():
             for module in _places(name, true):
                 stack.enter_context(mock.patch.object(module, name, ours))
-        stack.enter_context(mock.patch.object(_UploadThread, "start", start))
+        stack.enter_context(mock.patch("shardio.storage._uploads.Thread", InlineThread))
         stack.enter_context(mock.patch("shardio.catalog._commit.datetime", Clock))
         stack.enter_context(mock.patch.object(secrets, "token_bytes", token_bytes))
         stack.enter_context(mock.patch.object(secrets, "token_hex", lambda n=32: token_bytes(n).hex()))
