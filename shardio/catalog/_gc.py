@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.arguments import integer, integers
 from shardio.catalog._commit import Base, publish
+from shardio.catalog._losses import find_losses
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.metadata import Expiry, Manifest, ShardTable, naming
 from shardio.progress import CountProgress, displayed
@@ -275,27 +276,10 @@ class _Plan:
         )  # fmt: skip
 
     def _lost_for_good(self, versions: list[Version]) -> dict[str, int]:
-        """Return how many records of which shards a repair lost that a mirror could bring back until now.
-
-        They can come back while no version since the one before the repair has expired.
-        """
-        known = {*self.latest.manifest.expiry.expired_versions}
-        ended, lost = False, dict[str, int]()
-        for before, version in zip(versions[-2::-1], versions[:0:-1], strict=True):
-            if version.operation == "overwrite" or version.number - 1 in known:
-                break
-            ended |= before.number in self.expired
-            if version.operation == "repair" and version.manifest.rewrites and ended:
-                old, new, here = (
-                    {entry.uuid: entry for entry in self.catalog.table(each)}
-                    for each in (before, version, self.latest)
-                )
-                for uuids in version.manifest.rewrites:
-                    count = sum(old[uuid].live_rows for uuid in uuids.old)
-                    count -= sum(new[uuid].live_rows for uuid in uuids.new)
-                    if count > 0 and here.keys().isdisjoint(uuids.old):
-                        lost[old[uuids.old[0]].key] = count
-        return lost
+        """Return how many records of which shards a mirror could bring back until these versions expire."""
+        losses = find_losses(self.catalog, {version.number: version for version in versions})
+        newest = max(self.expired, default=0)
+        return {loss.entry.key: loss.lost_rows for loss in losses if loss.version.number <= newest}
 
     def _merged(self, versions: list[Version], uncommitted: set[str]) -> set[str]:
         """Return the ids of sessions that were merged; refuse to give up one of them.

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, Version
+from shardio.catalog import Catalog, Version, find_losses
 from shardio.errors import CommitConflictError, StorageError
 from shardio.format import Framing
-from shardio.lifecycle._losses import find_losses
 from shardio.lifecycle._report import DeleteReport, change_facts, records_of
 from shardio.lifecycle._rewrite import Group, block_bytes_of, replace_shards, stored_keys, write_groups
 from shardio.lifecycle._targets import Targets, find_targets, numbers_of, shards_of

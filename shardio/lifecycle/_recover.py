@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.catalog import Catalog, Version
+from shardio.catalog import Catalog, Loss, Salvaged, Version
 from shardio.errors import FormatError, NotFoundError
-from shardio.lifecycle._losses import Loss, Salvaged
 from shardio.lifecycle._repair_report import Repaired, Repairs
 from shardio.lifecycle._repair_shard import RepairedShard, RepairJob
 from shardio.lifecycle._rewrite import remove_objects

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, Version
+from shardio.catalog import Catalog, Version, find_losses
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
-from shardio.lifecycle._losses import find_losses
 from shardio.lifecycle._mirror import Restorer
 from shardio.lifecycle._recover import Recovery
 from shardio.lifecycle._repair_metadata import repair_metadata

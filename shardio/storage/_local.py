@@ -349,11 +349,6 @@ class LocalStore(Store):
     def list_temporaries(self) -> Iterator[ObjectInfo]:
         return (info for info in self._walk("", linked=False) if is_temporary(info.key))
 
-    def delete_temporary(self, temporary: ObjectInfo) -> bool:
-        if not is_temporary(temporary.key):
-            raise ValueError(f"{temporary.key!r} is not a temporary; delete() removes objects")
-        return self._delete(temporary.key)
-
     def _walk(self, prefix: str, *, linked: bool) -> Iterator[ObjectInfo]:
         """Yield files by rising key: a folder sorts as its name with a slash, as keys do."""
         folder, _, _ = prefix.rpartition("/")

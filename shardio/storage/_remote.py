@@ -791,11 +791,6 @@ class RemoteStore(Store):
         if self._backend.single_writer:
             yield from (info for info in self._gather("") if is_temporary(info.key))
 
-    def delete_temporary(self, temporary: ObjectInfo) -> bool:
-        if not (is_temporary(temporary.key) or temporary.key.startswith(PROBES)):
-            raise ValueError(f"{temporary.key!r} is not a temporary; delete() removes objects")
-        return self._delete(temporary.key)
-
 
 def unlisted(store: Store) -> str | None:
     """Return what becomes of unfinished uploads, which `list_temporaries` does not list, or None."""

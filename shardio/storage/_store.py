@@ -419,7 +419,7 @@ class Store(abc.ABC):
         """
 
     def list_temporaries(self) -> Iterator[ObjectInfo]:
-        """Yield what interrupted writes left behind; `delete_temporary` removes it.
+        """Yield what interrupted writes left behind.
 
         A temporary may belong to a writer that is still at work; whether it does, the caller has to know.
 
@@ -427,15 +427,6 @@ class Store(abc.ABC):
             StorageError: the environment failed.
         """
         return iter(())
-
-    def delete_temporary(self, temporary: ObjectInfo) -> bool:
-        """Remove one entry of `list_temporaries`; return False if it was gone already.
-
-        Raises:
-            StorageError: the environment failed.
-        """
-        del temporary
-        return False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({redact(self.url)!r})"

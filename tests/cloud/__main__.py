@@ -66,7 +66,7 @@ def clean(url: str) -> list[str]:
         store.delete(each.key)
     if not url.startswith("az:"):  # Azure removes those itself, after a week
         for each in list(store.list_temporaries()):
-            store.delete_temporary(each)
+            store.delete(each.key)
     return [each.key for each in store.list("")]
 
 

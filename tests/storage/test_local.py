@@ -233,16 +233,12 @@ def test_a_dangling_link_occupies_its_name(store: LocalStore, tmp_path: pathlib.
     assert store.head("a") is None
 
 
-def test_temporaries_of_the_killed_are_listed_and_removed(store: LocalStore, tmp_path: pathlib.Path) -> None:
+def test_temporaries_of_the_killed_are_listed(store: LocalStore, tmp_path: pathlib.Path) -> None:
     store.put_if_absent("data/a", b"1")
     (tmp_path / "data" / ".shardio-tmp-0123").write_bytes(b"half")
     assert [info.key for info in store.list("")] == ["data/a"]
     (left,) = store.list_temporaries()
     assert (left.key, left.size) == ("data/.shardio-tmp-0123", 4)
-    assert store.delete_temporary(left)
-    assert not store.delete_temporary(left)
-    with pytest.raises(ValueError, match="not a temporary"):
-        store.delete_temporary(next(store.list("")))
 
 
 def test_a_file_truncated_after_opening_is_a_short_read(store: LocalStore, tmp_path: pathlib.Path) -> None:

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from shardio.catalog import Catalog, Version
+from shardio.catalog._version import Version
 from shardio.metadata import ShardEntry
+
+if TYPE_CHECKING:
+    from shardio.catalog._catalog import Catalog
 
 # Operations that take shards out by `Manifest.rewrites` or with their split, and in no other way.
 _STEADY = {
