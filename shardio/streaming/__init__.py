@@ -8,10 +8,10 @@ memory, no lock file.
 from __future__ import annotations
 
 from shardio.order import Plan as Plan
-from shardio.streaming._agreement import agree as agree, in_all as in_all
-from shardio.streaming._bench import BenchReport as BenchReport, BenchStage as BenchStage, bench as bench
 from shardio.streaming._components import (
     Mix as Mix,
+    agree as agree,
+    in_all as in_all,
     mix as mix,
     of_parts as of_parts,
     parts_of as parts_of,
@@ -23,8 +23,11 @@ from shardio.streaming._options import (
 )
 from shardio.streaming._reports import (
     AuditedRecord as AuditedRecord,
+    BenchReport as BenchReport,
+    BenchStage as BenchStage,
     PlanReport as PlanReport,
     audit as audit,
+    bench as bench,
     plan_report as plan_report,
 )
 from shardio.streaming._stats import LoaderStats as LoaderStats, StreamStats as StreamStats

@@ -22,15 +22,13 @@ from shardio.reader import Damage, DatasetSource, JoinedSource, SuppressCorrupti
 from shardio.redact import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from shardio.reader import DatasetReader
-    from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._rows import GatheredRows, RowGatherer
-    from shardio.streaming._stats import Counters
 
 
 class Batch(NamedTuple):
@@ -139,12 +137,9 @@ class BatchBuilder:
 
     Args:
         gatherer: brings their rows together.
-        release: gives up the chunks of a group that was built.
-        components: the datasets.
         options: of the stream.
         epoch: the stream's, which keys `random_transform` together with seed and position.
         damage: what to do about it.
-        counters: of time and bytes.
         collate: makes a batch of the values of records; None for columns of the schema, or `stack` where a
             transform is given.
         columnar: whether what `collate` makes can be cut by rows; else a batch without rows is
@@ -152,26 +147,24 @@ class BatchBuilder:
         finish: is called with each batch at last, in the thread that built it.
     """
 
-    def __init__(  # noqa: PLR0913 - made in one place
+    def __init__(
         self,
         gatherer: RowGatherer,
-        release: Callable[[NDArray[np.int64]], None],
-        components: Sequence[Component],
         options: StreamOptions,
         *,
         epoch: int,
         damage: Damage,
-        counters: Counters,
         collate: Callable[[list[Any]], Any] | None = None,
         columnar: bool = True,
         finish: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._gatherer, self._release = gatherer, release
+        components = gatherer.components
+        self._gatherer, self._release = gatherer, gatherer.chunks.release
         self._mixed = len(components) > 1
         self._options = options
         self._epoch = epoch
         self._damage = damage
-        self._counters = counters
+        self._counters = gatherer.counters
         self._collate = collate or stack
         self._finish = finish
         self._codec = components[0].source.codec

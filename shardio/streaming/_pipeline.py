@@ -24,7 +24,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from shardio.streaming._tuning import TUNING
+from shardio.streaming._options import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

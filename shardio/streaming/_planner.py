@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shardio.order import Rows, rank_slice
+from shardio.reader import JoinedSource
 from shardio.streaming._batches import PlannedSteps
 from shardio.streaming._chunks import Chunk
+from shardio.streaming._options import TUNING
 from shardio.streaming._rows import chunk_codes
-from shardio.streaming._tuning import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.order import Order, Plan, Schedule, StepGroup, Windows
-    from shardio.streaming._chunks import OpenChunks
+    from shardio.order import Plan, Schedule, StepGroup, Windows
     from shardio.streaming._components import Component
-    from shardio.streaming._opener import Opener
+    from shardio.streaming._options import StreamOptions
+    from shardio.streaming._plans import Resources
     from shardio.streaming._rows import RowGatherer
 
     _Flags = NDArray[np.bool_]
@@ -61,16 +62,71 @@ class PassLimits(NamedTuple):
     ahead_bytes: int
 
 
-class PassChunks(NamedTuple):
-    """What a pass opens its chunks with.
+def pass_limits(
+    options: StreamOptions,
+    components: Sequence[Component],
+    resources: Resources,
+    open_bytes: int,
+    *,
+    threads: int,
+    by_value: bool,
+) -> PassLimits:
+    """Return how a pass runs.
 
-    Attributes:
-        gatherer, chunks, opener: of the pass.
+    Args:
+        options, components, resources: of the stream.
+        open_bytes: of the windows that this process has open.
+        threads: that build.
+        by_value: whether a function of the caller's sees every record.
     """
+    local = all(component.source.is_local for component in components)
+    images = components[0].source.options.images
+    ahead_bytes = options.ahead_bytes or _ahead_bytes(components, local=local)
+    # Each thread has a group, and others are ahead: few bytes ahead are small groups, too.
+    group_bytes = min(TUNING.group_bytes, -(-ahead_bytes // 4))
+    memory = options.memory_bytes
+    if memory is None and local and options.ahead_bytes is None:
+        sizes = [component.order.sizes for component in components]
+        memory = resources.memory(sizes) if resources.has_local_blocks else None
+    if memory is not None:
+        left = memory - open_bytes
+        if options.memory_bytes is None:  # a plan that was given, or came with a state, may hold more
+            left = max(left, memory // 4)
+        # A quarter for what is ahead, one for the chunks of the groups that are being built and delivered,
+        # one for the batches that are gathered from them, one for blocks that are decoded.
+        group_bytes = max(1, min(group_bytes, left // (4 * (threads + 2))))
+        ahead_bytes = max(1, min(ahead_bytes, left // 4))
+    io_threads = max(TUNING.io_threads, threads, min(4 * TUNING.io_threads, ahead_bytes // group_bytes))
+    if threads == 0 or local:
+        io_threads = 0
+    is_slow = by_value or images is not None
+    group_rows = TUNING.group_rows_by_value if is_slow else TUNING.group_rows
+    if images is not None:
+        # A row takes its payload and the image that is made of it; one image is what most records hold.
+        rows = sum(component.order.sizes.total_rows for component in components)
+        payloads = sum(component.order.sizes.total_decoded_bytes for component in components) / rows
+        group_bytes = max(1, int(group_bytes * payloads / (payloads + images.bytes_each)))
+        ahead_bytes = max(1, int(ahead_bytes * payloads / (payloads + images.bytes_each)))
+    return PassLimits(threads, io_threads, group_bytes, group_rows, ahead_bytes)
 
-    gatherer: RowGatherer
-    chunks: OpenChunks
-    opener: Opener
+
+def needs_identities(options: StreamOptions, components: Sequence[Component]) -> bool:
+    """Whether batches need to know which records their rows are."""
+    images = components[0].source.options.images
+    if options.positions or options.random_transform is not None or (images is not None and images.random):
+        return True
+    return any(isinstance(component.source, JoinedSource) for component in components)
+
+
+def _ahead_bytes(components: Sequence[Component], *, local: bool) -> int:
+    """Return the default readahead in bytes; more for high-latency stores."""
+    usual = TUNING.ahead_bytes
+    if local:
+        return usual
+    latency = max(component.source.pool.latency() for component in components)
+    if latency == float("inf"):
+        return usual
+    return max(usual, min(4 * usual, int(2 * latency * TUNING.bytes_per_second)))
 
 
 class _Source:
@@ -134,9 +190,9 @@ class Planner:
     Args:
         schedule: the epoch, at the step to begin with.
         share: rank, world size, loader worker and workers, of which this process delivers its share.
-        order, components: of the stream.
-        is_mapped: of each dataset, whether its rows are gathered from mapped shards, without chunks.
-        opening: see `PassChunks`.
+        plans: of each dataset.
+        is_mapped: of each, whether its rows are gathered from mapped shards, without chunks.
+        gatherer: of the pass, whose chunks are opened.
         limits: see `PassLimits`.
         identities: batches need to know which records their rows are.
     """
@@ -145,10 +201,9 @@ class Planner:
         self,
         schedule: Schedule,
         share: tuple[int, int, int, int],
-        order: Order,
-        components: Sequence[Component],
+        plans: Sequence[Plan],
         is_mapped: Sequence[bool],
-        opening: PassChunks,
+        gatherer: RowGatherer,
         limits: PassLimits,
         *,
         identities: bool,
@@ -156,7 +211,7 @@ class Planner:
         self._schedule, self._lanes = schedule, schedule.lanes
         self._rank, self._world_size, worker, workers = share
         self._steps = schedule.steps(worker=worker, workers=workers)
-        self._gatherer, self._chunks, self._opener = opening
+        self._gatherer, self._chunks, components = gatherer, gatherer.chunks, gatherer.components
         self._task_bytes = min(TUNING.task_bytes, limits.group_bytes)
         self._identities = identities
         self._remote = not all(component.source.is_local for component in components)
@@ -175,7 +230,7 @@ class Planner:
                 lanes=_own_lanes(plan, schedule.global_batch, share[:2], workers),
             )
             for component, plan, mapped, readers in zip(
-                components, order.plans, is_mapped, self._lanes.readers, strict=True
+                components, plans, is_mapped, self._lanes.readers, strict=True
             )
         ]
         rows = max(1, -(-schedule.global_batch // self._world_size))
@@ -323,7 +378,7 @@ class Planner:
     def _begin(
         self, chunks: Sequence[Chunk], numbers: NDArray[np.int64], submit: Callable[..., Future[None]]
     ) -> None:
-        task = submit(self._opener.open, numbers.tolist())
+        task = submit(self._gatherer.opener.open, numbers.tolist())
         for chunk in chunks:
             chunk.task = task
 

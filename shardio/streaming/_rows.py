@@ -24,7 +24,7 @@ from shardio.reader import (
     gather,
 )
 from shardio.storage import ShortReadError
-from shardio.streaming._tuning import TUNING
+from shardio.streaming._options import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,13 +97,13 @@ class RowGatherer:
     def __init__(
         self, components: Sequence[Component], chunks: OpenChunks, opener: Opener, counters: Counters
     ) -> None:
-        self._components, self._chunks, self._opener = components, chunks, opener
-        self._counters = counters
+        self.components, self.chunks, self.opener = components, chunks, opener
+        self.counters = counters
         self._shards = _MappedShards()
 
     def mapped_codes(self, source: int, positions: NDArray[np.int64]) -> Codes:
         """Return the codes of rows of mapped shards, given their positions in a dataset of the stream."""
-        component = self._components[source]
+        component = self.components[source]
         shards, rows = component.source.rows_at(component.positions(positions))
         return MAPPED | source << _SOURCE_BITS | shards << _SHARD_BITS | rows
 
@@ -122,10 +122,10 @@ class RowGatherer:
         is_mapped, kept = codes >= MAPPED, None
         shards: list[ShardFrames] = []  # hold what their addresses point to
         in_chunks, in_shards = np.flatnonzero(~is_mapped), np.flatnonzero(is_mapped)
-        with self._counters.timed("fetch_seconds"):
+        with self.counters.timed("fetch_seconds"):
             if in_chunks.size:
                 chunks = codes[in_chunks] >> _CHUNK_BITS
-                tables = self._chunks.wait(np.unique(chunks))
+                tables = self.chunks.wait(np.unique(chunks))
                 find_in_chunks(tables, chunks, codes[in_chunks] & _CHUNK_ROW, in_chunks, entries, ways)
                 if (entries["length"][in_chunks] == SKIPPED).any():
                     kept = np.flatnonzero(is_mapped | (entries["length"] != SKIPPED))
@@ -133,7 +133,7 @@ class RowGatherer:
                 shards = self._find_in_shards(codes, in_shards, entries, ways)
         if kept is not None:
             codes, entries, ways = codes[kept], entries[kept], ways[kept]
-        with self._counters.timed("decode_seconds"):
+        with self.counters.timed("decode_seconds"):
             as_bytes &= kept is None
             content, offsets, wrong = gather(entries, ways, _addresses(shards), as_bytes=as_bytes)
         if wrong is not None:
@@ -162,7 +162,7 @@ class RowGatherer:
         """Open the chunk of a row again that scratch has lost; else raise what is wrong with the row."""
         _, is_short, read, errno = wrong
         if code < MAPPED:
-            self._opener.open_again(code >> _CHUNK_BITS)
+            self.opener.open_again(code >> _CHUNK_BITS)
             return
         place = self.place_of(code)
         shard = place.source.pool.get(place.shard)
@@ -186,9 +186,9 @@ class RowGatherer:
         """Return where a row is stored; for messages."""
         if code >= MAPPED:
             source, rest = divmod(code - MAPPED, 1 << _SOURCE_BITS)
-            return RowPlace(self._components[source].source, *divmod(rest, 1 << _SHARD_BITS))
-        chunk = self._chunks[code >> _CHUNK_BITS]
-        component = self._components[chunk.source]
+            return RowPlace(self.components[source].source, *divmod(rest, 1 << _SHARD_BITS))
+        chunk = self.chunks[code >> _CHUNK_BITS]
+        component = self.components[chunk.source]
         position = component.position(int(chunk.positions[code & _CHUNK_ROW]))
         return RowPlace(component.source, *component.source.shard_of(position))
 

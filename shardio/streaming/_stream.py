@@ -16,17 +16,23 @@ from shardio.order import Order, Schedule, make_order
 from shardio.progress import displayed
 from shardio.reader import Damage, DatasetReader
 from shardio.redact import redact
-from shardio.streaming._advice import advice, mixing_advice
 from shardio.streaming._arena import Arena
 from shardio.streaming._batches import Batch, BatchBuilder
 from shardio.streaming._chunks import OpenChunks
 from shardio.streaming._components import Mix, components_of, prepare
-from shardio.streaming._limits import needs_identities, pass_limits
 from shardio.streaming._opener import Opener
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import run_pass
-from shardio.streaming._planner import PassChunks, Planner
-from shardio.streaming._plans import UNREAD_ROW_BYTES, Resources, check_memory, open_bytes, scratch_folder
+from shardio.streaming._planner import Planner, needs_identities, pass_limits
+from shardio.streaming._plans import (
+    UNREAD_ROW_BYTES,
+    Resources,
+    advice,
+    check_memory,
+    mixing_advice,
+    open_bytes,
+    scratch_folder,
+)
 from shardio.streaming._rows import RowGatherer
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
 
@@ -362,30 +368,25 @@ class Stream:
             columnar: whether that can be cut by rows; else a batch without rows is `collate([])`.
             finish: is called with each batch, in the thread that built it.
         """
-        options, components, schedule, damage = self.options, self.components, self._schedule, self._damage
-        counters = self.counters
+        options, components, schedule = self.options, self.components, self._schedule
         threads = options.num_threads if threads is None else threads
         chunks = OpenChunks(self._own_arena())
-        opener = Opener(components, chunks, damage, counters)
-        gatherer = RowGatherer(components, chunks, opener, counters)
+        opener = Opener(components, chunks, self._damage, self.counters)
+        gatherer = RowGatherer(components, chunks, opener, self.counters)
+        place = {"global_batch": schedule.global_batch, "world_size": self.world_size}
         limits = pass_limits(
             options,
             components,
             self.resources,
-            open_bytes(
-                self.order, self.row_bytes, global_batch=schedule.global_batch, world_size=self.world_size
-            ),
+            open_bytes(self.order, self.row_bytes, **place),
             threads=threads,
             by_value=options.transforms_records or collate is not None,
         )
         builder = BatchBuilder(
             gatherer,
-            chunks.release,
-            components,
             options,
             epoch=self.epoch,
-            damage=damage,
-            counters=counters,
+            damage=self._damage,
             collate=collate,
             columnar=columnar,
             finish=finish,
@@ -393,10 +394,9 @@ class Stream:
         planner = Planner(
             schedule,
             (self.rank, self.world_size, worker, workers),
-            self.order,
-            components,
+            self.order.plans,
             self.gathered_by_index,
-            PassChunks(gatherer, chunks, opener),
+            gatherer,
             limits,
             identities=needs_identities(options, components),
         )

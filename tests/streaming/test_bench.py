@@ -45,8 +45,8 @@ def test_sequence_examples_are_counted_as_records(tmp_path, context) -> None:
 
 
 def test_large_records_are_read_few_at_a_time(dataset, monkeypatch) -> None:
-    monkeypatch.setattr("shardio.streaming._bench._BYTES", 1000)
-    monkeypatch.setattr("shardio.streaming._bench.time.perf_counter", iter(range(1000)).__next__)
+    monkeypatch.setattr("shardio.streaming._reports._READ_BYTES", 1000)
+    monkeypatch.setattr("shardio.streaming._reports.time.perf_counter", iter(range(1000)).__next__)
     report = shardio.bench(shardio.open(dataset), global_batch=100, seconds=7)
     assert 1 <= report.stage("first").records < 10
 

@@ -27,7 +27,7 @@ from shardio.order import Plan
 from shardio.reader import Damage
 from shardio.reader._tuning import TUNING
 from shardio.storage._local import LocalStore
-from shardio.streaming._tuning import TUNING as STREAM_TUNING
+from shardio.streaming._options import TUNING as STREAM_TUNING
 from shardio_indexer import adopt
 from tests.streaming.datasets import flat, plan, write
 from tests.suites.processes import run_together
@@ -265,7 +265,7 @@ def fetched(monkeypatch):
     """Let files be read as objects of a bucket are, some chunks by each call."""
     monkeypatch.setattr(LocalStore, "is_local", False)
     some = replace(STREAM_TUNING, group_bytes=3 * 64 * 8)
-    monkeypatch.setattr("shardio.streaming._limits.TUNING", some)
+    monkeypatch.setattr("shardio.streaming._planner.TUNING", some)
 
 
 @THREADS

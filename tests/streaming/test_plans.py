@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 from shardio.order import Identity, Order, Plan, ShardSizes, Source, make_order, measured_mixing
-from shardio.streaming._advice import advice, mixing_advice
-from shardio.streaming._plans import UNREAD_ROW_BYTES, Resources, check_memory, open_bytes
+from shardio.streaming._plans import (
+    UNREAD_ROW_BYTES,
+    Resources,
+    advice,
+    check_memory,
+    mixing_advice,
+    open_bytes,
+)
 
 GIB = 1 << 30
 BUCKET, LOCAL, BLOCKS = Resources(), Resources(is_local=True), Resources(has_local_blocks=True)

@@ -25,7 +25,7 @@ import pytest
 import shardio
 from shardio.reader._files import BlockSource
 from shardio.storage._local import LocalStore
-from shardio.streaming import _scratch as scratch_module
+from shardio.streaming import _arena
 from shardio.streaming._arena import Arena
 from shardio.torch import StreamingDataLoader, StreamingDataset
 from tests.streaming.datasets import memory_url
@@ -343,7 +343,7 @@ def device(folder: Path) -> str:
 def in_ram(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
     mounts = folder.parent / "mountinfo"
     mounts.write_text(f"36 35 {device(folder)} / /mnt rw - tmpfs tmpfs rw\n")
-    monkeypatch.setattr(scratch_module, "_MOUNTS", mounts)
+    monkeypatch.setattr(_arena, "_MOUNTS", mounts)
     return "is in memory (tmpfs)"
 
 
@@ -410,7 +410,7 @@ def test_by_default_the_disk_decides_alone_and_ranks_do_not_look(
 
     assert planned() == planned(rank=1, world_size=4) == planned(scratch=tmp_path) == 4 << 30
     assert planned(scratch=False) == 0
-    monkeypatch.setattr(scratch_module, "_refusal", lambda *_: "no")
+    monkeypatch.setattr(_arena, "_refusal", lambda *_: "no")
     assert planned() == 0
     assert planned(rank=1, world_size=4) == 4 << 30
 
