@@ -11,11 +11,15 @@ import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 _FEW = 8
+_MOST_LINES = 20  # of a list in a report
+_LABEL_WIDTH = 24
+_SHORT_LIST = 60  # characters of a list that stands in one line
 _HTML_WIDTH = 200
 _FIRST_BYTES = 12
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\x00", b"MM\x00*", b"RIFF")
@@ -166,6 +170,14 @@ def size(value: int) -> str:
     return f"{amount / 1000:,.1f} PB"
 
 
+def moment(milliseconds: int) -> str:
+    """Return a Unix time in milliseconds as UTC text."""
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms after 1970"
+
+
 def count(value: int) -> str:
     """Return a number with commas."""
     return f"{value:,}"
@@ -174,6 +186,120 @@ def count(value: int) -> str:
 def plural(value: int, noun: str, many: str | None = None) -> str:
     """Return "1 shard", "2 shards", "2 indexes"."""
     return f"{value:,} {noun if value == 1 else many or noun + 's'}"
+
+
+def table_lines(
+    rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), right: Sequence[int] = ()
+) -> list[str]:
+    """Return rows as lines of aligned columns; those numbered in `right` end flush."""
+    lines = [[printable(cell) for cell in row] for row in [*([head] if head else []), *rows]]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if k in right else cell.ljust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in lines
+    ]
+
+
+def fact_lines(facts: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> list[str]:
+    """Return named facts as lines: a row for each value, then a block for each list.
+
+    Args:
+        facts: by name. None, False and empty values are skipped.
+        labels: what to call some of them; the others are called by their names.
+    """
+    rows: list[tuple[str, str]] = []
+    blocks: list[str] = []
+    for name, value in facts.items():
+        if value is None or value is False or (isinstance(value, str | Sequence | Mapping) and not value):
+            continue
+        label = (labels or {}).get(name, name.replace("_", " "))
+        items = _block(value)
+        if items is None and len(label) > _LABEL_WIDTH:
+            blocks.append(f"{label}: {fact_text(name, value)}")
+        elif items is None:
+            rows.append((label, fact_text(name, value)))
+        else:
+            shown = [f"  {line}" for line in items[:_MOST_LINES]]
+            more = len(items) - len(shown)
+            blocks += [f"{label}:", *shown, *([f"  ... and {more:,} more; --json lists all"] if more else [])]
+    return [*table_lines(rows), *blocks]
+
+
+def facts_of(report: Any) -> dict[str, Any]:
+    """Return the fields and figures of a report by name; lists of what has no text as JSON holds them."""
+    found = {name: getattr(report, name, value) for name, value in report.to_dict().items()}
+    plain_lists = {name: value for name, value in report.to_dict().items() if isinstance(value, list)}
+    return found | {
+        name: value for name, value in plain_lists.items() if value and not _has_text(found[name][0])
+    }
+
+
+def fact_text(name: str, value: Any) -> str:
+    """Return one fact as people read it: numbers with commas, sizes of bytes with their unit."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return size(value) if name.endswith("bytes") else count(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {fact_text(name, item)}" for key, item in value.items()) or "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(fact_text("", item) for item in value) or "-"
+    if hasattr(value, "to_dict") and not _has_text(value):
+        return fact_text(name, value.to_dict())
+    return str(value)
+
+
+def _block(value: Any) -> list[str] | None:
+    """Return a fact as lines where it is a list, or maps names to more than single values."""
+    if _has_text(value):
+        lines = str(value).splitlines()
+        return lines if len(lines) > 1 or isinstance(value, Mapping) else None
+    if isinstance(value, Mapping):
+        if all(_has_text(item) and hasattr(item, "to_dict") for item in value.values()):
+            return [f"{name}: {item}" for name, item in value.items()]
+        if any(isinstance(item, Mapping) or hasattr(item, "to_dict") for item in value.values()):
+            return _table_of([{"": name, **_row_of(item)} for name, item in value.items()])
+        if len(value) <= _FEW:
+            return None
+        return table_lines([(str(name), fact_text("", item)) for name, item in value.items()])
+    if not isinstance(value, list | tuple) or sum(len(str(item)) for item in value) <= _SHORT_LIST:
+        return None
+    return (
+        [str(item) for item in value] if all(map(_has_text, value)) else _table_of(list(map(_row_of, value)))
+    )
+
+
+def _has_text(item: Any) -> bool:
+    """Tell whether a value has text of its own, which no dict, list or plain dataclass has."""
+    own: Any = type(item).__str__
+    return own is not object.__str__ or isinstance(item, int | float)
+
+
+def _row_of(item: Any) -> Mapping[str, Any]:
+    if isinstance(item, Mapping):
+        return item
+    found: Mapping[str, Any] = item.to_dict() if hasattr(item, "to_dict") else item._asdict()
+    return found
+
+
+def _table_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    # A list in a row is shown as the number of its items.
+    cells = [
+        [
+            str(len(item)) if isinstance(item, Mapping | list) else fact_text(name, item)
+            for name, item in row.items()
+        ]
+        for row in rows
+    ]
+    numbers = [k for k, item in enumerate(rows[0].values()) if isinstance(item, int | float)]
+    return table_lines(cells, head=[name.replace("_", " ") for name in rows[0]], right=numbers)
 
 
 def html_table(rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), title: str = "") -> str:

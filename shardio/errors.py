@@ -233,3 +233,9 @@ class BadRecord(ReportItem):
     stop: int | None = None
     row: int | None = None
     row_stop: int | None = None
+
+    def __str__(self) -> str:
+        """Return where it is and why it was skipped, in one line."""
+        rows = "" if self.row is None else f" rows {self.row} to {(self.row_stop or 0) - 1}"
+        place = "" if self.start is None else f" bytes [{self.start}, {self.stop})"
+        return f"{self.where}{rows}{place}: {self.reason}"

@@ -348,7 +348,7 @@ def test_the_command_packs_and_lists_what_it_left_out(texts, tmp_path, capsys):
     ]
     assert main([*arguments, "--skip"]) == 1
     said = capsys.readouterr().out
-    assert "left out: split train, record 4: a document is longer than the row" in said
+    assert "split train, record 4: a document is longer than the row" in said
     assert "  train: 7 documents, 28 tokens, 4 rows of 8, 87.50% full; 1 left out" in said
     assert main([*arguments, "--cut", "--mode", "overwrite", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["records"] == {"test": 2, "train": 5}

@@ -40,6 +40,10 @@ class Refusal(NamedTuple):
     url: str
     error: Exception
 
+    def __str__(self) -> str:
+        """Return the error, which names the URL."""
+        return str(self.error)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the address, the kind of error, its text and its fields, as JSON holds them."""
         fields = self.error.fields() if isinstance(self.error, ShardioError) else {}

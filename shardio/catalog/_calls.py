@@ -74,26 +74,34 @@ def commit(
 
 
 @checked_options
-def log(url: Place, n: int | None = None) -> list[Version]:
-    """Return the versions of a dataset, the latest first, expired ones too.
+def log(url: Place, n: int | None = None, *, version: int | str | None = None) -> list[Version]:
+    """Return the versions of a dataset, the latest first, including expired ones.
 
-    The manifest of the first one returned says which have expired (`.manifest.expiry`) and which have tags
+    The manifest of the latest version says which have expired (`.manifest.expiry`) and which have tags
     (`.manifest.tags`).
 
     Args:
         url: of the dataset; or a `shardio.Address`, or a reader.
-        n: the latest N versions only, which is one request each; None for all.
+        n: at most N versions, which is one request each; None for all.
+        version: the newest version to return, by number or tag; None for the latest.
 
     Raises:
-        NotFoundError: there is no dataset.
+        NotFoundError: there is no dataset, or no such version.
         ValueError: `n` is less than 1.
     """
     if n is not None and integer("n", n) < 1:
         raise ValueError(f"n={n} must be at least 1")
     catalog = Catalog(Address.of(url).connect())
-    versions = list(catalog.versions(n))
+    latest = catalog.load()
+    last = latest.number
+    if version is not None:
+        tags = latest.manifest.tags
+        last = min(last, tags.get(version, 0) if isinstance(version, str) else integer("version", version))
+    first = 1 if n is None else max(1, last - n + 1)
+    versions = list(catalog.between(first, min(last, latest.number - 1)))
+    versions += [latest] if last == latest.number else []
     if not versions:
-        raise NotFoundError("there is no shardio dataset here", url=catalog.store.url)
+        raise NotFoundError(f"there is no version {version!r}", url=catalog.store.url)
     return versions[::-1]
 
 

@@ -1,418 +1,287 @@
-"""What a command is, and how its arguments follow from the functions that it calls.
-
-cyclopts parses, helps and completes by the signature of a function.  Here that signature is made: of what the
-command takes itself, and of the arguments of the library's functions, whose defaults and docstrings say the
-rest.  Every option also answers to the name of its argument in Python, which is what messages speak of.
-"""
+"""Commands: functions that take what was typed, call the library, print, and return an exit code."""
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import inspect
-import operator
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_type_hints
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App
 
-from shardio.cli import _values as values
-from shardio.cli._console import EXIT_CODES
-
-# Commands by what people come for, in the order of a day: a module of `_commands` each.
-GROUPS = {
-    "_bring": "bring data in",
-    "_look": "look at data",
-    "_train": "train",
-    "_find": "find records",
-    "_check": "check and repair",
-    "_change": "change a dataset",
-    "_versions": "versions",
-    "_take": "take data out",
-    "_program": "this program",
-}
-# Options of many commands, which help names in one line.
-STORAGE = Group("storage", show=False)
-OUTPUT = Group("output", show=False)
-
-_OPTION = inspect.Parameter.KEYWORD_ONLY
-_ARG = re.compile(r"([a-z_]+(?:, [a-z_]+)*): ")
-# Options that functions hand on as they are, and the function that says what they are.
-_WRITER = "shardio.writer:DatasetWriter"
-_HANDED_ON = {
-    "Unpack[LayoutOptions]": ("shardio.writer:LayoutOptions", _WRITER),
-    "Unpack[WriterOptions]": ("shardio.writer:WriterOptions", _WRITER),
-    "Unpack[WriteOptions]": ("shardio.parallel:WriteOptions", "shardio.parallel:write_dataset"),
-}
-# What has no options: callables, and objects that only Python has.
-_PYTHON = {"progress", "executor"}
-_TYPES: dict[str, Any] = {
-    "bool": bool,
-    "str": str,
-    "str | Path": str,
-    "float": float,
-    "int": values.Whole,
-    "Any": values.Whole,  # of `pack(pad=)`: a number of the type of what is packed
-    "int | str": values.Version,
-    "Sequence[str]": list[str],
-    "Collection[str]": list[str],
-    "Iterable[str]": list[str],
-    "Collection[int]": values.Wholes,
-    "CacheOptions": Annotated[str, values.one(values.cache_folder, "DIR")],
-    "Mapping[str, Any]": values.JsonPairs,
-    "Mapping[str, str]": values.TextPairs,
-}
-
-
-def annotated(hint: Any, *more: Parameter) -> Any:
-    """Return a type with more that is said of it."""
-    return operator.getitem(Annotated, (hint, *more)) if more else hint
-
-
-def _said(hint: Any, text: str, *names: str, **more: Any) -> Any:
-    if names:
-        more["name"] = names
-    return annotated(hint, Parameter(help=text, **more))
-
-
-# What means more than its type says, in every function.
-_NAMED: dict[str, Any] = {
-    "features": values.Names,
-    "fn": _said(
-        annotated(str, values.one(values.function_of, "MODULE:FUNCTION")),
-        "for lists: makes records of a line or row",
-    ),
-    "storage_options": _said(
-        values.JsonPairs, "option of the fsspec filesystem, JSON or text", "--storage-option", group=STORAGE
-    ),
-    "allow_roots": _said(
-        list[str],
-        "place of adopted shards that may be read; one of the same kind gets the dataset's storage options",
-        "--allow-root",
-        group=STORAGE,
-    ),
-    "engine": _said(Literal["fsspec", "obstore"], "client of object stores", group=STORAGE),
-    "version": _said(values.Version, "a version, by number or tag; default: latest"),
-    "split": _said(str, "one split"),
-    "digest": _said(str, "sha256:..., which the version must have"),
-    "dry_run": _said(bool, "change nothing; report what would be done"),
-    "on_error": _said(Literal["raise", "skip"], "skip and list what would be an error"),
-    "schema": _said(
-        str, 'JSON for several features at once: {"n": {"type": "int64", "default": 0}, "x": null}'
-    ),
-    "mode": _said(str, 'what to do if the dataset already exists; "create" fails'),
-}
-_SPLITS = _said(
-    values.Splits,
-    "NAME of all files, NAME=PATTERN of those whose names match, or NAME=0.9 of the records; "
-    "default: from names",
+from shardio.cli._console import CLEAN, EXIT_CODES, REDO, Console, explain
+from shardio.cli._options import (
+    OUTPUT,
+    Takes,
+    address_options,
+    as_typed,
+    flag,
+    imported,
+    option,
+    parameter_attribute,
+    typed_parameters,
 )
-_PLACES = {"url": "dataset: a local path or any fsspec URL"}
-# Between what one may choose, by the name of the argument; tests hold what is written out to the library.
-MIXINGS = ("cheap", "default", "best")
-ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
-_CHOICES: dict[str, str | tuple[str, ...]] = {
-    "mode": "shardio.catalog:MODES",
-    "encoding": ENCODINGS,
-    "compression": ("zstd", "gzip", "zlib"),
-    "mixing": MIXINGS,
-    "remainder": ("drop", "pad", "keep"),
-}
+from shardio.redact import redact
 
+if TYPE_CHECKING:
+    from shardio.reader import DatasetDict, DatasetReader
 
-def _flag(name: str, hint: Any, default: Any = False) -> inspect.Parameter:  # noqa: FBT002 - a default's default
-    return inspect.Parameter(name, _OPTION, default=default, annotation=hint)
+_Result = TypeVar("_Result")
 
-
-# What comes with an option of the library.
-_BESIDE = {
-    "storage_options": _flag("anon", _said(bool, "open a public bucket without credentials", group=STORAGE)),
-    "on_error": _flag("skip", _said(bool, "the same as --on-error skip")),
-    "schema": _flag(
-        "types",
-        _said(
-            values.TextPairs,
-            'NAME=TYPE of a feature, in place of the inferred one; "-" leaves it out',
-            "--type",
-        ),
-        None,
-    ),
+# What opens a public bucket without credentials, by protocol, in the terms of its fsspec filesystem.
+_ANONYMOUS: dict[str, dict[str, Any]] = {
+    **{protocol: {"anon": True} for protocol in ("s3", "s3a", "az", "abfs", "abfss")},
+    **{protocol: {"token": "anon"} for protocol in ("gs", "gcs")},
 }
 _COMMON = (
-    _flag("json", _said(bool, "print one JSON document for programs", group=OUTPUT)),
-    _flag("quiet", _said(bool, "no progress and no notes", "--quiet", "-q", group=OUTPUT)),
-    _flag("debug", _said(bool, "show the traceback of an error", group=OUTPUT)),
+    flag("json", option(bool, "print one JSON document for programs", group=OUTPUT)),
+    flag("quiet", option(bool, "no progress and no notes", "--quiet", "-q", group=OUTPUT)),
+    flag("debug", option(bool, "show the traceback of an error", group=OUTPUT)),
 )
+# How a dataset is opened, and which part of it.
+OPENING = Takes(
+    "shardio:open", only=("storage_options", "engine", "allow_roots", "split", "version", "digest")
+)
+READING = Takes("shardio:open", only=("url", *OPENING.only))
+
+APPS: dict[str, Callable[[], App]] = {}  # by the name of the command
 
 
-@dataclass(frozen=True)
-class Takes:
-    """A function whose arguments a command takes.
+class Given:
+    """What was typed for one command: attributes by the names of arguments, or the defaults of these.
 
-    Attributes:
-        function: `module:name`; a class is its constructor.
-        only: the arguments that are meant; () for all that can be typed.
-        without: arguments that the command gives itself.
-        places: those that stand without a name.
-        choices: between what one may choose: `module:NAME` of a tuple, or of what returns one; or the words.
-        prefix: of the options' names.
-        shard: whether the place may be a single shard.
+    Args:
+        typed: what was typed, by name.
+        defaults: of all arguments.
     """
 
-    function: str
-    only: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    places: tuple[str, ...] = ("url",)
-    choices: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
-    prefix: str = ""
-    shard: bool = False
+    def __init__(self, typed: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        self._typed = dict(typed)
+        self._defaults = defaults
 
-    def parameters(self) -> Iterator[inspect.Parameter]:
-        """Yield what can be typed, in the order of the signature."""
-        function = imported(self.function)
-        docs = _documented(function)
+    def __getattr__(self, name: str) -> Any:
+        if name in self._typed:
+            return self._typed[name]
+        try:
+            return self._defaults[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def at(self, url: str) -> Given:
+        """Return the same for another URL."""
+        return Given({**self._typed, "url": url}, self._defaults)
+
+    def call(self, function: Callable[..., _Result], /, *args: Any, **more: Any) -> _Result:
+        """Call a function with those of its arguments that were typed."""
+        return function(*args, **{**self.options(function), **more})
+
+    def options(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """Return the arguments of a function that were typed, as it takes them.
+
+        Raises:
+            ValueError: `--anon` for a place without anonymous access, or a schema that is not one.
+        """
+        place = self._place
+        values = {
+            **self._typed,
+            "storage_options": self._storage_options(place),
+            "allow_roots": self._allow_roots(place),
+            "schema": self.features(),
+            "on_error": "skip" if self._typed.get("skip") else self._typed.get("on_error"),
+        }
         known = typed_parameters(function)
-        for name, (kind, default) in known.items():
-            if (self.only and name not in self.only) or name in self.without or name in _PYTHON:
-                continue
-            hint = self._hint(name, kind)
-            if hint is None:
-                continue
-            is_place = name in self.places
-            text = _PLACES.get(name) if is_place else None
-            text = text or in_help(docs.get(name, ""), () if is_place else known.keys() - {*self.places})
-            if is_place and self.shard:
-                text = text.replace("dataset:", "dataset, or single shard:")
-            yield inspect.Parameter(
-                f"{self.prefix}{name}",
-                inspect.Parameter.POSITIONAL_OR_KEYWORD if is_place else _OPTION,
-                default=default,
-                # What is said of a name everywhere takes precedence over a docstring.
-                annotation=annotated(hint, *([] if _attribute(hint, "help") else [Parameter(help=text)])),
-            )
-            if name in _BESIDE and (name != "on_error" or "Literal" in kind):
-                yield _BESIDE[name]
+        found = {name: values[name] for name in known if values.get(name) is not None}
+        for name, parameter in inspect.signature(function).parameters.items():
+            if name in found and str(parameter.annotation).startswith("Place"):
+                found[name] = _address(name, found)
+        return found
 
-    def _hint(self, name: str, kind: str) -> Any:
-        """Return the type of an argument as it is typed; None where it takes what only Python has."""
-        if name in self.places and not kind.startswith("int | str"):
-            return list[str] if "Iterable" in kind else str
-        optional = kind.endswith(" | None")
-        kind = kind.removesuffix(" | None")
-        if name == "split" and "Mapping" in kind:
-            return _SPLITS
-        words = self.choices.get(name) or _CHOICES.get(name)
-        if words and ("str" in kind or "Literal" in kind):
-            words = imported(words) if isinstance(words, str) else words
-            choice: Any = operator.getitem(Literal, tuple(words() if callable(words) else words))
-            return annotated(
-                choice | None if optional else choice, *getattr(_NAMED.get(name), "__metadata__", ())
-            )
-        if name.endswith("_options") and name != "storage_options":
-            option = f"--{name[:-1].replace('_', '-')}"
-            text = f"as --storage-option, for the {name.removesuffix('_options')}"
-            return annotated(_TYPES[kind], Parameter(name=option, group=STORAGE, help=text))
-        hint = _NAMED.get(name) or _TYPES.get(kind)
-        if hint == list[str]:
-            return annotated(hint, Parameter(name="--" + re.sub(r"(ss)es$|s$", r"\1", name)))
-        return hint
+    def features(self) -> dict[str, Any] | None:
+        """Return the types of features that `--schema` and `--type` give, as `schema=` takes them."""
+        schema, types = self._typed.get("schema"), self._typed.get("types", {})
+        if schema is None and not types:
+            return None
+        from shardio.metadata import parse_schema_json
 
+        parsed = {} if schema is None else parse_schema_json(schema)
+        return parsed | {name: None if kind == "-" else kind for name, kind in types.items()}
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """One command, as `command` makes it.
+    def open(self, url: str, **defaults: Any) -> DatasetReader:
+        """Open one split of a dataset, with defaults for options that were not typed.
 
-    Attributes:
-        name: what is typed.
-        summary: one line for the list of commands, lower case, without a full stop.
-        run: does the work and returns the exit code.
-        takes: the functions from whose signatures other arguments follow.
-        examples: command lines with what they do, for its help text.
-        aliases: other names by which it can be typed.
-    """
+        Raises:
+            ValueError: there are several splits and none was named.
+        """
+        import shardio
 
-    name: str
-    summary: str
-    run: Callable[..., int]
-    takes: tuple[Takes, ...]
-    examples: Mapping[str, str]
-    aliases: tuple[str, ...]
+        reader: DatasetReader | DatasetDict = shardio.open(**defaults | self.at(url).options(shardio.open))
+        if isinstance(reader, shardio.DatasetDict):
+            raise ValueError(f"{url} has several splits, choose one with --split: {', '.join(reader)}")  # noqa: TRY004
+        records = self._typed.get("records")
+        return reader if records is None else reader[records]
+
+    def storage_options_for(self, url: str) -> dict[str, Any] | None:
+        """Return the storage options for another URL, where its protocol is that of the dataset."""
+        return self._storage_options(url) if _protocol(url) == _protocol(self._place) else None
 
     @property
-    def own(self) -> dict[str, inspect.Parameter]:
-        """Arguments of the command's own, by name."""
-        hints = get_type_hints(self.run, include_extras=True)
-        mine = list(inspect.signature(self.run).parameters.values())[2:]
-        return {each.name: each.replace(annotation=hints[each.name]) for each in mine}
+    def _place(self) -> str:
+        url: str = self._typed["urls"][0] if "url" not in self._typed and "urls" in self._typed else self.url
+        return url
 
-    @property
-    def parameters(self) -> dict[str, inspect.Parameter]:
-        """All arguments by name, those without a name first; imports the functions that the command calls."""
-        taken = [each for takes in self.takes for each in takes.parameters()]
-        own = self.own
-        found: dict[str, inspect.Parameter] = {}
-        for each in (*own.values(), *taken, *_COMMON):
-            found.setdefault(each.name, each)
-        # Without a name first: the places of the library's functions, then the command's own arguments.
-        by_kind = sorted(
-            found.values(), key=lambda each: (each.kind, each.kind < _OPTION and each.name in own)
-        )
-        return {each.name: _as_typed(each) for each in by_kind}
+    def _storage_options(self, place: str) -> dict[str, Any] | None:
+        options: dict[str, Any] = self._typed.get("storage_options", {})
+        if self._typed.get("anon"):
+            if _protocol(place) not in _ANONYMOUS:
+                raise ValueError(f"--anon is for buckets ({', '.join(_ANONYMOUS)}), not for {place}")
+            options = _ANONYMOUS[_protocol(place)] | options
+        return options or None
 
-    def app(self, group: Group, *, loaded: bool) -> App:
-        """Return what parses the command line, in a group of commands; with its arguments if it is loaded."""
-        app = App(
-            name=self.name,
-            help=self.summary[0].upper() + self.summary[1:] + ".",
-            group=group,
-            version_flags=(),
-        )
-        lines = ["examples:", *(f"  {line}\n      {text}" for line, text in self.examples.items()), ""]
-        if loaded:
-
-            def parsed(**_: Any) -> Command:
-                return self
-
-            parameters = self.parameters
-            parsed.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-            parsed.__annotations__ = {name: each.annotation for name, each in parameters.items()}
-            app.default(parsed)
-            hidden = [each.annotation for each in parameters.values() if _attribute(each.annotation, "group")]
-            lines.append("also: " + ", ".join(_attribute(hint, "name")[0] for hint in hidden))
-        app.help_epilogue = "\n".join([*lines, EXIT_CODES])
-        return app
+    def _allow_roots(self, place: str) -> dict[str, dict[str, Any]] | None:
+        """Return roots of adopted shards; those of the dataset's protocol get its storage options."""
+        options = self._storage_options(place)
+        if "source" in self._typed:
+            place = self.source
+        if "source_options" in self._defaults:
+            options = self.source_options
+        roots = self._typed.get("allow_roots", ())
+        same = {root: (options or {}) if _protocol(root) == _protocol(place) else {} for root in roots}
+        return same or None
 
 
-COMMANDS: dict[str, Command] = {}  # by name
+def _address(place: str, found: dict[str, Any]) -> Any:
+    """Return the address of a place; its options are taken from the arguments."""
+    from shardio import Address
+
+    names = {each.replace(f"{place}_options", "storage_options"): each for each in address_options(place)}
+    return Address(found[place], **{name: found.pop(each) for name, each in names.items() if each in found})
+
+
+def _protocol(url: str) -> str:
+    return url.partition("://")[0].lower() if "://" in url else "file"
 
 
 def command(
-    summary: str,
-    *takes: Takes,
-    examples: Mapping[str, str],
-    name: str | None = None,
-    aliases: tuple[str, ...] = (),
+    *takes: Takes, examples: Mapping[str, str], name: str | None = None
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Make a command of a function that does the work and returns the exit code.
 
-    The function takes a `Given`, a `Console`, and arguments of the command's own: those that may be given by
-    position stand without a name, the others are options. Errors are raised; the program turns them into
+    The function takes a `Given`, a `Console`, and arguments of the command's own: positional ones are
+    positional on the command line, the others are options. Errors are raised; the program turns them into
     one line.
 
     Args:
-        summary: one line for the list of commands, lower case, without a full stop.
         takes: the functions from whose signatures other arguments follow. An argument of the command's own
-            replaces the one that would follow. `--json`, `--quiet` and `--debug` are there.
-        examples: command lines with what they do, for its help text.
+            takes precedence. `--json`, `--quiet` and `--debug` are added.
+        examples: command lines with what they do, for the help text.
         name: what is typed; None for the name of the function.
-        aliases: other names by which it can be typed.
     """
 
     def decorate(run: Callable[..., int]) -> Callable[..., int]:
         called = name or run.__name__
-        COMMANDS[called] = Command(
-            name=called, summary=summary, run=run, takes=takes, examples=examples, aliases=aliases
-        )
+
+        def make() -> App:
+            own, parameters = _parameters(run, takes)
+            signature = inspect.Signature(list(parameters.values()))
+
+            def perform(*args: Any, **options: Any) -> int:
+                defaults = {each.name: each.default for each in parameters.values()}
+                given = Given(signature.bind(*args, **options).arguments, defaults)
+                return _perform(run, given, own)
+
+            perform.__signature__ = signature  # type: ignore[attr-defined]
+            perform.__annotations__ = {each.name: each.annotation for each in parameters.values()}
+            hidden = [each.annotation for each in parameters.values() if _group(each) is not None]
+            lines = ["examples:", *(f"  {line}\n      {text}" for line, text in examples.items()), ""]
+            lines.append("also: " + ", ".join(parameter_attribute(hint, "name")[0] for hint in hidden))
+            app = App(name=called, version_flags=(), help_epilogue="\n".join([*lines, EXIT_CODES]))
+            app.default(perform)
+            return app
+
+        APPS[called] = make
         return run
 
     return decorate
 
 
-def _attribute(hint: Any, name: str) -> Any:
-    """Return what the outermost of a type's parameters says, None where none says it."""
-    said = [getattr(each, name) for each in getattr(hint, "__metadata__", ()) if isinstance(each, Parameter)]
-    return next((each for each in reversed(said) if each), None)
+def _group(parameter: inspect.Parameter) -> Any:
+    return parameter_attribute(parameter.annotation, "group")
 
 
-def _as_typed(each: inspect.Parameter) -> inspect.Parameter:
-    """Return an argument with the names by which it is typed, and its default as help shows it."""
-    if each.kind is not _OPTION:
-        shown = annotated(each.annotation, Parameter(show_default=False))
-        return each.replace(kind=inspect.Parameter.POSITIONAL_ONLY, annotation=shown)
-    argument = f"--{each.name.replace('_', '-')}"
-    names = _attribute(each.annotation, "name") or (argument,)
-    negative: Any = "--yes" if each.name == "dry_run" else f"--no-{names[0][2:]}"
-    said = Parameter(
-        name=tuple(dict.fromkeys((*names, argument))),
-        negative=negative if each.default is True else (),
-        show_default=_shown if each.default not in (None, False, (), []) else False,
-    )
-    return each.replace(annotation=annotated(each.annotation, said))
+def _parameters(
+    run: Callable[..., int], takes: tuple[Takes, ...]
+) -> tuple[list[str], dict[str, inspect.Parameter]]:
+    """Return the names of a command's own arguments, and all arguments, positional ones first."""
+    hints = get_type_hints(run, include_extras=True)
+    mine = list(inspect.signature(run).parameters.values())[2:]
+    mine = list(inspect.signature(run).parameters.values())[2:]
+    own = [each.replace(annotation=hints[each.name]) for each in mine]
+    found: dict[str, inspect.Parameter] = {}
+    for each in (*own, *(each for one in takes for each in one.parameters()), *_COMMON):
+        found.setdefault(each.name, as_typed(each))
+    names = [each.name for each in own]
+    # The places of the library's functions come before the command's own positional arguments.
+    ordered = sorted(found.values(), key=lambda each: (each.kind, not each.kind and each.name in names))
+    return names, {each.name: each for each in ordered}
 
 
-def _shown(default: Any) -> str:
-    if isinstance(default, int) and not isinstance(default, bool) and default >= 1024 and default % 1024 == 0:
-        return f"{default >> 20} MiB" if default % (1 << 20) == 0 else f"{default >> 10} KiB"
-    return str(default)
+def _perform(run: Callable[..., int], given: Given, own: list[str]) -> int:
+    console = Console(sys.stdout, sys.stderr, json=given.json, quiet=given.quiet)
+    with _warnings_as_notes(console):
+        try:
+            return run(given, console, **{name: getattr(given, name) for name in own})
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a program ends in one line, whatever went wrong
+            if given.debug:
+                import traceback
+
+                sys.stderr.write(redact(traceback.format_exc()))
+            failure = explain(error)
+            console.failure(failure)
+            return failure.code
 
 
-def imported(name: str) -> Any:
-    """Return what `module:name` means."""
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+@contextlib.contextmanager
+def _warnings_as_notes(console: Console) -> Iterator[None]:
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, UserWarning | RuntimeWarning):
+            console.note(str(message))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = show
+        yield
 
 
-def typed_parameters(function: Callable[..., Any]) -> dict[str, tuple[str, Any]]:
-    """Return annotation and default of each argument, those of the writer that it hands on included."""
-    found: dict[str, tuple[str, Any]] = {}
-    for parameter in inspect.signature(function).parameters.values():
-        handed_on = _HANDED_ON.get(str(parameter.annotation))
-        if handed_on is not None:
-            options, owner = map(imported, handed_on)
-            known = typed_parameters(owner)
-            found |= {name: known[name] for name in options.__annotations__}
-        elif parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            kind = str(parameter.annotation)
-            found[parameter.name] = (kind.replace("Place", "str | Path"), parameter.default)
-            if kind.startswith("Place"):
-                found |= {name: (kind, None) for name, kind in address_options(parameter.name).items()}
-    return found
-
-
-def address_options(place: str) -> dict[str, str]:
-    """Return the options that belong to a place, with their types: those of its `Address`."""
-    mapping = "Mapping[str, Any] | None"
-    if place != "url":
-        return {f"{place}_options": mapping}
-    return {
-        "storage_options": mapping,
-        "engine": "str | None",
-        "allow_roots": f"Mapping[str, {mapping}] | None",
-    }
-
-
-def _documented(function: Callable[..., Any]) -> dict[str, str]:
-    """Return what docstrings say of each argument."""
-    found: dict[str, str] = {}
-    documented = [function]
-    for each in documented:
-        hints = map(str, getattr(each, "__annotations__", {}).values())
-        documented += [imported(_HANDED_ON[hint][1]) for hint in hints if hint in _HANDED_ON]
-    for each in reversed(documented):
-        lines = inspect.cleandoc(each.__doc__ or "").splitlines()
-        start = next((n for n, line in enumerate(lines) if line in ("Args:", "Attributes:")), len(lines))
-        names: list[str] = []
-        for line in lines[start + 1 :]:
-            if not line.strip():
-                break
-            match = _ARG.match(line[4:])
-            if match and not line.startswith(" " * 5):
-                names = match[1].split(", ")
-                found |= dict.fromkeys(names, line[4 + match.end() :])
-            else:
-                found |= {name: f"{found[name]} {line.strip()}" for name in names}
-    return found
-
-
-def in_help(text: str, known: Collection[str]) -> str:
-    """Return the first sentence of what a docstring says of an argument, as help says it of an option.
+def report(
+    function: str, given: Given, console: Console, code: Callable[[Any], int] = lambda _: CLEAN, **more: Any
+) -> int:
+    """Call a function of the library, print its report, and return the exit code.
 
     Args:
-        text: of the docstring.
-        known: names of arguments, which are flags there.
+        function: `module:name`.
+        given: its arguments.
+        console: shows progress, and prints the report.
+        code: the exit code of a report.
+        more: arguments that were not typed as they are.
     """
-    text = re.split(r"\.(?=\s|$)", text.strip(), maxsplit=1)[0]
-    text = re.sub(r"\bNone for\b", "default:", text)
-    names = "|".join(known)
-    return re.sub(rf"`({names})`", lambda match: f"--{match[1].replace('_', '-')}", text) if names else text
+    called = imported(function)
+    with console.progress(called.__name__.removesuffix("_dataset").removeprefix("build_")) as progress:
+        if "progress" in typed_parameters(called):
+            more["progress"] = progress
+        result = given.call(called, **more)
+    _, is_dry = typed_parameters(called).get("dry_run", ("", False))
+    console.report(result, redo="--yes does it" if is_dry else REDO)
+    return code(result)
+
+
+def reporting(
+    name: str, takes: Takes, *, examples: Mapping[str, str], code: Callable[[Any], int] = lambda _: CLEAN
+) -> None:
+    """Make a command that calls one function and prints its report; see `command` and `report`."""
+    command(takes, examples=examples, name=name)(
+        lambda given, console: report(takes.function, given, console, code)
+    )

@@ -13,7 +13,7 @@ import shutil
 from json import dumps
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from shardio.display import plural, printable
+from shardio.display import fact_lines, facts_of, plain, plural, printable, table_lines
 from shardio.errors import (
     FormatError,
     NotFoundError,
@@ -27,9 +27,8 @@ from shardio.progress import Display
 from shardio.redact import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from shardio.convert import ConvertReport, ExportReport
     from shardio.reports import Report
 
 CLEAN = 0
@@ -41,7 +40,22 @@ PIPE_CLOSED = 141  # and for SIGPIPE
 
 EXIT_CODES = "exit codes: 0 clean, 1 damage or failure found in the data, 2 usage, 3 could not be done"
 
-_MOST_ITEMS = 20
+REDO = "without --dry-run it is done"
+# What people are told of fields of reports, where the name is not enough.
+_LABELS = {
+    "already_deleted": "deleted before",
+    "doomed": "objects to delete",
+    "expired_versions": "expired versions",
+    "external_copies": "third-party files that may hold the bytes",
+    "lost_for_good": "records that a mirror can no longer bring back",
+    "microseconds": "microseconds of one thread per record",
+    "missing": "missing (restore them, or remove them from the dataset with --drop-missing)",
+    "mixing": "mixing (1 is a random shuffle)",
+    "pending_gc": "may hold the bytes until `shardio gc --yes`",
+    "stale": "changed since they were adopted (index them again with --update)",
+    "temporaries": "left by interrupted writes",
+    "unclaimed": "in no version: still being written, or abandoned (--abandon SESSION removes them)",
+}
 _COLORS = {"red": "\x1b[1;31m", "yellow": "\x1b[1;33m"}
 _PLAIN = "\x1b[0m"
 
@@ -156,12 +170,44 @@ class Console:
         with _printing():
             self._out.write(_json_line(value, self._out))
 
-    def report(self, report: Report, show: Callable[[], None]) -> None:
-        """Print a report: as a document for programs, by a function for people."""
+    def report(self, report: Report, *, redo: str = REDO, hide: Collection[str] = ()) -> None:
+        """Print a report, and its notes; arguments as in `facts`."""
+        hidden = {*hide, "notes", "ignored", "encoding", "ok"}
+        self.facts(facts_of(report), document=report.to_dict(), redo=redo, hide=hidden)
+        for note in getattr(report, "notes", ()):
+            self.note(note)
+        ignored = getattr(report, "ignored", ())
+        if ignored:
+            shown = ", ".join(ignored[:5]) + (", ..." if len(ignored) > 5 else "")
+            self.note(f"{plural(len(ignored), 'file')} of another kind or split ignored: {shown}")
+
+    def facts(
+        self,
+        facts: Mapping[str, Any],
+        *,
+        document: Mapping[str, Any] | None = None,
+        redo: str = REDO,
+        hide: Collection[str] = (),
+    ) -> None:
+        """Print named facts: as a document for programs, as lines for people.
+
+        Args:
+            facts: by name.
+            document: for programs; None for the facts.
+            redo: how a dry run becomes a change.
+            hide: names that people need not see.
+        """
         if self.json:
-            self.document(report.to_dict())
-        else:
-            show()
+            self.document(plain(facts if document is None else document))
+            return
+        for line in fact_lines({n: v for n, v in facts.items() if n not in {*hide, "dry_run"}}, _LABELS):
+            self.line(line)
+        if not facts.get("repaired", True):
+            self.line("there was nothing to do")
+        elif facts.get("dry_run"):
+            self.line(f"nothing was changed; {redo}")
+        elif facts.get("version", 0) is None and not facts.get("repaired"):
+            self.line("there was nothing to do")
 
     def flush(self) -> None:
         """Hand what was printed to who reads it, before something long begins."""
@@ -171,31 +217,14 @@ class Console:
     def table(
         self, rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), right: Sequence[int] = ()
     ) -> None:
-        """Print columns two blanks apart; `right` are the numbers of columns that end flush."""
-        lines = [*([head] if head else []), *rows]
-        widths = [max(len(printable(row[k])) for row in lines) for k in range(len(lines[0]))] if lines else []
-        for row in lines:
-            cells = [
-                printable(cell).rjust(width) if k in right else printable(cell).ljust(width)
-                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            self.line("  ".join(cells).rstrip())
+        """Print aligned columns; those numbered in `right` end flush."""
+        for line in table_lines(rows, head=head, right=right):
+            self.line(line)
 
     def note(self, text: str) -> None:
         """Say something beside the result."""
         if not self._quiet:
             self._say(text, mark="note:", color="yellow")
-
-    def warn(self, text: str) -> None:
-        """Say what is part of the result and is not a line of it, on the error stream."""
-        self._say(text)
-
-    def items(self, lines: Sequence[str], print_line: Callable[[str], None]) -> None:
-        """Print the first lines of a list, and how many more there are."""
-        for line in lines[:_MOST_ITEMS]:
-            print_line(line)
-        if len(lines) > _MOST_ITEMS:
-            print_line(f"... and {len(lines) - _MOST_ITEMS:,} more; --json lists all")
 
     def failure(self, failure: CommandFailure) -> None:
         """Print why the command failed: one line, or one JSON document on the error stream."""
@@ -211,19 +240,6 @@ class Console:
         else:
             self._say(failure.text, mark="shardio:", color="red")
         self._err.flush()
-
-    def ignored(self, files: Sequence[str], why: str) -> None:
-        """Say which files were found and not taken."""
-        if files:
-            shown = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
-            self.note(f"{plural(len(files), 'file')} {why}: {shown}")
-
-    def left_out(self, report: ConvertReport | ExportReport) -> None:
-        """Print what a task left out, and its notes."""
-        for each in report.skipped:
-            self.line(f"left out: {each.where}: {each.reason}")
-        for note in report.notes:
-            self.note(note)
 
     def progress(self, label: str) -> Display:
         """Return progress of a long task: a bar on a terminal, a line now and then in a pipe, or nothing."""

@@ -7,16 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-import warnings
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
 
 from cyclopts import App, CycloptsError, Group
 from rich.console import Console as RichConsole
 
-from shardio.cli._command import Command
-from shardio.cli._commands import all_commands, grouped_commands
+from shardio.cli._commands import ALIASES, COMMANDS, GROUPS
 from shardio.cli._console import (
     CLEAN,
     EXIT_CODES,
@@ -27,8 +24,6 @@ from shardio.cli._console import (
     Console,
     explain,
 )
-from shardio.cli._given import Given
-from shardio.redact import redact
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,12 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def make_app(loaded: Container[str]) -> App:
-    """Return the program as cyclopts parses it.
-
-    Args:
-        loaded: names of the commands whose options are wanted. What they call is imported.
-    """
+def make_app() -> App:
+    """Return the program as cyclopts parses it; a command is imported when it is used."""
     app = App(
         name="shardio",
         help="Datasets of plain TFRecord shards, in folders and buckets.",
@@ -73,10 +64,12 @@ def make_app(loaded: Container[str]) -> App:
         version_format="plaintext",
         group_commands="options",
     )
-    for number, (title, commands) in enumerate(grouped_commands().items()):
+    for number, (title, commands) in enumerate(GROUPS.values()):
         group = Group(title, sort_key=number)
-        for name, command in commands.items():
-            app.command(command.app(group, loaded=name in loaded))
+        for name, summary in commands.items():
+            place = f"shardio.cli._commands:{name}"
+            help_line = f"{summary[0].upper()}{summary[1:]}."
+            app.command(place, name=name, alias=ALIASES.get(name), group=group, help=help_line)
     return app
 
 
@@ -87,13 +80,10 @@ def _version() -> str:
 
 
 def _run(argv: list[str]) -> int:
-    commands = all_commands()
-    names = {alias: each.name for each in commands.values() for alias in each.aliases}
-    argv = [names.get(word, word) for word in argv[:1]] + argv[1:]
-    external = _external(argv, commands)
+    external = _external(argv)
     if external is not None:
         return subprocess.run([external, *argv[1:]], check=False).returncode  # noqa: S603 - the user's own words
-    app = make_app(argv[:1])
+    app = make_app()
     if not argv:
         app.help_print([], console=RichConsole(file=sys.stderr))
         return USAGE
@@ -101,61 +91,21 @@ def _run(argv: list[str]) -> int:
         chosen, bound, _ = app.parse_args(argv, exit_on_error=False, print_error=False, verbose=False)
     except CycloptsError as error:
         # What was typed cannot be parsed, so whether JSON is wanted is looked up by hand.
-        command_help = " ".join(["shardio", *(word for word in argv[:1] if word in commands), "--help"])
-        text = f"{' '.join(str(error).split())} ({command_help} says more)"
+        command_help = " ".join(["shardio", *(word for word in argv[:1] if word in COMMANDS), "--help"])
+        text = f"{' '.join(str(error).split())} (see {command_help})"
         failure = CommandFailure(USAGE, "UsageError", text, {"advice": f"see {command_help}"})
         Console(sys.stdout, sys.stderr, json="--json" in argv).failure(failure)
         return USAGE
-    if argv[0] not in commands or getattr(chosen, "__name__", "") != "parsed":  # help, the version
-        chosen(*bound.args, **bound.kwargs)
-        return CLEAN
-    return _perform(commands[argv[0]], dict(bound.arguments))
+    code: int | None = chosen(*bound.args, **bound.kwargs)
+    return code or CLEAN  # help and the version return nothing
 
 
-def _perform(command: Command, typed: dict[str, Any]) -> int:
-    given = Given(typed, {name: each.default for name, each in command.parameters.items()})
-    console = Console(sys.stdout, sys.stderr, json=given.json, quiet=given.quiet)
-    with _warnings_as_notes(console):
-        try:
-            return command.run(given, console, **{name: getattr(given, name) for name in command.own})
-        except BrokenPipeError:
-            raise
-        except Exception as error:  # noqa: BLE001 - a program ends in one line, whatever went wrong
-            if given.debug:
-                import traceback
-
-                sys.stderr.write(redact(traceback.format_exc()))
-            failure = explain(error)
-            console.failure(failure)
-            return failure.code
-
-
-def _external(argv: list[str], commands: Container[str]) -> str | None:
+def _external(argv: list[str]) -> str | None:
     """Return the program `shardio-NAME` for a command that is not one of ours, as git and cargo do."""
-    if not argv or argv[0] in commands or not argv[0].isidentifier():
+    if not argv or argv[0] in COMMANDS or not argv[0].isidentifier():
         return None
     name = f"shardio-{argv[0]}"
     return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-
-
-@contextlib.contextmanager
-def _warnings_as_notes(console: Console) -> Iterator[None]:
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        del filename, lineno, file, line
-        if issubclass(category, UserWarning | RuntimeWarning):
-            console.note(str(message))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        warnings.showwarning = show
-        yield
 
 
 def _replace_closed_streams() -> None:

@@ -54,7 +54,7 @@ def check_plot(target: str) -> None:
     need("--plot FILE (--plot - draws in the terminal)", "shardio[plot]", "matplotlib")
 
 
-def bars(rows: Sequence[tuple[str, float, str]], *, width: int) -> list[str]:
+def _bars(rows: Sequence[tuple[str, float, str]], *, width: int) -> list[str]:
     """Return rows of (name, value of at least 0, its text) as lines with bars."""
     most = max((value for _, value, _ in rows), default=0.0)
     names = max((len(name) for name, _, _ in rows), default=0)
@@ -68,8 +68,16 @@ def bars(rows: Sequence[tuple[str, float, str]], *, width: int) -> list[str]:
     return lines
 
 
-def plot_bench(report: BenchReport, target: str) -> None:
-    """Draw rates by stage, and what a record costs by step, into a file."""
+def plot_bench(report: BenchReport, target: str, console: Console) -> None:
+    """Draw rates by stage, and in a file also what a record costs by step."""
+    if target == _TERMINAL:
+        rows = [
+            (each.name, each.records_per_second, f"{each.records_per_second:,.0f}/s")
+            for each in report.stages
+        ]
+        for line in _bars(rows, width=console.width):
+            console.line(line)
+        return
     figure = _figure(
         2, f"{report.url} version {report.version}, {report.split}: {count(report.records)} records"
     )

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from shardio.cli._given import Given
+    from shardio.cli._command import Given
     from shardio.reader import Location, RecordSequence
 
 ReadAs: TypeAlias = Annotated[

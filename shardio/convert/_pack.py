@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 from shardio.arguments import names
+from shardio.errors import BadRecord
 from shardio.packing import MOST_LISTED, PackedRows, PackReport
 from shardio.parallel import Note, Progress, RunOptions, write_session
 from shardio.reader import DatasetReader, open as open_dataset
@@ -32,7 +33,7 @@ class PackDatasetReport(Report):
         dry_run: all documents were read and packed, and nothing was written.
     """
 
-    _computed: ClassVar[tuple[str, ...]] = ("records",)
+    _computed: ClassVar[tuple[str, ...]] = ("records", "skipped")
 
     source: str
     url: str
@@ -45,6 +46,15 @@ class PackDatasetReport(Report):
     def records(self) -> Mapping[str, int]:
         """Rows of each split."""
         return {name: report.rows for name, report in self.splits.items()}
+
+    @property
+    def skipped(self) -> list[BadRecord]:
+        """Documents that were skipped, by split, as far as the reports of the splits list them."""
+        return [
+            replace(each, where=f"split {name}, {each.where}")
+            for name, report in self.splits.items()
+            for each in report.skipped
+        ]
 
 
 def pack_dataset(  # noqa: PLR0913 - the options are the public contract

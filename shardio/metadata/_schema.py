@@ -364,13 +364,17 @@ class Schema(Mapping[str, Feature]):
         suffix = "" if self.encoding == "example" else f", encoding={self.encoding!r}"
         return f"Schema.parse({self.to_mapping()!r}{suffix})"
 
+    def __str__(self) -> str:
+        """Return a line for each feature: name, type, and what else the schema says."""
+        return "\n".join(f"{name}: {kind}{f' ({more})' if more else ''}" for name, kind, more in self._rows())
+
     def _repr_html_(self) -> str:
-        rows = [
-            (f"{prefix}{name}", feature.short, _more(feature))
-            for prefix, part in zip(("", "[] "), self.groups, strict=True)
-            for name, feature in part.items()
-        ]
-        return html_table(rows, head=("feature", "type", ""))
+        return html_table(list(self._rows()), head=("feature", "type", ""))
+
+    def _rows(self) -> Iterator[tuple[str, str, str]]:
+        for prefix, part in zip(("", "[] "), self.groups, strict=True):
+            for name, feature in part.items():
+                yield f"{prefix}{name}", feature.short, _more(name, feature)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (dict(self._features), self.encoding, dict(self._sequence))
@@ -390,13 +394,15 @@ def _given_groups(given: Mapping[str, Any], encoding: str) -> tuple[Any, Any]:
     return given.get("context", {}), given.get("feature_lists", {})
 
 
-def _more(feature: Feature) -> str:
-    """Return what a notebook says of a feature beside name and type."""
+def _more(name: str, feature: Feature) -> str:
+    """Return what there is to say about a feature besides name and type."""
     words = ["optional"] if feature.optional else []
     if feature.classes is not None:
         shown = ", ".join(feature.classes[:_CLASSES_SHOWN])
         words.append(f"{plural(len(feature.classes), 'class', 'classes')}: {shown}")
         words[-1] += ", ..." if len(feature.classes) > _CLASSES_SHOWN else ""
+    if feature.stored_name not in (None, name):
+        words.append(f"stored as {feature.stored_name}")
     words += filter(None, (feature.unit, feature.description))
     return "; ".join(words)
 

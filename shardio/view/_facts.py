@@ -53,14 +53,9 @@ def shard_facts(shards: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seen_facts(payloads: Iterable[bytes]) -> dict[str, Any] | None:
-    """Return what the first records show, or None where they are not Examples.
-
-    Raises:
-        ShardioError: they cannot be read.
-    """
-    records = list(_first(iter(payloads)))
+    """Return what the first records show, or None where they are not Examples or can't be read."""
     try:
-        schema, report = infer_schema(records)
+        schema, report = infer_schema(_first(iter(payloads)))
     except (ShardioError, ValueError, TypeError):  # a TypeError: values of an adopted tar file or of lines
         return None
     lists = [(f"[] {name}", feature) for name, feature in report.feature_lists.items()]

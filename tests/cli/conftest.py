@@ -29,6 +29,12 @@ class Ended(NamedTuple):
 Run = Callable[..., Ended]
 
 
+def facts_in(text: str) -> set[tuple[str, str]]:
+    """Return the rows of a report by name and value."""
+    rows = (line.partition("  ") for line in text.splitlines() if not line.startswith(" "))
+    return {(name, value.strip()) for name, _, value in rows if value}
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def call(*arguments: object) -> Ended:

@@ -10,7 +10,7 @@ import pytest
 import shardio
 from shardio import codecs, kernels
 from shardio.storage import BlockCache, CacheOptions
-from tests.cli.conftest import Run, jpeg, shard_of
+from tests.cli.conftest import Run, facts_in, jpeg, shard_of
 
 
 def test_info_of_a_dataset(run: Run, birds: Path) -> None:
@@ -18,7 +18,7 @@ def test_info_of_a_dataset(run: Run, birds: Path) -> None:
     assert ended.code == 0
     for words in (
         str(birds),
-        "30 in 2 splits, 2 shards",
+        "records          30",
         "zstd",
         '{"source": "made"}',
         "float32[3]",
@@ -37,7 +37,7 @@ def test_info_of_a_version(run: Run, birds: Path) -> None:
     with shardio.DatasetWriter(birds, mode="append") as out:
         out.write({"image": jpeg(1, 1), "label": 0, "name": "", "vector": [0, 0, 0]}, split="train")
     assert run("info", birds, "--json").document["version"] == 2
-    assert "1 (latest is 2)" in run("info", birds, "--version", 1).out
+    assert facts_in(run("info", birds, "--version", 1).out) >= {("version", "1"), ("latest version", "2")}
     assert run("info", birds, "--version", 3).code == 3
 
 
@@ -72,7 +72,7 @@ def test_the_cache(run: Run, tmp_path: Path) -> None:
     facts = run("info", "--cache", tmp_path, "--json").document
     assert facts["blocks"] == 1
     assert facts["cached_bytes"] >= 1000
-    assert "removed 1 block" in run("cache", "clear", tmp_path).out
+    assert ("blocks", "1") in facts_in(run("cache", "clear", tmp_path).out)
     assert run("info", "--cache", tmp_path, "--json").document["blocks"] == 0
     assert run("cache", "clear", tmp_path, "--json").document["blocks"] == 0
 

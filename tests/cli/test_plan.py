@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from pathlib import Path
 
 import fsspec
 import pytest
 
 import shardio
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, facts_in
 from tests.streaming.datasets import write
 
 
@@ -23,15 +22,7 @@ def numbers(tmp_path: Path) -> Path:
 def test_plan_prints_what_a_run_costs(run: Run, numbers: Path) -> None:
     ended = run("plan", numbers, "--global-batch", 8, "--ranks", 2)
     assert ended.code == 0, ended.err
-    for words in (
-        "2 ranks x threads, global batch 8",
-        "200 records in 25 steps",
-        "an epoch",
-        "in a process",
-        "among 200 records",
-        "plan: ranks",
-    ):
-        assert words in ended.out
+    assert facts_in(ended.out) >= {("records", "200"), ("steps", "25"), ("shuffle radius", "200")}
     facts = run("plan", numbers, "--global-batch", 8, "--ranks", 2, "--json").document
     figures, advice = shardio.plan_report(shardio.open(numbers), global_batch=8, world_size=2)
     assert facts["advice"] == advice
@@ -43,26 +34,19 @@ def test_plan_prints_what_a_run_costs(run: Run, numbers: Path) -> None:
 
 
 def test_plan_shows_where_open_chunks_are(run: Run, numbers: Path, tmp_path: Path) -> None:
-    assert "none: open chunks are held in memory" in run("plan", numbers, "--global-batch", 8).out
+    assert run("plan", numbers, "--global-batch", 8, "--json").document["scratch"] is None
     url = f"memory://{tmp_path.name}/chunks"
     schema = {"n": "int64", "x": "float32[100]"}
     write(url, [700] * 3, schema=schema, value=lambda n: {"n": n, "x": [float(n)] * 100})
     shape = ("--plan-chunk-rows", 9, "--plan-interleave", 9)
     ended = run("plan", url, "--global-batch", 8, "--memory", 60_000, "--scratch", tmp_path, *shape)
-    assert f"in a file of each process, in {tmp_path}" in ended.out, ended.err
-
-
-def test_one_is_not_plural(run: Run, numbers: Path) -> None:
-    said = run("plan", numbers, "--global-batch", 8).out
-    assert "1 rank x threads" in said
-    assert not re.search(r"\b1 (?:ranks|requests|chunks|windows|steps|records)\b", said)
+    assert ("scratch", str(tmp_path)) in facts_in(ended.out), ended.err
 
 
 def test_plan_gives_advice(run: Run, numbers: Path) -> None:
     ended = run("plan", numbers, "--global-batch", 8, "--ranks", 3, "--workers", 5)
     assert ended.code == 0
     assert "3 ranks slices of 2 and 3 rows" in ended.err
-    assert "3 ranks x 5 workers" in ended.out
 
 
 def test_plan_of_a_shape_of_ones_own(run: Run, numbers: Path) -> None:

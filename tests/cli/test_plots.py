@@ -49,7 +49,7 @@ def test_terminals_need_no_matplotlib(
     shown = run("plan", birds, "--split", "train", "--global-batch", "1", "--plot", "-")
     assert "last   step 0 to" in shown.out
     shown = run("bench", birds, "--split", "train", "--seconds", "0.2", "--global-batch", "2", "--plot", "-")
-    assert "a record costs one thread" in shown.out
+    assert "microseconds of one thread per record" in shown.out
     refused = run("bench", birds, "--split", "train", "--plot", tmp_path / "x.png")
     assert refused.code == 3
     assert 'pip install "shardio[plot]"' in refused.err

@@ -20,26 +20,37 @@ import pytest
 import shardio
 from shardio import errors, kernels
 from shardio.cli import main
-from shardio.cli._command import typed_parameters
-from shardio.cli._commands import all_commands
+from shardio.cli._commands import ALIASES, COMMANDS
 from shardio.cli._console import explain
 from shardio.cli._main import make_app
+from shardio.cli._options import typed_parameters
 from tests.cli.conftest import Run, shard_of
 
 ROOT = Path(shardio.__file__).parent.parent
 PAGES = Path(__file__).parents[2]  # beside the tests, also where shardio is installed from a wheel
-COMMANDS = all_commands()
+NAMES = [name for name in COMMANDS if name not in ALIASES.values()]
 
 
 def test_help_lists_every_command(run: Run) -> None:
     ended = run("--help")
     assert ended.code == 0
     assert run("-h") == ended
-    for name, command in COMMANDS.items():
+    for name in NAMES:
         assert name in ended.out.split()
-        assert command.summary[1:30] in ended.out
     assert "exit codes: 0 clean, 1 damage" in ended.out
     assert run("--version").out == f"shardio {shardio.__version__}\n"
+
+
+def examples_of(name: str) -> list[str]:
+    """Return the command lines that the help of a command shows."""
+    lines = make_app()[name].help_epilogue.splitlines()
+    return [line.strip() for line in lines if "shardio" in line and line.startswith("  ") and line[2] != " "]
+
+
+def choices_of(name: str, argument: str) -> tuple[str, ...]:
+    arguments = make_app()[name].assemble_argument_collection()
+    (found,) = (each.get_choices() for each in arguments if each.field_info.name == argument)
+    return found or ()
 
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -57,12 +68,12 @@ def test_commands_on_pages_parse() -> None:
                 continue
             end = min((words.index(mark) for mark in ("|", ">", ">>") if mark in words), default=len(words))
             name, *arguments = [word.replace("$endpoint", "key=value") for word in words[1:end]]
-            make_app([name]).parse_args([name, *arguments], exit_on_error=False, print_error=False)
+            make_app().parse_args([name, *arguments], exit_on_error=False, print_error=False)
             seen += 1
     assert seen > 30
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_json_and_examples_that_parse(
     run: Run, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,10 +82,9 @@ def test_every_command_has_help_json_and_examples_that_parse(
     assert ended.code == 0
     assert run(name, "-h") == ended
     assert "--json" in ended.out
-    assert COMMANDS[name].examples
-    for line in COMMANDS[name].examples:
+    assert examples_of(name)
+    for line in examples_of(name):
         assert line.removeprefix("pipe:").startswith(f"shardio {name} ")
-        assert line in ended.out
 
 
 @pytest.mark.parametrize(("name", "kinds"), [("convert", "source_kinds"), ("export", "target_kinds")])
@@ -110,41 +120,40 @@ FUNCTIONS |= {"table": "build_table", "keys": "build_keys"}
 def test_every_argument_of_a_function_can_be_typed(name: str) -> None:
     """A new argument is an option of its command; one that only Python has is named above."""
     function = getattr(shardio, FUNCTIONS.get(name, name))
-    lost = set(typed_parameters(function)) - set(COMMANDS[name].parameters) - {"progress", "executor"}
+    lost = set(typed_parameters(function)) - set(flags_of(name)) - {"progress", "executor"}
     assert lost == NOT_TYPED[name]
 
 
 def flags_of(name: str) -> dict[str, tuple[str, ...]]:
     """Return the flags of a command by the name of their argument, beginning with what help shows."""
-    arguments = make_app([name])[name].assemble_argument_collection()
+    arguments = make_app()[name].assemble_argument_collection()
     return {each.field_info.name: tuple(each.names) for each in arguments}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_option_has_the_name_of_its_argument_too(name: str) -> None:
     """So what a message of the library says of an argument can be typed."""
     for argument, flags in flags_of(name).items():
         assert not flags[0].startswith("-") or f"--{argument.replace('_', '-')}" in flags
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_help_speaks_as_a_shell_does(name: str) -> None:
     """What docstrings say of an argument is shown as it would be said of an option."""
     known = {flag for flags in flags_of(name).values() for flag in flags}
-    for argument in make_app([name])[name].assemble_argument_collection():
+    for argument in make_app()[name].assemble_argument_collection():
         text = argument.parameter.help
         assert text, argument.name
         assert not re.search(r"\b(None|True|False|default: .*default: )\b", text), (argument.name, text)
         assert set(re.findall(r"--[a-z][a-z-]+", text)) <= known, (argument.name, text)
 
 
-def test_what_may_be_chosen_is_what_the_library_takes() -> None:
-    from shardio.cli import _command
-    from shardio.metadata import _schema
-
-    assert _command.ENCODINGS == _schema.ENCODINGS
-    for mixing in _command.MIXINGS:
+def test_choices_are_those_of_the_library(run: Run, plain: Path, tmp_path: Path) -> None:
+    for mixing in choices_of("plan", "mixing"):
         assert shardio.StreamOptions(global_batch=4, mixing=mixing).mixing == mixing
+    for encoding in choices_of("adopt", "encoding"):
+        schema = {"n": "int64"} if encoding != "sequence_example" else {"context": {}, "feature_lists": {}}
+        assert shardio.Schema.parse(schema, encoding=encoding).encoding.startswith(encoding)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +432,7 @@ def test_no_control_character_reaches_the_terminal(run: Run, tmp_path: Path) -> 
         assert all(line.isprintable() for line in ended.out.split("\n")), arguments
 
 
-@pytest.mark.parametrize("line", [line for command in COMMANDS.values() for line in command.examples])
+@pytest.mark.parametrize("line", [line for name in NAMES for line in examples_of(name)])
 def test_every_example_fails_in_one_line_or_document(
     run: Run, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -480,17 +489,21 @@ def test_colours_are_for_terminals_alone(birds: Path) -> None:
 
 def test_roots_of_adopted_shards_are_reached_as_their_dataset_is():
     """Credentials do not go to another kind of storage."""
-    from shardio.cli._given import Given
+    from shardio.cli._command import Given
 
     roots = ["s3://theirs/x", "gs://theirs/x", "/data/x"]
     options = {"key": "secret"}
     typed = {"url": "s3://mine/ds", "storage_options": options, "allow_roots": roots}
     given = Given(typed, {})
-    assert given.allow_roots_given == {roots[0]: options, roots[1]: {}, roots[2]: {}}
-    assert given.at("/data/ds").allow_roots_given == {roots[0]: {}, roots[1]: {}, roots[2]: options}
+    assert given.options(shardio.open)["allow_roots"] == {roots[0]: options, roots[1]: {}, roots[2]: {}}
+    assert given.at("/data/ds").options(shardio.open)["allow_roots"] == {
+        roots[0]: {},
+        roots[1]: {},
+        roots[2]: options,
+    }
     # Of a source that is a dataset, and is reached by options of its own.
     source = Given({**typed, "source": "gs://theirs/ds"}, {"source_options": None})
-    assert source.allow_roots_given == {root: {} for root in roots}
+    assert source.options(shardio.open)["allow_roots"] == {root: {} for root in roots}
 
 
 @pytest.mark.parametrize("text", ["1_0", "\u0663", "0x10", "1e3", "1.0", "", " "])

@@ -13,7 +13,7 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "tensorflow"
 def test_info_of_a_foreign_file(run) -> None:
     """Schema inference from the first records of foreign Examples, with what varies."""
     said = run("info", GOLDEN / "examples-plain.tfrecord").out
-    assert "the first 41 records are tf.train.Example" in said
+    assert "the first 41 records: tf.train.Example" in said
     assert "its length differs, from 0 to 6 values" in said
     assert "missing in 14 of 41 records, so it is optional" in said
     seen = run("info", "--json", GOLDEN / "sequences-gzip.tfrecord").document["seen"]
@@ -29,7 +29,7 @@ def test_info_of_a_dataset_without_a_schema(run, tmp_path) -> None:
             out.write(encode_example({"id": number, "odd": 1 if number % 2 else 0.5}))
     said = run("info", tmp_path / "ds").out
     assert "no schema: records are bytes" in said
-    assert "the first 100 records are tf.train.Example" in said
+    assert "the first 100 records: tf.train.Example" in said
     assert "left out: its kind differs (float32 in 50, int64 in 50)" in said
     seen = run("info", "--json", tmp_path / "ds").document["seen"]
     assert [(row["name"], row["type"]) for row in seen["features"]] == [("id", "int64"), ("odd", None)]

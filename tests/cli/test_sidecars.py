@@ -7,26 +7,23 @@ from pathlib import Path
 import duckdb
 
 import shardio
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, facts_in
 
 
 def test_table(run: Run, birds: Path) -> None:
     ended = run("table", birds, "--features", "label,name_length", "--workers", 1, "--dry-run")
     assert ended.code == 0
-    assert ended.out == "label, name_length: 2 shards, 30 records would be read\nnothing was changed\n"
+    assert facts_in(ended.out) >= {("features", "label, name_length"), ("built", "2"), ("records", "30")}
+    assert "nothing was changed" in ended.out
     document = run("table", birds, "--features", "label, name_length", "--workers", 1, "--json").document
     assert (document["built"], document["version"], document["features"]) == (2, 2, ["label", "name_length"])
     ended = run("table", birds, "--workers", 1)
-    assert (
-        ended.out
-        == "label, name_length: 0 shards, 0 records read\nthere was nothing to do; this is version 2\n"
-    )
+    assert facts_in(ended.out) >= {("built", "0"), ("version", "2")}
     files = run("table", birds, "--files").out.split()
     assert run("table", birds, "--files", "--json").document["files"] == files
     assert duckdb.read_parquet(files).aggregate("sum(label)").fetchall() == [(sum(range(30)),)]
     ended = run("table", birds, "--rebuild", "--workers", 1)
-    assert "2 shards, 30 records read" in ended.out
-    assert "this is version 3" in ended.out
+    assert facts_in(ended.out) >= {("built", "2"), ("records", "30"), ("version", "3")}
 
 
 def test_table_refuses(run: Run, birds: Path) -> None:
@@ -48,16 +45,15 @@ def test_table_refuses(run: Run, birds: Path) -> None:
 
 
 def test_keys(run: Run, birds: Path) -> None:
-    assert run("keys", birds, "--feature", "name", "--dry-run").out == (
-        "2 shards of 2 would be read; nothing was changed\n"
-    )
+    dry = run("keys", birds, "--feature", "name", "--dry-run").out
+    assert facts_in(dry) >= {("shards", "2"), ("read", "2")}
+    assert "nothing was changed" in dry
     ended = run("keys", birds, "--feature", "name", "--workers", 1)
     assert ended.code == 0
-    assert "2 shards read\n30 keys in 1 run, " in ended.out
-    assert "this is version 2" in ended.out
+    assert facts_in(ended.out) >= {("read", "2"), ("keys", "30"), ("runs", "1"), ("version", "2")}
     document = run("keys", birds, "--feature", "label", "--workers", 1, "--json").document
     assert (document["keys"], document["duplicates"], document["version"]) == (30, [], 3)
-    assert run("keys", birds, "--feature", "name", "--workers", 1).out.startswith("there are no new shards\n")
+    assert ("read", "0") in facts_in(run("keys", birds, "--feature", "name", "--workers", 1).out)
     found = run("keys", birds, "bird 4", "owl", "--split", "train", "--feature", "name", "--json").document
     assert [(each["key"], each["position"]) for each in found["found"]] == [("bird 4", 3)]
     assert found["missing"] == ["owl"]
@@ -91,8 +87,7 @@ def test_keys_that_several_records_have_are_listed(run: Run, tmp_path: Path) -> 
         for n in range(4):
             out.write({"id": bytes([n % 3])})
     ended = run("keys", tmp_path / "x", "--feature", "id", "--workers", 1)
-    assert (
-        "2 records share their key with another one, such as\n  b'\\x00': 2 records, data/train-" in ended.out
-    )
+    assert ("duplicate records", "2") in facts_in(ended.out)
+    assert "duplicates:" in ended.out
     found = run("keys", tmp_path / "x", "00", "02", "--json").document["found"]
     assert [(each["key"], each["position"]) for each in found] == [("00", 0), ("00", 3), ("02", 2)]

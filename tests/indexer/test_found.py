@@ -81,7 +81,7 @@ def test_indexes_for_dali_are_not_taken_for_shards(tmp_path, capsys) -> None:
     assert main([str(tmp_path), "--export", "dali"]) == 0
     assert main([str(tmp_path)]) == 0
     err = capsys.readouterr().err
-    assert "2 files not adopted" in err
+    assert "2 files of another kind or split ignored" in err
     assert "x.tfrecord.idx" in err
 
 
@@ -107,10 +107,10 @@ def test_shards_that_are_gone_are_said_and_can_be_dropped(tmp_path, capsys, how,
     (data / "x1.tfrecord").unlink()
     for more in ([], ["--update"]):
         assert main([*found, *into, *more]) == 1
-        err = capsys.readouterr().err
-        assert f"missing: {data}/x1.tfrecord" in err
-        assert "--drop-missing" in err
-        assert "refused" not in err
+        out = capsys.readouterr().out
+        assert f"{data}/x1.tfrecord" in out
+        assert "--drop-missing" in out
+        assert "refused" not in out
     assert not shardio.verify(shardio.Address(place, **options)).ok
     assert main([*found, *into, "--drop-missing", "--json"]) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -165,10 +165,10 @@ def test_a_dataset_whose_shards_are_all_gone(tmp_path, capsys, how, beside) -> N
     if how == "folder that is gone":
         data.rmdir()
     assert main([*found, *into]) == 1
-    err = capsys.readouterr().err
-    assert all(f"missing: {name}" in err for name in names)
-    assert "--drop-missing" in err
-    assert "refused" not in err
+    out = capsys.readouterr().out
+    assert all(name in out for name in names)
+    assert "--drop-missing" in out
+    assert "refused" not in out
     assert main([f"{data}/y*.tfrecord", *into, "--drop-missing"]) == 3
     assert "the pattern matches nothing" in capsys.readouterr().err
     assert main([*found, *into, "--drop-missing", "--json"]) == 0

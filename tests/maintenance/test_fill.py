@@ -135,7 +135,7 @@ def test_the_command(dataset, tmp_path, capsys) -> None:
         arguments = ["--split", "train", "--max-bytes", "1000000", "--dir", str(tmp_path / "cache")]
         assert main(["cache", "fill", url, *arguments]) == 0
         said = capsys.readouterr()
-        assert f"are in {tmp_path}/cache" in said.out
+        assert f"{tmp_path}/cache" in said.out
         assert "cache=shardio.CacheOptions(" in said.err
         assert main(["cache", "fill", url, *arguments, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["fetched_bytes"] == 0

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from shardio.cli._command import Takes, command, imported
+from shardio.cli._command import Given, command, report, reporting
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._describe import DRY_RUN, feature_notes, print_change, print_version
-from shardio.cli._given import Given, reported
+from shardio.cli._options import Takes
+from shardio.cli._records import Where
 from shardio.cli._values import Positions, pairs, parse_key
-from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
-    from shardio.lifecycle import CompactReport, DeleteReport, EraseReport, SchemaReport
     from shardio.metadata import Schema
 
 
 @command(
-    "show the schema, or change it without touching a record",
     Takes("shardio:open", only=("version",)),
     Takes("shardio:set_schema", without=("url", "features")),
     examples={
@@ -64,15 +60,9 @@ def schema(
         return CLEAN
     if given.version is not None:
         raise ValueError("--version shows the schema of a version; what is changed is the latest")
-    report = given.at(words[1]).call(shardio.set_schema, features=features)
-    console.report(report, lambda: _print_schema(console, report))
+    result = given.at(words[1]).call(shardio.set_schema, features=features)
+    console.report(result)
     return CLEAN
-
-
-def _print_schema(console: Console, report: SchemaReport) -> None:
-    for line in report.changes:
-        console.line(line)
-    print_version(console, report, anything=bool(report.changes))
 
 
 def _features(document: str | None, short: dict[str, str]) -> dict[str, Any]:
@@ -87,8 +77,6 @@ def _features(document: str | None, short: dict[str, str]) -> dict[str, Any]:
 
 
 def _show(console: Console, version: int | None, schema: Schema | None) -> None:
-    from shardio.catalog import feature_facts
-
     if console.json:
         encoding, features = (None, None) if schema is None else (schema.encoding, schema.to_dict())
         console.document({"version": version, "encoding": encoding, "schema": features})
@@ -96,26 +84,21 @@ def _show(console: Console, version: int | None, schema: Schema | None) -> None:
     if schema is None:
         console.line("no schema: records are bytes")
         return
-    facts = feature_facts(schema)
-    rows = [(each["name"], each["type"], feature_notes(each, every_class=True)) for each in facts]
-    console.table(rows, head=("feature", "type", f"({schema.encoding.partition(' ')[0]})"))
+    console.line(f"encoding: {schema.encoding.partition(' ')[0]}")
+    for line in str(schema).splitlines():
+        console.line(line)
 
 
-def remove_by(function: str, positional: str, show: Callable[[Console, Any], None]) -> Callable[..., int]:
-    """Return the work of a command that removes records by a function, and prints its report.
+def _remove_by(name: str, positional: str, examples: dict[str, str]) -> None:
+    """Make a command of a function that removes records; `positional` is its argument for positions."""
 
-    Args:
-        function: `module:name`.
-        positional: its argument that takes positions.
-        show: prints the report for people.
-    """
-
+    @command(Takes(f"shardio:{name}", without=(positional, "features")), name=name, examples=examples)
     def run(
         given: Given,
         console: Console,
         positions: Positions | None = None,
         *,
-        where: Annotated[str | None, Parameter(help='records that match a condition: "label = 3"')] = None,
+        where: Where = None,
         key: Annotated[
             list[str], Parameter(help="records with this key, by `shardio keys`; may be repeated")
         ] = [],  # noqa: B006 - is not changed
@@ -126,73 +109,29 @@ def remove_by(function: str, positional: str, show: Callable[[Console, Any], Non
         if key:
             known = given.call(shardio.open, split="all", decode=False).key_features
             keys = [parse_key(text, known, given.feature) for text in key]
-        called = imported(function)
-        with console.progress(called.__name__) as progress:
-            report = given.call(called, **{positional: positions}, where=where, keys=keys, progress=progress)
-        console.report(report, lambda: show(console, report))
-        return CLEAN
-
-    return run
+        chosen: dict[str, Any] = {positional: positions, "where": where, "keys": keys}
+        return report(f"shardio:{name}", given, console, **chosen)
 
 
-def print_removed(console: Console, report: DeleteReport, done: str, would: str) -> None:
-    """Print how many records are gone, and how many are left."""
-    console.line(
-        f"{would if report.dry_run else done} {plural(report.deleted, 'record')} of version "
-        f"{report.read_version}, in {plural(len(report.shards), 'shard')}"
-    )
-    if report.already_deleted:
-        console.line(f"deleted before: {plural(report.already_deleted, 'record')}")
-    console.table([(f"  {name}", f"{count(records)} records left") for name, records in report.after.items()])
-
-
-def _print_delete(console: Console, report: DeleteReport) -> None:
-    print_removed(console, report, "deleted", "would delete")
-    print_version(console, report, anything=bool(report.deleted))
-
-
-delete = command(
-    "delete records, in a new version",
-    Takes("shardio:delete", without=("positions", "features")),
-    name="delete",
-    examples={
+_remove_by(
+    "delete",
+    "positions",
+    {
         "shardio delete s3://bucket/birds 17 42 --split train --dry-run": "what would be deleted",
         "shardio delete s3://bucket/birds 17 42 --split train --version v1": "positions of v1",
     },
-)(remove_by("shardio:delete", "positions", _print_delete))
-
-
-def _print_erase(console: Console, report: EraseReport) -> None:
-    print_removed(console, report, "erased", "would erase")
-    if report.dry_run or report.version is None:
-        console.line(DRY_RUN if report.dry_run else "there was nothing to do")
-    else:
-        console.line(f"this is version {report.version}")
-    if report.expired_versions:
-        console.line(f"expired versions: {', '.join(map(str, report.expired_versions))}")
-    if report.dropped_tags:
-        console.line(f"dropped tags: {', '.join(report.dropped_tags)}")
-    for key, stored in report.pending_gc.items():
-        console.line(f"may hold the bytes until `shardio gc {report.url} --yes`: {key}  ({size(stored)})")
-    for url in report.external_copies:
-        console.line(f"may hold the bytes, and is not the dataset's to remove: {url}")
-    for key, records in report.lost_for_good.items():
-        console.line(f"{plural(records, 'record')} that a repair lost can't come back from a mirror: {key}")
-
-
-erase = command(
-    "erase records for good, with every earlier version",
-    Takes("shardio:erase", without=("rows", "features")),
-    name="erase",
-    examples={
+)
+_remove_by(
+    "erase",
+    "rows",
+    {
         "shardio erase s3://bucket/birds 17 --split train --dry-run": "what would be erased",
         "shardio erase s3://bucket/birds --key bird-7-5": "by key; then `shardio gc`",
     },
-)(remove_by("shardio:erase", "rows", _print_erase))
+)
 
 
 @command(
-    "remove or rename a whole split",
     Takes("shardio:remove_split", places=("url", "split")),
     examples={
         "shardio split s3://bucket/birds holdout --rename test": "holdout is called test from now on",
@@ -210,38 +149,16 @@ def split(
 
     if remove == (name is not None):
         raise ValueError("give one of --remove and --rename NAME")
-    report = given.call(shardio.remove_split if remove else shardio.rename_split)
-    console.report(report, lambda: print_change(console, report))
+    result = given.call(shardio.remove_split if remove else shardio.rename_split)
+    console.report(result)
     return CLEAN
 
 
-@reported(
-    "merge small shards and drop deleted records, in a new version",
+reporting(
+    "compact",
     Takes("shardio:compact", choices={"compression": ("same", "zstd", "gzip", "zlib")}),
     examples={
         "shardio compact s3://bucket/birds --dry-run": "what would be gained",
         "shardio compact s3://bucket/birds --compression zstd": "merged, and compressed",
     },
 )
-def compact(console: Console, report: CompactReport) -> None:
-    console.table(
-        [
-            ("  shards", count(report.shards_before), count(report.shards_after)),
-            ("  stored", size(report.bytes_before), size(report.bytes_after)),
-            ("  requests of an epoch", count(report.requests_before), count(report.requests_after)),
-        ],
-        head=("", "before", "after (estimate)" if report.dry_run else "after"),
-        right=(1, 2),
-    )
-    if report.skipped_shards:
-        console.line(f"skipped: {plural(report.skipped_shards, 'shard')} that others wrote (see --adopted)")
-    if report.dry_run:
-        more = DRY_RUN if report.records else "there is nothing to gain"
-        console.line(f"to rewrite: {plural(report.records, 'record')}; {more}")
-    elif report.version is None:
-        console.line("there was nothing to gain")
-    else:
-        console.line(
-            f"rewrote {plural(report.records, 'record')}, left out {count(report.dropped)} deleted; "
-            f"this is version {report.version}; `shardio gc` removes the old shards with their versions"
-        )

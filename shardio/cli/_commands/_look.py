@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import ipaddress
 import json
+import platform
 import signal
+import sys
 import tempfile
 import warnings
 import webbrowser
@@ -14,27 +16,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from shardio.cli._command import Takes, command
+from shardio.cli._command import READING, Given, command
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._describe import dataset_facts, feature_notes
-from shardio.cli._given import READING, Given
+from shardio.cli._options import Takes
 from shardio.cli._records import ReadAs, RecordGroup, Where, open_parts, reader_of
 from shardio.cli._values import Positions, Whole
-from shardio.display import count, describe, plain, plural, size
-from shardio.errors import ShardioError
+from shardio.display import count, describe, moment, plain, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from shardio.reader import Location
 
+_PACKAGES = (
+    "numpy", "fsspec", "protobuf", "crc32c", "zstandard", "s3fs", "gcsfs", "adlfs", "obstore",
+    "torch", "torchdata", "Pillow", "simplejpeg", "torchvision", "jax", "tqdm", "distributed",
+    "ray", "pyarrow", "datasets", "matplotlib", "lmdb",
+)  # fmt: skip
+
 
 @command(
-    "show what a dataset or shard holds, or what is installed",
     Takes("shardio:open", only=("version", "storage_options", "engine")),
     examples={
         "shardio info s3://bucket/birds": "versions, splits, records, bytes, schema, digest",
-        "shardio info --system": "for a report of a problem",
+        "shardio info --system": "for a bug report",
     },
 )
 def info(
@@ -44,151 +49,91 @@ def info(
         str | None, Parameter(help="dataset, or single shard: a local path or any fsspec URL")
     ] = None,
     *,
-    system: Annotated[bool, Parameter(help="versions of what is installed, parts in use")] = False,
-    cache: Annotated[str | None, Parameter(help="folder of a local cache of blocks; what is in it")] = None,
+    system: Annotated[bool, Parameter(help="versions of what is installed, and what is in use")] = False,
+    cache: Annotated[str | None, Parameter(help="folder of a local cache of blocks")] = None,
 ) -> int:
-    asked = [url, system or None, cache]
-    if sum(one is not None for one in asked) != 1:
+    if sum(one is not None for one in (url, system or None, cache)) != 1:
         raise ValueError("give one of: a URL, --system, --cache DIR")
-    if url is None and cache is None:
-        from shardio.cli._describe import system_facts
+    if cache is not None:
+        from shardio.storage import BlockCache, CacheOptions
 
-        return _show(console, system_facts())
-    if url is None:
-        return _show_cache(console, str(cache))
+        usage = BlockCache(CacheOptions(cache, max_bytes=1)).usage()
+        console.facts({"folder": usage.folder, "blocks": usage.entries, "cached_bytes": usage.num_bytes})
+    elif url is None:
+        console.facts(system_facts())
+    else:
+        _describe(given, console, url)
+    return CLEAN
+
+
+def _describe(given: Given, console: Console, url: str) -> None:
     import shardio
     from shardio.reader import is_shard
+    from shardio.view import seen_facts, shard_facts, version_facts
 
-    options = given.storage_options_given
-    number = given.version
-    if is_shard(url, version=number, storage_options=options, engine=given.engine):
-        if number is not None:
+    if given.call(is_shard):
+        if given.version is not None:
             raise ValueError(f"{url} is a single shard: it has no versions")
         with warnings.catch_warnings():
-            # That a shard has no index is said beside this.
+            # The facts say that a shard has no index.
             warnings.simplefilter("ignore", UserWarning)
             shard = given.call(shardio.open_shard)
-        facts = shard.facts()
-        seen = _seen(shard)
-        if console.json:
-            console.document(plain({**facts, "seen": seen}))
-            return CLEAN
-        _show(console, facts)
-        if seen is not None:
-            _print_seen(console, seen)
-        return CLEAN
-    facts = dataset_facts(url, number, options, given.engine)
-    if facts["schema"] is None:
-        facts["seen"] = _seen(given.call(shardio.open, split="all", decode=False))
-    if console.json:
-        console.document(plain(facts))
+        facts = {**shard.facts(), "seen": seen_facts(shard)}
+        schema = None
     else:
-        _print_dataset(console, facts)
-    return CLEAN
-
-
-def _seen(records: Iterable[bytes]) -> dict[str, Any] | None:
-    """Return what the first records show, or None where they are no Examples, damaged, or not available."""
-    from shardio.view import seen_facts
-
-    try:
-        return seen_facts(records)
-    except ShardioError:
-        return None
-
-
-def _show(console: Console, facts: dict[str, Any]) -> int:
+        latest = given.call(shardio.log, n=1, version=None)[0]
+        # Opening resolves a tag, and refuses a version that is not there or has expired.
+        ds = given.call(shardio.open, split="all", decode=False)
+        chosen = latest
+        if ds.version != latest.number:
+            chosen = given.call(shardio.log, n=1, version=ds.version)[0]
+        facts = version_facts(given.options(shardio.log)["url"].url, chosen, latest) | shard_facts(
+            chosen.shards()
+        )
+        facts["committed"] = moment(facts.pop("created_ms"))
+        schema = chosen.manifest.schema
+        if schema is None:
+            facts["seen"] = seen_facts(ds)
+    seen = facts.get("seen")
+    shown = {**facts, "seen": None, "schema": None}
+    shown["metadata"] = json.dumps(facts["metadata"], ensure_ascii=False) if facts.get("metadata") else None
+    console.facts(shown, document=facts, hide=("kind", "dataset_uuid", "sessions"))
     if console.json:
-        console.document(plain(facts))
-        return CLEAN
-    console.table([(name.replace("_", " "), _humanized(name, value)) for name, value in facts.items()])
-    return CLEAN
-
-
-def _humanized(name: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{size(value)} ({count(value)})" if name.endswith("bytes") and value >= 1000 else count(value)
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "-"
-    return str(value)
-
-
-def _show_cache(console: Console, folder: str) -> int:
-    from shardio.storage import BlockCache, CacheOptions
-
-    usage = BlockCache(CacheOptions(folder, max_bytes=1)).usage()
-    return _show(console, {"folder": usage.folder, "blocks": usage.entries, "cached_bytes": usage.num_bytes})
-
-
-def _print_dataset(console: Console, facts: dict[str, Any]) -> None:
-    splits = facts["splits"]
-    records = sum(split["records"] for split in splits.values())
-    shards = sum(split["shards"] for split in splits.values())
-    stored = sum(split["stored_bytes"] for split in splits.values())
-    decoded = sum(split["decoded_bytes"] for split in splits.values())
-    older = facts["latest_version"] - facts["version"]
-    rows = [
-        ("dataset", facts["url"]),
-        ("version", f"{facts['version']}" + (f" (latest is {facts['latest_version']})" if older else "")),
-        ("committed", f"{facts['committed']} ({facts['operation']}, {facts['writer'] or 'unknown writer'})"),
-        ("digest", facts["digest"]),
-        ("records", f"{count(records)} in {plural(len(splits), 'split')}, {plural(shards, 'shard')}"),
-        ("stored", size(stored) + (f", {size(decoded)} decoded" if decoded != stored else "")),
-        ("compression", ", ".join(facts["compression"]) or "-"),
-    ]
-    if facts["framing"] not in (["tfrecord"], []):
-        rows.append(("framing", ", ".join(facts["framing"])))
-    if facts["deleted_records"]:
-        rows.append(("deleted", plural(facts["deleted_records"], "record")))
-    if facts["adopted_shards"]:
-        rows.append(("adopted", plural(facts["adopted_shards"], "shard") + " that others wrote"))
-    rows += [("data root", url) for url in facts["roots"]]
-    if facts["metadata"]:
-        text = json.dumps(facts["metadata"], ensure_ascii=False)
-        rows.append(("metadata", text if len(text) <= 200 else f"{text[:196]} ..."))
-    console.table(rows)
-    if splits:
-        console.line()
-        table = [
-            (
-                name,
-                count(split["records"]),
-                count(split["shards"]),
-                size(split["stored_bytes"]),
-                size(split["decoded_bytes"] // max(split["records"], 1)),
-            )
-            for name, split in splits.items()
-        ]
-        console.table(table, head=("split", "records", "shards", "stored", "per record"), right=(1, 2, 3, 4))
-    console.line()
-    if facts["schema"] is None:
-        console.line("no schema: records are bytes")
-        if facts["seen"] is not None:
-            _print_seen(console, facts["seen"])
         return
-    console.table(
-        [(row["name"], row["type"], feature_notes(row)) for row in facts["schema"]],
-        head=("feature", "type", f"({facts['encoding']})"),
-    )
+    if "splits" in facts:
+        console.line("schema:" if schema is not None else "no schema: records are bytes")
+    for line in str(schema).splitlines() if schema is not None else ():
+        console.line(f"  {line}")
+    if seen is not None:
+        kind = "tf.train.SequenceExample" if seen["encoding"] == "sequence_example" else "tf.train.Example"
+        console.line(f"the first {plural(seen['records'], 'record')}: {kind}; a schema that fits so far:")
+        rows = [(row["name"], row["type"] or "-", "; ".join(row["notes"])) for row in seen["features"]]
+        console.table(rows)
 
 
-def _print_seen(console: Console, seen: dict[str, Any]) -> None:
-    """Print what the records show where no schema says it, and what varies."""
-    kind = "tf.train.SequenceExample" if seen["encoding"] == "sequence_example" else "tf.train.Example"
-    console.line()
-    first = "the first record is" if seen["records"] == 1 else f"the first {seen['records']} records are"
-    console.line(f"{first} {kind}; a schema that fits so far:")
-    console.line()
-    rows = [(row["name"], row["type"] or "-", "; ".join(row["notes"])) for row in seen["features"]]
-    console.table(rows, head=("feature", "type", "notes"))
+def system_facts() -> dict[str, str | int | None]:
+    """Return names and versions, None for what is not installed; nothing heavy is imported."""
+    from importlib.metadata import PackageNotFoundError, version as version_of
+
+    import shardio
+    from shardio import codecs
+
+    facts: dict[str, str | int | None] = {
+        "shardio": shardio.__version__,
+        "jpeg_decoder": codecs.image_decoder(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": platform.platform(),
+        "byte_order": sys.byteorder,
+    }
+    for package in _PACKAGES:
+        try:
+            facts[package] = version_of(package)
+        except PackageNotFoundError:
+            facts[package] = None
+    return facts
 
 
 @command(
-    "show the first records, decoded",
     Takes("shardio:open", only=("url", "features"), shard=True),
     READING,
     examples={
@@ -232,7 +177,6 @@ _FIRST_BYTES = 512
 
 
 @command(
-    "show records by position, or those that meet a condition",
     Takes("shardio:open", only=("url", "features"), shard=True),
     READING,
     examples={
@@ -324,7 +268,6 @@ def _hex_lines(data: bytes, base: int) -> Iterator[str]:
 
 
 @command(
-    "browse a dataset in a browser",
     Takes("shardio.view:Pages"),
     examples={
         "shardio view s3://bucket/birds": "schema, records, images, statistics, versions; Ctrl-C ends it",

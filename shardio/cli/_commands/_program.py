@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from shardio.cli._command import Takes, command
+from shardio.cli._command import Given, command
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._given import Given
+from shardio.cli._options import Takes
 from shardio.cli._values import Whole
-from shardio.display import plural, size
 
 if TYPE_CHECKING:
     from shardio.storage import CacheOptions
 
 
 @command(
-    "fill a local cache before a run, or empty it",
     Takes("shardio:fill_cache", without=("url", "cache")),
     examples={
-        "shardio cache fill s3://bucket/birds --split train --dir /scratch/blocks": "run it again to go on",
+        "shardio cache fill s3://bucket/birds --split train --dir /scratch/blocks": "rerun it to continue",
         "shardio cache clear /scratch/blocks": "the folder that CacheOptions was given",
     },
 )
@@ -48,38 +46,29 @@ def cache(
         return _fill(given.at(target), console, CacheOptions(folder, max_bytes))
     cache = BlockCache(CacheOptions(target, max_bytes=1))
     removed = cache.usage() if given.dry_run else cache.clear()
-    if console.json:
-        facts = {"folder": removed.folder, "blocks": removed.entries, "bytes": removed.num_bytes}
-        console.document({**facts, "dry_run": bool(given.dry_run)})
-    else:
-        what = f"{plural(removed.entries, 'block')}, {size(removed.num_bytes)}"
-        console.line(f"{'would remove' if given.dry_run else 'removed'} {what} from {removed.folder}")
+    console.facts(
+        {
+            "folder": removed.folder,
+            "blocks": removed.entries,
+            "bytes": removed.num_bytes,
+            "dry_run": bool(given.dry_run),
+        }
+    )
     return CLEAN
 
 
 def _fill(given: Given, console: Console, cache: CacheOptions) -> int:
     import shardio
 
-    folder = cache.dir
     with console.progress("fill") as progress:
-        report = given.call(shardio.fill_cache, cache=cache, progress=progress)
-    if console.json:
-        console.document({**report.to_dict(), "dir": folder})
-        return CLEAN
-    here = f"{plural(report.shards, 'shard')}, {size(report.stored_bytes)}"
-    if report.dry_run:
-        console.line(f"{here} would be in {folder}")
-    else:
-        console.line(f"{here} are in {folder}, {size(report.fetched_bytes)} of them fetched now")
-    if report.left_out_shards:
-        left = f"{plural(report.left_out_shards, 'shard')}, {size(report.left_out_bytes)}"
-        console.note(f"left out, for there is no room for them in --max-bytes: {left}")
-    console.note(f"use it with cache=shardio.CacheOptions({folder!r}, {cache.max_bytes})")
+        result = given.call(shardio.fill_cache, cache=cache, progress=progress)
+    document = {**result.to_dict(), "dir": cache.dir}
+    console.facts(document)
+    console.note(f"use it with cache=shardio.CacheOptions({cache.dir!r}, {cache.max_bytes})")
     return CLEAN
 
 
 @command(
-    "print the script that completes commands in your shell",
     examples={
         "shardio completion bash >> ~/.bashrc": "zsh: >> ~/.zshrc",
         "shardio completion fish > ~/.config/fish/completions/shardio.fish": "for fish",
@@ -90,10 +79,9 @@ def completion(
     console: Console,
     shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="bash, zsh or fish")],
 ) -> int:
-    from shardio.cli._commands import all_commands
     from shardio.cli._main import make_app
 
-    script = make_app(all_commands()).generate_completion(shell=shell)
+    script = make_app().generate_completion(shell=shell)
     if console.json:
         console.document({"shell": shell, "script": script})
         return CLEAN

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from shardio.cli._command import Takes, command
+from shardio.cli._command import READING, Given, command, reporting
+from shardio.cli._commands._bring import code_of_skipped
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._describe import DRY_RUN, code_of_skipped
-from shardio.cli._given import READING, Given, reported
+from shardio.cli._options import Takes
 from shardio.cli._records import Where
 from shardio.cli._values import Rank
-from shardio.display import plural
-
-if TYPE_CHECKING:
-    from shardio.convert import ExportReport
 
 
 @command(
-    "write records to standard output, as JSON lines, tar or bytes",
     Takes("shardio:open", only=("features",)),
     READING,
     examples={
@@ -43,14 +38,11 @@ def cat(
     where: Where = None,
     rank: Annotated[Rank | None, Parameter(help="part R, from 0, of N equal ones; default: all")] = None,
 ) -> int:
-    import shardio
     from shardio.convert import write_stream
-    from shardio.reader import open_split
 
     if console.json:
         raise ValueError("--json has no meaning for records: choose --format jsonl")
-    options = given.options(shardio.open) | {"decode": format != "raw"}
-    records = open_split(**options)
+    records = given.open(given.url, decode=format != "raw")
     if where is not None:
         records = records.filter(where)
     if rank is not None:
@@ -61,8 +53,8 @@ def cat(
     return CLEAN
 
 
-@reported(
-    "write a dataset as TFRecord, WebDataset, JSONL, Parquet, MDS or an image folder",
+reporting(
+    "export",
     Takes(
         "shardio:export_dataset",
         places=("url", "target"),
@@ -78,12 +70,3 @@ def cat(
         "shardio export birds mds --kind mds --features image,label": "for MosaicML's streaming",
     },
 )
-def export(console: Console, report: ExportReport) -> None:
-    console.left_out(report)
-    total = plural(sum(report.records.values()), "record")
-    if report.dry_run:
-        console.line(f"would export {total} of version {report.version} to {report.target}; {DRY_RUN}")
-        return
-    console.line(
-        f"{report.target}: {total} of version {report.version} in {plural(len(report.files), 'file')}"
-    )

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from shardio.cli._command import Takes, command
+from shardio.cli._command import OPENING, READING, Given, command
 from shardio.cli._console import CLEAN, Console
-from shardio.cli._given import OPENING, READING, Given
-from shardio.cli._plots import Plot, bars, check_plot, plot_bench, plot_order
+from shardio.cli._options import Takes
+from shardio.cli._plots import Plot, check_plot, plot_bench, plot_order
 from shardio.cli._values import Rank, Slice, Urls, Whole
-from shardio.display import count, plural, size
+from shardio.display import count, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardio.order import Mixing, Plan
+    from shardio.order import Plan
     from shardio.reader import DatasetReader
-    from shardio.streaming import AuditedRecord, BenchReport, Mix, PlanReport
+    from shardio.streaming import AuditedRecord, Mix
 
 
 _PLOTTED_STEPS = 256
@@ -28,7 +31,6 @@ _SHAPE = ("ranks", "workers", "chunk_rows", "interleave", "window")
 
 
 @command(
-    "show what an epoch costs: requests, bytes, memory, and how well it shuffles",
     Takes("shardio:StreamOptions", only=("remainder", "shuffle", "mixing")),
     Takes("shardio:plan_report", only=("workers",)),
     Takes("shardio:Plan", prefix="plan_"),
@@ -75,15 +77,8 @@ def plan(  # noqa: PLR0913 - what a run is given
     if plot is not None:
         check_plot(plot)
     figures, advice = shardio.plan_report(data, workers=given.workers, **options)
-    if console.json:
-        shapes = [plan.to_dict() for plan in plans]
-        if plot is not None:
-            plot_order(_places(data, options), figures, plot, console)
-        console.document({"urls": urls, "plans": shapes, **figures.to_dict(), "advice": advice})
-        return CLEAN
-    console.table(_lines(figures, given))
-    for plan in plans:
-        console.line("plan: " + ", ".join(f"{name} {count(value)}" for name, value in plan.to_dict().items()))
+    facts = {"urls": urls, "plans": [plan.to_dict() for plan in plans], **figures.to_dict()}
+    console.facts(facts, document={**facts, "advice": advice})
     if plot is not None:
         plot_order(_places(data, options), figures, plot, console)
     for line in advice:
@@ -128,55 +123,7 @@ def _plan(given: Given) -> Plan | None:
     return shardio.Plan(**named) if named else None
 
 
-def _lines(figures: PlanReport, given: Given) -> list[tuple[str, str]]:
-    how = plural(given.workers, "worker") if given.workers else "threads"
-    who = f"{plural(given.world_size, 'rank')} x {how}"
-    rows: dict[str, Any] = {
-        "run": f"{who}, global batch {count(given.global_batch)}",
-        "epoch": f"{plural(figures.records, 'record')} in {plural(figures.steps, 'step')}, "
-        f"{size(figures.epoch_bytes)}",
-        "requests": f"about {count(figures.requests)} an epoch, and as many small ones to the indexes"
-        if figures.requests
-        else "none: the shards are local files",
-        "fetched": f"about {size(figures.fetched_bytes)} an epoch",
-    }
-    rows |= {
-        "mixing": _mixing(figures.mixing, figures.rank_mixing if given.world_size > 1 else None),
-        "memory": f"at most {size(figures.memory_bytes)} in a process, beside its batches",
-        "scratch": "none: open chunks are held in memory"
-        if figures.scratch is None
-        else f"{size(figures.scratch_bytes)} in a file of each process, in {figures.scratch}",
-        "shuffled": f"among {plural(figures.shuffle_radius, 'record')}",
-    }
-    return list(rows.items())
-
-
-def _mixing(job: Mixing, rank: Mixing | None) -> str:
-    """Return how batches of sorted records compare with random ones, in the job and within one rank."""
-    said = f"of records sorted by 1,000 labels, a batch has {job.distinct:.0%} of the labels of a random one"
-    if not job.lags:
-        return said
-    later = plural(job.lags, "batch", "batches")
-    said += f", and labels repeat {job.recurrence:.2f}x as often as chance in the next {later}"
-    return said if rank is None else f"{said} ({rank.recurrence:.2f}x within one rank)"
-
-
-_SHORT = 0.1  # seconds, within which the clock and the machine say more than the dataset
-
-
-_WHAT = {
-    "first": "first pass, with checks",
-    "read": "read, no checks",
-    "verify": "read and verify",
-    "decode": "and decode",
-    "batch": "shuffled batches, one thread",
-    "stream": "shuffled batches, {threads} threads",
-    "lookup": "records at random positions",
-}
-
-
 @command(
-    "measure how fast this dataset is read from this machine",
     Takes("shardio:open", only=("url", "features")),
     Takes("shardio:bench", without=("ds",)),
     READING,
@@ -193,49 +140,23 @@ def bench(
     plot: Plot = None,
 ) -> int:
     import shardio
-    from shardio.reader import open_split
 
     if plot is not None:
         check_plot(plot)
-    decode = {"decode": "image"} if decode_images else {}
-    ds = open_split(**given.options(shardio.open), **decode)
-    report = given.call(shardio.bench, ds)
-    if plot is not None and plot != "-":
-        plot_bench(report, plot)
-    console.report(report, lambda: _print_bench(console, report))
+    ds = given.open(given.url, **({"decode": "image"} if decode_images else {}))
+    result = given.call(shardio.bench, ds)
+    console.report(result)
+    if plot is not None:
+        plot_bench(result, plot, console)
+    console.note("data read before may be in the page cache: compare the first pass with the later ones")
     return CLEAN
 
 
-def _print_bench(console: Console, report: BenchReport) -> None:
-    sample = f", measured on the first {count(report.sample)}" if report.sample < report.records else ""
-    console.line(f"{count(report.records)} records{sample}; batches of {count(report.global_batch)}")
-    rates = [
-        (
-            _WHAT[stage.name].format(threads=report.num_threads),
-            stage.records_per_second,
-            f"{stage.records_per_second:,.0f}/s  {size(round(stage.bytes_per_second))}/s",
-        )
-        for stage in report.stages
-    ]
-    for line in bars(rates, width=console.width):
-        console.line(line)
-    console.line()
-    console.line("a record costs one thread")
-    costs = [(name, cost, f"{cost:,.2f} µs") for name, cost in report.microseconds.items()]
-    for line in bars(costs, width=console.width):
-        console.line(line)
-    if min(stage.seconds for stage in report.stages) < _SHORT:
-        console.note(
-            f"passes of less than {_SHORT} s tell little: one may seem faster than what it is a part of"
-        )
-    console.note("what was read before may come from memory: the first pass tells whether it did")
-
-
+_LARGEST_STATE = 1 << 28
 _STATE = "what state_dict() returned, as JSON"
 
 
 @command(
-    "list the records of a training step, from a saved state",
     OPENING,
     examples={
         "shardio audit s3://bucket/birds --state state.json --step 1200": "position, shard and row of each",
@@ -281,7 +202,27 @@ def _print_audit(console: Console, records: list[AuditedRecord], *, mixed: bool)
 
 
 def _read_state(given: Given, file: str) -> dict[str, Any]:
-    state = given.read_json(file, _STATE)
+    """Return the state in a file, at a URL or on standard input; a URL has the dataset's storage options."""
+    from shardio.errors import NotFoundError
+    from shardio.storage import connect_folder, files_of_callers
+
+    data: bytes | str
+    try:
+        if file == "-":
+            data = sys.stdin.read()
+        elif "://" in file:
+            store, key = connect_folder(file, storage_options=given.storage_options_for(file))
+            data = store.get(key, max_bytes=_LARGEST_STATE)
+        else:
+            with files_of_callers(file):
+                data = Path(file).read_bytes()
+    except NotFoundError as error:
+        error.advice = f"name a file that holds {_STATE}"
+        raise
+    try:
+        state = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not JSON ({error}): expected {_STATE}") from None
     if not isinstance(state, dict):
         message = f"{file} holds no state: expected {_STATE}, found {type(state).__name__}"
         raise ValueError(message)  # noqa: TRY004 - the text is wrong, not its type
