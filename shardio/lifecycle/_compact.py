@@ -12,7 +12,7 @@ import numpy as np
 
 from shardio.arguments import checked_options, integer
 from shardio.catalog import Catalog, Version
-from shardio.format import DEFAULT_BLOCK_BYTES, BlockBuilder, Compression, Framing
+from shardio.format import DEFAULT_BLOCK_BYTES, Compression, Framing
 from shardio.lifecycle._report import ChangeReport, change_facts, records_of
 from shardio.lifecycle._rewrite import Group, block_bytes_of, replace_shards, stored_keys, write_groups
 from shardio.metadata import ShardEntry, ShardTable
@@ -20,7 +20,7 @@ from shardio.parallel import check_workers
 from shardio.progress import CountProgress, displayed
 from shardio.reader import ReadOptions, choose_split
 from shardio.storage import Address, Place
-from shardio.writer import DEFAULT_SHARD_BYTES
+from shardio.writer import DEFAULT_SHARD_BYTES, Layout
 
 # A reader opens a shard with one request, the head of its index, and fetches so much by each further one.
 _REQUEST_BYTES = 8 << 20
@@ -118,9 +118,8 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         raise ValueError(f"shard_bytes={shard_bytes!r} must be a whole number of at least 1")
     check_workers(workers, executor)
     kind = None if compression == "same" else Compression.parse(compression)
-    BlockBuilder(
-        compression=kind or Compression.NONE, level=level, block_bytes=block_bytes or DEFAULT_BLOCK_BYTES
-    )
+    # Refuses what makes no sense.
+    Layout(compression=kind or Compression.NONE, level=level, block_bytes=block_bytes or DEFAULT_BLOCK_BYTES)
     address = Address.of(url)
     catalog = Catalog(address.connect())
 
@@ -254,11 +253,13 @@ class _CompactPlan:
                 yield Group(
                     numbers=tuple(part),
                     leave_out=np.zeros(0, np.int64),
-                    compression=self._kind or entries[0].compression,
-                    level=self._level,
-                    block_bytes=self._block_bytes or max(map(block_bytes_of, entries)),
-                    # A group of small shards is one shard, also where it is a little too large.
-                    shard_bytes=int(self._shard_bytes * (2 * _ROOM if len(part) > 1 else 1)),
+                    layout=Layout(
+                        compression=self._kind or entries[0].compression,
+                        level=self._level,
+                        block_bytes=self._block_bytes or max(map(block_bytes_of, entries)),
+                        # A group of small shards is one shard, also where it is a little too large.
+                        shard_bytes=int(self._shard_bytes * (2 * _ROOM if len(part) > 1 else 1)),
+                    ),
                 )
 
 

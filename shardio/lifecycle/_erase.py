@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from shardio.metadata import Manifest, naming
 from shardio.progress import displayed
 from shardio.reader import ReadOptions, deleted_rows
 from shardio.storage import Address, BlockCache, CacheOptions, Place
+from shardio.writer import Layout
 
 
 @dataclass(frozen=True)
@@ -216,10 +218,11 @@ def _groups(
                 numbers=(i,),
                 # The rank of a live row among the live ones is its position in the shard.
                 leave_out=live - np.searchsorted(gone, live),
-                compression=entry.compression,
-                level=None,
-                block_bytes=block_bytes_of(entry),
-                shard_bytes=1 << 62,
+                layout=Layout(
+                    compression=entry.compression,
+                    block_bytes=block_bytes_of(entry),
+                    shard_bytes=sys.maxsize,
+                ),
             )
         )
     return groups, erased

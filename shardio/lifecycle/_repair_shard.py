@@ -28,7 +28,7 @@ from shardio.metadata import IndexHead, ShardEntry, naming
 from shardio.ranges import runs_of
 from shardio.reader import ShardSource, Slice, check_index_file, deleted_rows, read_head, read_table_bytes
 from shardio.storage import Address, Store, temporary_files
-from shardio.writer import ShardOptions, spool_folder
+from shardio.writer import Layout, spool_folder
 
 _PIECE = 8 << 20
 # Which object a finding of a kind is about.
@@ -266,16 +266,12 @@ class _ShardRepair:
             if deleted is None:
                 deleted = deleted_rows(self.store, entry, DEFAULT_LIMITS)
             good, survey = np.zeros(head.rows, bool), Survey()
-            options = ShardOptions(
-                compression=entry.compression,
-                shard_bytes=sys.maxsize,
-                spool=spool_folder(self.store, None),
-                writer=writer_name(),
-            )
+            layout = Layout(compression=entry.compression, shard_bytes=sys.maxsize)
+            folder = spool_folder(self.store, None)
             job, number = self.job, self.out.number
             catalog = Catalog(self.store)
             task = files.enter_context(
-                RewritingTask(catalog, job.session, number, job.base_version, entry.split, options)
+                RewritingTask(catalog, job.session, number, job.base_version, entry.split, layout, folder)
             )
 
             def take(block: CheckedBlock) -> None:

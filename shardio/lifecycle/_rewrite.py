@@ -15,20 +15,21 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.catalog import Base, Catalog, StoredLists, Version, commit_change, remove_shards, writer_name
+from shardio.catalog import Base, Catalog, StoredLists, Version, commit_change, remove_shards
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, ShardioError, StorageError
-from shardio.format import DEFAULT_BLOCK_BYTES, Compression
+from shardio.format import DEFAULT_BLOCK_BYTES
 from shardio.lifecycle._targets import TargetShard, shards_of
 from shardio.metadata import Manifest, Rewrite, ShardEntry, ShardTable, naming
 from shardio.parallel import run
 from shardio.progress import CountProgress
 from shardio.reader import ReadOptions, RecordSequence, Slice
-from shardio.writer import ShardOptions, ShardSpool, Task, spool_folder
+from shardio.writer import Layout, ShardSpool, Task, spool_folder
 
 _AT_ONCE = 1024  # records
 
@@ -40,15 +41,12 @@ class Group:
     Attributes:
         numbers: of the shards in the version, ascending.
         leave_out: int64 numbers of their live records, ascending, that are not written.
-        compression, level, block_bytes, shard_bytes: of the new shards, as `DatasetWriter` takes them.
+        layout: of the new shards.
     """
 
     numbers: tuple[int, ...]
     leave_out: NDArray[np.int64]
-    compression: Compression
-    level: int | None
-    block_bytes: int
-    shard_bytes: int
+    layout: Layout
 
 
 def block_bytes_of(entry: ShardEntry) -> int:
@@ -126,11 +124,19 @@ class RewritingTask:
         session, number: of the task, which names the shards.
         version: whose shards are rewritten.
         split: name of their split.
-        options: of the new shards.
+        layout: of the new shards.
+        folder: of their spool files.
     """
 
     def __init__(
-        self, catalog: Catalog, session: str, number: int, version: int, split: str, options: ShardOptions
+        self,
+        catalog: Catalog,
+        session: str,
+        number: int,
+        version: int,
+        split: str,
+        layout: Layout,
+        folder: Path,
     ) -> None:
         self._task = Task(
             catalog,
@@ -141,7 +147,8 @@ class RewritingTask:
             mode="append",
             base=Base(version),
         )
-        self._split, self._options, self._spool = split, options, ShardSpool(options)
+        self._split, self._layout, self._folder = split, layout, folder
+        self._spool = ShardSpool(layout, folder)
 
     def __enter__(self) -> Self:
         return self
@@ -154,8 +161,8 @@ class RewritingTask:
 
     def add(self, payload: bytes) -> None:
         """Add a record, behind the others."""
-        if self._spool.stored_bytes >= self._options.shard_bytes:
-            full, self._spool = self._spool, ShardSpool(self._options)
+        if self._spool.stored_bytes >= self._layout.shard_bytes:
+            full, self._spool = self._spool, ShardSpool(self._layout, self._folder)
             self._task.store(self._split, full)
         self._spool.add(payload)
 
@@ -169,17 +176,11 @@ def _write_group(part: Slice, *, version: int, session: str, spool_dir: str | No
     group: Group = part.extra
     source = part.open()
     catalog = Catalog(source.pool.stores[0])
-    options = ShardOptions(
-        compression=group.compression,
-        level=group.level,
-        block_bytes=group.block_bytes,
-        shard_bytes=group.shard_bytes,
-        spool=spool_folder(catalog.store, spool_dir),
-        writer=writer_name(),
-    )
+    folder = spool_folder(catalog.store, spool_dir)
     skipped = {*group.leave_out.tolist()}
     batches = RecordSequence(source).iter_batches(_AT_ONCE)
-    with RewritingTask(catalog, session, part.number, version, part.entry.split, options) as task:
+    split, layout = part.entry.split, group.layout
+    with RewritingTask(catalog, session, part.number, version, split, layout, folder) as task:
         for number, payload in enumerate(chain.from_iterable(batches)):
             if number not in skipped:
                 task.add(payload)

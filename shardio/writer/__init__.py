@@ -25,7 +25,7 @@ from shardio.writer._settings import (
 from shardio.writer._shard import ShardWriter as ShardWriter
 from shardio.writer._spool import (
     AtomicWriter as AtomicWriter,
-    ShardOptions as ShardOptions,
+    Layout as Layout,
     ShardSpool as ShardSpool,
     spool_folder as spool_folder,
 )

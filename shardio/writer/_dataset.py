@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 
 from shardio.arguments import checked_options
-from shardio.catalog import Base, Version, commit_receipts, find_safe_work, writer_name
+from shardio.catalog import Base, Version, commit_receipts, find_safe_work
 from shardio.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
@@ -25,7 +25,7 @@ from shardio.errors import (
     ShardioError,
     StorageError,
 )
-from shardio.format import DEFAULT_BLOCK_BYTES, Block, BlockBuilder, Compression
+from shardio.format import DEFAULT_BLOCK_BYTES, Block, Compression
 from shardio.metadata import Schema, naming
 from shardio.storage import on_io_thread, url_text
 from shardio.writer._settings import (
@@ -40,7 +40,7 @@ from shardio.writer._settings import (
     resolve_schema,
     split_names,
 )
-from shardio.writer._spool import CLOSED, FORKED, AtomicWriter, ShardOptions, ShardSpool, spool_folder
+from shardio.writer._spool import CLOSED, FORKED, AtomicWriter, Layout, ShardSpool, spool_folder
 from shardio.writer._task import Task
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class DatasetWriter(AtomicWriter):
         check_shards(shards, shard_bytes, session)
         self._declared = split_names(splits)
         kind = Compression.parse(compression)
-        BlockBuilder(compression=kind, level=level, block_bytes=block_bytes)  # refuses what makes no sense
+        self._layout = Layout(compression=kind, level=level, block_bytes=block_bytes, shard_bytes=shard_bytes)
         self.url = url_text(url)
         self.mode = mode
         self.session = session if session is not None else naming.random_session()
@@ -171,25 +171,13 @@ class DatasetWriter(AtomicWriter):
             metadata=dict(metadata or {}), mode=mode, base=Base.of(base),
         )  # fmt: skip
         # Made last, for it makes a folder, and nothing is touched where an option makes no sense.
-        self._options = ShardOptions(
-            compression=kind,
-            level=level,
-            block_bytes=block_bytes,
-            shard_bytes=shard_bytes,
-            spool=spool_folder(self._catalog.store, spool_dir),
-            writer=writer_name(),
-        )
+        self._spool_folder = spool_folder(self._catalog.store, spool_dir)
         self._shards = shards
         if shards is not None:
             # What is not cut yet is neither compressed nor closed by its size.
             # What is gathered is cut into shards later, so no limit of a shard's index holds for it.
-            self._gather = replace(
-                self._options,
-                compression=Compression.NONE,
-                level=None,
-                shard_bytes=sys.maxsize,
-                limits=replace(self._options.limits, index=sys.maxsize),
-            )
+            limits = replace(self._layout.limits, index=sys.maxsize)
+            self._gather = Layout(block_bytes=block_bytes, shard_bytes=sys.maxsize, limits=limits)
         self._begin()
 
     def note_items(self, sha256: bytes) -> None:
@@ -441,7 +429,7 @@ class DatasetWriter(AtomicWriter):
         try:
             self._task.check()
             part.spool.store(block)
-            if self._shards is None and part.spool.stored_bytes >= self._options.shard_bytes:
+            if self._shards is None and part.spool.stored_bytes >= self._layout.shard_bytes:
                 rows = part.rows
                 self._task.store(split, part.spool)
                 part.renew(rows, self._new_spool(split))
@@ -466,7 +454,7 @@ class DatasetWriter(AtomicWriter):
             payloads = gathered.payloads()
             for k in range(shards):
                 self._task.check()
-                spool = ShardSpool(self._options, frames_crc32c=self._task.split(split).frames_crc32c)
+                spool = self._new_shard(split)
                 try:
                     for payload in itertools.islice(payloads, rows * (k + 1) // shards - rows * k // shards):
                         spool.add(payload)
@@ -479,8 +467,12 @@ class DatasetWriter(AtomicWriter):
 
     def _new_spool(self, split: str) -> ShardSpool:
         if self._shards is not None:
-            return ShardSpool(self._gather)
-        return ShardSpool(self._options, frames_crc32c=self._task.split(split).frames_crc32c)
+            return ShardSpool(self._gather, self._spool_folder)
+        return self._new_shard(split)
+
+    def _new_shard(self, split: str) -> ShardSpool:
+        crc32c = self._task.split(split).frames_crc32c
+        return ShardSpool(self._layout, self._spool_folder, frames_crc32c=crc32c)
 
     def _abandon(self, failure: BaseException | None, *, keep_shards: bool) -> None:
         self._ended = CLOSED

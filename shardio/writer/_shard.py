@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from shardio.arguments import checked_options
-from shardio.catalog import writer_name
 from shardio.errors import CommitConflictError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
 from shardio.metadata import naming
@@ -19,7 +18,7 @@ from shardio.writer._spool import (
     FORKED,
     AtomicWriter,
     FinishedShard,
-    ShardOptions,
+    Layout,
     ShardSpool,
     spool_folder,
 )
@@ -64,13 +63,8 @@ class ShardWriter(AtomicWriter):
         self._store, self._name = connect_folder(self.url, storage_options=storage_options)
         spool = spool_dir if spool_dir is not None or not self._store.is_local else self._store.url
         self._spool = ShardSpool(
-            ShardOptions(
-                compression=Compression.parse(compression),
-                level=level,
-                block_bytes=block_bytes,
-                spool=spool_folder(self._store, spool),
-                writer=writer_name(),
-            )
+            Layout(compression=Compression.parse(compression), level=level, block_bytes=block_bytes),
+            spool_folder(self._store, spool),
         )
         self._begin()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from shardio import kernels
+from shardio.catalog import writer_name
 from shardio.errors import StorageError
 from shardio.format import (
     DEFAULT_BLOCK_BYTES,
@@ -99,26 +100,37 @@ if hasattr(os, "register_at_fork"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardOptions:
-    """How shards are made.
+class Layout:
+    """How records are stored in shards; a value that pickles, for whatever writes shards.
 
     Attributes:
         compression: of their blocks.
         level: the library's level, or None for its usual one.
         block_bytes: target size of a block, decoded.
         shard_bytes: a shard is closed once it has this many stored bytes.
-        spool: folder of the spool files.
         limits: size of a record.
-        writer: program and version, for people.
+
+    Raises:
+        ValueError: options that make no sense.
     """
 
     compression: Compression = Compression.NONE
     level: int | None = None
     block_bytes: int = DEFAULT_BLOCK_BYTES
     shard_bytes: int = 256 << 20
-    spool: Path
     limits: Limits = DEFAULT_LIMITS
-    writer: str = ""
+
+    def __post_init__(self) -> None:
+        self.builder()
+
+    def builder(self) -> BlockBuilder:
+        """Return a builder of such blocks."""
+        return BlockBuilder(
+            compression=self.compression,
+            level=self.level,
+            block_bytes=self.block_bytes,
+            limits=self.limits,
+        )
 
 
 @dataclass(frozen=True)
@@ -162,7 +174,7 @@ def _behind(parts: list[Buffer], written: int) -> list[Buffer]:
 
 
 class ShardSpool:
-    """Take payloads, write blocks; `finish` or `discard` ends it.
+    """Take payloads, write blocks to a file in a folder; `finish` or `discard` ends it.
 
     Attributes:
         blocks: the builder that payloads go to; what feeds it hands closed blocks to `store`.
@@ -171,24 +183,19 @@ class ShardSpool:
 
     _pid = -1  # of the process whose file it is, while there is one
 
-    def __init__(self, options: ShardOptions, *, frames_crc32c: int = 0) -> None:
+    def __init__(self, layout: Layout, folder: Path, *, frames_crc32c: int = 0) -> None:
         self.frames_crc32c = frames_crc32c
-        level = 6 if options.level is None else options.level
-        self._stream = zlib.compressobj(level) if options.compression is Compression.ZLIB else None
+        level = 6 if layout.level is None else layout.level
+        self._stream = zlib.compressobj(level) if layout.compression is Compression.ZLIB else None
         self._stream_bytes = self._stream_crc32c = 0
-        self.blocks = BlockBuilder(
-            compression=options.compression,
-            level=options.level,
-            block_bytes=options.block_bytes,
-            limits=options.limits,
-        )
+        self.blocks = layout.builder()
         self._index = IndexBuilder(
             uuid=uuid.uuid4().bytes,
-            compression=options.compression,
-            writer=options.writer,
-            limits=options.limits,
+            compression=layout.compression,
+            writer=writer_name(),
+            limits=layout.limits,
         )
-        self._path = Path(new_temporary(options.spool))
+        self._path = Path(new_temporary(folder))
         self._pid = os.getpid()
         # Blocks that are not in the file yet, and their bytes.
         self._waiting: list[Buffer] = []
