@@ -6,8 +6,9 @@ import gc
 import random
 import signal
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -185,3 +186,15 @@ def bucket_of_a_case(request) -> None:
     params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
     if params.get("place") == "s3":
         request.getfixturevalue("s3")
+
+
+@pytest.fixture
+def tuning(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what changes the numbers that steer reads, so that small datasets have many runs."""
+
+    def change(**numbers: Any) -> None:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("shardio.reader.") and hasattr(module, "TUNING"):
+                monkeypatch.setattr(module, "TUNING", replace(module.TUNING, **numbers))
+
+    return change

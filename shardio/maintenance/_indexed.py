@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,20 +26,18 @@ from shardio.format import (
     parse_json,
 )
 from shardio.maintenance._findings import UNREADABLE, Finding, Survey
-from shardio.maintenance._stored_bytes import (
-    FAILED,
-    StoredBytes,
-    checksum_error,
-    read_ahead,
-    runs,
-    size_error,
-)
+from shardio.maintenance._stored_bytes import FAILED, checksum_error, size_error, stored_crc32c
 from shardio.metadata import INDEX_ADVICE, IndexHead, Schema
 from shardio.ranges import runs_of
-from shardio.reader import Fetched, WrongBlock, check_index_file, examined_blocks
+from shardio.reader import (
+    OpenShard,
+    ReadStats,
+    ShardFiles,
+    WrongBlock,
+    check_index_file,
+    decoded_size_error,
+)
 from shardio.storage import DataFile, read_intact
-
-_Wait: TypeAlias = Callable[[], list[Fetched]]
 
 # Adoption gives up so many decoded bytes at most in front of the place where a stream is damaged.
 _MOST_REST = 4 << 20
@@ -124,79 +122,87 @@ class _BlockWalk:
     take: Callable[[CheckedBlock], None] | None
 
     def run(self) -> None:
-        """Look at all of it: what is sent, compared and asked for again is so by the readers' blocks."""
+        """Look at all of it: what is fetched, compared and refetched is so by the reader."""
         head, data = self.head, self.data
-        self._blocks = examined_blocks(head, self.index, data, shard=self.shard, limits=self.limits)
         # Nothing was found so far that says that the shard is another one.
         self._whole = data is not None and data.size == head.stored_bytes
-        there = 0 if data is None or head.stream else self._blocks_there(head.block_stop, data.size)
+        there = 0 if data is None else head.blocks
         if data is not None and not self._whole:
-            places = self._rows(there, head.blocks) if there < head.blocks and not head.stream else {}
+            places = {}
+            if not head.stream:
+                there = _blocks_within(head.block_stop, data.size)
+                places = self._rows(there, head.blocks) if there < head.blocks else {}
             self._note("size", size_error(head.stored_bytes, data.size), **places)
-        stream = None if data is None or not head.stream else self._of_stream(data)
-        for run, *waits in read_ahead(self._begun(there)):
-            stored, frames = map(self._received, waits, (self._note, self._note_index), (run, run))
-            for number in range(*run):
-                block = stored if stream is None else next(stream, None)
-                self._check(number, self._blocks.examine(number, frames, block))
-        for _ in stream or ():
-            pass  # what follows the last block
-        found = head.crc32c if data is None or head.stream else _joined(head.block_crc32c, head.block_stop)
-        if found != head.crc32c:
-            self._note("checksum", checksum_error(head.crc32c, found))
-        _check_rest_of_index(head, self.index, self._note_index)
-
-    def _begun(self, there: int) -> Iterator[tuple[tuple[int, int], _Wait | None, _Wait | None]]:
-        """Yield runs of blocks, with what waits for their bytes and their parts of `frame_stop`."""
-        head, blocks = self.head, self._blocks
         try:
             rows = max(0, self.index.size - head.frame_stop_offset) // 4
         except FAILED as error:
             self._note_index(UNREADABLE, error)
             rows = 0
-        covered = self._blocks_there(head.block_row_stop, rows)  # else noted with the size of the index
-        for run in runs(head, there, covered):
-            stored = blocks.data.begin([run]) if run[1] <= there else None
-            yield run, stored, blocks.frames.begin([run]) if run[1] <= covered else None
+        covered = _blocks_within(head.block_row_stop, rows)  # else noted with the size of the index
+        files = ShardFiles(
+            self.shard, head, self.index, data or self.index, adopted=False, verify=True, limits=self.limits,
+            stats=ReadStats(), check_expired=lambda: None,
+        )  # fmt: skip
+        shard = OpenShard(files, by_frame=False, examines=True)
+        self._decodes, number = data is not None, 0
+        for found in shard.examine(there, covered):
+            if isinstance(found, WrongBlock):
+                self._note_wrong(found)
+                if found.decoded is not None and found.stops is not None:
+                    sound = found.stored is None
+                    self._check(found.first, found.decoded, found.stops.astype(np.int64), sound=sound)
+                number = found.stop
+            else:
+                edges = found.edges.astype(np.int64)
+                decoded = memoryview(found.buffer)[found.base : found.base + int(edges[-1])]
+                self._check(number, decoded, edges[1:], sound=True)
+                number += 1
+        if data is not None and head.stream and self._decodes:
+            self._check_rest(shard, data)
+        joined = head.crc32c if head.stream else _joined(head.block_crc32c, head.block_stop)
+        if data is not None and joined != head.crc32c:
+            self._note("checksum", checksum_error(head.crc32c, joined))
+        _check_rest_of_index(head, self.index, self._note_index)
 
-    def _blocks_there(self, stops: NDArray[np.uint64], size: int) -> int:
-        return int(np.searchsorted(stops, np.uint64(size), side="right"))
-
-    def _received(
-        self, wait: _Wait | None, note: Callable[..., None], run: tuple[int, int]
-    ) -> Fetched | None:
-        """Return what came; None where nothing was asked for, or it cannot be read, which is noted."""
+    def _check_rest(self, shard: OpenShard, data: DataFile) -> None:
+        """Check what follows the last block of a stream, and its stored bytes as a whole."""
+        head, rest = self.head, None
         try:
-            return None if wait is None else wait()[0]
-        except FAILED as error:
-            note(UNREADABLE, error, **self._rows(*run))
-        return None
+            # What an attacker has packed behind the end is not unpacked to see how much it is.
+            more, crc32c = shard.decode_rest(_MOST_REST)
+            if more:
+                size = "more" if more > _MOST_REST else f"{head.decoded_bytes + more} bytes"
+                self._note("decode", decoded_size_error(shard.files, size))
+                return
+        except FormatError as error:
+            rest, crc32c = error, stored_crc32c(data)
+        # What does not decode behind the last block is indexed with `--salvage` alone: it was known if no
+        # byte has changed since, and else it is damage that came later.
+        same = self._whole and crc32c == head.crc32c
+        if rest is not None and same:
+            found = Finding.from_error("skipped", rest, url=data.url, shard=self.shard)
+            self.survey.skipped.append(found)
+        elif rest is not None:
+            self._note("decode", rest)
+        elif self._whole and not same:
+            self._note("checksum", checksum_error(head.crc32c, crc32c))
 
-    def _check(self, number: int, found: kernels.OpenBlock | WrongBlock) -> None:
-        """Note what is wrong with a block, and check its records one by one."""
-        if isinstance(found, WrongBlock):
-            self._note_wrong(found)
-            sound, decoded, stops = found.stored is None, found.decoded, found.stops
-        else:
-            edges = found.edges
-            sound, stops = True, edges[1:]
-            decoded = memoryview(found.buffer)[found.base : found.base + int(edges[-1])]
-        first, stop = self.head.block_rows(number)
-        if decoded is None or stops is None or first == stop:
+    def _check(self, number: int, decoded: Buffer, stops: NDArray[np.int64], *, sound: bool) -> None:
+        """Check the records of a block one by one."""
+        if not len(stops):
             return  # a gap has bytes of no record
-        ends = stops.astype(np.int64)
-        good = self._check_records(number, decoded, ends)
+        good = self._check_records(number, decoded, stops)
         # Where the block is damaged, only checksums of their own can speak for its other records; but if they
         # all match, then these are records, and not those that were written.
         own = self.head.record_crc in (RecordCrc.CRC32C, RecordCrc.CRC32)
         if sound or (own and not good.all()):
             self.survey.good_records += int(good.sum())
             if self.take is not None and good.any():
-                self.take(CheckedBlock(first, decoded, ends, good, sound))
+                self.take(CheckedBlock(self.head.block_rows(number)[0], decoded, stops, good, sound))
 
     def _note_wrong(self, wrong: WrongBlock) -> None:
-        """Note what is wrong with a block."""
-        places = self._rows(wrong.number, wrong.number + 1)
+        """Note what is wrong with a block, or with some that cannot be read."""
+        places = self._rows(wrong.first, wrong.stop)
         if wrong.frames is not None:
             self._note_index(_kind_of(wrong.frames, "frames"), wrong.frames, **places)
         error = wrong.stored or wrong.decoding
@@ -204,90 +210,8 @@ class _BlockWalk:
             # Damaged bytes do not decode, and that is not another finding.
             kind = _kind_of(error, "decode" if wrong.stored is None else "block")
             self._whole = self._whole and kind != "block"
-            start, stop = self.head.block_bounds(wrong.number)
-            self._note(kind, error, start=start, stop=stop, **places)
-
-    def _of_stream(self, data: DataFile) -> Iterator[Fetched]:
-        """Yield the blocks, cut from the decoded bytes; note what is wrong with these."""
-        head = self.head
-        whole = StoredBytes(data)
-        block = 0
-        rest = None
-        try:
-            for stored in self._cut(whole.decoded(head.compression, self.limits)):
-                if isinstance(stored, FormatError):
-                    rest = stored
-                else:
-                    yield Fetched(memoryview(stored), block)
-                    block += 1
-            if rest is not None:
-                whole = StoredBytes(data)
-                for _ in whole.stored():
-                    pass
-        except (FormatError, *FAILED) as error:
-            places = self._rows(block, head.blocks) if block < head.blocks else {}
-            self._note("decode" if isinstance(error, FormatError) else UNREADABLE, error, **places)
-            return
-        # What does not decode behind the last block is indexed with `--salvage` alone: it was known if no
-        # byte has changed since, and else it is damage that came later.
-        same = self._whole and whole.crc32c == head.crc32c
-        if rest is not None and same:
-            found = Finding.from_error("skipped", rest, url=data.url, shard=self.shard)
-            self.survey.skipped.append(found)
-        elif rest is not None:
-            self._note("decode", rest)
-        elif self._whole and not same:
-            self._note("checksum", checksum_error(head.crc32c, whole.crc32c))
-
-    def _cut(self, pieces: Iterator[bytes]) -> Iterator[bytearray | FormatError]:
-        """Yield the blocks of a stream, holding one of them and a piece, however much there is to decode.
-
-        The last is why it does not decode behind its last block, if it does not.
-
-        Raises:
-            FormatError: the stream decodes to another size than the index says.
-        """
-        head = self.head
-        held = bytearray()
-        block = more = 0
-        pieces = iter(pieces)
-        while True:
-            try:
-                piece = next(pieces, None)
-            except FormatError as error:
-                if block < head.blocks:
-                    raise
-                yield error
-                return
-            if piece is None:
-                break
-            view = memoryview(piece)
-            while view and block < head.blocks:
-                start, stop = head.block_bounds(block)
-                part = view[: stop - start - len(held)]
-                held += part
-                view = view[len(part) :]
-                if len(held) == stop - start:
-                    yield held
-                    held = bytearray()
-                    block += 1
-            # What an attacker has packed behind the end is not unpacked to see how much it is.
-            more += len(view)
-            if more > _MOST_REST:
-                raise self._decodes_to(f"more than {head.decoded_bytes} bytes")
-        if more:
-            raise self._decodes_to(f"{head.decoded_bytes + more} bytes")
-        if block < head.blocks:
-            raise self._decodes_to(f"{head.block_bounds(block)[0] + len(held)} bytes")
-
-    def _decodes_to(self, found: str) -> FormatError:
-        return FormatError(
-            "a compressed stream decodes to another size than its index says",
-            expected=f"{self.head.decoded_bytes} bytes",
-            found=found,
-            advice="the shard or its index was replaced: restore it from a copy, or index the shard again "
-            "with `shardio adopt`",
-        )
+            self._decodes = self._decodes and kind == "block"
+            self._note(kind, error, **places)
 
     def _check_records(self, block: int, decoded: Buffer, stops: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Note every damaged record of a block, neighbours as one; return for each row whether it is good."""
@@ -317,6 +241,10 @@ class _BlockWalk:
 
     def _note_index(self, kind: str, error: ShardioError, **places: int) -> None:
         self.survey.note(kind, error, url=self.index.url, shard=self.shard, **places)
+
+
+def _blocks_within(stops: NDArray[np.uint64], size: int) -> int:
+    return int(np.searchsorted(stops, np.uint64(size), side="right"))
 
 
 def _kind_of(error: ShardioError, kind: str) -> str:

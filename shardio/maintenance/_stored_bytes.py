@@ -5,11 +5,6 @@ That is its size and checksum where a list names them, and its records in order.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
-from typing import TypeVar
-
 from shardio import kernels
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, NotFoundError, StorageError
 from shardio.format import (
@@ -22,74 +17,25 @@ from shardio.format import (
     sniff_compression,
 )
 from shardio.maintenance._findings import UNREADABLE, Survey
-from shardio.metadata import IndexHead, ShardEntry
+from shardio.metadata import ShardEntry
 from shardio.storage import DataFile
-
-T = TypeVar("T")
 
 # What a read can end with that says nothing about the data.
 FAILED = (StorageError, NotFoundError)
 
-# What is held at once: enough for a bucket to send with several requests at a time.
-_RUN_BYTES = 16 << 20
-_RUN_ROWS = 1 << 20
-_AHEAD = 2
+_PIECE = 16 << 20  # bytes held at once: enough for a bucket to send several requests at a time
 
 
-class StoredBytes:
-    """One pass over an object.
+def stored_crc32c(data: DataFile) -> int:
+    """Return the CRC-32C of an object.
 
-    Attributes:
-        crc32c: CRC-32C of the stored bytes so far.
+    Raises:
+        StorageError, NotFoundError: the environment failed.
     """
-
-    def __init__(self, data: DataFile) -> None:
-        self._data = data
-        self.crc32c = 0
-
-    def stored(self) -> Iterator[memoryview]:
-        """Yield the stored bytes.
-
-        Raises:
-            StorageError, NotFoundError: the environment failed.
-        """
-        for piece in self._data.pieces(_RUN_BYTES):
-            self.crc32c = kernels.crc32c(piece, self.crc32c)
-            yield piece
-
-    def decoded(self, compression: Compression, limits: Limits) -> Iterator[bytes]:
-        """Yield the decoded bytes.
-
-        Raises:
-            FormatError: they do not decode.
-            StorageError, NotFoundError: the environment failed.
-        """
-        stored = (bytes(piece) for piece in self.stored())
-        yield from decode_stream(stored, compression, limits=limits)
-
-    def sniff(self) -> Compression:
-        """Tell from the first bytes how the object is compressed."""
-        return sniff_compression(bytes(self._data.read(0, min(12, self._data.size))))
-
-
-def read_ahead(begun: Iterable[T]) -> Iterator[T]:
-    """Yield what was begun; while one is looked at, the next ones are on their way."""
-    waiting: deque[T] = deque()
-    for each in begun:
-        waiting.append(each)
-        if len(waiting) > _AHEAD:
-            yield waiting.popleft()
-    while waiting:
-        yield waiting.popleft()
-
-
-def runs(head: IndexHead, *cuts: int) -> Iterator[tuple[int, int]]:
-    """Yield half-open runs of consecutive blocks that are read together: bounded in bytes and in rows.
-
-    No run goes over a cut, given by the number of the block behind it.
-    """
-    for first, stop in pairwise(sorted({0, *cuts, head.blocks})):
-        yield from head.runs(first, stop, most_bytes=_RUN_BYTES, most_rows=_RUN_ROWS)
+    found = 0
+    for piece in data.pieces(_PIECE):
+        found = kernels.crc32c(piece, found)
+    return found
 
 
 def check_records(
@@ -108,9 +54,10 @@ def check_records(
     def skip(error: CorruptRecordError) -> None:
         survey.note("record", error, url=data.url, shard=shard, row_stop=(error.row or 0) + 1)
 
-    whole = StoredBytes(data)
     try:
-        decoded = whole.decoded(whole.sniff() if compression is None else compression, limits)
+        if compression is None:
+            compression = sniff_compression(bytes(data.read(0, min(12, data.size))))
+        decoded = decode_stream(map(bytes, data.pieces(_PIECE)), compression, limits=limits)
         for payloads in iterate_payloads(decoded, limits=limits, skip=skip):
             good += len(payloads)
     except CorruptRecordError as error:
@@ -125,7 +72,7 @@ def check_records(
 def check_listed_bytes(survey: Survey, data: DataFile, entry: ShardEntry, *, limits: Limits) -> None:
     """Compare a shard whose index is of no use with what the list of shards says of its bytes."""
     try:
-        wrong = _difference(StoredBytes(data), data, entry)
+        wrong = _difference(data, entry)
     except FAILED as error:
         survey.note(UNREADABLE, error, url=data.url, shard=entry.key)
         return
@@ -139,15 +86,12 @@ def check_listed_bytes(survey: Survey, data: DataFile, entry: ShardEntry, *, lim
         )
 
 
-def _difference(whole: StoredBytes, data: DataFile, entry: ShardEntry) -> tuple[str, FormatError] | None:
+def _difference(data: DataFile, entry: ShardEntry) -> tuple[str, FormatError] | None:
     """Return kind and error where size or checksum are not those of the list."""
-    for _ in whole.stored():
-        pass
     if data.size != entry.stored_bytes:
         return "size", size_error(entry.stored_bytes, data.size)
-    if whole.crc32c != entry.crc32c:
-        return "checksum", checksum_error(entry.crc32c, whole.crc32c)
-    return None
+    crc32c = stored_crc32c(data)
+    return None if crc32c == entry.crc32c else ("checksum", checksum_error(entry.crc32c, crc32c))
 
 
 def size_error(expected: int, found: int) -> CorruptBlockError:

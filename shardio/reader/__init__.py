@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from shardio.reader._blocks import (
-    WrongBlock as WrongBlock,
-    examined_blocks as examined_blocks,
-)
+from shardio.reader._blocks import WrongBlock as WrongBlock
 from shardio.reader._columns import (
     LENGTH as LENGTH,
     TABLE_ADVICE as TABLE_ADVICE,
@@ -30,8 +27,9 @@ from shardio.reader._damage import (
 )
 from shardio.reader._files import (
     MISSING_ADVICE as MISSING_ADVICE,
-    Fetched as Fetched,
+    ShardFiles as ShardFiles,
     check_index_file as check_index_file,
+    decoded_size_error as decoded_size_error,
 )
 from shardio.reader._filter import FilterOptions as FilterOptions, look_at_spans as look_at_spans
 from shardio.reader._foreign import TEXT_METADATA as TEXT_METADATA, value_codec as value_codec

@@ -73,10 +73,12 @@ class SkippedRows(NamedTuple):
     Attributes:
         error: what is wrong, with its address.
         rows: how many that follow one another it is about.
+        missing_from: row of the shard from which on all are lost, where it is cut or gone; else None.
     """
 
     error: ShardioError
     rows: int
+    missing_from: int | None = None
 
 
 class Damage:
@@ -94,6 +96,8 @@ class Damage:
         self._source = source
         self._lock = threading.Lock()
         self._skipped = 0
+        # By source and number of a shard, what of it this pass found to be cut or gone: it is asked once.
+        self.missing: dict[tuple[int, int], SkippedRows] = {}
         self._warned = False
 
     @property

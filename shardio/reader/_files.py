@@ -17,8 +17,16 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from shardio import kernels
 from shardio.callers import warn
-from shardio.errors import CorruptBlockError, FormatError, NotFoundError, ShardioError, StaleIndexError
+from shardio.errors import (
+    CorruptBlockError,
+    FormatError,
+    NotFoundError,
+    ShardioError,
+    StaleIndexError,
+    StorageError,
+)
 from shardio.format import Compression, Limits, decode_stream
 from shardio.metadata import COPY_ADVICE, INDEX_ADVICE, IndexHead, check_index_end
 from shardio.reader._options import ReadStats
@@ -70,17 +78,16 @@ def check_index_file(index: DataFile, head: IndexHead) -> None:
     check_index_end(head, end, url=index.url)
 
 
-def map_data(data: DataFile, head: IndexHead, key: str, *, adopted: bool) -> memoryview | None:
-    """Return a shard's bytes mapped, or None where they must be read.
+def check_size(files: ShardFiles) -> None:
+    """Compare the size of a shard with what its index says.
 
     Raises:
-        CorruptBlockError, StaleIndexError: the shard has another size than its index says.
+        CorruptBlockError, StaleIndexError: it has another one.
     """
     # Where the size is known without a request it is compared; a remote file answers with what it was told.
-    if data.size != head.stored_bytes:
-        raise wrong_size(data, head, key, f"{data.size} bytes", adopted=adopted)
-    # A stream's blocks are cut from its decoded bytes, which are nowhere to be mapped.
-    return None if head.stream else data.map()
+    if files.data.size != files.head.stored_bytes:
+        found = f"{files.data.size} bytes"
+        raise wrong_size(files.data, files.head, files.key, found, adopted=files.adopted)
 
 
 def cut_short(index: DataFile, wanted: int, key: str, error: ShortReadError) -> FormatError:
@@ -147,8 +154,10 @@ class ShardFiles:
     def explain(self, error: RefusedError) -> ShardioError:
         """Make an error of what a store says of a shard that is cut, gone or another one."""
         head = self.head
+        if isinstance(error, ShortReadError) and head.stream:
+            return decoded_size_error(self, f"{(error.start or 0) + int(str(error.found))} bytes")
         if isinstance(error, ShortReadError):
-            found = f"{error.found} of {error.expected}{' decoded' * head.stream} bytes"
+            found = f"{error.found} of {error.expected} bytes"
         elif isinstance(error, ChangedObjectError) and error.expected == f"{head.stored_bytes} bytes":
             # Its size was told by its index: it is another one however often the dataset is opened again.
             found = str(error.found)
@@ -166,6 +175,19 @@ class ShardFiles:
         if isinstance(error, NotFoundError):
             self.check_expired()
         return error.located(shard=self.key)
+
+
+def decoded_size_error(files: ShardFiles, found: str) -> FormatError | StaleIndexError:
+    """Return the error of a stream that decodes to more or less than its index says."""
+    return (StaleIndexError if files.adopted else CorruptBlockError)(
+        "a compressed stream decodes to another size than its index says",
+        url=files.data.url,
+        shard=files.key,
+        expected=f"{files.head.decoded_bytes} bytes",
+        found=found,
+        advice="the shard or its index was replaced: restore it from a copy, or index the shard again with "
+        "`shardio adopt`",
+    )
 
 
 class Fetched(NamedTuple):
@@ -341,15 +363,34 @@ class StreamFile(DataFile):
             FormatError: it does not decode.
             StorageError: the environment failed.
         """
-        cursor = self._take(start)
+        cursor = self._take(start, stop)
         try:
-            view = cursor.read(start, stop)
-        except ShardioError as error:
-            # The decoder is of no use any more.
+            return cursor.read(start, stop)
+        except StorageError as error:
             raise error.located(url=self.url) from error
-        self._cursors.append(cursor)
-        del self._cursors[: -TUNING.cursors]
-        return view
+        except FormatError as error:
+            what, found = "a compressed stream is damaged", max(0, cursor.end - start)
+            end = ShortReadError(what, url=self.url, start=start, stop=stop, found=found)
+            raise error.located(url=self.url) from end
+        finally:
+            # What a decoder that failed has decoded can still be read.
+            self._cursors.append(cursor)
+            del self._cursors[: -TUNING.cursors]
+
+    def decode_rest(self, most: int) -> tuple[int, int]:
+        """Decode what follows the last block, at most about so many bytes.
+
+        Returns:
+            How many these are, and the CRC-32C of the stored bytes that were decoded since the beginning.
+
+        Raises:
+            FormatError: it does not decode.
+            StorageError: the environment failed.
+        """
+        cursor = self._take(self.decoded_bytes, self.decoded_bytes)
+        while cursor.end - self.decoded_bytes <= most and cursor.advance(self.decoded_bytes):
+            pass
+        return cursor.end - self.decoded_bytes, cursor.crc32c
 
     def read_many(
         self, starts: Sequence[int] | NDArray[np.int64], stops: Sequence[int] | NDArray[np.int64]
@@ -365,10 +406,10 @@ class StreamFile(DataFile):
         self._cursors.clear()
         self.data.close()
 
-    def _take(self, start: int) -> _Cursor:
+    def _take(self, start: int, stop: int) -> _Cursor:
         """Return the decoder that has the least to skip before `start`."""
         for cursor in sorted(self._cursors, key=lambda one: one.start, reverse=True):
-            if cursor.start <= start:
+            if cursor.start <= start and not (cursor.has_ended and stop > cursor.end):
                 try:
                     self._cursors.remove(cursor)
                 except ValueError:  # another thread was faster
@@ -381,37 +422,60 @@ class StreamFile(DataFile):
                     f"{self.url} is one compressed stream: a record in its middle is decoded from the start "
                     "of the file. Read such shards in order, or convert them once for random access",
                 )
-        pieces = map(bytes, self.data.pieces(TUNING.piece_bytes))
-        return _Cursor(decode_stream(pieces, self.compression, limits=self.limits))
+        return _Cursor(self.data, self.compression, self.limits)
 
 
 class _Cursor:
     """A decoder at work, and the decoded bytes from the beginning of the last read on.
 
     Attributes:
-        start: position of the first byte that it still holds.
+        start, end: half-open range of the decoded bytes that it holds.
+        has_ended: it decodes nothing more, because the stream has ended or it failed.
+        crc32c: CRC-32C of the stored bytes that it has taken.
     """
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self.start = 0
-        self._held = bytearray()
-        self._pieces = pieces
+    def __init__(self, data: DataFile, compression: Compression, limits: Limits) -> None:
+        self.start, self.has_ended = 0, False
+        self._held, self._crc32c = bytearray(), [0]
+        self._pieces = decode_stream(_summed(data, self._crc32c), compression, limits=limits)
+
+    @property
+    def crc32c(self) -> int:
+        return self._crc32c[0]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self._held)
 
     def read(self, start: int, stop: int) -> memoryview:
         """Return decoded bytes; `start` is not before `self.start`."""
-        while self.start + len(self._held) < stop:
-            self._forget(start)
-            piece = next(self._pieces, None)
-            if piece is None:
-                found = self.start + len(self._held)
+        while self.end < stop:
+            if not self.advance(start):
+                found = max(0, self.end - start)
                 what = "a compressed stream ends before the bytes asked for"
-                raise ShortReadError(what, start=start, stop=stop, expected=stop - start, found=found - start)
-            self._held += piece
+                raise ShortReadError(what, start=start, stop=stop, expected=stop - start, found=found)
         self._forget(start)
         return memoryview(bytes(memoryview(self._held)[: stop - start]))
 
+    def advance(self, start: int) -> bool:
+        """Decode a piece, after forgetting what is before `start`; return whether there was one."""
+        self._forget(start)
+        # Until it has returned: a decoder that raised is of no use.
+        ended, self.has_ended = self.has_ended, True
+        piece = None if ended else next(self._pieces, None)
+        self.has_ended = piece is None
+        self._held += piece or b""
+        return piece is not None
+
     def _forget(self, start: int) -> None:
         done = min(start - self.start, len(self._held))
-        if done:
+        if done > 0:
             del self._held[:done]
             self.start += done
+
+
+def _summed(data: DataFile, crc32c: list[int]) -> Iterator[bytes]:
+    """Yield stored bytes, and keep their CRC-32C in a list of one item."""
+    for piece in data.pieces(TUNING.piece_bytes):
+        crc32c[0] = kernels.crc32c(piece, crc32c[0])
+        yield bytes(piece)

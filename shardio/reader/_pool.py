@@ -29,7 +29,7 @@ from shardio.metadata import (
     parse_head,
 )
 from shardio.reader._blocks import DecodedBlocks, Rows
-from shardio.reader._files import ShardFiles, check_index_file, cut_short, missing_shard_error
+from shardio.reader._files import ShardFiles, check_index_file, check_size, cut_short, missing_shard_error
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._shard import OpenShard
 from shardio.reader._tuning import TUNING
@@ -481,6 +481,7 @@ class ShardPool:
         files = ShardFiles(
             entry.key, head, index, data, entry.adopted, verify, limits, stats, self.check_expired
         )
+        check_size(files)
         return OpenShard(
             files,
             frames=frames,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,19 @@ from numpy.typing import NDArray
 from shardio import kernels
 from shardio.errors import ShardioError
 from shardio.format import Compression
-from shardio.reader._blocks import Placed, Rows, Wait
+from shardio.reader._blocks import Placed, Rows, rows_between
 from shardio.reader._damage import Damage, SkippedRows, is_damage
+from shardio.reader._shard import Run
 from shardio.reader._tuning import TUNING
 
 if TYPE_CHECKING:
     from shardio.reader._shard import OpenShard
     from shardio.reader._source import ShardSource
     from shardio.reader._subset import Selection
+
+
+# Takes `as_bytes=` and `skips=`; see `Run.pieces`.
+Pieces: TypeAlias = "Callable[..., Iterator[Any]]"
 
 
 @dataclass(slots=True)
@@ -39,14 +44,14 @@ class BegunRows:
         places: which of the positions asked for they are.
         rows: their numbers in the shard, ascending; None where its deleted rows cannot be read.
         size: bytes on their way.
-        wait: waits for them.
+        pieces: waits for them; see `Run.pieces`.
     """
 
     number: int
     places: range
     rows: Rows | None
     size: int
-    wait: Wait
+    pieces: Pieces
 
     def payloads(self) -> list[bytes]:
         """Return the payloads, when they are there.
@@ -56,16 +61,12 @@ class BegunRows:
             StorageError: the environment failed.
         """
         payloads: list[bytes] = []
-        for some in self.wait(as_bytes=True):
+        for some in self.pieces(as_bytes=True):
             if payloads:
                 payloads += some
             else:
                 payloads = some
         return payloads
-
-    def pieces(self) -> Iterator[Placed]:
-        """Yield where the payloads are, when they are there; errors are those of `payloads`."""
-        return self.wait(as_bytes=False)
 
     def whole_pieces(
         self, source: ShardSource, damage: Damage, *, as_bytes: bool
@@ -75,15 +76,16 @@ class BegunRows:
         Damage that is to be skipped is noted and left out.
         """
         at, skips = 0, damage.skips and self.rows is not None
-        for found in self.wait(as_bytes=as_bytes, skips=skips):
+        for found in self.pieces(as_bytes=as_bytes, skips=skips):
             if not isinstance(found, SkippedRows):
                 count = len(found if as_bytes else found[1])
                 yield self.places[at : at + count], found
             else:
                 count = found.rows
                 rows = np.asarray(self.rows)[at : at + count].tolist()
-                if rows:  # a gap has none
-                    damage.note(found.error, source, source.table.key[self.number], rows)
+                damage.note(found.error, source, source.table.key[self.number], rows)
+                if found.missing_from is not None:
+                    damage.missing[id(source.pool), self.number] = found
             at += count
 
 
@@ -109,16 +111,16 @@ def look_up(source: ShardSource, positions: NDArray[np.int64]) -> list[bytes]:
 
 
 def begin_lookup(
-    source: ShardSource, wanted: NDArray[np.int64], *, scattered: bool = True
+    source: ShardSource, wanted: NDArray[np.int64], damage: Damage | None = None
 ) -> Iterator[BegunRows]:
     """Yield the rows at some positions, int64 ascending; the other rows are on their way."""
-    begun = begin_rows(source, wanted, run_bytes=TUNING.lookup_bytes, scattered=scattered)
+    begun = begin_rows(source, wanted, damage, run_bytes=TUNING.lookup_bytes, scattered=damage is None)
     return _read_ahead(source, begun, TUNING.lookup_bytes, TUNING.lookup_bytes)
 
 
-def read_in_order(source: ShardSource, selection: range) -> Iterator[BegunRows]:
+def read_in_order(source: ShardSource, selection: range, damage: Damage | None = None) -> Iterator[BegunRows]:
     """Yield the rows of a selection without gaps, in runs; those of the next runs are on their way."""
-    begun = begin_rows(source, selection, run_bytes=TUNING.run_bytes)
+    begun = begin_rows(source, selection, damage, run_bytes=TUNING.run_bytes)
     return _read_ahead(source, begun, 0, TUNING.ahead * TUNING.run_bytes)
 
 
@@ -146,6 +148,7 @@ def _read_ahead(
 def begin_rows(
     source: ShardSource,
     positions: range | NDArray[np.int64],
+    damage: Damage | None = None,
     *,
     run_bytes: int,
     scattered: bool = False,
@@ -157,12 +160,14 @@ def begin_rows(
     Args:
         source: of the shards.
         positions: a range with step 1, or int64 ascending.
+        damage: of the pass; what it knows to be missing is not asked for again.
         run_bytes: of blocks that are fetched as one.
         scattered: rows that can be checked without their blocks are.
         streamed: all of each shard will be read.
-        gap: see `BlockReader.begin`.
+        gap: see `OpenShard.begin`.
     """
     parts = list(_parts(source, positions))
+    missing = {} if damage is None else damage.missing
     prepared = 0
     for place, (number, places, live) in enumerate(parts):
         if place == prepared and not source.is_local:
@@ -172,8 +177,12 @@ def begin_rows(
                 # A single record of the first shard does not wait for the heads of others.
                 prepared += TUNING.heads if place else 1
             with contextlib.suppress(ShardioError):  # raised in its turn
-                source.pool.prepare([part[0] for part in parts[place:prepared]], streamed=streamed)
-        yield from _begin_shard(source, number, places, live, run_bytes, scattered=scattered, gap=gap)
+                numbers = [
+                    part[0] for part in parts[place:prepared] if (id(source.pool), part[0]) not in missing
+                ]
+                source.pool.prepare(numbers, streamed=streamed)
+        known = missing.get((id(source.pool), number))
+        yield from _begin_shard(source, number, places, live, known, run_bytes, scattered=scattered, gap=gap)
 
 
 def _begin_shard(
@@ -181,30 +190,35 @@ def _begin_shard(
     number: int,
     places: range,
     live: Rows,
+    known: SkippedRows | None,
     run_bytes: int,
     *,
     scattered: bool,
     gap: int | None,
 ) -> Iterator[BegunRows]:
-    """Begin live rows of one shard, run by run."""
+    """Begin live rows of one shard, run by run, but for those that are known to be missing."""
     rows: Rows | None = None
     done = 0
     try:
         rows = source.pool.physical_rows(number, live)
-        shard = source.pool.get(number)
-        gathers = scattered and shard.frames is not None
-        for some in (rows,) if gathers else _runs_of(shard, rows, run_bytes):
-            here = places[done : done + len(some)]
-            begun = BegunRows(number, here, some, *shard.begin(some, scattered=scattered, gap=gap))
-            done += len(some)
-            yield begun
+        there = rows if known is None else rows_between(rows, 0, known.missing_from or 0)
+        if len(there):
+            shard = source.pool.get(number)
+            gathers = scattered and shard.frames is not None
+            for some in (there,) if gathers else _runs_of(shard, there, run_bytes):
+                run = Run(shard, some, scattered=scattered, gap=gap)
+                begun = BegunRows(number, places[done : done + len(some)], some, run.size, run.pieces)
+                done += len(some)
+                yield begun
+        if known is not None and len(there) < len(rows):
+            raise known.error.located().with_traceback(None)  # noqa: TRY301 - raised in its turn
     except Exception as error:  # noqa: BLE001 - raised in its turn, after the records before it
         yield BegunRows(
             number,
             places[done:],
             None if rows is None else rows[done:],
             0,
-            partial(_refuse, error, len(places) - done),
+            partial(_refuse, error, len(places) - done, known=known is not None),
         )
 
 
@@ -212,12 +226,14 @@ def _refuse(
     error: Exception,
     count: int,
     *,
-    as_bytes: bool,  # noqa: ARG001 - a `Wait`
+    known: bool,
+    as_bytes: bool,  # noqa: ARG001 - as `Run.pieces`
     skips: bool = False,
 ) -> Iterator[SkippedRows]:
     if not (skips and is_damage(error)):
         raise error
-    yield SkippedRows(error, count)
+    # A shard that cannot be opened is lost from its first row on.
+    yield SkippedRows(error, count, None if known else 0)
 
 
 def _parts(source: ShardSource, positions: range | NDArray[np.int64]) -> Iterator[tuple[int, range, Rows]]:
@@ -248,15 +264,15 @@ def _runs_of(shard: OpenShard, rows: Rows, run_bytes: int) -> Iterator[Rows]:
     """Cut rows of a shard into runs of whole blocks, bounded in bytes."""
     head = shard.head
     if isinstance(rows, range):
-        if shard.blocks.mapped is not None:
+        if shard.mapped is not None:
             run_bytes = min(run_bytes, TUNING.mapped_run_bytes)
         decoded = TUNING.run_decoded_bytes if head.compression is not Compression.NONE else None
-        low, high = shard.blocks.around(rows.start, rows.stop)
+        low, high = shard.around(rows.start, rows.stop)
         row = rows.start
         for _, stop in head.runs(
             low, high, most_bytes=run_bytes, most_rows=TUNING.run_rows, most_decoded=decoded
         ):
-            end = min(rows.stop, shard.blocks.row_stops[stop - 1])
+            end = min(rows.stop, shard.row_stops[stop - 1])
             if row < end:  # a run may be a gap, which has no rows
                 yield range(row, end)
             row = end
@@ -278,7 +294,7 @@ def iterate_pieces(source: ShardSource, selection: range, size: int) -> Iterator
     pieces: list[Placed] = []
     held = 0
     for rows in read_in_order(source, selection):
-        for buffer, starts, stops in rows.pieces():
+        for buffer, starts, stops in rows.pieces(as_bytes=False):
             at = 0
             while held + len(starts) - at >= size:
                 stop = at + size - held

@@ -42,7 +42,7 @@ def iterate(
         StorageError: the environment failed.
     """
     if isinstance(selection, range) and selection.step == 1:
-        for rows in read_in_order(source, selection):
+        for rows in read_in_order(source, selection, damage):
             if damage is None:
                 yield rows.payloads(), selection[rows.places.start : rows.places.stop]
             else:
@@ -62,7 +62,7 @@ def _look_up_skipping(
     """Return the payloads of some positions that are whole, in order, with their positions."""
     order = np.argsort(positions, kind="stable")
     found: dict[int, bytes] = {}
-    for rows in begin_lookup(source, positions[order], scattered=False):
+    for rows in begin_lookup(source, positions[order], damage):
         payloads, places = _whole_payloads(source, rows, damage)
         found.update(zip(order[np.array(places, np.int64)].tolist(), payloads, strict=True))
     kept = sorted(found)

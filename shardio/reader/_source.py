@@ -191,7 +191,7 @@ class ShardSource:
     def locate(self, position: int) -> Location:
         """Return where a position is; reads the shard's index and not the record."""
         number, row = self.shard_of(position)
-        start, stop = self.pool.get(number).blocks.locate(row)
+        start, stop = self.pool.get(number).locate(row)
         return Location(self.pool.url_of(number), self.table.key[number], row, start, stop)
 
 

@@ -30,6 +30,8 @@ class ReadTuning:
         gap_share: beyond that, one byte may be fetched besides for so many that are wanted.
         piece_bytes: stored bytes of one request, of a stream that is decoded.
         cursors: decoders that are kept where they are, of one stream.
+        walk_bytes, walk_rows: of a run of blocks that verification fetches together.
+        walk_ahead: such runs under way ahead of the one that is checked.
     """
 
     frames_bytes: int = 64 << 10
@@ -47,6 +49,9 @@ class ReadTuning:
     gap_share: int = 5
     piece_bytes: int = 4 << 20
     cursors: int = 4
+    walk_bytes: int = 16 << 20
+    walk_rows: int = 1 << 20
+    walk_ahead: int = 2
 
 
 TUNING = ReadTuning()

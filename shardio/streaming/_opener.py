@@ -83,6 +83,7 @@ class Opener:
         begun = begin_rows(
             source,
             component.positions(positions),
+            self._damage,
             run_bytes=_WHOLE_SHARD,
             streamed=True,
             # What is between runs of several chunks is of other ranks, or of other times.

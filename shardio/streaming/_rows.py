@@ -179,8 +179,8 @@ class RowGatherer:
     def _explain(self, place: RowPlace) -> NoReturn:
         """Raise what is wrong with a row of a mapped shard, as its block says."""
         shard = place.source.pool.get(place.shard)
-        shard.blocks.load(int(shard.head.blocks_of(np.array([place.row]))[0]))
-        raise shard.blocks.changed(place.row)
+        shard.load(int(shard.head.blocks_of(np.array([place.row]))[0]))
+        raise shard.changed(place.row)
 
     def place_of(self, code: int) -> RowPlace:
         """Return where a row is stored; for messages."""
@@ -237,7 +237,7 @@ def shard_frames(shard: OpenShard, *, verify: bool) -> ShardFrames:
 
     Records that are large are read past the map, which costs less than looking into pages for the first time.
     """
-    head, mapped, frames = shard.head, shard.blocks.mapped, shard.blocks.column
+    head, mapped, frames = shard.head, shard.mapped, shard.column
     if frames is None:  # the index could not be mapped
         start = head.frame_stop_offset
         frames = np.frombuffer(shard.index.read(start, start + 4 * head.rows), "<u4").view(np.uint32)

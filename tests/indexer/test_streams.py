@@ -108,7 +108,7 @@ def test_memory_stays_small(stream) -> None:
     ds = shardio.open(stream)
     for i in range(0, 2000, 20):
         _ = ds[i]
-    (cursor,) = ds._shard(0).blocks.data.file._cursors
+    (cursor,) = ds._shard(0).stored_bytes.file._cursors
     assert len(cursor._held) < 4 << 20
 
 

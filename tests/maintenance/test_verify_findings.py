@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -240,12 +241,11 @@ def test_what_cannot_be_read_is_no_damage(dataset: Path, monkeypatch: pytest.Mon
 
 
 def test_a_read_that_fails_in_the_middle_leaves_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tuning: Callable[..., None]
 ) -> None:
-    from shardio.maintenance import _stored_bytes
     from shardio.storage._local import LocalFile
 
-    monkeypatch.setattr(_stored_bytes, "_RUN_BYTES", 1000)
+    tuning(walk_bytes=1000)
     root = make_dataset(tmp_path / "ds", {"train": payloads(80)})
     (shard,) = shards(root)
     original = LocalFile.read

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,15 +17,3 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n in range(20):
             out.write({"n": n}, split="train")
     return folder
-
-
-@pytest.fixture
-def tuning(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return what changes the numbers that steer reads, so that small datasets have many runs."""
-
-    def change(**numbers: Any) -> None:
-        for name, module in list(sys.modules.items()):
-            if name.startswith("shardio.reader.") and hasattr(module, "TUNING"):
-                monkeypatch.setattr(module, "TUNING", replace(module.TUNING, **numbers))
-
-    return change

@@ -25,7 +25,6 @@ from shardio.errors import (
 )
 from shardio.order import Plan
 from shardio.reader import Damage
-from shardio.reader._tuning import TUNING
 from shardio.storage._local import LocalStore
 from shardio.streaming._options import TUNING as STREAM_TUNING
 from shardio_indexer import adopt
@@ -281,12 +280,12 @@ def fetched(monkeypatch):
         ("gzip", "mapped"),
     ],
 )
-def test_damage_under_an_interleaved_plan(monkeypatch, url, threads, compression, where):
+def test_damage_under_an_interleaved_plan(monkeypatch, tuning, url, threads, compression, where):
     """Frames are taken from their blocks, and yet nothing is delivered of a block that was not compared."""
     if where in ("fetched", "no frames"):
         fetched(monkeypatch)
     if where == "no frames":  # as those of many rows, which do not come with the head of an index
-        monkeypatch.setattr("shardio.reader._pool.TUNING", replace(TUNING, frames_bytes=0))
+        tuning(frames_bytes=0)
     write(url, [300, 100], compression=compression)
     shape = Plan(ranks=2, workers=1, chunk_rows=64, interleave=2, window=64)
     given = {"plan": shape, "global_batch": 10, "remainder": "keep", "num_threads": threads}
