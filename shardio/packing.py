@@ -30,6 +30,8 @@ _OWN = (SEGMENT_IDS, POSITION_IDS)
 _MOST_DOCUMENTS = 1 << 16
 MOST_LISTED = 1000
 BUFFER_TOKENS = 1 << 22
+# Rows are made by blocks of so many tokens, which fit into a processor's cache.
+_BLOCK_TOKENS = 1 << 15
 
 
 @dataclass
@@ -211,10 +213,24 @@ class PackedRows(Iterator[dict[str, Any]]):
                 record = next(self._records, self)
             self.report.records += documents
             self.report.records_cut += cut
-            for row in _rows(pieces, self._length):
+            yield from self._packed(pieces)
+
+    def _packed(self, pieces: list[_Piece]) -> Iterator[dict[str, Any]]:
+        """Yield the rows of pieces, made by blocks that fit into a processor's cache."""
+        order, row, sizes = _in_rows(np.array([*map(_size, pieces)], np.int64), self._length)
+        step = max(1, _BLOCK_TOKENS // self._length)
+        for low in range(0, int(row[-1]) + 1 if len(row) else 0, step):
+            first, last = np.searchsorted(row, (low, low + step)).tolist()
+            block = [pieces[number] for number in order[first:last].tolist()]
+            values = {name: np.concatenate([piece[name] for piece in block]) for name in self._empty}
+            within = row[first:last] - low
+            columns = _filled(
+                values, within, sizes[first:last], int(within[-1]) + 1, self._length, self._padding
+            )
+            for number, tokens in enumerate(np.bincount(within, sizes[first:last]).tolist()):
                 self.report.rows += 1
-                self.report.tokens += sum(map(_size, row))
-                yield _filled(row, self._length, self._empty, self._padding)
+                self.report.tokens += int(tokens)
+                yield {name: column[number] for name, column in columns.items()}
 
     def _pieces(self, record: Any) -> list[_Piece]:
         """Return a document as pieces that fit into a row; none of one that is skipped.
@@ -301,36 +317,45 @@ def _size(piece: _Piece) -> int:
     return len(next(iter(piece.values())))
 
 
-def _rows(pieces: list[_Piece], length: int) -> list[list[_Piece]]:
-    """Return the pieces of each row, in the order in which they came."""
-    row_of = best_fit(np.array([*map(_size, pieces)], np.int64), length).tolist()
-    rows: list[list[_Piece]] = [[] for _ in range(max(row_of, default=-1) + 1)]
-    for piece, row in zip(pieces, row_of, strict=True):
-        rows[row].append(piece)
-    return rows
+def _in_rows(
+    lengths: NDArray[np.int64], length: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return documents in the order in which they stand in rows, and the row and length of each."""
+    row_of = best_fit(lengths, length)
+    order = np.argsort(row_of, kind="stable")
+    return order, row_of[order], lengths[order]
 
 
 def _filled(
-    pieces: list[_Piece], length: int, empty: _Piece, padding: Mapping[str, Any]
+    values: Mapping[str, NDArray[Any]],
+    row: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    rows: int,
+    length: int,
+    padding: Mapping[str, Any],
 ) -> dict[str, NDArray[Any]]:
-    """Return a row: its pieces one after another, and padding.
+    """Return rows [rows, length, ...]: their documents one after another, and padding.
 
     Args:
-        pieces: that are in it.
-        length: of the row.
-        empty: an array [0, ...] of each feature.
+        values: tokens of each feature, of all documents behind one another.
+        row: of each document, ascending.
+        sizes: its tokens.
+        rows: how many are made.
+        length: of a row.
         padding: of each feature.
     """
-    sizes = np.array([*map(_size, pieces)], np.int64)
-    used = int(sizes.sum())
-    row = {}
-    for name, template in empty.items():
-        row[name] = np.full((length, *template.shape[1:]), padding[name], template.dtype)
-        row[name][:used] = np.concatenate([template, *(piece[name] for piece in pieces)])
-    segments, positions = (np.zeros(length, np.int32) for _ in _OWN)
-    segments[:used] = np.repeat(np.arange(1, len(sizes) + 1), sizes)
-    positions[:used] = np.arange(used) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return {**row, SEGMENT_IDS: segments, POSITION_IDS: positions}
+    before = np.cumsum(sizes) - sizes
+    first = np.searchsorted(row, row)
+    positions = np.arange(int(sizes.sum())) - np.repeat(before, sizes)
+    place = positions + np.repeat(row * length + before - before[first], sizes)
+    segments = np.repeat(np.arange(1, len(row) + 1) - first, sizes)
+    own = {SEGMENT_IDS: segments.astype(np.int32), POSITION_IDS: positions.astype(np.int32)}
+    columns = {}
+    for name, tokens in {**values, **own}.items():
+        flat = np.full((rows * length, *tokens.shape[1:]), padding.get(name, 0), tokens.dtype)
+        flat[place] = tokens
+        columns[name] = flat.reshape(rows, length, *tokens.shape[1:])
+    return columns
 
 
 def best_fit(lengths: NDArray[np.int64], length: int) -> NDArray[np.int64]:
@@ -419,32 +444,29 @@ def pack_columns(
             what = "the columns that are packed together have different numbers of documents"
             given = {first: len(lengths), name: len(column)}
             raise SchemaError(what, found=", ".join(f"{n} of {each!r}" for each, n in given.items()))
-    pieces: list[_Piece] = []
-    for row in np.flatnonzero(np.any([column.lengths for column in found.values()], axis=0)).tolist():
-        arrays = {name: column[row] for name, column in found.items()}
-        _check_lengths({name: len(array) for name, array in arrays.items()}, size, cut=cut, row=row)
-        pieces += [
-            {name: array[low : low + size] for name, array in arrays.items()}
-            for low in range(0, _size(arrays), size)
-        ]
-    packed = _rows(pieces, size)
-    if rows is not None and len(packed) > rows:
+    documents = np.flatnonzero(np.any([column.lengths for column in found.values()], axis=0))
+    lengths = lengths[documents]
+    others = [column.lengths[documents] for column in found.values()]
+    for number in np.flatnonzero(np.any([other != lengths for other in others], axis=0) | (lengths > size)):
+        its = {name: int(other[number]) for name, other in zip(found, others, strict=True)}
+        _check_lengths(its, size, cut=cut, row=int(documents[number]))
+    counts = -(-lengths // size)
+    skipped = size * (np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts))
+    order, row, sizes = _in_rows(np.minimum(size, np.repeat(lengths, counts) - skipped), size)
+    needed = int(row[-1]) + 1 if len(row) else 0
+    if rows is not None and needed > rows:
         raise ValueError(
-            f"the {len(pieces)} documents of this step need {len(packed)} rows of {size} tokens, "
+            f"the {len(row)} documents of this step need {needed} rows of {size} tokens, "
             f"more than rows={rows}: give more rows, or stream fewer records in a step"
         )
-    packed += [[] for _ in range((rows or 0) - len(packed))]
-    empty = {name: column.values[:0] for name, column in found.items()}
-    padding = _paddings(pad, {name: array.dtype for name, array in empty.items()})
-    filled = [_filled(row, size, empty, padding) for row in packed]
-    shape = _filled([], size, empty, padding)
-    return {
-        **{name: column for name, column in columns.items() if name not in found},
-        **{
-            name: np.array([row[name] for row in filled], array.dtype).reshape(-1, *array.shape)
-            for name, array in shape.items()
-        },
-    }
+    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    values = {}
+    for name, column in found.items():
+        starts = (np.repeat(column.offsets[:-1][documents], counts) + skipped)[order]
+        values[name] = column.values[within + np.repeat(starts, sizes)]
+    padding = _paddings(pad, {name: array.dtype for name, array in values.items()})
+    packed = _filled(values, row, sizes, needed if rows is None else rows, size, padding)
+    return {**{name: column for name, column in columns.items() if name not in found}, **packed}
 
 
 @checked_options
