@@ -50,6 +50,7 @@ from shardio.codecs._mds import (
     decode_mds_sample as decode_mds_sample,
     mds_column as mds_column,
     mds_columns as mds_columns,
+    mds_encoding_of as mds_encoding_of,
     split_mds_sample as split_mds_sample,
 )
 from shardio.codecs._message import Message as Message

@@ -23,6 +23,8 @@ _NUMBERS = {
     64: "uint64", 65: "int64", 66: "float64",
 }  # fmt: skip
 _SIZES = ("<u1", "<u2", "<u4", "<u8")
+# What MDS does not have, and what it becomes.
+_NEAREST = {"bool": "uint8", "bfloat16": "float32"}
 # What damaged bytes of a column make of the code that reads them.
 MDS_DAMAGE = (ValueError, IndexError, KeyError, RecursionError)
 
@@ -35,8 +37,9 @@ class MdsColumn:
         name, encoding: as the index of a shard says.
         size: in bytes; None where it varies.
         feature: its type; None where the values tell it.
-        trouble: why the values can only be bytes, or None.
         decode: makes a value of the bytes; raises one of `MDS_DAMAGE`.
+        encode: makes bytes of a value; of JSON and text that is their UTF-8.
+        trouble: why the values can only be bytes, or None.
     """
 
     name: str
@@ -44,6 +47,7 @@ class MdsColumn:
     size: int | None
     feature: Feature | None
     decode: Callable[[bytes], Any]
+    encode: Callable[[Any], bytes] = bytes
     trouble: str | None = None
 
     @property
@@ -65,32 +69,47 @@ def mds_column(name: str, encoding: str, size_given: int | None = None) -> MdsCo
     kind, _, rest = encoding.partition(":")
     if kind == "ndarray":
         return _array_column(name, encoding, rest)
-    if kind in _NUMBERS.values():
-        dtype = np.dtype(kind).newbyteorder("<")
-        return MdsColumn(name, encoding, dtype.itemsize, Feature(kind), _number_of(dtype))
-    known: dict[str, tuple[int | None, str | None, Callable[[bytes], Any]]] = {
-        "bytes": (None, None, bytes),
-        "str": (None, "text", bytes.decode),
-        "int": (8, "int64", _number_of(np.dtype("<i8"))),
-        "jpeg": (None, "jpeg", bytes),
-        "png": (None, "png", bytes),
-        "json": (None, "json", parse_json),
-        "str_int": (None, None, lambda data: int(data.decode())),
-        "str_float": (None, "float64", lambda data: float(data.decode())),
-        "str_decimal": (None, "text", bytes.decode),
-        "pil": (None, None, _raw_image),
-        "list[jpeg]": (None, "jpeg[?]", _list_items),
-        "list[png]": (None, "png[?]", _list_items),
-        "list[pil]": (None, "png[?]", lambda data: [_png(item) for item in _list_items(data)]),
-        "jpeg_array": (None, "jpeg[?]", _items),
-        "jpegarray": (None, "jpeg[?]", _items),
-    }
-    if kind not in known:
+    number = "int64" if kind == "int" else kind
+    if number in _NUMBERS.values():
+        dtype = np.dtype(number).newbyteorder("<")
+        return MdsColumn(
+            name, encoding, dtype.itemsize, Feature(number),
+            lambda data: np.frombuffer(data, dtype)[0], lambda value: np.asarray(value, dtype).tobytes(),
+        )  # fmt: skip
+    if kind not in _ENCODINGS:
         runs_code = "reading it would run code from the data" if kind == "pkl" else "it is not known"
         trouble = f"column {name!r} has encoding {encoding!r}: {runs_code}"
-        return MdsColumn(name, encoding, size_given, None, bytes, trouble)
-    size, feature, decode = known[kind]
-    return MdsColumn(name, encoding, size, None if feature is None else Feature(feature), decode)
+        return MdsColumn(name, encoding, size_given, None, bytes, trouble=trouble)
+    feature, decode, encode = _ENCODINGS[kind]
+    return MdsColumn(name, encoding, None, None if feature is None else Feature(feature), decode, encode)
+
+
+def mds_encoding_of(name: str, feature: Feature) -> tuple[str, str | None]:
+    """Return the encoding that a feature is written with, and what it becomes if MDS lacks its type.
+
+    Raises:
+        ValueError: MDS has nothing that holds it.
+    """
+    kind, shape = _NEAREST.get(feature.type, feature.type), feature.shape
+    if feature.kind == "number":
+        if kind.startswith("complex"):
+            raise ValueError(f"feature {name!r} is {feature.short}: MDS has no complex numbers")
+        if 0 in shape:
+            message = f"feature {name!r} is {feature.short}: no column of MDS holds arrays without elements"
+            raise ValueError(message)
+        encoding = "int" if kind == "int64" else kind
+        if shape:
+            known = "" if feature.unknown_dimensions else ":" + ",".join(map(str, shape))
+            encoding = f"ndarray:{kind}{known}"
+        return encoding, None if kind == feature.type else kind
+    if shape and feature.type == "text":
+        return "json", "JSON"
+    if shape and feature.type not in ("jpeg", "png"):
+        raise ValueError(f"feature {name!r} is a list of {feature.type}, which no column of MDS can hold")
+    if shape:
+        return f"list[{feature.type}]", None
+    encoding = {"text": "str", "json": "json", "jpeg": "jpeg", "png": "png"}.get(kind, "bytes")
+    return encoding, "bytes" if feature.kind == "image" and encoding == "bytes" else None
 
 
 def mds_columns(names: Sequence[str], encodings: Sequence[str], sizes: Iterable[Any]) -> list[MdsColumn]:
@@ -132,10 +151,6 @@ def decode_mds_sample(data: bytes, columns: Sequence[MdsColumn]) -> dict[str, An
     return {column.name: column.decode(part) for column, part in zip(columns, parts, strict=True)}
 
 
-def _number_of(dtype: np.dtype[Any]) -> Callable[[bytes], Any]:
-    return lambda data: np.frombuffer(data, dtype)[0]
-
-
 def _array_column(name: str, encoding: str, rest: str) -> MdsColumn:
     dtype_name, _, shape_text = rest.partition(":")
     try:
@@ -158,7 +173,15 @@ def _array_column(name: str, encoding: str, rest: str) -> MdsColumn:
             sizes, place = tuple(map(int, found)), place + 1 + found.nbytes
         return np.frombuffer(data, kind, offset=place).reshape(sizes)
 
-    return MdsColumn(name, encoding, size, feature, decode)
+    def encode(value: Any) -> bytes:
+        array = np.asarray(value, dtype)
+        if shape is not None:
+            return array.tobytes()
+        width = next(width for width in range(4) if max(array.shape) < 1 << (8 << width))
+        sizes = np.asarray(array.shape, _SIZES[width]).tobytes()
+        return bytes([array.ndim << 2 | width]) + sizes + array.tobytes()
+
+    return MdsColumn(name, encoding, size, feature, decode, encode)
 
 
 def _raw_image(data: bytes) -> Any:
@@ -187,6 +210,11 @@ def _list_items(data: bytes) -> list[bytes]:
     return _items(data[4:])
 
 
+def _list_bytes(value: Sequence[bytes]) -> bytes:
+    """Return a list: a word without meaning yet, the number of its items, their sizes, the items."""
+    return b"".join([np.array([0, len(value), *map(len, value)], "<u4").tobytes(), *value])
+
+
 def _png(data: bytes) -> bytes:
     """Return a raw PIL image as a PNG file: images of one list may differ in size, and PNG loses nothing."""
     from PIL import Image
@@ -195,3 +223,23 @@ def _png(data: bytes) -> bytes:
     out = io.BytesIO()
     Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(out, "PNG")
     return out.getvalue()
+
+
+# Encodings besides numbers and arrays: the feature, bytes -> value, and value -> bytes.
+_ENCODINGS: dict[str, tuple[str | None, Callable[[bytes], Any], Callable[[Any], bytes]]] = {
+    "bytes": (None, bytes, bytes),
+    "str": ("text", bytes.decode, str.encode),
+    "jpeg": ("jpeg", bytes, bytes),
+    "png": ("png", bytes, bytes),
+    "json": ("json", parse_json, str.encode),
+    "list[jpeg]": ("jpeg[?]", _list_items, _list_bytes),
+    "list[png]": ("png[?]", _list_items, _list_bytes),
+    # What is only read.
+    "str_int": (None, lambda data: int(data.decode()), bytes),
+    "str_float": ("float64", lambda data: float(data.decode()), bytes),
+    "str_decimal": ("text", bytes.decode, bytes),
+    "pil": (None, _raw_image, bytes),
+    "list[pil]": ("png[?]", lambda data: [_png(item) for item in _list_items(data)], bytes),
+    "jpeg_array": ("jpeg[?]", _items, bytes),
+    "jpegarray": ("jpeg[?]", _items, bytes),
+}

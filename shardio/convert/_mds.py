@@ -17,19 +17,25 @@ import contextlib
 import hashlib
 import itertools
 import json
-import math
 import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO, Any, ClassVar, cast
+from typing import IO, Any, ClassVar
 
 import numpy as np
 
 from shardio.arguments import need
-from shardio.codecs import MDS_DAMAGE, MdsColumn, decode_mds_sample, mds_columns
+from shardio.codecs import (
+    MDS_DAMAGE,
+    MdsColumn,
+    decode_mds_sample,
+    mds_column,
+    mds_columns,
+    mds_encoding_of,
+)
 from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.format import Compression, decode_stream
 from shardio.formats import (
@@ -139,28 +145,21 @@ class MdsFolder(FileSource):
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types of columns that the index declares, and what is wrong with the others."""
+        shards = [{each.name: each for each in _columns(piece.extra)} for piece in self.pieces()]
         declared: dict[str, Feature | str | Unreadable] = {}
-        encodings: dict[str, str] = {}
-        names: set[str] | None = None
-        for piece in self.pieces():
-            columns = _columns(piece.extra)
-            for column in columns:
-                first = encodings.setdefault(column.name, column.encoding)
-                if first != column.encoding:
-                    known = declared.get(column.name)
-                    why = column.trouble or (known.reason if isinstance(known, Unreadable) else None)
-                    reason = (
-                        f"column {column.name!r} is not the same in all shards: {first}, {column.encoding}"
-                    )
-                    declared[column.name] = Unreadable(why or reason)
-                elif column.trouble is not None:
-                    declared.setdefault(column.name, Unreadable(column.trouble, keep="bytes"))
-                elif column.feature is not None:
-                    declared.setdefault(column.name, column.feature)
-            found = {column.name for column in columns}
-            names = found if names is None else names
-            for name in names ^ found:
+        for name in dict.fromkeys(itertools.chain(*shards)):
+            columns = [shard[name] for shard in shards if name in shard]
+            trouble = next((each.trouble for each in columns if each.trouble is not None), None)
+            encodings = list(dict.fromkeys(each.encoding for each in columns))
+            if len(columns) < len(shards):
                 declared[name] = Unreadable(f"column {name!r} is not in all shards")
+            elif len(encodings) > 1:
+                reason = f"column {name!r} is not the same in all shards: {', '.join(encodings)}"
+                declared[name] = Unreadable(trouble or reason)
+            elif trouble is not None:
+                declared[name] = Unreadable(trouble, keep="bytes")
+            elif columns[0].feature is not None:
+                declared[name] = columns[0].feature
         return declared
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
@@ -277,87 +276,15 @@ def _offsets(data: bytes, samples: int, url: str) -> list[int]:
 
 _LARGEST = (1 << 32) - 1  # offsets in a shard have 32 bits
 _HASH = "sha1"
-# What MDS does not have, and what it becomes.
-_NEAREST = {"bool": "uint8", "bfloat16": "float32"}
 
 
-@dataclass(frozen=True)
-class _MdsTarget:
-    """A column: its encoding, its size in bytes where that is always the same, and what makes its bytes.
-
-    `instead` says what it is where MDS does not have the feature's type.
-    """
-
-    encoding: str
-    size: int | None
-    encode: Callable[[Any], bytes]
-    instead: str | None = None
-
-
-def _column_of(name: str, feature: Feature) -> _MdsTarget:
-    """Return what a feature becomes.
-
-    Raises:
-        ValueError: MDS has nothing that holds it.
-    """
-    if feature.kind == "number":
-        return _numbers(name, feature)
-    if feature.shape:
-        if feature.type == "text":
-            return _MdsTarget("json", None, lambda value: json_text(value).encode(), "JSON")
-        if feature.type in ("jpeg", "png"):
-            return _MdsTarget(f"list[{feature.type}]", None, _list_bytes)
-        raise ValueError(f"feature {name!r} is a list of {feature.type}, which no column of MDS can hold")
-    if feature.kind == "json":
-        return _MdsTarget("json", None, lambda value: json_text(value).encode())
-    if feature.kind == "text":
-        return _MdsTarget("str", None, str.encode)
-    if feature.type in ("bytes", "jpeg", "png"):
-        return _MdsTarget(feature.type, None, bytes)
-    if feature.kind == "tensor":
-        return _MdsTarget("bytes", None, lambda value: b"".join(feature.fit(value, name)))
-    return _MdsTarget("bytes", None, bytes, "bytes")
-
-
-def _numbers(name: str, feature: Feature) -> _MdsTarget:
-    kind = _NEAREST.get(feature.type, feature.type)
-    dtype = np.dtype(kind).newbyteorder("<")
-    if dtype.kind == "c":
-        raise ValueError(f"feature {name!r} is {feature.short}: MDS has no complex numbers")
-    note = kind if kind != feature.type else None
-
-    def array_of(value: Any) -> Any:
-        if feature.type == "bfloat16":
-            return (np.asarray(value).astype("<u4") << 16).view(dtype)
-        return np.asarray(value, dtype)
-
-    def plain(value: Any) -> bytes:
-        data: bytes = array_of(value).tobytes()
-        return data
-
-    def with_sizes(value: Any) -> bytes:
-        array = array_of(value)
-        # Six bits say how many sizes, two how wide each is.
-        width = next(width for width in range(4) if max(array.shape) < 1 << (8 << width))
-        sizes = np.asarray(array.shape, f"<u{1 << width}").tobytes()
-        return bytes([array.ndim << 2 | width]) + sizes + bytes(array.tobytes())
-
-    if not feature.shape:
-        return _MdsTarget("int" if kind == "int64" else kind, dtype.itemsize, plain, note)
-    if feature.unknown_dimensions:
-        return _MdsTarget(f"ndarray:{kind}", None, with_sizes, note)
-    sizes = [size or 0 for size in feature.shape]
-    if 0 in sizes:
-        message = f"feature {name!r} is {feature.short}: no column of MDS holds arrays without elements"
-        raise ValueError(message)
-    size = dtype.itemsize * math.prod(sizes)
-    return _MdsTarget(f"ndarray:{kind}:{','.join(map(str, sizes))}", size, plain, note)
-
-
-def _list_bytes(value: Sequence[bytes]) -> bytes:
-    """Return a list: a word without meaning yet, the number of its items, their sizes, the items."""
-    head = np.array([0, len(value), *map(len, value)], "<u4").tobytes()
-    return b"".join([head, *value])
+def _plain(value: Any, feature: Feature, column: MdsColumn) -> Any:
+    """Return a value as the encoding of its column takes it."""
+    if column.encoding == "json":
+        return json_text(value)
+    if feature.type == "bfloat16":
+        return (np.asarray(value).astype("<u4") << 16).view("<f4")
+    return b"".join(feature.fit(value, column.name)) if feature.kind == "tensor" else value
 
 
 class MdsWriter(NumberedFiles):
@@ -376,7 +303,7 @@ class MdsWriter(NumberedFiles):
         if not schema or schema.sequence_features:
             raise ValueError("MDS needs columns: a schema with features, and no feature lists")
         for name, feature in schema.items():
-            _column_of(name, feature)
+            mds_encoding_of(name, feature)
 
     @classmethod
     def notes(cls, schema: Schema | None, older: Sequence[Schema]) -> list[str]:
@@ -386,22 +313,25 @@ class MdsWriter(NumberedFiles):
         others = [
             f"{name} ({feature.short}) as {instead}"
             for name, feature in features
-            if (instead := _column_of(name, feature).instead) is not None
+            if (instead := mds_encoding_of(name, feature)[1]) is not None
         ]
         return [*notes, f"MDS has no such types, and holds {', '.join(others)}"] if others else notes
 
     @cached_property
-    def _columns(self) -> dict[str, _MdsTarget]:
+    def _columns(self) -> list[tuple[Feature, MdsColumn]]:
         assert self.schema is not None  # noqa: S101 - as `check` found
-        return {name: _column_of(name, feature) for name, feature in sorted(self.schema.items())}
+        return [
+            (feature, mds_column(name, mds_encoding_of(name, feature)[0]))
+            for name, feature in sorted(self.schema.items())
+        ]
 
     @cached_property
     def _config(self) -> dict[str, Any]:
         """What shard and index say of all shards."""
         return {
-            "column_encodings": [column.encoding for column in self._columns.values()],
-            "column_names": list(self._columns),
-            "column_sizes": [column.size for column in self._columns.values()],
+            "column_encodings": [column.encoding for _, column in self._columns],
+            "column_names": [column.name for _, column in self._columns],
+            "column_sizes": [column.size for _, column in self._columns],
             "compression": self.compression,
             "format": "mds",
             "hashes": [_HASH],
@@ -422,9 +352,6 @@ class MdsWriter(NumberedFiles):
         sample = self._encoded(value)
         # A shard that would grow over the limit is finished before, as `MDSWriter` does.
         limit = min(self.shard_bytes, _LARGEST)
-        alone = 8 + 4 + len(self._head) + len(sample)
-        if alone > _LARGEST:
-            raise SchemaError("a record is larger than a shard of MDS can be", expected=_LARGEST, found=alone)
         if self._samples is not None and self._size + 4 + len(sample) > limit:
             self.finish()
         if self._samples is None:
@@ -438,45 +365,46 @@ class MdsWriter(NumberedFiles):
 
     def _encoded(self, value: Any) -> bytes:
         sizes, parts = [], []
-        for name, column in self._columns.items():
-            item = value.get(name)
+        for feature, column in self._columns:
+            item = value.get(column.name)
             if item is None and column.encoding != "json":
                 raise SchemaError(
-                    f"feature {name!r} is missing, and MDS has no missing values",
+                    f"feature {column.name!r} is missing, and MDS has no missing values",
                     advice="give it a default with shardio.set_schema, or name the others with features=",
                 )
-            data = column.encode(item)
-            if len(data) > _LARGEST:
-                what = f"feature {name!r} is larger than a shard of MDS can be"
-                raise SchemaError(what, expected=_LARGEST, found=len(data))
+            data = column.encode(_plain(item, feature, column))
             if column.size is None:
                 sizes.append(len(data))
             parts.append(data)
+        alone = 12 + len(self._head) + 4 * len(sizes) + sum(map(len, parts))
+        if alone > _LARGEST:
+            raise SchemaError("a record is larger than a shard of MDS can be", expected=_LARGEST, found=alone)
         return b"".join([np.array(sizes, "<u4").tobytes(), *parts])
 
     def finish(self) -> None:
         """Make a shard of the samples that are waiting, if there are any."""
         if self._samples is None:
             return
-        with self._samples as samples:
-            self._samples = None
+        offsets = np.cumsum([8 + 4 * len(self._sizes) + len(self._head), *self._sizes]).astype("<u4")
+        ending = "" if self.compression is None else f".{self.compression}"
+        path = self.next_path(ending)
+        with contextlib.ExitStack() as files:
+            samples, self._samples = files.enter_context(self._samples), None
+            file = files.enter_context(path.open("w+b"))
+            raw = files.enter_context(tempfile.TemporaryFile(dir=self.output.folder)) if ending else file
+            raw.write(np.array([len(self._sizes)], "<u4").tobytes() + offsets.tobytes() + self._head)
             samples.seek(0)
-            offsets = np.cumsum([8 + 4 * len(self._sizes) + len(self._head), *self._sizes]).astype("<u4")
-            count = np.array([len(self._sizes)], "<u4")
-            ending = "" if self.compression is None else f".{self.compression}"
-            path = self.next_path(ending)
-            with path.open("wb") as file, _stored_as(file, self._size, self.compression) as (raw, stored):
-                raw.write(count.tobytes() + offsets.tobytes() + self._head)
-                shutil.copyfileobj(samples, raw, READ_BYTES)
-        basename = path.name.removesuffix(ending)
-        self._shards.append(
-            {
-                **self._config,
-                "raw_data": raw.described(basename),
-                "samples": len(self._sizes),
-                "zip_data": None if stored is raw else stored.described(path.name),
-            }
-        )
+            shutil.copyfileobj(samples, raw, READ_BYTES)
+            facts = {"raw_data": _described(raw, path.name.removesuffix(ending)), "zip_data": None}
+            if raw is not file:
+                import zstandard
+
+                # The frame says the size: readers that decompress at once allocate by it.
+                size = raw.tell()
+                raw.seek(0)
+                zstandard.ZstdCompressor().copy_stream(raw, file, size=size)
+                facts["zip_data"] = _described(file, path.name)
+        self._shards.append({**self._config, **facts, "samples": len(self._sizes)})
         self.output.finish(self._name)
 
     @property
@@ -498,36 +426,10 @@ class MdsWriter(NumberedFiles):
             self._samples.close()
 
 
-class _Hashed:
-    """Count and hash what is written to a file."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self._bytes = 0
-        self._hash = hashlib.new(_HASH, usedforsecurity=False)
-
-    def write(self, data: bytes) -> int:
-        self._file.write(data)
-        self._hash.update(data)
-        self._bytes += len(data)
-        return len(data)
-
-    def described(self, basename: str) -> dict[str, Any]:
-        """Return what the index says of the file."""
-        return {"basename": basename, "bytes": self._bytes, "hashes": {_HASH: self._hash.hexdigest()}}
-
-
-@contextlib.contextmanager
-def _stored_as(file: IO[bytes], size: int, compression: str | None) -> Iterator[tuple[_Hashed, _Hashed]]:
-    """Give what takes the bytes of a shard, and what becomes of them in its file: the same, or compressed."""
-    stored = _Hashed(file)
-    if compression is None:
-        yield stored, stored
-        return
-    import zstandard
-
-    # The frame says the size: readers that decompress at once allocate by it.
-    with zstandard.ZstdCompressor().stream_writer(
-        cast("IO[bytes]", stored), size=size, closefd=False
-    ) as stream:
-        yield _Hashed(stream), stored
+def _described(file: IO[bytes], basename: str) -> dict[str, Any]:
+    """Return what the index says of a file."""
+    digest = hashlib.new(_HASH, usedforsecurity=False)
+    file.seek(0)
+    while data := file.read(READ_BYTES):
+        digest.update(data)
+    return {"basename": basename, "bytes": file.tell(), "hashes": {_HASH: digest.hexdigest()}}
