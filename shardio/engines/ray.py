@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import names, need
-from shardio.engines._reading import comparison, open_for, spans_of
+from shardio.engines._reading import open_for, spans_of
 from shardio.engines._sessions import SessionSink, Written
 
 need("shardio.engines.ray", "shardio[ray]", "Ray", "pyarrow")
@@ -15,7 +14,6 @@ need("shardio.engines.ray", "shardio[ray]", "Ray", "pyarrow")
 import ray.data  # noqa: E402 - after the line that says how it is installed
 from ray.data.block import BlockAccessor, BlockMetadata  # noqa: E402
 from ray.data.datasource import Datasink, Datasource, ReadTask  # noqa: E402
-from ray.data.expressions import BinaryExpr, ColumnExpr, Expr, LiteralExpr, UnaryExpr  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,10 +23,6 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
 
 _BLOCK_BYTES = 64 << 20  # of the shard of one task of a write, at least where there is as much
-_OPERATORS = {
-    "eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "in": "IN", "is_null": "IS NULL",
-    "is_not_null": "IS NOT NULL",
-}  # fmt: skip
 
 
 def read(
@@ -115,19 +109,6 @@ class ShardioDatasource(Datasource):
         """Tell Ray that columns which it does not need are not decoded."""
         return True
 
-    def supports_predicate_pushdown(self) -> bool:
-        """Tell Ray that `apply_predicate` looks at filters."""
-        return True
-
-    def apply_predicate(self, predicate_expr: Expr) -> Datasource:
-        """Take a filter that the table of small features answers; any other one is left to Ray."""
-        condition = _condition(self.reader, predicate_expr)
-        if condition is None:
-            return self
-        found = copy.copy(self)
-        found.reader = self.reader.filter(condition)
-        return found
-
     def estimate_inmemory_data_size(self) -> int | None:
         """Return about how many bytes the records take."""
         return sum(span.num_bytes for span in spans_of(self.reader))
@@ -148,24 +129,6 @@ class ShardioDatasource(Datasource):
             )
             for span in spans_of(self.reader, parallelism)
         ]
-
-
-def _condition(reader: DatasetReader, given: Expr) -> str | None:
-    """Return a filter in SQL; None where Ray has to look at the records."""
-    operator: Any = getattr(given, "op", None)
-    if isinstance(given, BinaryExpr) and operator == "and":
-        both = [_condition(reader, given.left), _condition(reader, given.right)]
-        return None if None in both else " AND ".join(filter(None, both))
-    if isinstance(given, BinaryExpr) and isinstance(given.right, LiteralExpr):
-        column, value = given.left, given.right.value
-        values = value if operator == "in" else [value]
-    elif isinstance(given, UnaryExpr):
-        column, values = given.operand, []
-    else:
-        return None
-    if not isinstance(column, ColumnExpr):
-        return None
-    return comparison(reader, column.name, _OPERATORS.get(operator, ""), values)
 
 
 class ShardioDatasink(Datasink[Written]):

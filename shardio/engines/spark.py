@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import need
-from shardio.engines._reading import comparison, open_for, spans_of
+from shardio.engines._reading import open_for, spans_of
 from shardio.engines._sessions import SessionSink, Written
 
 need("shardio.engines.spark", "shardio[spark]", "pyspark", "pyarrow")
@@ -20,16 +20,11 @@ from pyspark.sql import SparkSession, datasource  # noqa: E402 - after the line 
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
     from shardio.reader import DatasetReader, Span
-
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-_COMPARISONS = {
-    "EqualTo": "=", "GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessThan": "<", "LessThanOrEqual": "<=",
-}  # fmt: skip
 
 
 def register(spark: SparkSession) -> None:
@@ -71,11 +66,8 @@ class ShardioDataSource(datasource.DataSource):
         return schema
 
     def reader(self, schema: StructType) -> datasource.DataSourceReader:
-        """Return what reads; it takes filters only where Spark may push them, else each query would fail."""
-        active = SparkSession.getActiveSession()
-        pushing = active is not None and active.conf.get(_PUSHDOWN, "false") == "true"
-        kind = _FilteringSpanReader if pushing else _SpanReader
-        return kind(self._open(), to_arrow_schema(schema), int(self.options.get("num_partitions", 0)))
+        """Return what reads."""
+        return _SpanReader(self._open(), to_arrow_schema(schema), int(self.options.get("num_partitions", 0)))
 
     def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:  # noqa: FBT001 - Spark's
         """Return what writes: mode "overwrite" replaces the records, "append" adds, or makes the dataset."""
@@ -146,36 +138,6 @@ class _SpanReader(datasource.DataSourceReader):
         """Yield the record batches of a span."""
         for table in partition.span.iter_arrow(self._schema.names):
             yield from table.cast(self._schema).to_batches()
-
-
-class _FilteringSpanReader(_SpanReader):
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
-        """Take what the table of small features answers; Spark sees to the rest."""
-        conditions = []
-        for each in filters:
-            condition = _condition(self._reader, each)
-            if condition is None:
-                yield each
-            else:
-                conditions.append(condition)
-        if conditions:
-            self._reader = self._reader.filter(" AND ".join(conditions))
-
-
-def _condition(reader: DatasetReader, given: Any) -> str | None:
-    kind = type(given).__name__
-    if kind == "Not":
-        kind, given = f"Not{type(given.child).__name__}", given.child
-    if len(getattr(given, "attribute", ())) != 1:
-        return None
-    (name,) = given.attribute
-    if kind in _COMPARISONS:
-        return comparison(reader, name, _COMPARISONS[kind], [given.value])
-    if kind == "In":
-        return comparison(reader, name, "IN", given.value)
-    if kind in ("IsNull", "NotIsNotNull"):
-        return comparison(reader, name, "IS NULL")
-    return comparison(reader, name, "IS NOT NULL") if kind in ("IsNotNull", "NotIsNull") else None
 
 
 class _SessionWriter(datasource.DataSourceArrowWriter):

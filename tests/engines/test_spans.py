@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import shardio
-from shardio.engines._reading import comparison, spans_of
+from shardio.engines._reading import spans_of
 from tests.engines.conftest import RECORDS, write_numbers
 from tests.suites.errors import refused
 
@@ -128,35 +128,3 @@ def test_records_in_another_order_are_refused(numbers) -> None:
 
 def test_an_empty_dataset_has_no_spans(numbers) -> None:
     assert shardio.open(numbers)[:0].spans() == []
-
-
-@pytest.mark.parametrize(
-    ("column", "operator", "values"),
-    [("n", "=", [7]), ("n", "IN", [3, 5999]), ("name", ">", ["name 5"]), ("n", "<=", [2.5]),
-     ("name", "=", ["it's"]), ("n", "IS NULL", []), ("name", "IS NOT NULL", [])],
-)  # fmt: skip
-def test_a_comparison_keeps_what_numpy_keeps(tmp_path_factory, column, operator, values) -> None:
-    url = tmp_path_factory.mktemp("comparison") / "ds"
-    write_numbers(url, records=300)
-    assert comparison(shardio.open(url), column, operator, values) is None, "there is no table yet"
-    shardio.build_table(url, features=["n", "name"], workers=1)
-    ds = shardio.open(url)
-    condition = comparison(ds, column, operator, values)
-    tests = {
-        "=": lambda one: one == values[0], "IN": lambda one: one in values, ">": lambda one: one > values[0],
-        "<=": lambda one: one <= values[0], "IS NULL": lambda one: one is None,
-        "IS NOT NULL": lambda one: one is not None,
-    }  # fmt: skip
-    kept = [int(value["n"]) for value in ds if tests[operator](value[column])]
-    assert ds.filter(condition).read_batch(range(len(kept)))["n"].tolist() == kept
-    assert len(ds.filter(condition)) == len(kept)
-
-
-@pytest.mark.parametrize(
-    ("column", "operator", "value"),
-    [("image", "=", b"1"), ("n", "=", float("nan")), ("vector", "=", 1), ("n", "LIKE", "1"), ("x", "=", 1)],
-)
-def test_what_the_table_cannot_tell_is_left_to_the_engine(tmp_path, column, operator, value) -> None:
-    write_numbers(tmp_path / "ds", records=100)
-    shardio.build_table(tmp_path / "ds", features=["n"], workers=1)
-    assert comparison(shardio.open(tmp_path / "ds"), column, operator, [value]) is None

@@ -83,17 +83,13 @@ def test_options_that_there_are_not_are_refused_by_name(spark, numbers) -> None:
         _load(spark, numbers, spilt="train")
 
 
-@pytest.mark.parametrize("pushing", ["false", "true"])
-def test_filters_keep_what_they_keep_by_records(spark, tmp_path, pushing) -> None:
+def test_filters_keep_what_they_keep_by_records(spark, tmp_path) -> None:
     write_numbers(tmp_path / "ds", records=500)
-    shardio.build_table(tmp_path / "ds", features=["n", "name"], workers=1)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushing)
     for condition, count in {
         "n < 7": 7, "n IN (3, 499, 1000)": 2, "name = 'name 3' AND n > 400": 14, "name IS NULL": 0,
         "name IS NOT NULL AND NOT n >= 9": 9, "length(image) > 2 AND n = 5": 1, "vector[0] = 3.0": 1,
     }.items():  # fmt: skip
         assert _load(spark, tmp_path / "ds").where(condition).count() == count, condition
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
 
 def test_what_spark_writes_is_what_it_had(spark, numbers, tmp_path) -> None:
