@@ -200,20 +200,13 @@ def _matches(left: DatasetReader, right: DatasetReader, on: str, *, inner: bool)
     """
     ours, our_numbers = _keys(left, on, inner=inner)
     theirs, their_numbers = _keys(right, on, inner=inner)
-    # One sort of both sides: behind each key of the right stand its records on the left.
-    high, low = np.concatenate([theirs, ours]).T
-    count = len(theirs)
-    del theirs, ours
-    order = np.lexsort((low, high))
-    repeated = np.ones(len(order), bool)  # the key before it is the same
-    repeated[:1] = False
-    for column in (high[order], low[order]):
-        repeated[1:] &= column[1:] == column[:-1]
-    del high, low, column
-    is_right = order < count
-    again = np.flatnonzero(is_right & repeated)
+    order = np.argsort(theirs[0])
+    if (theirs[0, order[1:]] == theirs[0, order[:-1]]).any():  # else all keys differ in their first word
+        order = np.lexsort(theirs[::-1])
+    theirs = theirs[:, order]
+    again = np.flatnonzero((theirs[:, 1:] == theirs[:, :-1]).all(axis=0))
     if len(again):
-        first, second = sorted(their_numbers[order[again[0] - 1 : again[0] + 1]].tolist())
+        first, second = sorted(their_numbers[order[again[0] : again[0] + 2]].tolist())
         raise SchemaError(
             f"the key {on!r} comes more than once on the right side of the join",
             url=right.source.url,
@@ -221,15 +214,24 @@ def _matches(left: DatasetReader, right: DatasetReader, on: str, *, inner: bool)
             found=f"{right[first][on]!r} at {first} and {second}, and {len(again) - 1} more",
             advice="leave all but one out with ds.filter or ds.select",
         )
-    key = order[np.maximum.accumulate(np.where(repeated, 0, np.arange(len(order))))]
-    found = np.full(len(left), -1, np.int64)
-    matched = ~is_right & (key < count)
-    found[our_numbers[order[matched] - count]] = their_numbers[key[matched]]
+    # Sorted, too: a search that jumps costs more than the sort.
+    walk = np.argsort(ours[0])
+    ours, our_numbers = ours[:, walk], our_numbers[walk]
+    at = np.searchsorted(theirs[0], ours[0])
+    found, rest = np.full(len(left), -1, np.int64), np.arange(len(walk))
+    # Keys of one first word stand beside each other; there are hardly ever several.
+    while len(rest):
+        rest = rest[at[rest] < len(order)]
+        rest = rest[theirs[0, at[rest]] == ours[0, rest]]
+        same = theirs[1, at[rest]] == ours[1, rest]
+        matched, rest = rest[same], rest[~same]
+        found[our_numbers[matched]] = their_numbers[order[at[matched]]]
+        at[rest] += 1
     return found
 
 
 def _keys(reader: DatasetReader, on: str, *, inner: bool) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the keys of the records that have one, uint64 [n, 2], and the numbers of these records.
+    """Return the keys of the records that have one, uint64 [2, n], and the numbers of these records.
 
     An integer is told apart by its bits and its sign, text and bytes by a digest.
 
@@ -239,11 +241,11 @@ def _keys(reader: DatasetReader, on: str, *, inner: bool) -> tuple[NDArray[np.ui
     columns = choose_columns(reader.schema, [on], what="a join")
     feature = columns[0].feature
     narrow = type(reader)(with_features(reader.source, [on]), reader.selection)
-    keys = np.zeros((len(reader), 2), np.uint64)
+    keys = np.zeros((2, len(reader)), np.uint64)
     present = np.ones(len(reader), bool)
     for low in range(0, len(reader), _TOGETHER):
         part = slice(low, min(low + _TOGETHER, len(reader)))
-        values = read_column_batch(narrow, range(part.start, part.stop), columns)[on]
+        values = read_column_batch(narrow, np.arange(part.start, part.stop), columns)[on]
         if not isinstance(values, np.ndarray):
             present[part] = [value is not None for value in values]
             values = [value for value in values if value is not None]
@@ -257,11 +259,11 @@ def _keys(reader: DatasetReader, on: str, *, inner: bool) -> tuple[NDArray[np.ui
         if feature.dtype is not None:
             numbers = np.asarray(values, feature.dtype)
             wide = numbers.astype(np.int64 if numbers.dtype.kind == "i" else np.uint64)
-            made = np.stack([wide.view(np.uint64), (numbers < 0).astype(np.uint64)], axis=1)
+            made = np.stack([wide.view(np.uint64), (numbers < 0).astype(np.uint64)])
         else:
             texts = (value.encode() if isinstance(value, str) else value for value in values)
             digests = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
-            made = np.frombuffer(digests, "<u8").reshape(-1, 2)
-        keys[part][present[part]] = made
+            made = np.frombuffer(digests, "<u8").reshape(-1, 2).T
+        keys[:, part][:, present[part]] = made
     numbers = np.flatnonzero(present)
-    return keys if len(numbers) == len(keys) else keys[numbers], numbers
+    return keys if len(numbers) == len(reader) else keys[:, numbers], numbers

@@ -248,7 +248,7 @@ def iterate_rows(
     records = reader(alone)
     step = batch_rows(source, number)
     for low in range(0, len(records), step):
-        yield read_column_batch(records, range(low, min(low + step, len(records))), columns)
+        yield read_column_batch(records, np.arange(low, min(low + step, len(records))), columns)
 
 
 def batch_rows(source: ShardSource, number: int) -> int:
