@@ -10,9 +10,11 @@ limits and with the bytes there are before anything is made of it; columns are v
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
@@ -57,12 +59,16 @@ class ContainerKind(NamedTuple):
         what: for messages.
         columns: those that it may have, in this order.
         single: of what there is one.
+        tail: the last column, if it is read in parts; all before it is the *head* of the file.
+        limit: of `Limits`, that a file with a tail keeps.
     """
 
     number: int
     what: str
     columns: Columns
     single: str = ""
+    tail: str = ""
+    limit: str = ""
 
 
 class ColumnEntry(NamedTuple):
@@ -82,7 +88,7 @@ class Texts(Sequence[str]):
     Args:
         names: what texts begin with.
         numbers: unsigned [n], of the name of each.
-        offsets: uint32 [n + 1], of what follows it; None where nothing does.
+        offsets: unsigned [n + 1], of what follows it; None where nothing does.
         data: that they are in.
     """
 
@@ -94,7 +100,8 @@ class Texts(Sequence[str]):
         data: Buffer = b"",
     ) -> None:
         self.names, self.numbers = tuple(names), numbers
-        self.offsets, self.data = offsets, memoryview(data)
+        self.offsets = zeros(len(numbers) + 1) if offsets is None else offsets
+        self.data = memoryview(data)
 
     @classmethod
     def from_texts(cls, texts: Sequence[str], *, cut: Callable[[str], int] | None = None) -> Texts:
@@ -110,15 +117,12 @@ class Texts(Sequence[str]):
         names: dict[str, int] = {}
         numbers = [names.setdefault(text[:at], len(names)) for text, at in zip(texts, cuts, strict=True)]
         rest = [text[at:].encode() for text, at in zip(texts, cuts, strict=True)]
-        offsets = np.zeros(len(rest) + 1, np.uint64)
-        np.cumsum(list(map(len, rest)), out=offsets[1:])
+        offsets = np.cumsum([0, *map(len, rest)], dtype=np.uint64)
         return cls([*names] or [""], np.array(numbers, np.uint32), offsets, b"".join(rest))
 
     @property
     def starts(self) -> NDArray[np.int64]:
         """Where what follows each name begins in `data`, and where the last one stops; int64 [n + 1]."""
-        if self.offsets is None:
-            return np.zeros(len(self) + 1, np.int64)
         return self.offsets.astype(np.int64)
 
     def __len__(self) -> int:
@@ -133,19 +137,13 @@ class Texts(Sequence[str]):
         """Return one text, or some in a list."""
         if isinstance(item, slice):
             return [self[i] for i in range(*item.indices(len(self)))]
-        at = int(item) + len(self) if item < 0 else int(item)
-        if not 0 <= at < len(self):
-            raise IndexError(f"item {item} of {len(self)} texts")
-        name = self.names[int(self.numbers[at])]
-        if self.offsets is None:
-            return name
-        return name + str(self.data[int(self.offsets[at]) : int(self.offsets[at + 1])], "utf-8")
+        at = range(len(self))[item]
+        rest = self.data[int(self.offsets[at]) : int(self.offsets[at + 1])]
+        return self.names[int(self.numbers[at])] + str(rest, "utf-8")
 
     def __iter__(self) -> Iterator[str]:
         """Yield the texts in order."""
         names = map(self.names.__getitem__, self.numbers.tolist())
-        if self.offsets is None:
-            return names
         data, stops = bytes(self.data), self.offsets.tolist()
         if data.isascii():
             text = data.decode()
@@ -154,70 +152,57 @@ class Texts(Sequence[str]):
 
     def take(self, items: NDArray[Any]) -> Texts:
         """Return the texts with these numbers, or where a mask is true."""
-        if self.offsets is None:
-            return Texts(self.names, self.numbers[items])
-        starts = self.starts
-        first, stop = starts[:-1][items], starts[1:][items]
-        offsets = np.zeros(len(first) + 1, np.uint64)
-        np.cumsum(stop - first, out=offsets[1:])
-        parts = [self.data[a:b] for a, b in zip(first.tolist(), stop.tolist(), strict=True)]
-        return Texts(self.names, self.numbers[items], offsets, b"".join(parts))
+        numbers, starts = self.numbers[items], self.starts
+        if not len(self.data):
+            return Texts(self.names, numbers)
+        data, offsets = kernels.gather(self.data, starts[:-1][items], starts[1:][items])
+        return Texts(self.names, numbers, offsets, data.data)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Texts]) -> Texts:
         """Return the texts of all parts, one after another."""
         names: dict[str, int] = {}
-        numbers, offsets, size = [], [np.zeros(1, np.uint64)], 0
+        numbers, offsets, size = [zeros(0)], [np.zeros(1, np.uint64)], 0
         for part in parts:
             new = np.array([names.setdefault(name, len(names)) for name in part.names], np.uint32)
             numbers.append(new[part.numbers])
-            starts = part.starts
-            offsets.append((starts[1:] + size).astype(np.uint64))
-            size += int(starts[-1])
-        whole = None if all(part.offsets is None for part in parts) else np.concatenate(offsets)
+            offsets.append(part.offsets[1:] + np.uint64(size))
+            size += len(part.data)
         data = b"".join(part.data for part in parts)
-        return cls([*names] or [""], np.concatenate([zeros(0), *numbers]), whole, data)
+        whole = np.concatenate(offsets) if size else None
+        return cls([*names] or [""], np.concatenate(numbers), whole, data)
 
     def any(self) -> bool:
         """Tell whether a text is not empty."""
-        if len(self.data):
-            return True
-        named = [number for number, name in enumerate(self.names) if name]
-        return bool(named) and bool(np.isin(self.numbers, named).any())
+        return bool(len(self.data)) or any(self.used())
 
     def numbered(self) -> tuple[list[str], NDArray[np.uint32]]:
         """Return the names that texts have, sorted, each once; and the number of that of each."""
-        used = np.unique(self.numbers).tolist()
-        names = sorted({self.names[number] for number in used})
+        names = sorted({self.names[number] for number in np.unique(self.numbers).tolist()})
         places = {name: place for place, name in enumerate(names)}
         new = np.array([places.get(name, 0) for name in self.names], np.uint32)
         return names, new[self.numbers]
 
     def used(self) -> dict[str, NDArray[np.bool_]]:
         """Return the names that texts have, each with the mask of those."""
-        found: dict[str, NDArray[np.bool_]] = {}
-        for number, name in enumerate(self.names):
-            mask = self.numbers == number
-            if mask.any():
-                found[name] = found[name] | mask if name in found else mask
-        return found
+        names, numbers = self.numbered()
+        return {name: numbers == number for number, name in enumerate(names)}
 
     def hashes(self) -> NDArray[np.int64]:
         """Return an int64 of each text, the same for texts that are alike and have the same name."""
         # Hashes of Python have a secret key: no file can make names collide.
-        hashes = np.array([hash(name) for name in self.names], np.int64)
-        of_names: NDArray[np.int64] = hashes[self.numbers]
-        if self.offsets is None:
-            return of_names
-        starts = self.starts
+        hashes, starts = np.array([hash(name) for name in self.names], np.int64), self.starts
         crcs = kernels.crc32c_many(self.data, starts[:-1], starts[1:])
-        of_names += crcs.astype(np.int64) * _ODD
-        return of_names
+        return mixed(hashes[self.numbers], crcs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the texts with memory of their own."""
-        offsets = None if self.offsets is None else self.offsets.copy()
-        return Texts, (self.names, self.numbers.copy(), offsets, bytes(self.data))
+        return Texts, (self.names, self.numbers.copy(), self.offsets.copy(), bytes(self.data))
+
+
+def mixed(hashes: NDArray[np.int64], more: NDArray[Any]) -> NDArray[np.int64]:
+    """Return hashes that depend on more numbers, too; int64 [n]."""
+    return hashes + more.astype(np.int64) * _ODD
 
 
 _ODD = np.int64(0x1E3779B97F4A7C15)
@@ -387,19 +372,18 @@ class ColumnReader:
                 raise self.broken("is not UTF-8", "UTF-8", raw[:32], column=entry.name)
         return Texts([""], zeros(entry.items), offsets, data)
 
-    def read(self, *, but: str = "") -> tuple[dict[str, Any], dict[str, ColumnEntry]]:
-        """Return all columns by name, zeros and empty texts where the file has none; and the directory.
-
-        Args:
-            but: a column that is left out.
+    def read(self) -> tuple[dict[str, Any], dict[str, ColumnEntry]]:
+        """Return all columns but the tail by name, and the directory; zeros and empty texts of absent ones.
 
         Raises:
-            FormatError, UnsupportedVersionError: see `directory` and `column`.
+            FormatError, UnsupportedVersionError: see `directory`, `tail` and `column`.
         """
-        entries = self.directory()
+        entries, tail = self.directory(), self.kind.tail
+        if tail:
+            self.tail(entries)
         for name, entry in entries.items():
             # Before a count that is claimed here makes zeros of a column that is not there.
-            if name != but and entry.stop > len(self.data):
+            if name != tail and entry.stop > len(self.data):
                 expected, size = f"{entry.stop} bytes", f"{len(self.data)} bytes"
                 raise self.broken("is cut short", expected, size, column=name)
         counts = {self.kind.columns[name][1]: entry.items for name, entry in entries.items()}
@@ -407,16 +391,28 @@ class ColumnReader:
         found: dict[str, Any] = {}
         for name, (dtype, per) in self.kind.columns.items():
             count = counts.get(per, 0)
-            if name == but:
-                continue
             if name in entries:
-                found[name] = self.column(entries[name])
+                found |= {} if name == tail else {name: self.column(entries[name])}
             elif dtype == "text":
                 found[name] = Texts([""], zeros(count))
             else:
                 code, width = STORED.get(dtype, ("u1", 0))
                 found[name] = np.zeros(count, code) if 0 < width < 16 else zeros(count, width)
         return found, entries
+
+    def tail(self, entries: Mapping[str, ColumnEntry]) -> ColumnEntry:
+        """Return the entry of the column that is read in parts.
+
+        Raises:
+            FormatError: it is not there or not the last one, or the file is over its limit.
+        """
+        entry = entries.get(self.kind.tail)
+        if entry is None or aligned(entry.stop) != self.stop:
+            raise self.broken(f"does not end with column {self.kind.tail}", self.kind.tail, [*entries])
+        size, most = self.stop + len(END), getattr(self.limits, self.kind.limit, math.inf)
+        if size > most:
+            raise self.broken("is over the limit", f"a file of {most} bytes", size, column=entry.name)
+        return entry
 
     def check_end(self) -> None:
         """Check that the file ends where its directory says, and as it must.
@@ -427,6 +423,11 @@ class ColumnReader:
         found = bytes(memoryview(self.data)[self.stop : self.stop + 64])
         if found != END:
             raise self.broken("does not end as the format says", END, found)
+
+
+def ending(size: int) -> bytes:
+    """Return what follows the last column, of so many bytes, in a file."""
+    return bytes(-size % ALIGN) + END
 
 
 def fits(wanted: str, dtype: str) -> bool:
@@ -447,8 +448,8 @@ class PackedColumn(NamedTuple):
     data: Buffer
 
 
-def pack_column(name: str, dtype: str, values: Any) -> PackedColumn | None:
-    """Return a column as it is stored; None where all of it is zeros or empty texts."""
+def pack_column(name: str, dtype: str, values: Any, *, dense: bool = False) -> PackedColumn | None:
+    """Return a column as it is stored; None where all of it is zeros or empty texts, unless it is `dense`."""
     if dtype == "text":
         texts = values if isinstance(values, Texts) else Texts.from_texts(values)
         if not len(texts.data):
@@ -456,51 +457,42 @@ def pack_column(name: str, dtype: str, values: Any) -> PackedColumn | None:
         data: Buffer = texts.starts.astype("<u4").tobytes() + bytes(texts.data)
         return PackedColumn(name, dtype, kernels.crc32c(data), len(texts), len(data), data)
     array = np.asarray(values)
+    if not (dense or array.any()):
+        return None
     if dtype in _NUMBERS:
         # As narrow as its largest number.
-        largest = int(array.max()) if len(array) else 0
+        largest = int(array.max())
         dtype = next(code for code in ("u8", "u16", "u32", "u64") if largest >> 8 * STORED[code][1] == 0)
-    if not array.any():
-        return None
-    return store_column(name, dtype, np.ascontiguousarray(array, STORED[dtype][0]))
-
-
-def store_column(name: str, dtype: str, array: NDArray[Any]) -> PackedColumn:
-    """Return a column of an array, zeros too; contiguous, of the dtype."""
+    array = np.ascontiguousarray(array, STORED[dtype][0])
     return PackedColumn(name, dtype, kernels.crc32c(array), len(array), array.nbytes, array.data)
 
 
-def pack_head(kind: ContainerKind, columns: Sequence[PackedColumn]) -> bytes:
-    """Return prefix and directory."""
-    directory = b"".join(
-        _ENTRY.pack(each.name.encode(), each.dtype.encode(), each.crc32c, each.items, each.size)
-        for each in columns
-    )
-    prefix = PREFIX.pack(MAGIC, kind.number, FORMAT_VERSION, len(columns), 0)[: -_CRC.size]
-    return prefix + _CRC.pack(kernels.crc32c(directory, kernels.crc32c(prefix))) + directory
-
-
-def pack(kind: ContainerKind, values: Mapping[str, Any]) -> bytes:
-    """Return a whole file.
+def pack_head(kind: ContainerKind, values: Mapping[str, Any], tail: PackedColumn | None = None) -> bytes:
+    """Return prefix, directory and columns of a file; what follows are the bytes of its tail, and `ending`.
 
     Args:
         kind: of the file.
-        values: by name, arrays or texts; what is left out, zeros and empty texts are not stored.
+        values: by name, arrays or texts; what is left out, zeros and empty texts are not stored, except in a
+            file of a kind without single things, whose head is then as long as its numbers say.
+        tail: the column that is read in parts, without its bytes.
     """
-    columns = pack_columns(kind, values)
-    return b"".join([pack_head(kind, columns), *padded(columns), END])
-
-
-def pack_columns(kind: ContainerKind, values: Mapping[str, Any]) -> list[PackedColumn]:
-    """Return the columns of a file as they are stored; see `pack`."""
-    packed = (
-        pack_column(name, kind.columns[name][0], values[name]) for name in kind.columns if name in values
+    dense = bool(kind.tail) and not kind.single
+    columns = [
+        column
+        for name, (dtype, _) in kind.columns.items()
+        if name in values and (column := pack_column(name, dtype, values[name], dense=dense)) is not None
+    ]
+    listed = [*columns, *([] if tail is None else [tail])]
+    directory = b"".join(
+        _ENTRY.pack(each.name.encode(), each.dtype.encode(), each.crc32c, each.items, each.size)
+        for each in listed
     )
-    return [column for column in packed if column is not None]
+    prefix = PREFIX.pack(MAGIC, kind.number, FORMAT_VERSION, len(listed), 0)[: -_CRC.size]
+    crc = _CRC.pack(kernels.crc32c(directory, kernels.crc32c(prefix)))
+    padded = chain.from_iterable((column.data, bytes(-column.size % ALIGN)) for column in columns)
+    return b"".join([prefix, crc, directory, *padded])
 
 
-def padded(columns: Sequence[PackedColumn]) -> Iterator[Buffer]:
-    """Yield the bytes of columns, with zeros behind each."""
-    for column in columns:
-        yield column.data
-        yield bytes(-column.size % ALIGN)
+def pack(kind: ContainerKind, values: Mapping[str, Any]) -> bytes:
+    """Return a whole file; see `pack_head`."""
+    return pack_head(kind, values) + END

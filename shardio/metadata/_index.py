@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Buffer, Compression, Framing, Limits, RecordCrc
-from shardio.metadata._container import END, ColumnEntry, ColumnReader, ContainerKind, aligned
+from shardio.metadata._container import END, ColumnReader, ContainerKind, aligned, ending
 
 # Columns of an index: dtype, and of what there is an item each.
 COLUMNS = {
@@ -41,7 +41,9 @@ COLUMNS = {
     "block_frames_crc32c": ("u32", "block"),
     "frame_stop": ("u32", "row"),
 }
-INDEX = ContainerKind(1, "shard index", COLUMNS, single="shard")
+INDEX = ContainerKind(1, "shard index", COLUMNS, single="shard", tail="frame_stop", limit="index")
+# Columns of numbers that stand for something, with all that they may be.
+ENUMS: dict[str, Any] = {"framing": Framing, "compression": Compression, "record_crc": RecordCrc}
 # What to do about an index that is damaged, gone or another's.
 INDEX_ADVICE = (
     "`shardio repair` makes the index again; that of an adopted shard, `shardio adopt URL --update`"
@@ -59,8 +61,9 @@ class IndexHead:
         decoded_bytes, rows, blocks: totals.
         block_stop, block_row_stop: uint64[blocks], cumulative; of a stream `block_stop` counts decoded bytes.
         block_decoded_bytes, block_crc32c, block_frames_crc32c: uint32[blocks].
-        frame_stop_offset: where the `frame_stop` column begins in the index file.
-        head_bytes, head_sha256: length of the head in bytes, and its SHA-256 (32 bytes).
+        frame_stop_offset: where the `frame_stop` column begins in the index file: the length of its head.
+        head_sha256: SHA-256 of the head (32 bytes).
+        frames_crc32c: CRC-32C of the `frame_stop` column.
         stream: the object is one compressed stream: blocks are cut from its decoded bytes.
         gaps: reason by block, for blocks without rows.
         writer: program that made it.
@@ -80,7 +83,6 @@ class IndexHead:
     block_crc32c: NDArray[np.uint32]
     block_frames_crc32c: NDArray[np.uint32]
     frame_stop_offset: int
-    head_bytes: int
     head_sha256: bytes
     frames_crc32c: int
     stream: bool = False
@@ -164,20 +166,8 @@ def read_head_size(data: Buffer, *, url: str | None = None, limits: Limits = DEF
     Raises:
         FormatError, UnsupportedVersionError: the directory is damaged or newer.
     """
-    return _frames(ColumnReader(data, INDEX, url, INDEX_ADVICE, limits)).start
-
-
-def _frames(reader: ColumnReader, entries: dict[str, ColumnEntry] | None = None) -> ColumnEntry:
-    entries = reader.directory() if entries is None else entries
-    frames = entries.get("frame_stop")
-    if frames is None:
-        raise reader.broken("has no column frame_stop", list(COLUMNS), list(entries))
-    if aligned(frames.stop) + len(END) > reader.limits.index:
-        most = f"at most {reader.limits.index} bytes"
-        raise reader.broken("is over the limit", most, f"more than {frames.stop} bytes")
-    if aligned(frames.stop) != reader.stop:
-        raise reader.broken("has a column behind frame_stop", "frame_stop", "another one")
-    return frames
+    reader = ColumnReader(data, INDEX, url, INDEX_ADVICE, limits)
+    return reader.tail(reader.directory()).start
 
 
 def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> IndexHead:
@@ -192,36 +182,24 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
         FormatError: the head is damaged or breaks a rule of the specification.
         UnsupportedVersionError: a newer shardio wrote it.
     """
-    reader = ColumnReader(data, INDEX, url, INDEX_ADVICE, limits)
-    columns, entries = reader.read(but="frame_stop")
-    frames = _frames(reader, entries)
-    one = {name: columns[name][0] for name, (_, per) in COLUMNS.items() if per == "shard"}
-    kinds: dict[str, Any] = {}
-    for name, kind in (("framing", Framing), ("compression", Compression), ("record_crc", RecordCrc)):
-        if int(one[name]) not in set(kind):
-            raise FormatError(
-                f"an index names no known {name}", url=url, expected=list(kind), found=int(one[name])
-            )
-        kinds[name] = kind(int(one[name]))
+    columns, entries = ColumnReader(data, INDEX, url, INDEX_ADVICE, limits).read()
+    frames, facts = entries["frame_stop"], dict[str, Any]()
+    for name, (dtype, per) in COLUMNS.items():
+        if per == "shard" and dtype.startswith("n"):
+            facts[name] = number = int(columns[name][0])
+            if name in ENUMS and number not in set(ENUMS[name]):
+                raise _broken(f"an index names no known {name}", url, list(ENUMS[name]), number)
+        elif per == "block":
+            facts[name] = columns[name]
     index = IndexHead(
-        uuid=one["uuid"].tobytes(),
-        **kinds,
-        stored_bytes=int(one["stored_bytes"]),
-        decoded_bytes=int(one["decoded_bytes"]),
+        **facts | {name: kind(facts[name]) for name, kind in ENUMS.items()} | {"stream": facts["stream"] > 0},
+        uuid=columns["uuid"].tobytes(),
         rows=frames.items,
-        crc32c=int(one["crc32c"]),
-        block_stop=columns["block_stop"].view(np.uint64),
-        block_row_stop=columns["block_row_stop"].view(np.uint64),
-        block_decoded_bytes=columns["block_decoded_bytes"].view(np.uint32),
-        block_crc32c=columns["block_crc32c"].view(np.uint32),
-        block_frames_crc32c=columns["block_frames_crc32c"].view(np.uint32),
         frame_stop_offset=frames.start,
-        head_bytes=frames.start,
         head_sha256=hashlib.sha256(memoryview(data)[: frames.start]).digest(),
         frames_crc32c=frames.crc32c,
-        stream=bool(one["stream"]),
         gaps=dict(zip(columns["gap_block"].tolist(), columns["gap_reason"], strict=True)),
-        writer=one["writer"],
+        writer=columns["writer"][0],
     )
     for rule, expected, found in _violations(index, columns, limits):
         raise _broken(f"an index breaks a rule of the format: {rule}", url, expected, found)
@@ -313,7 +291,7 @@ def check_index_end(index: IndexHead, end: Buffer, *, url: str | None = None) ->
         FormatError: they are not zeros up to a multiple of 64 and "SHRDEND1".
     """
     start = index.frame_stop_offset + 4 * index.rows
-    tail, wanted = bytes(end), bytes(index.index_bytes - len(END) - start) + END
+    tail, wanted = bytes(end), ending(start)
     if tail != wanted:
         raise _broken(
             "an index does not end as the format says",

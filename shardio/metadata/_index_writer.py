@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
-from shardio.metadata._container import ALIGN, END, PackedColumn, pack_columns, pack_head, padded
+from shardio.metadata._container import PackedColumn, ending, pack_head
 from shardio.metadata._index import INDEX, IndexHead, parse_head
 
 _COPY = 1 << 20
@@ -237,10 +237,8 @@ class IndexBuilder:
             "block_crc32c": np.asarray(self._crcs, "<u4"),
             "block_frames_crc32c": np.asarray(self._frame_crcs, "<u4"),
         }
-        columns = pack_columns(INDEX, values)
         frames = PackedColumn("frame_stop", "u32", self._frames.crc32c, self.rows, self._frames.size, b"")
-        head = b"".join([pack_head(INDEX, [*columns, frames]), *padded(columns)])
-        size = len(head) + self._frames.size
-        padding = bytes(-size % ALIGN)
-        self._check_size(size + len(padding) + len(END))
-        return head, chain(self._frames.parts(), [padding, END])
+        head = pack_head(INDEX, values, frames)
+        end = ending(self._frames.size)
+        self._check_size(len(head) + self._frames.size + len(end))
+        return head, chain(self._frames.parts(), [end])

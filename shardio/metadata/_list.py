@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits
+from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata._container import ColumnReader, Texts, pack, zeros
+from shardio.metadata._index import ENUMS
 from shardio.metadata._sealed import COPY_ADVICE, reading
 from shardio.metadata._table import COLUMNS, HELD, LIST, ShardTable, cut_key
 from shardio.metadata.naming import (
@@ -57,11 +58,8 @@ def pack_lists(
         FormatError, UnsafeNameError: `parse_list` would refuse it.
     """
     for first in range(0, len(table), most_shards):
-        part = (
-            table
-            if len(table) <= most_shards
-            else table.take(range(first, min(first + most_shards, len(table))))
-        )
+        rows = range(first, min(first + most_shards, len(table)))
+        part = table if len(rows) == len(table) else table.take(rows)
         data, sha256 = pack_list(part, limits=limits)
         if len(part) > 1 and len(data) > most_bytes:
             # Long names.
@@ -144,16 +142,14 @@ def check_table(table: ShardTable, limits: Limits) -> None:
     _check_sidecar_names(table)
     for rule, expected, found in _violations(table, limits):
         raise FormatError(f"a {_WHAT} breaks a rule of the format: {rule}", expected=expected, found=found)
-    if table.holds("deletion_key"):
-        _check_all_deleted(table, limits)
 
 
 def _violations(table: ShardTable, limits: Limits) -> Iterator[tuple[str, object, object]]:
     """Yield (rule, expected, found) for what is wrong, the cheapest first."""
-    for name, kind in (("framing", Framing), ("compression", Compression)):
-        unknown = set(np.unique(getattr(table, name)).tolist()) - {int(member) for member in kind}
+    for name in ENUMS.keys() & COLUMNS.keys():
+        unknown = set(np.unique(getattr(table, name)).tolist()) - set(ENUMS[name])
         if unknown:
-            yield f"its {name} is a known one", list(kind), sorted(unknown)
+            yield f"its {name} is a known one", list(ENUMS[name]), sorted(unknown)
     if table.has_doubles():
         yield "a shard is there once", f"{len(table)} shards", "fewer"
     for rule, most, found in (
@@ -194,34 +190,13 @@ def _are_plain(keys: Texts) -> bool:
 
 
 def _check_sidecar_names(table: ShardTable) -> None:
-    said = {
-        name: getattr(table, name) if table.holds(name) else ()
-        for name in ("index_key", "deletion_key", "table_key")
-    }
-    for index_key in filter(None, said["index_key"]):
-        check_foreign_key(index_key)
-    for deletion_key in filter(None, said["deletion_key"]):
-        check_key(deletion_key)
-    for table_key in filter(None, said["table_key"]):
-        if table_address_of(table_key) is None:
-            raise FormatError(f"a {_WHAT} names a table by no name of a table", found=table_key[:200])
+    checks = {"index_key": check_foreign_key, "deletion_key": check_key, "table_key": _check_table_key}
+    for name, check in checks.items():
+        for key in filter(None, getattr(table, name) if table.holds(name) else ()):
+            check(key)
 
 
-def _check_all_deleted(table: ShardTable, limits: Limits) -> None:
-    """Check the digests of sidecars that delete every row: there is one such content; it is never read."""
-    digests: dict[int, bytes] = {}
-    hashed = 0
-    for shard in np.flatnonzero((table.live_rows == 0) & (table.rows > 0)).tolist():
-        rows = int(table.rows[shard])
-        if rows not in digests:
-            hashed += 4 * rows
-            if hashed > limits.manifest:
-                return  # so many rows are not worth the time: `shardio verify` reads the sidecars
-            digests[rows] = hashlib.sha256(np.arange(rows, dtype="<u4")).digest()
-        if table.deletion_sha256[shard].tobytes() != digests[rows]:
-            raise FormatError(
-                "a deletion sidecar that should delete all rows of its shard holds others",
-                shard=table.key[shard],
-                expected=f"rows 0 to {rows - 1}, SHA-256 {digests[rows].hex()}",
-                found=f"SHA-256 {table.deletion_sha256[shard].tobytes().hex()}",
-            )
+def _check_table_key(key: str) -> str:
+    if table_address_of(key) is None:
+        raise FormatError(f"a {_WHAT} names a table by no name of a table", found=key[:200])
+    return key

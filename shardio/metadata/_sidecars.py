@@ -28,8 +28,6 @@ from shardio.metadata._container import (
     PackedColumn,
     aligned,
     pack_head,
-    padded,
-    store_column,
 )
 from shardio.metadata._feature import Feature
 from shardio.metadata._kinds import KINDS
@@ -49,6 +47,7 @@ KEY_RUN = ContainerKind(
         "page_crc32c": ("u32", "page"),
         "entry": ("b16", "entry"),
     },
+    tail="entry",
 )
 _INTEGERS = tuple(name for name in KINDS if name.startswith(("int", "uint")))
 KEY_TYPES = ("text", "bytes", *_INTEGERS)
@@ -137,14 +136,11 @@ class KeyRun:
 
     def pack_head(self, entries_crc32c: int) -> bytes:
         """Return the head, which the entries and `END` follow."""
-        columns = [
-            store_column("shard", "b32", np.ascontiguousarray(self.shards)),
-            store_column("page_hash", "u64", self.first.astype("<u8")),
-            store_column("page_crc32c", "u32", self.crc32c.astype("<u4")),
-        ]
+        values = {"shard": self.shards, "page_hash": self.first, "page_crc32c": self.crc32c}
         size = self.entries * ENTRY.itemsize
-        entry = PackedColumn("entry", "b16", entries_crc32c, self.entries, size, b"")
-        return pack_head(KEY_RUN, [*columns, entry]) + b"".join(padded(columns))
+        return pack_head(
+            KEY_RUN, values, PackedColumn("entry", "b16", entries_crc32c, self.entries, size, b"")
+        )
 
     @classmethod
     def parse(cls, head: bytes, ref: KeyRunRef, *, url: str | None = None, advice: str = "") -> Self:
@@ -163,9 +159,9 @@ class KeyRun:
         reader = ColumnReader(head, KEY_RUN, url, advice)
         if found != ref.sha256:
             raise reader.broken("is not the one that the manifest names", ref.sha256.hex(), found.hex())
-        columns, directory = reader.read(but="entry")
-        first, entry = columns["page_hash"], directory.get("entry")
-        counts = len(columns["shard"]), len(first), entry.items if entry else 0, entry.start if entry else 0
+        columns, directory = reader.read()
+        first, entry = columns["page_hash"], directory["entry"]
+        counts = len(columns["shard"]), len(first), entry.items, entry.start
         named = ref.shards, -(-ref.entries // KEY_PAGE), ref.entries, len(head)
         if counts != named:
             raise reader.broken("has other numbers of shards, pages and entries", named, counts)

@@ -11,7 +11,6 @@ import hashlib
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardio.errors import FormatError
 from shardio.format import Compression, Framing
-from shardio.metadata._container import STORED, ContainerKind, Texts, zeros
+from shardio.metadata._container import STORED, ContainerKind, Texts, mixed, zeros
 from shardio.metadata._index import IndexHead
 from shardio.metadata._sealed import COPY_ADVICE
 from shardio.metadata.naming import usual_index_key
@@ -159,7 +158,7 @@ class ShardEntry:
             blocks=head.listed_blocks,
             crc32c=head.crc32c,
             index_key=index_key,
-            index_head_bytes=head.head_bytes,
+            index_head_bytes=head.frame_stop_offset,
             index_head_sha256=head.head_sha256,
             etag=etag,
         )
@@ -206,33 +205,10 @@ class ShardTable:
         parts: of each, columns by name: `Texts`, unsigned numbers of any width, digests.
 
     Attributes:
-        split ... table_key: sequences of str, an item a shard.
-        root ... table_bytes: integer arrays [shards].
-        uuid, index_head_sha256, deletion_sha256, table_sha256: uint8 arrays [shards, 16 or 32].
+        split, key and other texts: sequences of str, an item a shard.
+        rows and other numbers: integer arrays [shards].
+        uuid and other digests: uint8 arrays [shards, 16 or 32].
     """
-
-    split: Texts
-    key: Texts
-    index_key: Texts
-    etag: Texts
-    deletion_key: Texts
-    table_key: Texts
-    root: NDArray[np.uint32]
-    framing: NDArray[np.uint8]
-    compression: NDArray[np.uint8]
-    stored_bytes: NDArray[np.int64]
-    decoded_bytes: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    deleted_rows: NDArray[np.int64]
-    blocks: NDArray[np.int64]
-    crc32c: NDArray[np.uint32]
-    index_head_bytes: NDArray[np.int64]
-    schema: NDArray[np.uint32]
-    table_bytes: NDArray[np.int64]
-    uuid: NDArray[np.uint8]
-    index_head_sha256: NDArray[np.uint8]
-    deletion_sha256: NDArray[np.uint8]
-    table_sha256: NDArray[np.uint8]
 
     def __init__(self, parts: Iterable[Mapping[str, Any]]) -> None:
         self.parts = tuple(parts)
@@ -241,16 +217,18 @@ class ShardTable:
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any]) -> ShardTable:
-        """Return the table of some columns: texts, numbers and digests, an item a shard."""
-        part: dict[str, Any] = {}
+        """Return the table of some columns, an item a shard: texts, numbers, digests; others are empty."""
+        part, count = dict[str, Any](), len(columns["key"])
         for name in HELD:
-            values = columns[name]
-            if name in _TEXTS and not isinstance(values, Texts):
+            values = columns.get(name)
+            if values is None:
+                part[name] = (
+                    Texts([""], zeros(count)) if name in _TEXTS else zeros(count, _DIGESTS.get(name, 0))
+                )
+            elif name in _TEXTS and not isinstance(values, Texts):
                 part[name] = Texts.from_texts(values, cut=_CUTS.get(name))
-            elif name in _NUMBERS:
-                part[name] = np.asarray(values).astype(np.uint64)
             else:
-                part[name] = values
+                part[name] = np.asarray(values).astype(np.uint64) if name in _NUMBERS else values
         return cls([part])
 
     @classmethod
@@ -270,21 +248,19 @@ class ShardTable:
         """Return a column of the whole, which is made once."""
         if name not in HELD:
             raise AttributeError(f"a table of shards has no attribute {name!r}")
-        values = [part[name] for part in self.parts]
-        whole: Any
-        if name in _TEXTS:
-            whole = values[0] if len(values) == 1 else Texts.concatenate(values)
-        elif name in _NUMBERS:
-            whole = np.concatenate([np.zeros(0, np.uint8), *values]).astype(_NUMBERS[name])
-        else:
-            whole = values[0] if len(values) == 1 else np.concatenate([zeros(0, _DIGESTS[name]), *values])
-        self.__dict__[name] = whole
+        whole = _joined(name, [part[name] for part in self.parts])
+        self.__dict__[name] = whole = whole.astype(_NUMBERS[name]) if name in _NUMBERS else whole
         return whole
+
+    def _columns(self) -> dict[str, Any]:
+        """Return the columns of the whole."""
+        return dict(self.parts[0]) if len(self.parts) == 1 else {name: getattr(self, name) for name in HELD}
 
     @property
     def live_rows(self) -> NDArray[np.int64]:
         """Rows that are not deleted, int64 [shards]."""
-        return self.rows - self.deleted_rows
+        live: NDArray[np.int64] = self.rows - self.deleted_rows
+        return live
 
     def __len__(self) -> int:
         """Return the number of shards."""
@@ -292,10 +268,7 @@ class ShardTable:
 
     def __getitem__(self, item: int) -> ShardEntry:
         """Return one shard."""
-        count = len(self)
-        at = int(item) + count if item < 0 else int(item)
-        if not 0 <= at < count:
-            raise IndexError(f"shard {item} of {count}")
+        at = range(len(self))[item]
         number = int(np.searchsorted(self._stops, at, side="right"))
         part = self.parts[number]
         at -= int(self._stops[number - 1]) if number else 0
@@ -331,10 +304,7 @@ class ShardTable:
 
     def take(self, items: Sequence[int] | NDArray[np.int64]) -> ShardTable:
         """Return the shards with these numbers, in this order."""
-        index = np.asarray(items, np.int64)
-        if len(self.parts) == 1:
-            return ShardTable([_taken(self.parts[0], index)])
-        return ShardTable.from_columns({name: _of(getattr(self, name), index) for name in HELD})
+        return ShardTable([_taken(self._columns(), np.asarray(items, np.int64))])
 
     def of_split(self, split: str) -> ShardTable:
         """Return the shards of one split, in order."""
@@ -343,9 +313,7 @@ class ShardTable:
             mask = part["split"].used().get(split)
             if mask is None:
                 continue
-            index = np.flatnonzero(mask)
-            all_of_it = len(index) == len(mask)
-            parts.append(part if all_of_it else _taken(part, index))
+            parts.append(part if mask.all() else _taken(part, np.flatnonzero(mask)))
         whole = len(parts) == len(self.parts) and all(map(operator.is_, parts, self.parts))
         return self if whole else ShardTable(parts)
 
@@ -362,22 +330,20 @@ class ShardTable:
 
     def has_doubles(self) -> bool:
         """Tell whether a shard stands twice: the same key under the same root."""
-        parts = [part["key"].hashes() ^ part["root"].astype(np.int64) * _ODD for part in self.parts]
+        parts = [mixed(part["key"].hashes(), part["root"]) for part in self.parts]
         hashes = np.concatenate([np.zeros(0, np.int64), *parts])
         ordered = np.sort(hashes)
         alike = ordered[1:][ordered[1:] == ordered[:-1]]
         if not len(alike):
             return False
         # Hashes may be alike by chance, or by the will of whoever made the list.
-        found: set[tuple[int, str]] = set()
-        candidates = np.flatnonzero(np.isin(hashes, alike))
-        keys, roots = self.key, self.root
-        found.update((int(roots[i]), keys[i]) for i in candidates.tolist())
+        candidates, keys = np.flatnonzero(np.isin(hashes, alike)), self.key
+        found = {(int(self.root[number]), keys[number]) for number in candidates.tolist()}
         return len(found) != len(candidates)
 
     def with_columns(self, **columns: Any) -> ShardTable:
         """Return the same shards with other columns: arrays or sequences, an item a shard."""
-        return ShardTable.from_columns({name: getattr(self, name) for name in HELD} | columns)
+        return ShardTable.from_columns(self._columns() | columns)
 
     def with_schema(self, schema: int) -> ShardTable:
         """Return the same shards under another schema number."""
@@ -388,39 +354,29 @@ class ShardTable:
         """Return the shards of all tables, one table after another."""
         if len(tables) == 1:
             return tables[0]
-        parts: list[Mapping[str, Any]] = []
-        small: list[Mapping[str, Any]] = []
-        for part in chain.from_iterable(table.parts for table in tables):
-            if len(part["key"]) >= _SMALL and small:
-                parts.append(_merged(small))
-                small = []
-            (parts if len(part["key"]) >= _SMALL else small).append(part)
-        if small:
-            parts.append(_merged(small))
+        parts = [part for table in tables for part in table.parts]
+        if len(parts) > 1 and sum(map(len, tables)) <= _MANY:
+            parts = [{name: _joined(name, [part[name] for part in parts]) for name in HELD}]
         return ShardTable(parts)
 
 
-_SMALL = 8192  # parts of fewer shards are merged: each of them has a few kilobytes of its own
-_ODD = np.int64(0x1E3779B97F4A7C15)
-
-
-def _of(column: Any, index: NDArray[np.int64]) -> Any:
-    return column.take(index) if isinstance(column, Texts) else column[index]
+_MANY = 1 << 17  # shards: the columns of more are not copied into one, which would take their memory twice
 
 
 def _taken(part: Mapping[str, Any], index: NDArray[np.int64]) -> dict[str, Any]:
-    return {name: _of(column, index) for name, column in part.items()}
-
-
-def _merged(parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    if len(parts) == 1:
-        return parts[0]
     return {
-        name: Texts.concatenate([part[name] for part in parts])
-        if name in _TEXTS
-        else np.concatenate([part[name] for part in parts])
-        for name in HELD
+        name: column.take(index) if isinstance(column, Texts) else column[index]
+        for name, column in part.items()
     }
+
+
+def _joined(name: str, columns: Sequence[Any]) -> Any:
+    """Return a column of several parts."""
+    if len(columns) == 1:
+        return columns[0]
+    if name in _TEXTS:
+        return Texts.concatenate(columns)
+    return np.concatenate([zeros(0, _DIGESTS.get(name, 0)), *columns])
 
 
 def check_sidecar(

@@ -109,7 +109,7 @@ def _refuse_missing(store: Store, entry: ShardEntry, error: NotFoundError) -> No
 
 def _checked_head(view: memoryview, entry: ShardEntry, url: str, limits: Limits) -> IndexHead:
     head = parse_head(view, url=url, limits=limits)
-    facts = (head.head_bytes, head.head_sha256, head.uuid)
+    facts = (head.frame_stop_offset, head.head_sha256, head.uuid)
     wanted = (entry.index_head_bytes, entry.index_head_sha256, entry.uuid)
     if facts != wanted:
         raise StaleIndexError(

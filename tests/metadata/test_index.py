@@ -72,7 +72,7 @@ def test_what_is_built_is_read(blocks, kind):
     assert build(io.BytesIO()).finish().data == finished.data
     check_whole(finished.data)
     head = parse_head(finished.data)
-    assert (head.head_bytes, head.index_bytes) == (finished.head.head_bytes, len(finished.data))
+    assert (head.frame_stop_offset, head.index_bytes) == (finished.head.frame_stop_offset, len(finished.data))
     assert (head.uuid, head.compression, head.writer) == (bytes(range(16)), kind, "me")
     assert (head.rows, head.blocks) == (sum(map(len, blocks)), len(blocks))
     assert head.decoded_bytes == sum(map(sum, blocks))
@@ -84,18 +84,18 @@ def test_what_is_built_is_read(blocks, kind):
         assert np.frombuffer(finished.data[a:b], "<u4").tolist() == np.cumsum(sizes).tolist()
     # The same by hand, from the specification alone.
     assert len(finished.data) % 8 == 0
-    assert finished.data[: finished.head.head_bytes] == finished.data[: head.frame_stop_offset]
+    assert finished.data[: finished.head.frame_stop_offset] == finished.data[: head.frame_stop_offset]
 
 
 @given(blocks=FRAMES)
 def test_the_head_alone_is_enough_to_begin(blocks):
     data = index_of(header_of(columns_of(blocks)), columns_of(blocks))
     head = parse_head(data)
-    again = parse_head(memoryview(data)[: head.head_bytes])
+    again = parse_head(memoryview(data)[: head.frame_stop_offset])
     assert again.rows == head.rows
     header_bytes = read_head_bytes(data[:24])
-    assert header_bytes <= head.head_bytes
-    assert read_head_size(data[:header_bytes]) == head.head_bytes
+    assert header_bytes <= head.frame_stop_offset
+    assert read_head_size(data[:header_bytes]) == head.frame_stop_offset
 
 
 def test_the_crafted_index_is_right():
@@ -141,7 +141,7 @@ def test_the_columns_of_an_index():
     it uses any of it, and that of a column before it uses that column.
     """
     names = tuple(COLUMNS)
-    broken("no column frame_stop", names=names[:5])
+    broken("end with column frame_stop", names=names[:5])
     broken("another order", names=(*names[1:], names[0]))
     broken("is there twice", names=names, edit=lambda entries: entries.append(entries[-1]))
     for k, name in enumerate(NAMES):
@@ -184,7 +184,7 @@ def test_versions_and_columns_that_are_not_known():
         parse_head(index_of(header_of(COLUMNS), COLUMNS, edit=changed(3, 0, "teleport")))
     other = {"x_note": np.arange(3, dtype="<u4"), **COLUMNS}
     check_whole(index_of(header_of(COLUMNS), other))
-    broken("behind frame_stop", columns={**COLUMNS, "x_note": np.arange(3, dtype="<u4")})
+    broken("end with column frame_stop", columns={**COLUMNS, "x_note": np.arange(3, dtype="<u4")})
 
 
 def test_kinds():

@@ -466,12 +466,3 @@ def test_every_flipped_bit_of_a_deletion_sidecar_is_found():
     for wrong in damaged:
         with pytest.raises(FormatError):
             parse_deletions(wrong, shard_with(data))
-
-
-def test_a_shard_of_which_no_row_is_left():
-    """Deleted rows MUST ascend strictly and be rows of the shard: of all rows there is one such sidecar."""
-    right = hashlib.sha256(np.arange(10, dtype="<u4")).digest()
-    wrong = hashlib.sha256(np.array([*range(9), 12], "<u4")).digest()
-    gone = {"deleted_rows": [10, 0], "deletion_key": ["data/d", ""]}
-    parse_list(list_of(**gone, deletion_sha256=right + bytes(32)))
-    broken("should delete all rows of its shard", **gone, deletion_sha256=wrong + bytes(32))
