@@ -174,11 +174,11 @@ class Texts(Sequence[str]):
 
     def any(self) -> bool:
         """Tell whether a text is not empty."""
-        return bool(len(self.data)) or any(self.used())
+        return bool(len(self.data)) or (any(self.names) and any(self.used()))
 
     def numbered(self) -> tuple[list[str], NDArray[np.uint32]]:
         """Return the names that texts have, sorted, each once; and the number of that of each."""
-        names = sorted({self.names[number] for number in np.unique(self.numbers).tolist()})
+        names = sorted({self.names[number] for number in np.flatnonzero(np.bincount(self.numbers)).tolist()})
         places = {name: place for place, name in enumerate(names)}
         new = np.array([places.get(name, 0) for name in self.names], np.uint32)
         return names, new[self.numbers]
