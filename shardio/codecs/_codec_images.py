@@ -13,7 +13,7 @@ from shardio.codecs._images import ImageOptions, decode_image, sized_image
 from shardio.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from shardio.metadata import Feature, Schema
 
@@ -44,15 +44,15 @@ class ImageCodec(RecordCodec):
         self.schema: Schema | None = schema
         self.features = inner.features
         self.options = options
-        self._images = _images_of(schema or {})
-        self._steps = _images_of(schema.sequence_features) if schema is not None else {}
+        groups = schema.groups if schema is not None else ()
+        self._images = [{name: f for name, f in group.items() if f.kind == "image"} for group in groups]
         self._nested = schema is not None and schema.encoding == "sequence_example"
         self._generators: Generators | None = None
 
     @property
     def has_images(self) -> bool:
         """Whether there is anything to decode."""
-        return bool(self._images or self._steps)
+        return any(self._images)
 
     @property
     def random(self) -> bool:
@@ -87,20 +87,13 @@ class ImageCodec(RecordCodec):
         With a size in the options each image is decoded into its place in that array.
         """
         columns = self.inner.decode_batch(payloads, features=self._asked(features))
-        flat = columns["context"] if self._nested else columns
-        for name in self._images:
-            if name not in flat:
-                continue
-            flat[name] = self._column(name, self._images[name], flat[name])
-        lists = columns["feature_lists"] if self._nested else {}
-        for name in self._steps:
-            if name not in lists:
-                continue
-            column = lists[name]
-            rows = np.repeat(np.arange(len(column)), np.diff(column.offsets))
-            lists[name] = RaggedColumn(
-                self._column(name, self._steps[name], column.values, rows), column.offsets
-            )
+        for part, name, feature in self._found(columns):
+            column, rows = part[name], None
+            if isinstance(column, RaggedColumn):  # the steps of a feature list
+                rows = np.repeat(np.arange(len(column)), np.diff(column.offsets))
+                part[name] = RaggedColumn(self._column(name, feature, column.values, rows), column.offsets)
+            else:
+                part[name] = self._column(name, feature, column)
         return columns
 
     def _decode_one(self, payload: bytes, features: Sequence[str] | None) -> Any:
@@ -112,16 +105,16 @@ class ImageCodec(RecordCodec):
         return self.features if features is None else features
 
     def _decode_value(self, value: Any, row: int) -> None:
-        flat = value["context"] if self._nested else value
-        for name in self._images:
-            if name not in flat:
-                continue
-            flat[name] = self._item(name, flat[name], row)
-        lists = value["feature_lists"] if self._nested else {}
-        for name in self._steps:
-            if name not in lists:
-                continue
-            lists[name] = self._item(name, lists[name], row)
+        for part, name, _ in self._found(value):
+            part[name] = self._item(name, part[name], row)
+
+    def _found(self, value: Any) -> Iterator[tuple[dict[str, Any], str, Feature]]:
+        """Yield where the images of a value, or of columns, are."""
+        parts = (value["context"], value["feature_lists"]) if self._nested else (value,)
+        for part, images in zip(parts, self._images, strict=False):
+            for name, feature in images.items():
+                if name in part:
+                    yield part, name, feature
 
     def _item(self, name: str, item: Any, row: int) -> Any:
         """Return an image, or a list of them; nothing stays nothing."""
@@ -156,7 +149,3 @@ class ImageCodec(RecordCodec):
             return out
         made = [self._item(name, item, row) for item, row in zip(items, places, strict=True)]
         return np.stack(made) if whole and len({image.shape for image in made}) == 1 else made
-
-
-def _images_of(features: Any) -> dict[str, Feature]:
-    return {name: feature for name, feature in features.items() if feature.kind == "image"}

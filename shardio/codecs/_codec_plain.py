@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from shardio import kernels
 from shardio.codecs._codec import Payloads, RecordCodec, as_list, fitting_parts, in_one_buffer
-from shardio.codecs._columns import each
+from shardio.codecs._columns import each, stack_numbers
 from shardio.errors import SchemaError
 from shardio.metadata import Schema
 
@@ -50,36 +48,7 @@ class ArrayCodec(RecordCodec):
         return {self._name: self._stack(payloads)} if self._chosen(features) else {}
 
     def _stack(self, payloads: Payloads) -> npt.NDArray[Any]:
-        dtype = self._feature.dtype
-        assert dtype is not None  # noqa: S101 - the schema of an array has numbers
-        shape = tuple(size or 0 for size in self._feature.shape)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        buffer, starts, stops = in_one_buffer(payloads)
-        wrong = np.flatnonzero(stops - starts != size)
-        if wrong.size:
-            row = int(wrong[0])
-            what = f"feature {self._name!r}: the record has another size than the array"
-            expected = f"{self._feature.short}, {size} bytes"
-            raise SchemaError(what, row=row, expected=expected, found=int(stops[row] - starts[row]))
-        out = _rows_in_place(buffer, starts, size)
-        if out is None:
-            out = np.empty((starts.size, size), np.uint8)
-            kernels.gather_fixed(buffer, starts, size, out)
-        if dtype.kind == "b" and out.size and int(out.max()) > 1:
-            what = f"feature {self._name!r} holds a byte that is not a bool"
-            raise SchemaError(
-                what, row=int(np.argmax((out > 1).any(axis=1))), expected="0 or 1", found=int(out.max())
-            )
-        return out.view(dtype).reshape(starts.size, *shape)
-
-
-def _rows_in_place(buffer: Any, starts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8] | None:
-    """Return rows that are one after another in a writable array of the caller's own as a view, else None."""
-    own = isinstance(buffer, np.ndarray) and buffer.flags.writeable and buffer.dtype == np.uint8
-    if not own or not starts.size or not size or int(starts[0]) or bool((np.diff(starts) != size).any()):
-        return None
-    rows: npt.NDArray[np.uint8] = buffer[: starts.size * size].reshape(starts.size, size)
-    return rows
+        return stack_numbers(self._name, self._feature, *in_one_buffer(payloads), in_place=True)
 
 
 class BytesCodec(RecordCodec):

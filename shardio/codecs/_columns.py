@@ -5,6 +5,7 @@ The values of a ragged column are one after another, with the offsets at which e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from shardio import kernels
 from shardio.arguments import integer
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.metadata import Feature
@@ -285,6 +287,53 @@ def lacks(name: str, row: int) -> SchemaError:
     return SchemaError(
         f"feature {name!r} is missing in a record, and its column is an array", row=row, advice=advice
     )
+
+
+def stack_numbers(
+    name: str,
+    feature: Feature,
+    source: Any,
+    starts: npt.NDArray[np.int64],
+    stops: npt.NDArray[np.int64],
+    *,
+    in_place: bool = False,
+) -> npt.NDArray[Any]:
+    """Return the numbers of a fixed shape that lie in a buffer as one array [n, *shape].
+
+    Args:
+        name, feature: whose numbers they are.
+        source: the buffer.
+        starts, stops: half-open ranges of bytes in it, one a row.
+        in_place: return a view where they are one after another in a writable array of the caller's.
+
+    Raises:
+        SchemaError: a row has another size, or a byte is not a bool.
+    """
+    dtype, shape = np.dtype(feature.dtype), tuple(size or 0 for size in feature.shape)
+    size = math.prod(shape) * dtype.itemsize
+    wrong = np.flatnonzero(stops - starts != size)
+    if wrong.size:
+        row, expected = int(wrong[0]), f"{feature.short}, {size} bytes"
+        what, found = f"feature {name!r} has the wrong size", int(stops[row] - starts[row])
+        raise SchemaError(what, row=row, expected=expected, found=found)
+    own = in_place and isinstance(source, np.ndarray) and source.flags.writeable and source.dtype == np.uint8
+    if own and starts.size and not starts[0] and not (np.diff(starts) != size).any():
+        out: npt.NDArray[Any] = source[: starts.size * size].reshape(starts.size, size)
+    else:
+        out = np.empty((starts.size, size), np.uint8)
+        kernels.gather_fixed(source, starts, size, out)
+    check_bools(name, feature, out, np.arange(starts.size + 1) * size)
+    return out.view(dtype).reshape(starts.size, *shape)
+
+
+def check_bools(
+    name: str, feature: Feature, raw: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]
+) -> None:
+    """Raise SchemaError where a byte of a feature of bools is neither 0 nor 1; `bounds` are of its rows."""
+    if feature.type == "bool" and raw.size and int(raw.max()) > 1:
+        row = int(np.searchsorted(bounds, int(np.argmax(raw.ravel() > 1)), "right")) - 1
+        what = f"feature {name!r} holds a byte that is not a bool"
+        raise SchemaError(what, row=row, expected="0 or 1", found=int(raw.max()))
 
 
 def each(

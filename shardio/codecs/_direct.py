@@ -6,7 +6,6 @@ a fifth of the time. What is not plain, or might not fit, is left to it.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable
 from functools import partial
@@ -19,16 +18,6 @@ from shardio.metadata import Feature, is_image, shape_fits
 
 Take = Callable[[Any], Any]
 
-# Of a float type: its largest number, and up to where every integer is exact.
-_FLOATS = {
-    "float16": (65504.0, 1 << 11),
-    "float32": (float(np.finfo(np.float32).max), 1 << 24),
-    "float64": (math.inf, 1 << 53),
-}
-_CODES = {
-    "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I",
-    "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
-}  # fmt: skip
 _NUMPY_INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 _NUMPY_FLOATS = [np.float16, np.float32, np.float64]
 
@@ -38,18 +27,17 @@ def direct(feature: Feature) -> dict[type, Take]:
 
     Numbers of another type than int64 and float32 become their bytes, or an array of the feature's dtype.
     """
-    if feature.kind == "number":
+    family = feature.kind
+    if family == "number":
         return _arrays(feature) if feature.shape else _scalars(feature)
-    if feature.kind in ("json", "tensor"):
+    if family in ("json", "tensor") or (family == "image" and feature.shape):
         return {}
-    is_text = feature.kind == "text"
     if feature.shape:
-        if feature.kind == "image":
-            return {}
-        return {list: partial(kernels.pack_list, "text" if is_text else "bytes", feature.shape[0])}
-    if is_text:
+        kind = "text" if family == "text" else "bytes"
+        return {list: partial(kernels.pack_list, kind, feature.shape[0])}
+    if family == "text":
         return {str: _text}
-    if feature.kind == "bytes":
+    if family == "bytes":
         return {bytes: bytes}
     name = feature.type
     return {bytes: lambda given: given if is_image(given, name) else None}
@@ -63,14 +51,14 @@ def _text(given: str) -> bytes | None:
 
 
 def _scalars(feature: Feature) -> dict[type, Take]:
-    name = feature.type
-    if name == "bool":
+    rules, dtype = feature.rules, feature.dtype
+    if dtype is not None and dtype.kind == "b":
         return {bool: (b"\0", b"\1").__getitem__}
-    if name not in _CODES:
+    if not rules.code:
         return {}
     # An Example has lists of its own for two of the types.
-    own: dict[str, Take] = {"int64": int, "float32": float}
-    pack = own.get(name) or struct.Struct("<" + _CODES[name]).pack
+    own: dict[str, Take] = {"int64": int, "float": float}
+    pack = own.get(rules.example) or struct.Struct("<" + rules.code).pack
 
     def within(low: float, high: float) -> tuple[Take, Take]:
         # A NaN is within nothing.
@@ -80,12 +68,12 @@ def _scalars(feature: Feature) -> dict[type, Take]:
         )
 
     takes: dict[type, Take]
-    if name in _FLOATS:
-        largest, exact = _FLOATS[name]
+    if rules.digits:
+        largest, exact = float(np.finfo(dtype).max), 1 << rules.digits
         (plain, numpy), (whole, numpy_whole) = within(-largest, largest), within(-exact, exact)
         takes = {float: plain, **dict.fromkeys(_NUMPY_FLOATS, numpy)}
     else:
-        classes, bounds = feature.classes, np.iinfo(name)
+        classes, bounds = feature.classes, np.iinfo(dtype)
         low, high = (bounds.min, bounds.max) if classes is None else (0, len(classes) - 1)
         whole, numpy_whole = within(int(low), int(high))
         takes = {str: {label: pack(number) for number, label in enumerate(classes or ())}.get}
@@ -96,16 +84,16 @@ def _arrays(feature: Feature) -> dict[type, Take]:
     """Return what takes arrays of the feature's dtype, and lists of plain numbers of one dimension."""
     if feature.classes is not None:
         return {}
-    dtype, shape, name = feature.dtype, feature.shape, feature.type
+    dtype, shape, rules = feature.dtype, feature.shape, feature.rules
     same = frozenset((dtype,))  # a set, because comparing dtypes costs more than hashing one
     takes: dict[type, Take] = {
         np.ndarray: lambda given: given if given.dtype in same and shape_fits(shape, given.shape) else None
     }
-    if len(shape) != 1 or name in ("float16", "float64") or name not in _CODES:
+    if len(shape) != 1 or not rules.code or (rules.digits and rules.example == "bytes"):
         return takes
-    size, code = shape[0], _CODES[name]
-    if name in ("float32", "int64"):
-        return {**takes, list: partial(kernels.pack_list, "float" if name == "float32" else "int64", size)}
+    size, code = shape[0], rules.code
+    if rules.example != "bytes":
+        return {**takes, list: partial(kernels.pack_list, rules.example, size)}
 
     def pack(given: list[Any]) -> bytes | None:
         try:

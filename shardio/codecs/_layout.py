@@ -17,7 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from shardio import kernels
-from shardio.codecs._columns import ColumnValues, RaggedColumn, collate, each, lacks
+from shardio.codecs._columns import (
+    ColumnValues,
+    RaggedColumn,
+    check_bools,
+    collate,
+    each,
+    lacks,
+    stack_numbers,
+)
 from shardio.codecs._direct import direct
 from shardio.codecs._example import value_of
 from shardio.errors import SchemaError
@@ -50,7 +58,7 @@ class ExampleLayout:
         self.key = self.stored.encode()
         self.shape_key = f"{self.stored}/shape".encode() if feature.unknown_dimensions > 1 else None
         self._listed = listed
-        self._own = feature.type in ("int64", "float32")
+        self._own = feature.rules.example != "bytes"
         self._decode = feature.rules.decode
         self._fixed = not feature.unknown_dimensions
         self._elements = math.prod(size or 1 for size in feature.shape)
@@ -76,10 +84,8 @@ class ExampleLayout:
 
     def _requests(self) -> list[kernels.FeatureRequest]:
         feature = self.feature
-        kind: kernels.Kind = "bytes"
+        kind: kernels.Kind = feature.rules.example
         count: int | None = 1
-        if self._own:
-            kind = "int64" if feature.type == "int64" else "float"
         if self._own or feature.dtype is None:
             count = self._elements if self._fixed else None
         required = not feature.optional
@@ -189,13 +195,7 @@ class ExampleLayout:
         if self._own:
             values = cast("npt.NDArray[Any]", column.values)
             return values.reshape(len(values), *self._sizes)
-        size = self._elements * self._dtype.itemsize
-        starts, stops = _spans(column)
-        self._refuse_size(stops - starts != size, stops - starts, f", {size} bytes")
-        out = np.empty((starts.size, size), np.uint8)
-        kernels.gather_fixed(column.source, starts, size, out)
-        self._check_bools(out, np.arange(starts.size + 1) * size)
-        return out.view(self._dtype).reshape(starts.size, *self._sizes)
+        return stack_numbers(self.name, self.feature, column.source, *_spans(column))
 
     def _ragged(self, columns: Mapping[bytes, kernels.Column]) -> RaggedColumn:
         column, item = columns[self.key], 1 if self._own else self._dtype.itemsize
@@ -204,7 +204,7 @@ class ExampleLayout:
             starts, stops = _spans(column)
             self._refuse_size((stops - starts) % item != 0, stops - starts)
             raw, offsets = kernels.gather(column.source, starts, stops)
-            self._check_bools(raw, offsets)
+            check_bools(self.name, self.feature, raw, offsets)
             values, offsets = raw.view(self._dtype), offsets // item
         counts = np.diff(offsets)
         if self.shape_key is not None:
@@ -218,14 +218,12 @@ class ExampleLayout:
         sizes[:, self.feature.shape.index(None)] = counts // self._elements
         return RaggedColumn(values, offsets, sizes)
 
-    def _refuse_size(
-        self, wrong: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64], more: str = ""
-    ) -> None:
+    def _refuse_size(self, wrong: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64]) -> None:
         """Refuse values of the wrong number of bytes; of numbers, where they have a list of their own."""
         if wrong.any():
             row = int(np.argmax(wrong))
-            if not self._own:
-                more = more or f", a multiple of {self._elements * self._dtype.itemsize} bytes"
+            item = self._elements * self._dtype.itemsize
+            more = "" if self._own else f", a multiple of {item} bytes"
             what = f"feature {self.name!r} has the wrong size"
             raise SchemaError(what, row=row, expected=self.feature.short + more, found=int(sizes[row]))
 
@@ -245,12 +243,6 @@ class ExampleLayout:
                 expected=f"{self.feature.short}, {int(counts[row])} elements",
                 found=f"shape {sizes[row].tolist()}",
             )
-
-    def _check_bools(self, raw: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> None:
-        if self.feature.type == "bool" and raw.size and int(raw.max()) > 1:
-            row = int(np.searchsorted(bounds, int(np.argmax(raw.ravel() > 1)), "right")) - 1
-            what = f"feature {self.name!r} holds a byte that is not a bool"
-            raise SchemaError(what, row=row, expected="0 or 1", found=int(raw.max()))
 
 
 def _spans(column: kernels.Column) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
