@@ -53,9 +53,14 @@ def shard_facts(shards: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seen_facts(payloads: Iterable[bytes]) -> dict[str, Any] | None:
-    """Return what the first records show, or None where they are not Examples or can't be read."""
+    """Return what the first records show, or None where they are not Examples.
+
+    Raises:
+        ShardioError: they can't be read.
+    """
+    records = list(_first(iter(payloads)))
     try:
-        schema, report = infer_schema(_first(iter(payloads)))
+        schema, report = infer_schema(records)
     except (ShardioError, ValueError, TypeError):  # a TypeError: values of an adopted tar file or of lines
         return None
     lists = [(f"[] {name}", feature) for name, feature in report.feature_lists.items()]

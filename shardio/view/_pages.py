@@ -24,7 +24,6 @@ from shardio.reader import (
     DatasetReader,
     DatasetSource,
     ReadOptions,
-    positions_at,
     with_features,
 )
 from shardio.redact import redact
@@ -289,7 +288,7 @@ class Pages:
                 return {"stopped": True}
             if start < 0 or (start >= len(found) > 0):
                 raise IndexError(f"record {start} is out of range: there are {len(found)}")
-            chosen = positions_at(found, np.arange(start, min(start + count, len(found))))
+            chosen = np.array(found[start : start + count], np.int64)
         else:
             found = [_place(position, len(reader)) for position in positions]
             chosen = np.asarray(found[:count], np.int64)
@@ -425,7 +424,7 @@ class Pages:
         most = _SAMPLE_BYTES // _mean_bytes(reader.source.table)
         runs = _MOST_SAMPLED if reader.source.is_local else _RUNS
         numbers = _sample(len(selection), max(1, min(sample, most, _MOST_SAMPLED)), runs)
-        wanted = positions_at(selection, numbers)
+        wanted = np.array([selection[number] for number in numbers.tolist()], np.int64)
         values, sizes, errors = [], [], []
         for position, payload in zip(wanted.tolist(), reader.read(wanted, on_error="return"), strict=True):
             if isinstance(payload, ShardioError):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from shardio.codecs import need_pyarrow
-from shardio.reader import DatasetReader, choose_columns, positions_at, table_refusal
+from shardio.reader import DatasetReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from shardio.metadata import Feature, Schema
@@ -116,10 +117,9 @@ def _sorted(reader: DatasetReader, asked: Search) -> NDArray[np.int64]:
     pa = need_pyarrow("sorting")
     import pyarrow.compute as pc
 
-    (column,) = choose_columns(reader.schema, [asked.sort], what="sorting")
-    refusal = table_refusal(column)
-    if refusal is not None or not (column.derived or is_column(column.feature)):
-        message = f"{asked.sort!r} is {column.feature.short}, which has no order: sort by a number or a text"
+    feature = None if reader.schema is None else reader.schema.get(asked.sort)
+    if feature is not None and not is_column(feature):
+        message = f"{asked.sort!r} is {feature.short}, which has no order: sort by a number or a text"
         raise ValueError(message)
     if len(reader) > _SORTED:
         raise ValueError(f"{len(reader):,} records are too many to sort; filter to {_SORTED:,} first")
@@ -127,7 +127,8 @@ def _sorted(reader: DatasetReader, asked: Search) -> NDArray[np.int64]:
     values = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
     way = "descending" if asked.descending else "ascending"
     order = pc.sort_indices(pa.table({"by": values}), sort_keys=[("by", way)])
-    return positions_at(reader.selection, order.to_numpy().astype("int64"))
+    positions: NDArray[np.int64] = np.asarray(reader.selection, np.int64)[order.to_numpy()]
+    return positions
 
 
 def python(opening: str, asked: Search, schema: Schema | None, *, start: int, stop: int) -> str:

@@ -152,7 +152,9 @@ def test_choices_are_those_of_the_library(run: Run, plain: Path, tmp_path: Path)
     for mixing in choices_of("plan", "mixing"):
         assert shardio.StreamOptions(global_batch=4, mixing=mixing).mixing == mixing
     for encoding in choices_of("adopt", "encoding"):
-        schema = {"n": "int64"} if encoding != "sequence_example" else {"context": {}, "feature_lists": {}}
+        schema: dict[str, object] = {"value": "int64"}
+        if encoding in ("sequence_example", "bytes"):
+            schema = {"context": {}, "feature_lists": {}} if encoding != "bytes" else {"value": "bytes"}
         assert shardio.Schema.parse(schema, encoding=encoding).encoding.startswith(encoding)
 
 

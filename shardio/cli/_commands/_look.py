@@ -22,9 +22,10 @@ from shardio.cli._options import Takes
 from shardio.cli._records import ReadAs, RecordGroup, Where, open_parts, reader_of
 from shardio.cli._values import Positions, Whole
 from shardio.display import count, describe, moment, plain, plural
+from shardio.errors import ShardioError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from shardio.reader import Location
 
@@ -69,7 +70,7 @@ def info(
 def _describe(given: Given, console: Console, url: str) -> None:
     import shardio
     from shardio.reader import is_shard
-    from shardio.view import seen_facts, shard_facts, version_facts
+    from shardio.view import shard_facts, version_facts
 
     if given.call(is_shard):
         if given.version is not None:
@@ -78,7 +79,7 @@ def _describe(given: Given, console: Console, url: str) -> None:
             # The facts say that a shard has no index.
             warnings.simplefilter("ignore", UserWarning)
             shard = given.call(shardio.open_shard)
-        facts = {**shard.facts(), "seen": seen_facts(shard)}
+        facts = {**shard.facts(), "seen": _seen(shard)}
         schema = None
     else:
         latest = given.call(shardio.log, n=1, version=None)[0]
@@ -93,7 +94,7 @@ def _describe(given: Given, console: Console, url: str) -> None:
         facts["committed"] = moment(facts.pop("created_ms"))
         schema = chosen.manifest.schema
         if schema is None:
-            facts["seen"] = seen_facts(ds)
+            facts["seen"] = _seen(ds)
     seen = facts.get("seen")
     shown = {**facts, "seen": None, "schema": None}
     shown["metadata"] = json.dumps(facts["metadata"], ensure_ascii=False) if facts.get("metadata") else None
@@ -109,6 +110,16 @@ def _describe(given: Given, console: Console, url: str) -> None:
         console.line(f"the first {plural(seen['records'], 'record')}: {kind}; a schema that fits so far:")
         rows = [(row["name"], row["type"] or "-", "; ".join(row["notes"])) for row in seen["features"]]
         console.table(rows)
+
+
+def _seen(records: Iterable[bytes]) -> dict[str, Any] | None:
+    """Return what the first records show, or None where they are not Examples or damaged."""
+    from shardio.view import seen_facts
+
+    try:
+        return seen_facts(records)
+    except ShardioError:
+        return None
 
 
 def system_facts() -> dict[str, str | int | None]:

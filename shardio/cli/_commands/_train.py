@@ -19,8 +19,7 @@ from shardio.display import count, plural
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardio.order import Plan
-    from shardio.reader import DatasetReader
+    from shardio import DatasetReader, Plan
     from shardio.streaming import AuditedRecord, Mix
 
 
