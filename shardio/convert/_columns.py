@@ -36,6 +36,22 @@ _DATASETS_KEY = b"huggingface"
 # Paths of lists of files: some may be missing, which a list of text can't hold.
 _PATHS = {"_type": "Json"}
 _MOST_DESCRIPTION = 1000
+# The one table of Arrow's types: by the id of a type the feature that a value becomes, and whether the type
+# has a unit, as those of times and decimals do.  Others are lists, structs and the like, or JSON.
+_NUMBERS = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+_DECIMALS = [getattr(pa, f"decimal{bits}", None) for bits in (32, 64, 128, 256)]
+_FEATURES = {
+    kind.id: (Feature(name), has_unit)
+    for name, has_unit, kinds in (
+        *((np.dtype(code).name, False, [pa.from_numpy_dtype(code)]) for code in _NUMBERS),
+        ("text", False, [pa.string(), pa.large_string(), pa.string_view()]),
+        ("bytes", False, [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1)]),
+        ("text", True, [decimal(1, 0) for decimal in _DECIMALS if decimal is not None]),
+        ("int32", True, [pa.date32(), pa.time32("s")]),
+        ("int64", True, [pa.date64(), pa.time64("us"), pa.timestamp("s"), pa.duration("s")]),
+    )
+    for kind in kinds
+}
 
 
 class JsonText(str):
@@ -119,11 +135,6 @@ def take_apart(batch: Any) -> tuple[list[Leaf], dict[str, int]]:
     return leaves, structs
 
 
-def schema_batch(schema: Any) -> Any:
-    """Return a batch of a schema without rows."""
-    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-
-
 def with_names(schema: Any) -> Any:
     """Return a schema of which each column has a name."""
     names, taken = list(schema.names), set(schema.names)
@@ -176,11 +187,6 @@ class Facts(NamedTuple):
     nulls: set[str]
     negative: set[str]
     unused: set[str]
-
-
-def unknown_facts(leaves: Sequence[Leaf]) -> Facts:
-    """Return the facts of columns whose values were not seen."""
-    return Facts({leaf.name for leaf in leaves if leaf.nullable}, {leaf.name for leaf in leaves}, set())
 
 
 def footer_facts(metadata: Any, leaves: Sequence[Leaf]) -> Facts:
@@ -267,12 +273,11 @@ def times_of(batch: Any) -> list[Any]:
     found, stack = [], list(batch.columns)
     while stack:
         column = stack.pop()
-        if types.is_struct(column.type):
-            stack += column.flatten()
-        elif hasattr(column.type, "value_type"):
-            stack.append(column.flatten())
-        elif types.is_timestamp(column.type):
+        if types.is_timestamp(column.type):
             found.append(column.drop_null().cast(pa.int64()).to_numpy())
+        elif types.is_nested(column.type):
+            inner = column.flatten()
+            stack += inner if isinstance(inner, list) else [inner]
     return found
 
 
@@ -295,9 +300,14 @@ class Head(NamedTuple):
     @classmethod
     def from_schema(cls, url: str, schema: Any, facts: Facts | None = None, footer: Any = None) -> Head:
         """Return the head of a file with this schema; without facts or a Parquet footer all are possible."""
-        leaves, structs = take_apart(schema_batch(schema))
-        if facts is None:
-            facts = unknown_facts(leaves) if footer is None else footer_facts(footer, leaves)
+        empty = [pa.nulls(0, field.type) for field in schema]
+        leaves, structs = take_apart(pa.RecordBatch.from_arrays(empty, schema=schema))
+        if facts is None and footer is not None:
+            facts = footer_facts(footer, leaves)
+        elif facts is None:
+            facts = Facts(
+                {leaf.name for leaf in leaves if leaf.nullable}, {leaf.name for leaf in leaves}, set()
+            )
         return cls(url, schema, leaves, frozenset(structs), facts)
 
 
@@ -402,7 +412,7 @@ def _note_casts(name: str, column: Sequence[tuple[Leaf, Head]], kind: Any, unite
     inner = kind
     while hasattr(inner, "value_type"):
         inner = inner.value_type
-    if not (types.is_integer(inner) or types.is_floating(inner)):
+    if not _is_number(inner):
         for leaf, head in column:
             if leaf.field.type != kind:
                 united.casts.setdefault(head.url, {})[name] = kind
@@ -487,24 +497,15 @@ def _mapped(kind: Any, leaf: Callable[[Any], Any]) -> Any:
 
 def _common(kind: Any) -> Any:
     """Return a type without what does not matter to its values: layouts of text and bytes, time zones."""
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    binaries = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
-    if not types.is_decimal(kind) and any(check(kind) for check in binaries):
-        return pa.binary()
-    # Times with any zone are stored in UTC.
-    return pa.timestamp(kind.unit, "UTC") if types.is_timestamp(kind) and kind.tz else kind
+    if types.is_timestamp(kind):
+        # Times with any zone are stored in UTC.
+        return pa.timestamp(kind.unit, "UTC" if kind.tz else None)
+    return kind if _has_unit(kind) else _plain(kind)
 
 
 def _plain(kind: Any) -> Any:
     """Return the type of what features hold: times are integers, decimals text."""
-    if types.is_temporal(kind) and not types.is_interval(kind):
-        return pa.int32() if kind.bit_width == 32 else pa.int64()
-    return pa.string() if types.is_decimal(kind) else _common(kind)
-
-
-def _as_bytes(kind: Any) -> Any:
-    return pa.binary() if types.is_string(kind) else kind
+    return arrow_type_of(_FEATURES[kind.id][0]) if kind.id in _FEATURES else kind
 
 
 def _unit_of(kind: Any) -> str:
@@ -518,7 +519,11 @@ def _unit_of(kind: Any) -> str:
 
 
 def _has_unit(kind: Any) -> bool:
-    return bool(types.is_decimal(kind) or (types.is_temporal(kind) and not types.is_interval(kind)))
+    return kind.id in _FEATURES and _FEATURES[kind.id][1]
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(types.is_integer(kind) or types.is_floating(kind))
 
 
 def _holds(kind: Any, check: Callable[[Any], bool]) -> bool:
@@ -534,29 +539,20 @@ def _feature(kind: Any) -> Feature | Unreadable:
         return Feature("json")
     try:
         plain = _mapped(kind, _plain)
-        listed = pa.list_(kind.value_type) if _is_view(kind) else kind
-        _without_runs(pa.nulls(0, listed)).cast(plain)
+        _unwrapped(pa.nulls(0, kind)).cast(plain)
     except (pa.ArrowException, TypeError, ValueError) as error:
         return Unreadable(f"is of the type {kind}, which cannot be read ({error!s:.200})")
     shape: list[int | None] = []
     while types.is_list(plain) or types.is_fixed_size_list(plain):
         shape.append(plain.list_size or None if types.is_fixed_size_list(plain) else None)
         plain = plain.value_type
-    number = types.is_boolean(plain) or types.is_integer(plain) or types.is_floating(plain)
-    names = {
-        "halffloat": "float16",
-        "float": "float32",
-        "double": "float64",
-        "string": "text",
-        "binary": "bytes",
-    }
-    name = names.get(str(plain), str(plain) if number else None)
-    if name is None or (not number and len(shape) > 1):
+    feature, _ = _FEATURES.get(plain.id, (None, False))
+    if feature is None or (feature.kind != "number" and len(shape) > 1):
         if _holds(plain, types.is_binary):
             return Unreadable(f"is of the type {kind}: no feature holds bytes so deep")
         return Feature("json")
-    return Feature(
-        name, shape=tuple(shape) if layout is None else tuple(layout[0][axis] for axis in layout[1])
+    return feature.replace(
+        shape=tuple(shape) if layout is None else tuple(layout[0][axis] for axis in layout[1])
     )
 
 
@@ -635,7 +631,7 @@ def rows_of(
 
 def _cast(name: str, column: Any, kind: Any) -> Any:
     try:
-        return _without_runs(_listed(column)).cast(kind)
+        return _unwrapped(column).cast(kind)
     except pa.ArrowException as error:
         raise FormatError(
             f"column {name!r} is {kind} in all files together, and a value here does not fit ({error})",
@@ -643,20 +639,20 @@ def _cast(name: str, column: Any, kind: Any) -> Any:
         ) from error
 
 
-def _listed(column: Any) -> Any:
-    """Return views of lists as lists: pyarrow's cast gives arrays without their last lists (seen in 26.0)."""
-    kind = column.type
-    return pa.array(_items(column), pa.list_(kind.value_type)) if _is_view(kind) else column
+def _unwrapped(column: Any) -> Any:
+    """Return a column without what pyarrow's cast does not take: extensions, views of lists, and runs.
 
-
-def _without_runs(column: Any) -> Any:
-    """Return a column of runs as what they stand for, which pyarrow's cast does not do."""
+    It gives arrays without their last lists for views (seen in 26.0).
+    """
+    column = _storage(column)
+    if _is_view(column.type):
+        column = pa.array(_items(column), pa.list_(column.type.value_type))
     return pc.run_end_decode(column) if types.is_run_end_encoded(column.type) else column
 
 
 def _nulls_inside(column: Any) -> int:
     """Return how many items of lists are null."""
-    column = _without_runs(_listed(_storage(column)))
+    column = _unwrapped(column)
     if not hasattr(column, "flatten") or not hasattr(column.type, "value_type"):
         return 0
     inner = column.flatten()
@@ -665,7 +661,7 @@ def _nulls_inside(column: Any) -> int:
 
 def _values(column: Any, feature: Feature) -> list[Any]:
     layout, plain = _tensor_layout(column.type), _mapped(column.type, _plain)
-    column = _without_runs(_listed(_storage(column)))
+    column = _unwrapped(column)
     column = column if column.type == plain else column.cast(plain)
     if feature.kind == "json" and types.is_string(plain):
         return [JsonText(value) if isinstance(value, str) else value for value in _items(column)]
@@ -682,7 +678,8 @@ def _items(column: Any) -> list[Any]:
     try:
         found: list[Any] = column.to_pylist()
     except UnicodeDecodeError:
-        found = [_text_of(value) for value in column.cast(_mapped(column.type, _as_bytes)).to_pylist()]
+        as_bytes = _mapped(column.type, lambda kind: pa.binary() if types.is_string(kind) else kind)
+        found = [_text_of(value) for value in column.cast(as_bytes).to_pylist()]
     return found
 
 
@@ -705,7 +702,7 @@ def _arrays(column: Any, *, inside: bool = False) -> Any:
     item, holds something else, or lists of several lengths: these are documents.
     """
     kind, there = column.type, _valid(column)
-    if types.is_integer(kind) or types.is_floating(kind):
+    if _is_number(kind):
         numbers = (column if there.all() else column.fill_null(0)).to_numpy(zero_copy_only=False)
         if there.all():
             return numbers

@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
-from shardio.arguments import mapping
 from shardio.catalog import Catalog
 from shardio.codecs import record_codec
 from shardio.convert._infer import SKIP, type_for
@@ -45,7 +44,7 @@ from shardio.formats import (
     SourceOptions,
     keep_as,
     shown_json,
-    source_options_of,
+    take_reading_options,
 )
 from shardio.metadata import Feature, Schema, naming
 from shardio.parallel import Encoded, Note, WriteOptions, check_shuffle, write_dataset
@@ -423,9 +422,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error={on_error!r} must be "raise" or "skip"')
     rest: Any = writing
-    # Those of the source may stand beside the others.
-    beside = [name for name in ReadingOptions.__dataclass_fields__ if name in rest]
-    options = {**mapping("options", options), **{name: rest.pop(name) for name in beside}}
+    chosen = take_reading_options(options, rest)
     names = (*WriteOptions.__annotations__, *signature(convert_dataset).parameters)
     check_writer_options(writing, "shardio.convert_dataset", names)
     mode, seed, encoding = writing.get("mode", "create"), writing.get("seed", 0), rest.pop("encoding", None)
@@ -434,10 +431,11 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     splitter = _Splitter(wanted, seed)
     # Fractions divide whatever there is.
     one = next(iter(wanted)) if isinstance(wanted, Mapping) else wanted
+    reading = {"partitions": ReadingOptions.partitions, **chosen}
     opened = open_source(
-        source, kind, source_options_of(options, split=patterns or one, storage_options=source_options)
+        source, kind, SourceOptions(**reading, split=patterns or one, storage_options=source_options)
     )
-    opened.check_options(options)
+    opened.check_options(chosen)
     if patterns is not None and not isinstance(opened, FileSource):
         what = "has patterns of file names, but the source is not files: name one split"
         raise ValueError(f"split={patterns!r} {what}")

@@ -53,7 +53,7 @@ from shardio.formats._source import (
     keep_as as keep_as,
     misfit as misfit,
     shown_json as shown_json,
-    source_options_of as source_options_of,
+    take_reading_options as take_reading_options,
 )
 from shardio.formats._targets import (
     AtomicOutput as AtomicOutput,

@@ -177,18 +177,24 @@ class SourceOptions(ReadingOptions):
         return {**vars(self), "listed": {}}
 
 
-def source_options_of(options: Mapping[str, Any] | None, **more: Any) -> SourceOptions:
-    """Return the options of a source that a caller gives.
+def take_reading_options(options: Mapping[str, Any] | None, beside: dict[str, Any]) -> dict[str, Any]:
+    """Return the `ReadingOptions` that a caller gives, in a mapping or as arguments of their own.
+
+    Args:
+        options: the mapping.
+        beside: other arguments of the call; those that are such options are taken out.
 
     Raises:
-        TypeError: there is no such option; names the one that it may stand for.
+        TypeError: there is no such option, or one is given twice; names the one that it may stand for.
     """
-    given = mapping("options", options)
+    given = dict(mapping("options", options))
     known = ReadingOptions.__dataclass_fields__
     for name in given:
         if name not in known:
             raise no_option("options", name, known)
-    return SourceOptions(**{"partitions": ReadingOptions.partitions, **given}, **more)
+        if name in beside:
+            raise TypeError(f"{name}= is given twice, as an argument and in options=")
+    return {**given, **{name: beside.pop(name) for name in known if name in beside}}
 
 
 class ForeignSource(ABC):
