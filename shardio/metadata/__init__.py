@@ -89,3 +89,4 @@ from shardio.metadata._table import (
     physical_to_live as physical_to_live,
 )
 from shardio.metadata._tf_tensor import parse_tensor as parse_tensor, serialize_tensor as serialize_tensor
+from shardio.metadata._wire import read_fields as read_fields

@@ -114,6 +114,20 @@ def check_counts(
         raise FormatError(f"a {what} does not parse", url=url, found=str(error)) from None
 
 
+def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field of any message: varints as unsigned integers, all else as bytes.
+
+    Raises:
+        ValueError: the bytes are not a message.
+    """
+    try:
+        for number, wire, start, stop in _fields(data, 0, len(data)):
+            varint = wire == _VARINT
+            yield number, _read_varint(data, start, stop)[0] % (1 << 64) if varint else data[start:stop]
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
+
+
 def _fields(data: bytes, place: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield number and kind of each field of a message, and the half-open range of its content.
 

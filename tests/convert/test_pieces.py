@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shardio.convert import _infer, _jsonl
-from shardio.convert._codewithgpu import read_fields
 from shardio.errors import BadRecord, SchemaError
 from shardio.formats import Sample, SourceOptions
 from tests.suites.errors import refused
@@ -72,16 +71,6 @@ def test_contradictions() -> None:
         with refused(SchemaError, "'x'"):
             guessed(*values)
     assert guessed(1, 2, "a", clash="most") == "int64"
-
-
-@given(st.binary(max_size=60))
-def test_the_wire_reader_says_no_in_one_way(data: bytes) -> None:
-    try:
-        for number, value in read_fields(data):
-            assert number > 0
-            assert isinstance(value, int | bytes)
-    except ValueError:
-        pass
 
 
 def test_lines_as_they_come() -> None:
