@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,7 +44,7 @@ from shardio.metadata import (
     ShardTable,
     naming,
 )
-from shardio.parallel import ReadShards, SidecarBuild, run_build
+from shardio.parallel import SidecarPlan, run_build
 from shardio.progress import CountProgress
 from shardio.reader import (
     ChosenColumn,
@@ -53,6 +53,7 @@ from shardio.reader import (
     Slice,
     choose_columns,
     deleted_rows,
+    slices,
 )
 from shardio.reports import Report
 from shardio.storage import Place, Store, temporary_files
@@ -158,8 +159,8 @@ def build_keys(
         >>> shardio.open(url).find_all(7)
         array([0, 2])
     """
-    begin = partial(_KeysBuild, feature=feature, rebuild=rebuild)
-    return run_build(begin, url, "keys", executor, workers, progress=progress, dry_run=dry_run)
+    plan = partial(_plan_keys, feature=feature, rebuild=rebuild)
+    return run_build(plan, url, "keys", executor, workers, progress=progress, dry_run=dry_run)
 
 
 def _extract(part: Slice, *, feature: str) -> tuple[bytes, bytes]:
@@ -169,7 +170,17 @@ def _extract(part: Slice, *, feature: str) -> tuple[bytes, bytes]:
     return hashes.tobytes(), rows.tobytes()
 
 
-class _KeysBuild(SidecarBuild[KeysReport]):
+def _plan_keys(
+    catalog: Catalog, options: ReadOptions, seen: Version, feature: str, *, rebuild: bool
+) -> SidecarPlan[KeysReport]:
+    if not isinstance(feature, str):
+        raise TypeError(f"feature= takes the name of one feature, found {feature!r}")
+    build = _KeysBuild(catalog, options, seen, feature, rebuild=rebuild)
+    parts, read = build.slices(build.read.tolist()), partial(_extract, feature=feature)
+    return SidecarPlan(parts, read, build.store, build.publish)
+
+
+class _KeysBuild:
     """A build on its way.
 
     Attributes:
@@ -179,9 +190,8 @@ class _KeysBuild(SidecarBuild[KeysReport]):
     def __init__(
         self, catalog: Catalog, options: ReadOptions, seen: Version, feature: str, *, rebuild: bool
     ) -> None:
-        if not isinstance(feature, str):
-            raise TypeError(f"feature= takes the name of one feature, found {feature!r}")
-        super().__init__(catalog, options, seen)
+        self._catalog, self._options, self._seen = catalog, options, seen
+        self._store, self._table = catalog.store, catalog.table(seen)
         self._column = _key_column(seen.manifest, feature)
         self._before = _index_of(seen.manifest, self._column)
         known = self._before if self._before and self._before.type == self._column.feature.type else None
@@ -212,16 +222,19 @@ class _KeysBuild(SidecarBuild[KeysReport]):
                 entries += size
                 self._merged.append((run, shards))
 
-    def make(self, read: ReadShards) -> None:
-        """Read, sort and store what is missing."""
+    def slices(self, numbers: list[int]) -> list[Slice]:
+        """Return some shards of the version."""
+        return [*slices(self._store.url, self._seen, self._table, self._options, numbers)]
+
+    def store(self, results: Iterable[tuple[Slice, tuple[bytes, bytes]]]) -> None:
+        """Sort and store the keys that workers have read."""
         if not len(self.read) and not self._merged:
             return
 
         def entries() -> Iterator[NDArray[Any]]:
             for run, shards in self._merged:
                 yield from (renumbered(page, shards) for page in run)
-            extract = partial(_extract, feature=self._column.name)
-            for part, (hashes, rows) in read(extract, self.read.tolist()):
+            for part, (hashes, rows) in results:
                 made = np.empty(len(rows) // 4, ENTRY)
                 made["hash"], made["row"] = np.frombuffer(hashes, "<u8"), np.frombuffer(rows, "<u4")
                 made["shard"] = part.number
@@ -263,31 +276,13 @@ class _KeysBuild(SidecarBuild[KeysReport]):
                 live[own] = ~np.isin(entries["row"][own], deleted)
         return live
 
-    def commit(self) -> Version:
-        """Publish the index."""
-        if not self._changes:
-            return self._seen
-        name, column = self._column.name, self._column
-        index = KeyIndex(column.stored, column.feature.type, tuple(self._runs))
-
-        def follow(base: Version, lists: StoredLists) -> Manifest | None:
-            del lists
-            manifest = base.manifest
-            now = _key_column(manifest, name)
-            if (_index_of(manifest, now), now.described) != (self._before, column.described):
-                raise CommitConflictError(
-                    f"another build of the keys {name!r}, or another schema, was committed meanwhile",
-                    url=self._store.url,
-                    advice="call it again: it adds what is still missing",
-                )
-            others = [each for each in manifest.keys if each.feature != index.feature]
-            keys = sorted([*others, index], key=lambda each: each.feature)
-            return replace(manifest, keys=tuple(keys))
-
-        return commit_change(self._catalog, follow, operation="keys", seen=self._seen, keys=self._made)
-
-    def report(self, version: Version, *, dry_run: bool = False) -> KeysReport:
-        """Say what was done, or would be."""
+    def publish(self, dry_run: bool) -> KeysReport:  # noqa: FBT001 - as `SidecarPlan` calls it
+        """Publish the index, and say what was done."""
+        version = self._seen
+        if self._changes and not dry_run:
+            version = commit_change(
+                self._catalog, self._follow, operation="keys", seen=version, keys=self._made
+            )
         index = _index_of(version.manifest, self._column)
         runs = index.runs if index else ()
         return KeysReport(
@@ -304,6 +299,19 @@ class _KeysBuild(SidecarBuild[KeysReport]):
             duplicates=tuple(self._read_duplicates()),
             dry_run=dry_run,
         )
+
+    def _follow(self, base: Version, _lists: StoredLists) -> Manifest:
+        manifest, column = base.manifest, self._column
+        now = _key_column(manifest, column.name)
+        if (_index_of(manifest, now), now.described) != (self._before, column.described):
+            raise CommitConflictError(
+                f"another build of the keys {column.name!r}, or another schema, was committed meanwhile",
+                url=self._store.url,
+                advice="call it again: it adds what is still missing",
+            )
+        index = KeyIndex(column.stored, column.feature.type, tuple(self._runs))
+        others = [each for each in manifest.keys if each.feature != index.feature]
+        return replace(manifest, keys=tuple(sorted([*others, index], key=lambda each: each.feature)))
 
     def _read_duplicates(self) -> Iterator[DuplicateKey]:
         """Yield the duplicates that were noted with their keys; hashes that only collide are none."""

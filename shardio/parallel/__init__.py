@@ -21,11 +21,7 @@ from shardio.parallel._session import (
     RunOptions as RunOptions,
     write_session as write_session,
 )
-from shardio.parallel._sidecars import (
-    ReadShards as ReadShards,
-    SidecarBuild as SidecarBuild,
-    run_build as run_build,
-)
+from shardio.parallel._sidecars import SidecarPlan as SidecarPlan, run_build as run_build
 from shardio.parallel._task import (
     Encoded as Encoded,
     Note as Note,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from shardio.codecs import need_pyarrow
 from shardio.errors import CommitConflictError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import Manifest, Schema, ShardEntry, ShardTable, TableColumn, naming, table_address
-from shardio.parallel import ReadShards, SidecarBuild, run_build
+from shardio.parallel import SidecarPlan, run_build
 from shardio.progress import CountProgress
 from shardio.reader import (
     ReadOptions,
@@ -33,6 +33,7 @@ from shardio.reader import (
     columns_now,
     has_table,
     iterate_rows,
+    slices,
     sources_of,
     table_refusal,
 )
@@ -116,8 +117,8 @@ def build_table(
         1
     """
     need_pyarrow("a table of small features")
-    begin = partial(_TableBuild, features=features, rebuild=rebuild)
-    return run_build(begin, url, "table", executor, workers, progress=progress, dry_run=dry_run)
+    plan = partial(_plan_table, features=features, rebuild=rebuild)
+    return run_build(plan, url, "table", executor, workers, progress=progress, dry_run=dry_run)
 
 
 class _StoredTable(NamedTuple):
@@ -128,58 +129,83 @@ class _StoredTable(NamedTuple):
     sha256: bytes
 
 
-class _TableBuild(SidecarBuild[TableReport]):
-    """A build on its way."""
+def _plan_table(
+    catalog: Catalog, options: ReadOptions, seen: Version, features: Sequence[str] | None, *, rebuild: bool
+) -> SidecarPlan[TableReport]:
+    manifest, table = seen.manifest, catalog.table(seen)
+    if features is None:
+        if not manifest.table:
+            raise ValueError('this dataset has no table yet: name its features, as in features=["label"]')
+        features = [column.name for _, column in columns_now(manifest.schema, manifest.table)]
+    chosen = names("features", features)
+    described = _describe(manifest.schema, chosen)
+    known = manifest.table == described and not rebuild
+    lacking = [n for n in range(len(table)) if not (known and has_table(table, n, described))]
+    build = _TableBuild(catalog, seen, chosen, described, lacking, table)
+    parts = [*slices(catalog.store.url, seen, table, options, lacking)]
+    read = partial(_make_table, features=chosen, described=described)
+    return SidecarPlan(parts, read, build.store, build.publish)
+
+
+class _TableBuild:
+    """A build on its way.
+
+    Args:
+        catalog: of the dataset.
+        seen: the version whose shards get tables.
+        features: columns of the table.
+        described: the same, as the manifest lists them.
+        lacking: numbers of the shards without a table.
+        table: the shards of the version.
+    """
 
     def __init__(
         self,
         catalog: Catalog,
-        options: ReadOptions,
         seen: Version,
-        features: Sequence[str] | None,
-        *,
-        rebuild: bool,
+        features: tuple[str, ...],
+        described: tuple[TableColumn, ...],
+        lacking: list[int],
+        table: ShardTable,
     ) -> None:
-        super().__init__(catalog, options, seen)
-        manifest = seen.manifest
-        if features is None:
-            if not manifest.table:
-                raise ValueError('this dataset has no table yet: name its features, as in features=["label"]')
-            features = [column.name for _, column in columns_now(manifest.schema, manifest.table)]
-        self._features = names("features", features)
-        self._described = _describe(manifest.schema, self._features)
-        known = manifest.table == self._described and not rebuild
-        table = self._table
-        self._read = [n for n in range(len(table)) if not (known and has_table(table, n, self._described))]
+        self._catalog, self._seen, self._features, self._described = catalog, seen, features, described
+        self._lacking, self._table, self._published = lacking, table, table
         self._made: dict[bytes, _StoredTable] = {}
-        self._published = table
 
-    def make(self, read: ReadShards) -> None:
-        """Make and store the tables that are missing."""
-        make = partial(_make_table, features=self._features, described=self._described)
-        for part, made in read(make, self._read):
-            self._made[part.entry.index_head_sha256] = made
+    def store(self, results: Iterable[tuple[Slice, _StoredTable]]) -> None:
+        """Take the tables that workers have stored."""
+        self._made = {part.entry.index_head_sha256: made for part, made in results}
 
-    def commit(self) -> Version:
-        """Publish the tables of all shards that the latest version has."""
-
-        def follow(base: Version, lists: StoredLists) -> Manifest | None:
-            manifest, table = base.manifest, self._catalog.table(base)
-            if _describe(manifest.schema, self._features) != self._described:
-                raise CommitConflictError("the schema changed while the table was built", url=self._store.url)
-            entries = [self._with_table(entry) for entry in table]
-            self._published = ShardTable.from_entries(entries)
-            unchanged = manifest.table == self._described and all(
-                one.table_key == two.table_key for one, two in zip(entries, table, strict=True)
-            )
-            if unchanged:
-                return None
-            # Shards that were added meanwhile have no table yet; their old ones are of other columns.
-            refs = lists.extend(self._catalog, (), self._published, merge=False)
-            return replace(manifest, table=self._described, lists=refs)
-
+    def publish(self, dry_run: bool) -> TableReport:  # noqa: FBT001 - as `SidecarPlan` calls it
+        """Publish the tables of all shards that the latest version has, and say what was done."""
         keys = [made.key for made in self._made.values()]
-        return commit_change(self._catalog, follow, operation="table", seen=self._seen, keys=keys)
+        version = self._seen
+        if not dry_run:
+            version = commit_change(self._catalog, self._follow, operation="table", seen=version, keys=keys)
+        return TableReport(
+            url=self._catalog.store.url,
+            version=version.number,
+            digest=version.digest,
+            features=self._features,
+            shards=len(self._published),
+            built=len(self._lacking),
+            records=int(self._table.rows[np.array(self._lacking, np.int64)].sum()),
+            stored_bytes=int(self._published.table_bytes.sum()),
+            dry_run=dry_run,
+        )
+
+    def _follow(self, base: Version, lists: StoredLists) -> Manifest | None:
+        manifest, table = base.manifest, self._catalog.table(base)
+        if _describe(manifest.schema, self._features) != self._described:
+            what = "the schema changed while the table was built"
+            raise CommitConflictError(what, url=self._catalog.store.url)
+        entries = [self._with_table(entry) for entry in table]
+        self._published = ShardTable.from_entries(entries)
+        if manifest.table == self._described and [*self._published.table_key] == [*table.table_key]:
+            return None
+        # Shards that were added meanwhile have no table yet; their old ones are of other columns.
+        refs = lists.extend(self._catalog, (), self._published, merge=False)
+        return replace(manifest, table=self._described, lists=refs)
 
     def _with_table(self, entry: ShardEntry) -> ShardEntry:
         made = self._made.get(entry.index_head_sha256)
@@ -189,20 +215,6 @@ class _TableBuild(SidecarBuild[TableReport]):
         if entry.table_key and naming.table_address_of(entry.table_key) != address:
             return entry.without_table()
         return entry
-
-    def report(self, version: Version, *, dry_run: bool = False) -> TableReport:
-        """Say what was done, or would be."""
-        return TableReport(
-            url=self._store.url,
-            version=version.number,
-            digest=version.digest,
-            features=self._features,
-            shards=len(self._published),
-            built=len(self._read),
-            records=int(self._table.rows[np.array(self._read, np.int64)].sum()),
-            stored_bytes=int(self._published.table_bytes.sum()),
-            dry_run=dry_run,
-        )
 
 
 def _describe(schema: Schema | None, features: Sequence[str]) -> tuple[TableColumn, ...]:
