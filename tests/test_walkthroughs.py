@@ -6,6 +6,7 @@ import importlib.util
 import io
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +15,6 @@ import pytest
 from PIL import Image
 
 import shardio
-from shardio.parallel import InlineExecutor
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -52,7 +52,8 @@ def test_bert_from_text_to_training_steps(bert, tmp_path) -> None:
     bert.learn_vocabulary(train_files, vocab_file, do_lower_case=True, size=300)
     settings = bert.Settings(str(vocab_file), max_seq_length=32, max_predictions_per_seq=6)
     url = tmp_path / "dataset"
-    counts = bert.build(url, train_files, val_files, settings, executor=InlineExecutor())
+    with ThreadPoolExecutor(1) as executor:
+        counts = bert.build(url, train_files, val_files, settings, executor=executor)
     assert min(counts.values()) > 20
 
     words = vocab_file.read_text(encoding="utf-8").splitlines()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from shardio.parallel._driver import Progress as Progress
 from shardio.parallel._jobs import (
-    InlineExecutor as InlineExecutor,
     check_workers as check_workers,
     cut_jobs as cut_jobs,
     run as run,

@@ -49,22 +49,6 @@ _LOSSES = {
 }
 
 
-class InlineExecutor(Executor):
-    """Run each call at once, in the caller's own thread."""
-
-    # How many jobs are kept under way depends on it.
-    _max_workers = 1
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call the function and return its outcome as a finished future."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - the future carries it, as that of a pool does
-            future.set_exception(error)
-        return future
-
-
 def run(
     function: Callable[[Slice], Result],
     slices: Sequence[Slice],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -15,7 +15,6 @@ import shardio
 from shardio.errors import NotFoundError, StorageError, UnsupportedVersionError
 from shardio.maintenance import VerifyProgress
 from shardio.metadata import parse_head
-from shardio.parallel import InlineExecutor
 from shardio.storage import LocalStore
 from tests.maintenance.made import delete_rows, flip, index_of, make_dataset, payloads, rewrite, shards
 from tests.suites.errors import refused
@@ -66,7 +65,7 @@ def test_every_finding_is_listed_in_order(dataset: Path) -> None:
 
 
 def test_shards_whose_worker_is_always_lost_were_not_looked_at(dataset: Path) -> None:
-    class Losing(InlineExecutor):
+    class Losing(Executor):
         def submit(self, _fn, /, _job):
             future: Future = Future()
             future.set_exception(CancelledError())
