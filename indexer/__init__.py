@@ -9,9 +9,17 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from shardio_indexer._blocks import Framer as Framer, SalvageOptions as SalvageOptions
+from shardio_indexer._blocks import (
+    Framer as Framer,
+    SalvageOptions as SalvageOptions,
+    iterate_frames as iterate_frames,
+)
 from shardio_indexer._offsets import parse_record_index as parse_record_index
-from shardio_indexer._sniff import Look as Look, look_at as look_at
+from shardio_indexer._sniff import (
+    FORMATS as FORMATS,
+    ShardKind as ShardKind,
+    look_at as look_at,
+)
 from shardio_indexer._tar import TarFramer as TarFramer
 
 _FORWARDED = (

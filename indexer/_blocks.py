@@ -8,9 +8,10 @@ are held.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -25,6 +26,10 @@ Bytes: TypeAlias = "bytes | bytearray | memoryview"
 Check: TypeAlias = Literal["crc32c", "crc32", "none"]
 
 
+# The key of a sample, and where the contents of its members are, by extension.
+TarSample: TypeAlias = tuple[str, dict[str, tuple[int, int]]]
+
+
 class FrameRun(NamedTuple):
     """Decoded bytes in a row.
 
@@ -34,6 +39,8 @@ class FrameRun(NamedTuple):
             runs. None where `data` is part of a frame that continues, or a gap.
         crcs: uint32, CRC-32C of `data` up to each of the stops, where the framer has it from comparing the
             records: the checksums of blocks come out of these without another walk over the bytes.
+        samples: of tar files, the sample in each frame: its key, and half-open ranges of decoded bytes that
+            hold the contents of its members, by extension.
         reason: why the bytes belong to no record; bytes of a frame that was begun and has no end belong to
             the gap, too.
     """
@@ -42,6 +49,7 @@ class FrameRun(NamedTuple):
     stops: NDArray[np.int64] | None = None
     reason: str | None = None
     crcs: NDArray[np.uint32] | None = None
+    samples: Sequence[TarSample] = ()
 
 
 class Framer(Protocol):
@@ -66,6 +74,51 @@ class Framer(Protocol):
 
     def end(self) -> Iterator[FrameRun]:
         """Yield the rest: there are no more bytes."""
+
+
+class Frame(NamedTuple):
+    """A frame, or bytes that belong to none.
+
+    Attributes:
+        start: where it begins, in decoded bytes.
+        data: its bytes; empty where there is a reason.
+        reason: why there is no frame, or None.
+        sample: of tar files.
+    """
+
+    start: int
+    data: bytes
+    reason: str | None = None
+    sample: TarSample | None = None
+
+
+def iterate_frames(
+    framer: Framer, pieces: Iterable[Bytes], limits: Limits = DEFAULT_LIMITS
+) -> Iterator[Frame]:
+    """Yield the frames in decoded bytes one by one; one frame is held."""
+    held: list[Bytes] = []
+    size = start = 0
+    for run in itertools.chain(itertools.chain.from_iterable(map(framer.feed, pieces)), framer.end()):
+        if run.reason is not None:
+            yield Frame(start, b"", run.reason)
+            start, size = start + size + len(run.data), 0
+            held.clear()
+            continue
+        begin = 0
+        stops = [] if run.stops is None else run.stops.tolist()
+        for stop, sample in itertools.zip_longest(stops, run.samples):
+            size += stop - begin
+            if size > limits.record:
+                yield Frame(start, b"", "damage: a sample is larger than a record may be")
+            else:
+                yield Frame(start, b"".join((*held, run.data[begin:stop])), sample=sample)
+            held.clear()
+            begin, start, size = stop, start + size, 0
+        size += len(run.data) - begin
+        if size > limits.record:
+            held.clear()
+        else:
+            held.append(bytes(run.data[begin:]))
 
 
 class SalvageOptions(NamedTuple):

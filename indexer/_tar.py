@@ -25,7 +25,7 @@ from shardio.format import (
     read_member,
     sample_name,
 )
-from shardio_indexer._blocks import Bytes, FrameRun, SalvageOptions
+from shardio_indexer._blocks import Bytes, FrameRun, SalvageOptions, TarSample
 
 _NO_SAMPLES = "no sample"
 
@@ -46,9 +46,9 @@ class TarFramer:
         self._skip = 0  # bytes of contents before the next header
         self._ended = False
         self._open = False  # bytes were yielded that belong to no finished frame
-        # The sample under way: its key, the extensions seen, why it must be left out.
+        # The sample under way: its key, its members by extension, why it must be left out.
         self._key: str | None = None
-        self._extensions: set[str] = set()
+        self._members: dict[str, tuple[int, int]] = {}
         self._bad: str | None = None
         self._orphan = False
 
@@ -83,7 +83,7 @@ class TarFramer:
             if self._key is None or self._bad:
                 yield FrameRun(b"", reason=self._bad or _NO_SAMPLES)
             else:
-                yield FrameRun(b"", np.zeros(1, np.int64))
+                yield FrameRun(b"", np.zeros(1, np.int64), samples=[(self._key, self._members)])
 
     def _step(self, data: memoryview, place: int, sheet: _RunBuilder) -> int:
         """Take one member, or what is there; return where the next begins, `place` for too few bytes."""
@@ -110,23 +110,23 @@ class TarFramer:
         key, extension = parts
         if key != self._key:
             self._finish_sample(place, sheet)
-            self._key, self._extensions = key, set(SAMPLE_NAMES)
+            self._key, self._members = key, {}
             self._bad = "damage: the sample may lack a member" if self._orphan else None
             self._orphan = False
-        if extension in self._extensions:
+        if extension in self._members or extension in SAMPLE_NAMES:
             what = f"duplicate key: sample {key!r} has two members {extension!r}"
             if not self._salvage.enabled:
                 advice = "leave the sample out with salvage=True"
                 raise FormatError(what, row=self._row, start=self._offset + place, advice=advice)
             self._bad = f"damage: {what}"
-        self._extensions.add(extension)
+        self._members[extension] = (self._offset + member.start, self._offset + member.stop)
 
     def _finish_sample(self, place: int, sheet: _RunBuilder) -> None:
         """Close the sample under way; what comes before the first one belongs to that."""
         if self._key is None:
             return
         if self._bad is None:
-            sheet.frame(place)
+            sheet.frame(place, (self._key, self._members))
             self._row += 1
         else:
             sheet.gap(place, self._bad)
@@ -180,12 +180,14 @@ class _RunBuilder:
         self._data = data
         self._low = 0
         self._stops: list[int] = []
+        self._samples: list[TarSample] = []
         self._runs: list[FrameRun] = []
         self._closed = False  # a frame or gap ended within this piece
 
-    def frame(self, place: int) -> None:
-        """Note that a frame ends here."""
+    def frame(self, place: int, sample: TarSample) -> None:
+        """Note that the frame of a sample ends here."""
         self._stops.append(place - self._low)
+        self._samples.append(sample)
         self._closed = True
 
     def gap(self, place: int, reason: str) -> None:
@@ -210,6 +212,6 @@ class _RunBuilder:
         if self._stops:
             stop = self._stops[-1]
             data = self._data[self._low : self._low + stop]
-            self._runs.append(FrameRun(data, np.array(self._stops, np.int64)))
+            self._runs.append(FrameRun(data, np.array(self._stops, np.int64), samples=self._samples))
             self._low += stop
-            self._stops = []
+            self._stops, self._samples = [], []

@@ -27,7 +27,6 @@ from shardio.adoption._report import AdoptProgress, AdoptReport, Refusal, openin
 from shardio.adoption._scan import ScanOptions
 from shardio.adoption._schema import ResolvedSchema, line_content, partition_outcomes, resolve_schema
 from shardio.adoption._shard import AdoptJob, FoundShard, ShardOutcome, index_is_intact, index_shards
-from shardio.adoption._sniff import UnknownKindError
 from shardio.arguments import checked_options, mapping
 from shardio.catalog import Catalog, Version
 from shardio.display import plural
@@ -136,7 +135,9 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     if salvage:
         options = ScanOptions(**{**vars(options), "salvage": True})
     try:
-        search = find_shards(patterns, storage_options=storage_options, follow_links=follow_links)
+        search = find_shards(
+            patterns, storage_options=storage_options, follow_links=follow_links, format=options.format
+        )
     except NotFoundError:
         raise
     except StorageError as error:
@@ -435,9 +436,7 @@ class _Adoption:
         stays = {place: entry for place, entry in self._known.items() if place not in gone}
         good, bad = partition_outcomes(self._outcomes, stays.values())
         for outcome in bad:
-            if outcome.shard.doubtful and isinstance(outcome.error, UnknownKindError):
-                self._ignored.append(outcome.shard.url)
-            elif outcome.error is not None:
+            if outcome.error is not None:
                 self._refused.append(Refusal(outcome.shard.url, outcome.error))
         made = [outcome.shard.url for outcome in self._outcomes if outcome.entry is not None]
         if left := sorted(set(made).difference(outcome.shard.url for outcome in good)):

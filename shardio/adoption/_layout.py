@@ -10,8 +10,9 @@ import hashlib
 import os
 import pathlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from shardio.adoption._commit import known_as
@@ -24,28 +25,32 @@ from shardio.sources import (
     FoundFile,
     Listing,
     MdsShard,
+    Peek,
     SplitRules,
     SplitUrl,
     TfdsFolder,
     TfdsSplitFile,
     check_sets,
+    claim_files,
+    claim_other,
     common_folder,
     find_files,
-    find_mds,
-    find_other,
-    find_tfds,
     folder_of,
     format_of_name,
     is_data,
     is_mds_name,
-    is_nameless,
     left_notes,
     missing_mds,
+    rank_claims,
     refuse_compressed,
     same_columns,
 )
 from shardio.storage import RemoteStore, Store, connect
 
+# Kinds that a framer cuts where they are; lines of text are taken where they are named.
+_FRAMED = [
+    partial(claim_files, kind) for kind in ("tfrecord", "webdataset", "jsonl", "codewithgpu", "mds", "tfds")
+]
 _INDEXES = (".shardidx", ".idx", ".index")
 # Names of files that describe shards and are beside them.
 _DESCRIPTIONS = (*_INDEXES, ".md", ".json", ".labels.txt", ".md5", ".sha256", "METADATA", "README", "LICENSE")
@@ -59,7 +64,6 @@ class ShardSearch:
         shards: the files, each once, in the order of the patterns and by rising name within each.
         folders: the folder that each pattern begins in.
         unmatched: what matches nothing, or has a bad name, with the error that says so.
-        doubtful: of the shards, those whose names do not say that they are any.
         ignored: URLs of what was found and is not a shard by its name.
         listings: what was searched, to tell which files are gone.
         tfds: what a folder of TensorFlow Datasets says of its files, where one was searched.
@@ -71,7 +75,6 @@ class ShardSearch:
     shards: dict[SplitUrl, FoundFile] = field(default_factory=dict)
     folders: list[SplitUrl] = field(default_factory=list)
     unmatched: list[tuple[Listing, Exception]] = field(default_factory=list)
-    doubtful: set[SplitUrl] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
     listings: list[Listing] = field(default_factory=list)
     tfds: TfdsFolder | None = None
@@ -104,6 +107,7 @@ def find_shards(
     *,
     storage_options: Mapping[str, Any] | None = None,
     follow_links: bool = False,
+    format: str | None = None,  # noqa: A002 - as in `ScanOptions`
 ) -> ShardSearch:
     """Find the shards that names, folders, patterns, braces and `@lists` stand for.
 
@@ -116,7 +120,7 @@ def find_shards(
         StorageError: a store cannot be listed, or did not answer.
         ValueError: a URL makes no sense, or there are several datasets of TensorFlow Datasets.
     """
-    search = ShardSearch()
+    search, peek = ShardSearch(), Peek(storage_options)
     for listing in find_files(urls, storage_options=storage_options, follow_links=follow_links):
         search.listings.append(listing)
         search.notes += left_notes(listing)
@@ -127,18 +131,27 @@ def find_shards(
                 search.ignored.append(url)
             else:
                 search.unmatched.append((listing, _bad_name(url)))
-        tfds = find_tfds(listing, storage_options)
-        if tfds is not None:
-            _take_tfds(search, listing, tfds)
-        _take_mds(search, listing, find_mds(listing, storage_options))
+        claimed: set[str] = set()
+        for claim in rank_claims(_FRAMED, [listing], peek):
+            if claim.kind == "tfds":
+                _take_tfds(search, listing, claim.described)
+            elif claim.kind == "mds":
+                _take_mds(search, listing, claim.described)
+            claimed.update(file.url for file in claim.files)
+        if format is not None:  # the caller knows what they are
+            claimed.update(file.url for file in listing.nameless)
         counting = set(listing.data)
-        taken = [file for file in listing.files if _is_taken(search, listing, file, counts=file in counting)]
+        taken = [
+            file
+            for file in listing.files
+            if _is_taken(search, listing, file, claimed, counts=file in counting)
+        ]
         for file in taken:
             search.shards.setdefault(file.place, file)
         if taken:
             search.folders.append(listing.root)
         elif not listing.bad_names:
-            search.unmatched.append((listing, listing.error or _no_shards(listing, storage_options)))
+            search.unmatched.append((listing, listing.error or _no_shards(listing, peek)))
     return search
 
 
@@ -173,29 +186,18 @@ def _take_mds(search: ShardSearch, listing: Listing, shards: list[MdsShard]) -> 
     same_columns(list(search.mds.values()))
 
 
-def _is_taken(search: ShardSearch, listing: Listing, file: FoundFile, *, counts: bool) -> bool:
-    if listing.kind == "file" or file.place in search.told or file.place in search.mds:
+def _is_taken(
+    search: ShardSearch, listing: Listing, file: FoundFile, claimed: Container[str], *, counts: bool
+) -> bool:
+    if listing.kind == "file" or file.url in claimed:
         return True
-    if search.tfds is not None and search.tfds.describes(file.key):
+    described = search.tfds is not None and search.tfds.describes(file.key)
+    if file.is_shardio or described or (search.mds and is_mds_name(file.key)):
         return False
-    if search.mds and is_mds_name(file.key):
-        return False
-    if file.is_shardio:
-        return False
-    name = file.key.rpartition("/")[2]
-    if not counts:
-        taken = False
-    elif listing.kind == "pattern":
-        taken = not (name.endswith(_INDEXES) or name == "METADATA")
-    elif format_of_name(name) not in (None, "text"):
-        taken = True
-    else:
-        taken = is_nameless(name)
-        if taken:
-            search.doubtful.add(file.place)
-    if not taken:
-        search.ignored.append(file.url)
-    return taken
+    if counts and listing.kind == "pattern" and not file.key.endswith((*_INDEXES, "METADATA")):
+        return True
+    search.ignored.append(file.url)
+    return False
 
 
 def _bad_name(url: str) -> UnsafeNameError:
@@ -208,12 +210,13 @@ def _bad_name(url: str) -> UnsafeNameError:
     )
 
 
-def _no_shards(listing: Listing, storage_options: Mapping[str, Any] | None) -> NotFoundError:
-    other = find_other(listing, storage_options)
+def _no_shards(listing: Listing, peek: Peek) -> NotFoundError:
+    other = claim_other([listing], peek)
     if other is not None:
-        file, kind = other
         return NotFoundError(
-            f"there are no shards of a known kind; this is {kind.name}", url=file.url, advice=kind.way
+            f"there are no shards of a known kind; this is {other.reason}",
+            url=other.files[0].url,
+            advice=other.advice,
         )
     return NotFoundError(
         "there are no shards of a known kind",
@@ -338,26 +341,23 @@ def assign_shards(
         }
         division = rules.divide(names, folder=folder_of(search.listings), existing=existing, told=by_lists)
         notes = check_sets(names)
-    # A file that may be no shard at all is refused when it has turned out to be one.
-    doubtful = {name for place, name in zip(search.shards, names, strict=True) if place in search.doubtful}
-    if certain := [name for name in division.silent if name not in doubtful]:
-        division.refuse(certain)
+    if division.silent:
+        division.refuse(division.silent)
     shards, left = [], []
     for (place, found), (root, key), split in zip(
         search.shards.items(), places, division.splits, strict=True
     ):
-        if split is None and not division.silent:
+        if split is None:
             left.append(place.url)
             continue
         shards.append(
             FoundShard(
-                split=split or "",
+                split=split,
                 root=root,
                 key=key,
                 url=place.url,
                 size=found.size,
                 etag=found.etag,
-                doubtful=place in search.doubtful,
                 **_told_by_mds(search.mds.get(place)),
             )
         )

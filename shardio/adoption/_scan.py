@@ -20,11 +20,11 @@ from typing import IO
 
 from shardio import kernels
 from shardio.adoption._external_index import codewithgpu_framer
-from shardio.adoption._sniff import sniff
 from shardio.catalog import writer_name
 from shardio.errors import FormatError, ShardioError
 from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits
 from shardio.metadata import IndexBuilder, IndexHead
+from shardio.sources import sniff
 from shardio.storage import DataFile, Store, temporary_files
 from shardio_indexer._blocks import (
     BlockCutter,

@@ -154,13 +154,6 @@ def partition_outcomes(
         entry = outcome.entry
         if entry is None:
             bad.append(outcome)
-        elif not outcome.shard.split:
-            error = FormatError(
-                "the name of a shard tells no split, and those of others do",
-                url=outcome.shard.url,
-                advice='give each split a pattern, such as split={"train": "*train*"}',
-            )
-            bad.append(replace(outcome, entry=None, error=error))
         elif entry.framing is not settled[outcome.shard.split]:
             error = FormatError(
                 f"split {outcome.shard.split!r} holds records of another kind",

@@ -43,13 +43,12 @@ class FoundShard:
     """One object.
 
     Attributes:
-        split: that it belongs to; "" where its name tells none though others do.
+        split: that it belongs to.
         root: URL of the data root; "" for the dataset's own.
         key: under that root.
         url: of the object.
         size, etag: of the object when it was listed.
         unusable_keys: keys that garbage collection has doomed or that are taken: no index of it gets them.
-        doubtful: its name does not say that it is a shard.
         format: what a description beside it says that it is; None where that is to be found out.
         rows: how many records that has for it; None where it does not say.
         hashes: names of `hashlib` and hexadecimal digests of its bytes, as far as they are known.
@@ -62,7 +61,6 @@ class FoundShard:
     size: int
     etag: str
     unusable_keys: frozenset[str] = frozenset()
-    doubtful: bool = False
     format: str | None = None
     rows: int | None = None
     hashes: tuple[tuple[str, str], ...] = ()

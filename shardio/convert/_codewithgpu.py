@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -35,12 +35,6 @@ class CodeWithGpu(FileSource):
     """A folder of codewithgpu records."""
 
     kind: ClassVar[str] = "codewithgpu"
-
-    @classmethod
-    def recognises(cls, urls: Sequence[str], read: Callable[[str], bytes]) -> bool:
-        """Tell whether there are METADATA and records."""
-        del read
-        return any(url.endswith("/METADATA") for url in urls) and any(url.endswith(".data") for url in urls)
 
     @classmethod
     def fits(cls, key: str) -> bool:

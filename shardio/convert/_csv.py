@@ -204,8 +204,6 @@ class CsvTables(FileSource):
 
     kind: ClassVar[str] = "csv"
     declared: ClassVar[bool] = True
-    endings: ClassVar[tuple[str, ...]] = (".csv",)
-    compressible: ClassVar[bool] = True
     delimiter: ClassVar[str | None] = None
     fits_text: ClassVar[bool] = True
     # Of a file of values between tabs a quote is a character.
@@ -328,17 +326,8 @@ class TsvTables(CsvTables):
     """One or more files of values between tabs."""
 
     kind: ClassVar[str] = "tsv"
-    endings: ClassVar[tuple[str, ...]] = (".tsv",)
     delimiter: ClassVar[str | None] = "\t"
     quotes: ClassVar[bool] = False
-
-
-def first_rows(file: File, options: SourceOptions, *, tabs: bool) -> list[list[str]]:
-    """Return the header of a table and its first row, as far as there are such."""
-    with _opened(file.root, file.key, options) as stream:
-        delimiter = "\t" if tabs else _delimiter_of(stream)
-        rows = _rows(_TableLines(stream, file.url), delimiter, quotes=not tabs)
-        return [row.fields for row in itertools.islice(rows, 2)]
 
 
 def _opened(root: str, key: str, options: SourceOptions) -> io.BufferedReader:

@@ -45,7 +45,6 @@ class ImageFolder(FileSource):
     declared: ClassVar[bool] = True
     known_options: ClassVar[frozenset[str]] = FileSource.known_options | {"classes", "check_images"}
     names_classes: ClassVar[bool] = True
-    endings: ClassVar[tuple[str, ...]] = IMAGE_ENDINGS
     file_is_record: ClassVar[bool] = True
 
     @cached_property

@@ -42,7 +42,7 @@ from shardio.formats import (
     open_seekable,
 )
 from shardio.metadata import Feature, Schema
-from shardio.sources import format_of_name, without_compression
+from shardio.sources import without_compression
 
 # Objects of one of these names alone stand for what JSON has no word for.
 _SIGNS = ("$base64", "$float", "$complex")
@@ -53,11 +53,6 @@ class JsonLines(FileSource):
     """One or more files of JSON lines."""
 
     kind: ClassVar[str] = "jsonl"
-
-    @classmethod
-    def fits(cls, key: str) -> bool:
-        """Tell whether a name is that of JSON lines."""
-        return format_of_name(key) == "jsonl"
 
     def pieces(self) -> list[Piece]:
         """Return runs of 8 MiB; of compressed files the whole."""

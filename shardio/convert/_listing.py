@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,11 +31,10 @@ from shardio.formats import (
     with_label,
 )
 from shardio.metadata import Feature, Schema
-from shardio.sources import Listing, SplitUrl
+from shardio.sources import Claim, Listing, Peek, Score, SplitUrl
 from shardio.storage import followed
 
-LIST_ENDINGS = (".csv", ".tsv", ".lst", ".txt")
-
+_TABLES = ("list", "csv", "tsv")
 _ITEMS = 64
 _PATHS = ("path", "file", "filename", "image", "image_path", "file_name", "filepath")
 _LABELS = ("label", "class", "target", "category")
@@ -49,7 +49,20 @@ class ListSource(FileSource):
         "fn", "root", "classes", "check_images", "allow_roots"
     }  # fmt: skip
     names_classes: ClassVar[bool] = True
-    endings: ClassVar[tuple[str, ...]] = LIST_ENDINGS
+    endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv", ".lst", ".txt")
+
+    @classmethod
+    def claim(cls, listings: Sequence[Listing], peek: Peek) -> Claim | None:
+        """Claim lists by their ending, and one table whose first row names an image and its label."""
+        found = {kind: [file for each in listings for file in each.named.get(kind, [])] for kind in _TABLES}
+        if found["list"]:
+            return Claim(cls.kind, found["list"], Score.TABLE)
+        if len(tables := found["csv"] + found["tsv"]) != 1:
+            return None
+        head = io.StringIO(peek.head(tables[0]).decode("utf-8-sig", "replace"), newline="")
+        rows = list(itertools.islice(csv.reader(head, **_dialect(tabs=bool(found["tsv"]))), 2))
+        named = len(rows) == 2 and _names_images(*rows)
+        return Claim(cls.kind, tables, Score.BYTES, "each row names an image") if named else None
 
     def __post_init__(self) -> None:
         if self.options.fn is not None and self.options.classes is not None:
@@ -255,11 +268,14 @@ def _is_below(place: SplitUrl, root: SplitUrl) -> bool:
     return bool(place.scheme) or f"{followed(place.url)}/".startswith(f"{followed(root.url).rstrip('/')}/")
 
 
+def _dialect(*, tabs: bool) -> dict[str, Any]:
+    # A quote is a character between tabs.
+    return {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"delimiter": ","}
+
+
 def _rows(text: str, url: str, *, tabs: bool) -> list[dict[str, str]]:
     """Return the rows of a CSV file by its header."""
-    # A quote is a character between tabs.
-    dialect: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"delimiter": ","}
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True, **dialect)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True, **_dialect(tabs=tabs))
     names = list(reader.fieldnames or ())
     if len(set(names)) < len(names):
         raise FormatError("the header names a column twice", url=url, found=", ".join(names))
@@ -297,7 +313,7 @@ def _parts(item: Any) -> tuple[str | None, str | None, dict[str, Any]]:
     return None, None, {}
 
 
-def names_images(header: Sequence[str], row: Sequence[str]) -> bool:
+def _names_images(header: Sequence[str], row: Sequence[str]) -> bool:
     """Tell whether the columns of a table are a path and a label, and the first path is that of an image."""
     value = dict(zip(header, row, strict=False))
     path, label, _ = _parts(value)

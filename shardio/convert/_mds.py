@@ -53,10 +53,8 @@ from shardio.formats import (
 )
 from shardio.metadata import Feature, Schema
 from shardio.sources import (
-    MDS_INDEX,
     FoundFile,
     MdsShard,
-    is_mds_index,
     is_mds_name,
     mds_shards,
     read_mds_indexes,
@@ -70,11 +68,6 @@ class MdsFolder(FileSource):
     """A folder with an `index.json`, or several such folders, one a split."""
 
     kind: ClassVar[str] = "mds"
-
-    @classmethod
-    def recognises(cls, urls: Sequence[str], read: Callable[[str], bytes]) -> bool:
-        """Tell whether there is an index of MDS."""
-        return any(is_mds_index(read(url)) for url in urls if url.endswith(f"/{MDS_INDEX}"))
 
     @classmethod
     def fits(cls, key: str) -> bool:

@@ -36,14 +36,11 @@ from shardio.formats import (
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note, TaskItems, items_digest
 from shardio.reader import HF_METADATA, hf_feature, hf_json, without_names
-from shardio.sources import FoundFile
 from shardio.storage import connect
 
 if TYPE_CHECKING:
     from shardio.convert._columns import Head, United
 
-PARQUET_ENDINGS = (".parquet", ".pq")
-ARROW_ENDINGS = (".arrow", ".feather", ".ipc", ".arrows")
 _ROWS = 1024
 _PIECE_BYTES = 64 << 20
 # Of a row group so much is read and decoded at a time, over all columns.
@@ -240,14 +237,9 @@ class ArrowFiles(_ArrowRows, FileSource):
     """Parquet files, and Arrow files of both IPC formats."""
 
     kind: ClassVar[str] = "parquet"
-    endings: ClassVar[tuple[str, ...]] = PARQUET_ENDINGS + ARROW_ENDINGS
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_units": self._units, "_file_columns": self._file_columns}
-
-    def _kind_of_bytes(self, file: FoundFile) -> str | None:
-        kind = super()._kind_of_bytes(file)
-        return self.kind if kind == "arrow" else kind
 
     @cached_property
     def _contents(self) -> tuple[dict[str, tuple[Head, Sequence[int | None], _Reading]], list[BadRecord]]:

@@ -6,7 +6,7 @@ its kind. It is imported when its kind is asked for, or when no kind of shardio'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -64,15 +64,9 @@ class Registry:
             raise ValueError(message)  # noqa: TRY004 - the package is wrong, not what the caller gave
         return found
 
-    def others_taking(self, urls: list[str], read: Callable[[str], bytes]) -> list[str]:
-        """Return the kinds of other packages that take one of the files, or recognise them; see sources."""
-        found = {name: self._loaded(point) for name, point in self._others().items() if name not in self._own}
-        return [
-            name
-            for name, kind in found.items()
-            if (kind.endings and any(url.lower().endswith(kind.endings) for url in urls))
-            or kind.recognises(urls, read)
-        ]
+    def others(self) -> list[Any]:
+        """Return the classes of the kinds that other packages register."""
+        return [self._loaded(point) for name, point in self._others().items() if name not in self._own]
 
 
 def _named(point: EntryPoint) -> str:

@@ -10,8 +10,6 @@ from shardio.errors import BadRecord
 from shardio.formats import FileSource, Piece, Sample, read_whole
 from shardio.metadata import Feature
 
-TEXT_ENDINGS = (".txt", ".text", ".md", ".rst")
-
 
 @dataclass(frozen=True)
 class TextFiles(FileSource):
@@ -19,7 +17,6 @@ class TextFiles(FileSource):
 
     kind: ClassVar[str] = "text"
     declared: ClassVar[bool] = True
-    endings: ClassVar[tuple[str, ...]] = TEXT_ENDINGS
 
     def pieces(self) -> list[Piece]:
         """Return the files, one by one."""

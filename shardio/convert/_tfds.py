@@ -41,7 +41,7 @@ class TfdsDataset(FileSource):
     @cached_property
     def _folder(self) -> TfdsFolder:
         for listing in found_at(self.place, self.options):
-            found = find_tfds(listing, self.options.storage_options)
+            found = find_tfds(listing, self.options.peek)
             if found is not None:
                 return found if found.features else self._inferred(found, listing)
         raise NotFoundError(

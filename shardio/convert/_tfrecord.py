@@ -28,7 +28,7 @@ from shardio.formats import (
 )
 from shardio.metadata import Feature, Schema
 from shardio.reader import TEXT_METADATA, DatasetReader, ReadOptions, SequentialShard, open as open_dataset
-from shardio.sources import format_of_name
+from shardio.sources import Claim, Listing, Peek, Score
 
 _RUN = 16 << 20
 
@@ -39,11 +39,6 @@ class TfRecords(FileSource):
 
     kind: ClassVar[str] = "tfrecord"
     payloads: ClassVar[bool] = True
-
-    @classmethod
-    def fits(cls, key: str) -> bool:
-        """Tell whether a name is that of TFRecord."""
-        return format_of_name(key) == "tfrecord"
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the payloads of a file; both checksums of every record are compared."""
@@ -65,6 +60,13 @@ class ShardioDataset(ForeignSource):
     place: str
     options: SourceOptions
     pin: tuple[int, str] | None = None
+
+    @classmethod
+    def claim(cls, listings: Sequence[Listing], peek: Peek) -> Claim | None:
+        """Claim a folder with manifests."""
+        del peek
+        files = [f for each in listings for f in each.files if f.key.startswith("_shardio/manifests/")]
+        return Claim(cls.kind, files, Score.DATASET, "manifests") if files else None
 
     @cached_property
     def reader(self) -> DatasetReader:

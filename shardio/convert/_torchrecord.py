@@ -19,7 +19,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -47,12 +47,6 @@ class TorchRecord(ForeignSource):
     kind: ClassVar[str] = "torchrecord"
     place: Any
     options: SourceOptions
-
-    @classmethod
-    def recognises(cls, urls: Sequence[str], read: Callable[[str], bytes]) -> bool:
-        """Tell whether there is an LMDB environment."""
-        del read
-        return any(url.endswith("/data.mdb") for url in urls)
 
     def pieces(self) -> list[Piece]:
         """Return the databases, by their numbers."""

@@ -10,7 +10,6 @@ unpickled.  A member that does not hold what its extension says is refused, and 
 from __future__ import annotations
 
 import io
-import itertools
 import tarfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ import numpy as np
 
 from shardio.arguments import accepts
 from shardio.errors import BadRecord, SchemaError
-from shardio.format import DEFAULT_LIMITS, parse_json, parse_npy, read_sample, sample_name
+from shardio.format import parse_json, parse_npy, read_sample, sample_name
 from shardio.formats import (
     IMAGE_TYPES,
     READ_BYTES,
@@ -43,8 +42,7 @@ from shardio.formats import (
 )
 from shardio.metadata import Feature, Schema, image_type, naming
 from shardio.parallel import Note
-from shardio.sources import format_of_name
-from shardio_indexer import Framer, SalvageOptions, TarFramer
+from shardio_indexer import SalvageOptions, TarFramer, iterate_frames
 
 _MEMBER_ENDINGS = {
     "jpeg": ("jpg", "jpeg"), "png": ("png",), "webp": ("webp",), "tiff": ("tif", "tiff"),
@@ -70,11 +68,6 @@ class WebDataset(FileSource):
     kind: ClassVar[str] = "webdataset"
     known_options: ClassVar[frozenset[str]] = FileSource.known_options | {"classes", "check_images"}
 
-    @classmethod
-    def fits(cls, key: str) -> bool:
-        """Tell whether a name is that of a tar file."""
-        return format_of_name(key) == "tar"
-
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the samples that adoption finds, one after another, in constant memory but for their keys."""
         if not piece.size:
@@ -84,17 +77,18 @@ class WebDataset(FileSource):
         seen: set[str] = set()
         repeated: list[str] = []
         ended = False
-        for start, frame in frames_of(framer, self._pieces(piece)):
-            where = f"{piece.url} byte {start}"
-            if isinstance(frame, str):
-                ended = ended or frame == TarFramer.END
-                if frame.startswith("damage"):
-                    yield BadRecord(where, f"the tar file is damaged: {frame.removeprefix('damage: ')}")
+        for frame in iterate_frames(framer, self._pieces(piece)):
+            where = f"{piece.url} byte {frame.start}"
+            if frame.sample is None:
+                reason = frame.reason or ""
+                ended = ended or reason == TarFramer.END
+                if reason.startswith("damage"):
+                    yield BadRecord(where, f"the tar file is damaged: {reason.removeprefix('damage: ')}")
                 continue
             if ended:
                 yield BadRecord(where, "bytes follow the end of the tar file: a second archive")
                 ended = False
-            key, members = read_sample(frame)
+            key, members = frame.sample
             where = f"{piece.url} {_shown(key)}"
             trouble = _trouble(key, members)
             if trouble is not None:
@@ -102,7 +96,7 @@ class WebDataset(FileSource):
                 continue
             repeated += [_shown(key)] * (key in seen)
             seen.add(key)
-            yield Sample(where, _value(key, members, frame))
+            yield Sample(where, _value(key, members, frame.data, frame.start))
         if framer.notes.pop(TarFramer.NO_END, 0):
             yield BadRecord(piece.url, f"the tar file is damaged: {TarFramer.NO_END}; it may have been cut")
         for what, count in framer.notes.items():
@@ -180,35 +174,10 @@ class WebDataset(FileSource):
         }
 
 
-def frames_of(framer: Framer, pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes | str]]:
-    """Yield where each frame begins with its bytes, or why bytes belong to none; a frame is held alone."""
-    held: list[bytes | memoryview] = []
-    size = start = 0
-    for run in itertools.chain(itertools.chain.from_iterable(map(framer.feed, pieces)), framer.end()):
-        if run.reason is not None:
-            yield start, run.reason
-            start, size = start + size + len(run.data), 0
-            held.clear()
-            continue
-        begin = 0
-        for stop in () if run.stops is None else run.stops.tolist():
-            size += stop - begin
-            if size > DEFAULT_LIMITS.record:
-                yield start, "damage: a sample is larger than a record may be"
-            else:
-                yield start, b"".join((*held, run.data[begin:stop]))
-            held.clear()
-            begin, start, size = stop, start + size, 0
-        size += len(run.data) - begin
-        if size > DEFAULT_LIMITS.record:
-            held.clear()
-        else:
-            held.append(bytes(run.data[begin:]))
-
-
-def _value(key: str, members: Mapping[str, tuple[int, int]], frame: bytes) -> dict[str, Any]:
-    """Return a sample, whose members the schema makes values of."""
-    return {"__key__": key, **{name: _Member(frame[start:stop]) for name, (start, stop) in members.items()}}
+def _value(key: str, members: Mapping[str, tuple[int, int]], frame: bytes, begin: int = 0) -> dict[str, Any]:
+    """Return a sample, whose members the schema makes values of; ranges count from `begin`."""
+    found = {name: _Member(frame[start - begin : stop - begin]) for name, (start, stop) in members.items()}
+    return {"__key__": key, **found}
 
 
 def _trouble(key: str, members: Iterable[str]) -> str | None:

@@ -35,7 +35,6 @@ from shardio.formats._files import (
     read_whole as read_whole,
 )
 from shardio.formats._images import (
-    IMAGE_ENDINGS as IMAGE_ENDINGS,
     IMAGE_TYPES as IMAGE_TYPES,
     image_trouble as image_trouble,
     with_label as with_label,
@@ -70,3 +69,4 @@ from shardio.formats._targets import (
 )
 from shardio.formats._units import TimeUnit as TimeUnit, in_unit as in_unit
 from shardio.parallel import Note as Note
+from shardio.sources import IMAGE_ENDINGS as IMAGE_ENDINGS, Claim as Claim, Score as Score

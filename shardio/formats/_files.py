@@ -20,24 +20,26 @@ from shardio.formats._source import ForeignSource, Piece, SourceOptions
 from shardio.metadata import Feature
 from shardio.sources import (
     SPLIT_KEY,
+    Claim,
     Division,
     FolderKey,
     FoundFile,
     Listing,
+    Peek,
     SplitRules,
     check_sets,
+    claim_files,
     common_folder,
+    files_of_kind,
     find_files,
     find_governed,
     find_links,
     folder_keys,
     folder_of,
     is_data,
-    is_nameless,
-    kind_of_bytes,
+    kind_of_name,
     left_notes,
     type_of_key,
-    without_compression,
 )
 from shardio.storage import DataFile, connect
 
@@ -92,14 +94,12 @@ class FileSource(ForeignSource):
         options: what the caller says about it.
 
     Attributes:
-        endings: which files of a folder or pattern are of the kind.
-        compressible: the files may be compressed as a whole, with one more ending for that.
+        endings: which files of a folder or pattern are of the kind; shardio's own have other rules, too.
         file_is_record: a file is one record, so that its name tells no split; its folder may.
     """
 
     known_options: ClassVar[frozenset[str]] = frozenset({"partitions", "follow_links"})
     endings: ClassVar[tuple[str, ...]] = ()
-    compressible: ClassVar[bool] = False
     file_is_record: ClassVar[bool] = False
     place: Any
     options: SourceOptions
@@ -150,26 +150,28 @@ class FileSource(ForeignSource):
         """Return which files of a listing are taken, and which are not."""
         if listing.kind == "file":
             return listing.files, []
-        taken = {file for file in listing.data if self.fits(file.key)}
-        if not taken and listing.kind == "pattern":
+        taken = {
+            file
+            for files in files_of_kind(self.kind, listing, self.options.peek, self.fits)
+            for file in files
+        }
+        if not taken:
             # What is matched has no names of its own: it is what is meant.
-            taken = set(listing.data)
-        nameless = [file for file in listing.data if file not in taken and is_nameless(file.key)]
-        if nameless:
-            kinds = {file: self._kind_of_bytes(file) for file in nameless}
-            taken |= {file for file, kind in kinds.items() if kind == self.kind}
-            taken = taken or {file for file, kind in kinds.items() if kind is None}
+            kinds = self.options.peek.kinds(listing.nameless)
+            silent = [file for file, kind in zip(listing.nameless, kinds, strict=True) if kind is None]
+            taken = set(listing.data if listing.kind == "pattern" else silent)
         left = [file for file in listing.files if file not in taken]
         return [file for file in listing.files if file in taken], left
-
-    def _kind_of_bytes(self, file: FoundFile) -> str | None:
-        return kind_of_bytes(file.root, file.key, self.options.storage_options)
 
     @classmethod
     def fits(cls, key: str) -> bool:
         """Tell whether the name of a file says that it is of the kind."""
-        name = without_compression(key) if cls.compressible else key
-        return name.lower().endswith(cls.endings)
+        return key.lower().endswith(cls.endings) if cls.endings else kind_of_name(key) == cls.kind
+
+    @classmethod
+    def claim(cls, listings: Sequence[Listing], peek: Peek) -> Claim | None:
+        """Claim the files that are of the kind by their names, or by first bytes that shardio knows."""
+        return claim_files(cls.kind, listings, peek, cls.fits if cls.endings else None)
 
     @property
     def files(self) -> list[File]:

@@ -15,7 +15,6 @@ IMAGE_TYPES = {
     "jpg": "jpeg", "jpeg": "jpeg", "png": "png", "webp": "webp", "tif": "tiff", "tiff": "tiff",
     "bmp": "image", "gif": "image", "ppm": "image", "pgm": "image",
 }  # fmt: skip
-IMAGE_ENDINGS = tuple(f".{ending}" for ending in IMAGE_TYPES)
 
 
 def with_label(value: Any, schema: Schema, labels: LabelColumn) -> Any:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from shardio.arguments import mapping, no_option
 from shardio.errors import BadRecord, SchemaError
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
-from shardio.sources import FolderKey, Listing, check_partitions
+from shardio.sources import Claim, FolderKey, Listing, Peek, check_partitions, claim_files
 
 INT64_LIMIT = 1 << 63  # what an int64 does not reach
 
@@ -173,8 +174,13 @@ class SourceOptions(ReadingOptions):
     split: str | Mapping[str, str] | None = None
     listed: dict[str, list[Listing]] = field(default_factory=dict, compare=False, repr=False)
 
+    @cached_property
+    def peek(self) -> Peek:
+        """Looks into files; what it has found stays in this process."""
+        return Peek(self.storage_options)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "listed": {}}
+        return {**vars(self), "listed": {}, "peek": Peek(self.storage_options)}
 
 
 def take_reading_options(options: Mapping[str, Any] | None, beside: dict[str, Any]) -> dict[str, Any]:
@@ -221,15 +227,14 @@ class ForeignSource(ABC):
     options: SourceOptions
 
     @classmethod
-    def recognises(cls, urls: Sequence[str], read: Callable[[str], bytes]) -> bool:
-        """Tell whether files are of this kind by what is beside them; most kinds have endings that tell it.
+    def claim(cls, listings: Sequence[Listing], peek: Peek) -> Claim | None:
+        """Claim the files that this kind reads, with a score; None where there are none.
 
         Args:
-            urls: of all files that were found.
-            read: returns the content of one of them.
+            listings: what was found.
+            peek: looks into files: `peek.head(file)` returns the first bytes, `peek.whole(file)` all.
         """
-        del urls, read
-        return False
+        return claim_files(cls.kind, listings, peek)
 
     def check_options(self, given: Iterable[str]) -> None:
         """Refuse options that this source would not follow.

@@ -5,6 +5,14 @@ Adoption and conversion both begin here, so that both find the same files.
 
 from __future__ import annotations
 
+from shardio.sources._claims import (
+    Claim as Claim,
+    Score as Score,
+    claim_files as claim_files,
+    claim_other as claim_other,
+    files_of_kind as files_of_kind,
+    rank_claims as rank_claims,
+)
 from shardio.sources._find import (
     FoundFile as FoundFile,
     Listing as Listing,
@@ -37,16 +45,17 @@ from shardio.sources._mds import (
     same_columns as same_columns,
 )
 from shardio.sources._names import (
+    IMAGE_ENDINGS as IMAGE_ENDINGS,
     format_of_name as format_of_name,
     is_data as is_data,
     is_nameless as is_nameless,
+    kind_of_name as kind_of_name,
     without_compression as without_compression,
 )
-from shardio.sources._others import (
+from shardio.sources._peek import (
     MEGATRON_MAGIC as MEGATRON_MAGIC,
-    find_other as find_other,
-    kind_of_bytes as kind_of_bytes,
-    other_kind as other_kind,
+    Peek as Peek,
+    sniff as sniff,
 )
 from shardio.sources._splits import (
     Division as Division,

@@ -24,7 +24,7 @@ from shardio.sources._lists import (
     is_marker,
     read_lists,
 )
-from shardio.sources._names import is_data
+from shardio.sources._names import is_data, is_nameless, kind_of_name
 from shardio.sources._urls import SplitUrl, expand_braces, glob_expression, has_pattern, literal_prefix
 from shardio.storage import DeniedError, ObjectInfo, Store, connect, followed, is_link, url_text
 
@@ -99,6 +99,19 @@ class Listing:
     def data(self) -> list[FoundFile]:
         """The files that count: those that the lists of their folders name, else by their names."""
         return [file for file in self.files if self._counts(file)]
+
+    @cached_property
+    def named(self) -> dict[str | None, list[FoundFile]]:
+        """The files that count by the kind of source that their names tell; None for those that tell none."""
+        found: dict[str | None, list[FoundFile]] = {}
+        for file in self.data:
+            found.setdefault(kind_of_name(file.key), []).append(file)
+        return found
+
+    @cached_property
+    def nameless(self) -> list[FoundFile]:
+        """The files that count whose names tell nothing, so that the first bytes have to."""
+        return [file for file in self.named.get(None, []) if is_nameless(file.key)]
 
     def _counts(self, file: FoundFile) -> bool:
         if self.kind == "file":

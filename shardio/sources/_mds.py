@@ -9,10 +9,9 @@ from shardio.errors import FormatError, NotFoundError
 from shardio.format import parse_json
 from shardio.metadata import naming
 from shardio.sources._find import FoundFile, Listing
-from shardio.storage import connect
+from shardio.sources._peek import Peek
 
 MDS_INDEX = "index.json"
-_MOST_BYTES = 64 << 20
 # Offsets in a shard have 32 bits.
 _LARGEST = 1 << 32
 
@@ -73,7 +72,7 @@ def is_mds_name(key: str) -> bool:
     return key.rpartition("/")[2] == MDS_INDEX
 
 
-def find_mds(listing: Listing, storage_options: Mapping[str, Any] | None) -> list[MdsShard]:
+def find_mds(listing: Listing, peek: Peek) -> list[MdsShard]:
     """Return the shards that the indexes of a folder name; none where it is no MDS.
 
     Raises:
@@ -83,16 +82,10 @@ def find_mds(listing: Listing, storage_options: Mapping[str, Any] | None) -> lis
     heads = [file for file in listing.data if is_mds_name(file.key)]
     if not heads or listing.kind != "folder":
         return []
-
-    def read(file: FoundFile) -> bytes:
-        options = storage_options if "://" in file.root else None
-        return connect(file.root, storage_options=options).get(file.key, max_bytes=_MOST_BYTES)
-
-    data = {file.url: read(file) for file in heads}
-    if not any(map(is_mds_index, data.values())):
+    if not any(is_mds_index(peek.whole(file)) for file in heads):
         return []
     there = {file.key: file.size for file in listing.files}
-    indexes = read_mds_indexes(heads, lambda file: data[file.url])
+    indexes = read_mds_indexes(heads, peek.whole)
     return [shard for file, index in indexes for shard in mds_shards(file, index, there)]
 
 

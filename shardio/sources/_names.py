@@ -7,6 +7,7 @@ names come from tools that copy or edit files.  TensorBoard's event files are fr
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 # Endings of temporary, partial, backup and lock files, on files and on folders.
 _TEMPORARY = re.compile(
@@ -32,19 +33,27 @@ _DESCRIBES = re.compile(
 COMPRESSED = re.compile(r"\.(?:gz|gzip|zst|zstd|zz|zlib|bgz)$", re.IGNORECASE)
 # What writers put behind a name when there are several files: `-00000-of-00002`, `.00001`, `_7`.
 _PART = r"(?:[-._]?\d+(?:-of-\d+)?)?$"
-_FORMATS = (
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm")
+# Kind of source, the format that a framer cuts in place, whether the file may be compressed as a whole, name.
+_KINDS = (
     (
         "tfrecord",
-        re.compile(
-            rf"(?:^|[-._])(?:tfrecords?|tfrec|tfr){_PART}|tfrecord.*-\d+-of-\d+$|\.(?:records?|recordio){_PART}",
-            re.IGNORECASE,
-        ),
+        "tfrecord",
+        True,
+        rf"(?:^|[-._])(?:tfrecords?|tfrec|tfr){_PART}|tfrecord.*-\d+-of-\d+$|\.(?:records?|recordio){_PART}",
     ),
-    ("tar", re.compile(r"\.tar$|\.tgz$|\.tzst$", re.IGNORECASE)),
-    ("jsonl", re.compile(r"\.(jsonl|ndjson|jsonlines)$", re.IGNORECASE)),
-    ("text", re.compile(r"\.(txt|text|csv|tsv)$", re.IGNORECASE)),
-    ("codewithgpu", re.compile(r"\.data$", re.IGNORECASE)),
+    ("webdataset", "tar", True, r"\.tar$|\.tgz$|\.tzst$"),
+    ("jsonl", "jsonl", True, r"\.(?:jsonl|ndjson|jsonlines)$"),
+    ("csv", "text", True, r"\.csv$"),
+    ("tsv", "text", True, r"\.tsv$"),
+    ("text", "text", False, r"\.(?:txt|text)$"),
+    ("text", None, False, r"\.(?:md|rst)$"),
+    ("list", None, False, r"\.lst$"),
+    ("parquet", None, False, r"\.(?:parquet|pq|arrow|feather|ipc|arrows)$"),
+    ("images", None, False, "|".join(f"{re.escape(ending)}$" for ending in IMAGE_ENDINGS)),
+    ("codewithgpu", "codewithgpu", True, r"\.data$"),
 )
+_BY_NAME = [(*facts, re.compile(pattern, re.IGNORECASE)) for *facts, pattern in _KINDS]
 # `.json` alone is one document; C4, Dolma and others call compressed JSON lines `.json.gz`.
 _COMPRESSED_JSON = re.compile(r"\.json$", re.IGNORECASE)
 # What stands where an ending would: a number, as in `data.00001`, `train-00000-of-00002` or `part.0`.
@@ -71,13 +80,25 @@ def without_compression(name: str) -> str:
     return COMPRESSED.sub("", name.rpartition("/")[2])
 
 
+def kind_of_name(key: str) -> str | None:
+    """Return the kind of source that a file's name tells, or None."""
+    return next((kind for kind, _, whole in _told(key) if whole), None)
+
+
 def format_of_name(name: str) -> str | None:
     """Return the format that a file's name tells, see `shardio_indexer.ScanOptions`, or None."""
+    return next((form for _, form, _ in _told(name) if form is not None), None)
+
+
+def _told(name: str) -> Iterator[tuple[str, str | None, bool]]:
+    """Yield kind, format, and whether sources of the kind may be so compressed."""
     last = name.rpartition("/")[2]
     plain = COMPRESSED.sub("", last)
     if plain != last and _COMPRESSED_JSON.search(plain):
-        return "jsonl"
-    return next((kind for kind, pattern in _FORMATS if pattern.search(plain)), None)
+        yield "jsonl", "jsonl", True
+    for kind, form, compressible, pattern in _BY_NAME:
+        if pattern.search(plain):
+            yield kind, form, compressible or plain == last
 
 
 def is_nameless(name: str) -> bool:

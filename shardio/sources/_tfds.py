@@ -21,10 +21,9 @@ from shardio.errors import FormatError, SchemaError
 from shardio.format import parse_json
 from shardio.metadata import Feature
 from shardio.sources._find import FoundFile, Listing
-from shardio.storage import connect
+from shardio.sources._peek import Peek
 
 _INFO, _FEATURES, _LABELS = "dataset_info.json", "features.json", ".labels.txt"
-_MOST_BYTES = 64 << 20
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _IMAGES = {"png": "png", "jpeg": "jpeg"}
 
@@ -124,7 +123,7 @@ class TfdsFolder:
         ]
 
 
-def find_tfds(listing: Listing, storage_options: Mapping[str, Any] | None) -> TfdsFolder | None:
+def find_tfds(listing: Listing, peek: Peek) -> TfdsFolder | None:
     """Return what a folder that was searched says as one of TFDS; None where it is none.
 
     Raises:
@@ -134,29 +133,22 @@ def find_tfds(listing: Listing, storage_options: Mapping[str, Any] | None) -> Tf
     """
     if listing.kind != "folder":
         return None
-    folders = [_folder(file, storage_options) for file in listing.files if _name(file.key) == _INFO]
+    folders = [_folder(file, peek) for file in listing.files if _name(file.key) == _INFO]
     found = [folder for folder in folders if folder is not None]
     if len(found) > 1:
         urls = ", ".join(info.url for info, _ in found)
         raise ValueError(f"{listing.url} holds several datasets or versions of TFDS: name one of {urls}")
-    return _opened(*found[0], listing.files, storage_options) if found else None
+    return _opened(*found[0], listing.files, peek) if found else None
 
 
 def _name(key: str) -> str:
     return key.rpartition("/")[2]
 
 
-def _read(file: FoundFile, storage_options: Mapping[str, Any] | None) -> bytes:
-    options = storage_options if "://" in file.root else None
-    return connect(file.root, storage_options=options).get(file.key, max_bytes=_MOST_BYTES)
-
-
-def _folder(
-    file: FoundFile, storage_options: Mapping[str, Any] | None
-) -> tuple[FoundFile, Mapping[str, Any]] | None:
+def _folder(file: FoundFile, peek: Peek) -> tuple[FoundFile, Mapping[str, Any]] | None:
     """Return the description in a file; Hugging Face's `datasets` writes files of that name, too."""
     try:
-        content = parse_json(_read(file, storage_options))
+        content = parse_json(peek.whole(file))
     except ValueError as error:
         raise FormatError(
             "the description of a TFDS dataset is not JSON",
@@ -172,7 +164,7 @@ def _opened(
     file: FoundFile,
     content: Mapping[str, Any],
     files: Iterable[FoundFile],
-    storage_options: Mapping[str, Any] | None,
+    peek: Peek,
 ) -> TfdsFolder:
     kind = content.get("fileFormat") or "tfrecord"
     if kind != "tfrecord":
@@ -187,7 +179,7 @@ def _opened(
     beside = {other.key.removeprefix(prefix): other for other in files if other.key.startswith(prefix)}
     labels = {
         name.removesuffix(_LABELS): tuple(
-            line.strip() for line in _read(other, storage_options).decode().split("\n") if line.strip()
+            line.strip() for line in peek.whole(other).decode().split("\n") if line.strip()
         )
         for name, other in beside.items()
         if name.endswith(_LABELS) and "/" not in name
@@ -195,7 +187,7 @@ def _opened(
     found: list[TfdsFeature | tuple[str, str]] = []
     if _FEATURES in beside:
         try:
-            root = parse_json(_read(beside[_FEATURES], storage_options))
+            root = parse_json(peek.whole(beside[_FEATURES]))
             found += _read_tree(root, labels)
             if _kind_of(root)[0] != "featuresDict":
                 raise ValueError("it does not begin with a FeaturesDict")  # noqa: TRY301

@@ -17,6 +17,7 @@ import shardio
 from shardio.cli import main
 from shardio.convert import source_kinds, target_kinds
 from shardio.errors import FormatError
+from shardio.formats import Claim, Score
 
 PACKAGE = Path(__file__).parent / "pairs_package"
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
@@ -66,8 +67,12 @@ def test_a_format_without_an_ending_is_recognised_by_what_is_in_its_files(pairs:
     (pairs / "birds.pairs").rename(pairs / "birds")
     with pytest.raises(ValueError, match="cannot be told by its names"):
         shardio.convert_dataset("birds", "out")
-    asked = classmethod(lambda _, urls, read: [read(url)[:5] for url in urls] == [b"wren="])
-    monkeypatch.setattr(kind, "recognises", asked)
+
+    def claim(listings, peek):
+        files = [file for each in listings for file in each.data if peek.head(file).startswith(b"wren=")]
+        return Claim("pairs", files, Score.BYTES) if files else None
+
+    monkeypatch.setattr(kind, "claim", claim)
     assert shardio.convert_dataset("birds", "out").kind == "pairs"
 
 
