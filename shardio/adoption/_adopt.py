@@ -25,7 +25,13 @@ from shardio.adoption._layout import (
 )
 from shardio.adoption._report import AdoptProgress, AdoptReport, Refusal, opening_line
 from shardio.adoption._scan import ScanOptions
-from shardio.adoption._schema import ResolvedSchema, line_content, partition_outcomes, resolve_schema
+from shardio.adoption._schema import (
+    AdoptedRecords,
+    ResolvedSchema,
+    line_content,
+    partition_outcomes,
+    resolve_schema,
+)
 from shardio.adoption._shard import AdoptJob, FoundShard, ShardOutcome, index_is_intact, index_shards
 from shardio.arguments import checked_options, mapping
 from shardio.catalog import Catalog, Version
@@ -314,33 +320,21 @@ class _Adoption:
 
     def _without_links(self, shards: Sequence[FoundShard]) -> list[FoundShard]:
         """Return each file of a split once, whatever names symbolic links give it; known ones keep theirs."""
-        home, again, taken = self._target.place.url, [], []
-        links: dict[tuple[str, str], FoundFile] = {}
-        for split in dict.fromkeys(shard.split for shard in shards):
-            found = (
-                FoundFile(shard.root or home, shard.key, shard.size, shard.etag)
+        home = self._target.place.url
+        links, notes = find_links(
+            (
+                (FoundFile(shard.root or home, shard.key, shard.size, shard.etag), shard.split)
                 for shard in shards
-                if shard.split == split and (shard.root, shard.key) not in self._known
-            )
-            known = (
-                FoundFile(root or home, key, entry.stored_bytes, entry.etag)
+                if (shard.root, shard.key) not in self._known
+            ),
+            (
+                (FoundFile(root or home, key, entry.stored_bytes, entry.etag), entry.split)
                 for (root, key), entry in self._known.items()
-                if entry.split == split
-            )
-            links.update(((split, url), file) for url, file in find_links(found, known).items())
-        for shard in shards:
-            same = links.get((shard.split, shard.url))
-            if same is None:
-                taken.append(shard)
-            else:
-                again.append((shard, same))
-        if again:
-            self._ignored += [shard.url for shard, _ in again]
-            self._notes.append(
-                f"{plural(len(again), 'shard')} such as {again[0][0].url}: a symbolic link makes it another "
-                f"name of {again[0][1].url}; each file is taken once"
-            )
-        return taken
+            ),
+        )
+        self._notes += notes
+        self._ignored += links
+        return [shard for shard in shards if shard.url not in links]
 
     def _place_of(self, root: str, key: str) -> SplitUrl:
         return (SplitUrl.parse(root) if root else self._target.place).join_key(key)
@@ -447,17 +441,12 @@ class _Adoption:
             )
         again = {(outcome.shard.root, outcome.shard.key) for outcome in good}
         known = [RootedEntry(root, entry) for (root, key), entry in stays.items() if (root, key) not in again]
+        search = self._search
+        records = AdoptedRecords(
+            self._target, self._data_options, self._options, search.tfds, search.mds_columns
+        )
         resolved = resolve_schema(
-            good,
-            known,
-            wanted=self._schema,
-            encoding=self._encoding,
-            base=self._base,
-            target=self._target,
-            options=self._options,
-            data_options=self._data_options,
-            tfds=self._search.tfds,
-            mds=self._search.mds_columns,
+            good, known, records, wanted=self._schema, encoding=self._encoding, base=self._base
         )
         self._notes += [*resolved.notes, *self._untold(good), *self._undeleted(good)]
         version = self._base

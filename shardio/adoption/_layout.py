@@ -44,6 +44,7 @@ from shardio.sources import (
     rank_claims,
     refuse_compressed,
     same_columns,
+    told_splits,
 )
 from shardio.storage import RemoteStore, Store, connect
 
@@ -95,11 +96,6 @@ class ShardSearch:
     def listings_without(self, place: SplitUrl) -> list[Listing]:
         """Return what would have found a file if it were there."""
         return [listing for listing in self.listings if listing.lacks(place)]
-
-    def split_of(self, file: FoundFile) -> str | None:
-        """Return the split that a list of its folder names for a file, or None."""
-        below = (listing for listing in self.listings if listing.root.url == file.root)
-        return next((split for each in below if (split := each.split_of(file.key)) is not None), None)
 
 
 def find_shards(
@@ -334,11 +330,9 @@ def assign_shards(
         division = Division([None if file is None else file.split for file in told], [])
         notes = []
     else:
-        by_lists = {
-            name: split
-            for name, file in zip(names, search.shards.values(), strict=True)
-            if (split := search.split_of(file)) is not None
-        }
+        told_by_lists = told_splits(search.listings)
+        files = zip(names, search.shards.values(), strict=True)
+        by_lists = {name: told_by_lists[file.url] for name, file in files if file.url in told_by_lists}
         division = rules.divide(names, folder=folder_of(search.listings), existing=existing, told=by_lists)
         notes = check_sets(names)
     if division.silent:

@@ -16,7 +16,7 @@ from shardio.adoption._scan import ScanOptions
 from shardio.adoption._shard import ShardOutcome
 from shardio.catalog import Version
 from shardio.codecs import InferenceReport
-from shardio.convert import Inferred, MdsLayout, changed_schema, infer_records
+from shardio.convert import Inferred, MdsLayout, infer_records, resolve_stored
 from shardio.errors import (
     FormatError,
     SchemaError,
@@ -203,33 +203,25 @@ def line_content(
     return "json" if kinds == {"json"} else "text" if kinds == {"text"} else "bytes"
 
 
-def resolve_schema(  # noqa: PLR0913 - what a schema depends on
+def resolve_schema(
     good: list[ShardOutcome],
     known: list[RootedEntry],
+    records: AdoptedRecords,
     *,
     wanted: Any,
     encoding: str | None,
     base: Version | None,
-    target: AdoptTarget,
-    options: ScanOptions,
-    data_options: Mapping[str, Any] | None,
-    tfds: TfdsFolder | None,
-    mds: MdsLayout | None,
 ) -> ResolvedSchema:
     """Find the schema of the dataset with its new shards.
 
     Args:
         good: the new shards.
         known: the shards that the dataset has and keeps.
+        records: reads some of the records.
         wanted: what the caller says: a whole schema, features by name that are other than those there or
             inferred, False for no schema, None for what is there or can be inferred.
         encoding: how records hold the features of `wanted`; None for what is there or can be inferred.
         base: the version that the new one follows.
-        target: place of the dataset.
-        options: of the scan.
-        data_options: storage options of the shards.
-        tfds: what a folder of TensorFlow Datasets says of its records.
-        mds: name, encoding and size of the columns of MDS samples.
 
     Raises:
         SchemaError: no one schema reads all records.
@@ -237,50 +229,41 @@ def resolve_schema(  # noqa: PLR0913 - what a schema depends on
     """
     old = base.manifest.schema if base is not None else None
     new = [RootedEntry(outcome.shard.root, outcome.entry) for outcome in good if outcome.entry is not None]
-    shards = _Shards(target, data_options, tfds, mds)
-    table, stores = shards.open(new)
+    every, tfds = [*known, *new], records.tfds
     metadata: dict[str, Any] = {} if tfds is None else {"tfds": dict(tfds.metadata)}
     notes: list[str] = []
-    if wanted is not None:
-        schema, report = _as_said(wanted, encoding, old, [*known, *new], options, shards, notes)
-        if schema is not None and old is not None:
-            # A number keeps meaning the class that it means.
-            schema = schema.completed(old)
-        replaces = base is not None and schema != old
-        if replaces:
-            _check_own(base, known, schema)
-            table, stores = shards.open([*known, *new])
-            check_lines(schema, table, stores)
-        if schema is not None:
-            notes += _unnamed(check_reads(schema, table, stores))
-        if replaces and known:
-            notes.append("the records that were part of the dataset before are read by the new schema, too")
-            notes += schema.changes_since(old) if schema is not None and old is not None else []
-        return ResolvedSchema(schema, metadata, notes, replaces=replaces, report=report)
-    if old is not None:
-        if mds and new and old.encoding != mds_encoding(mds):
-            raise SchemaError(
-                "these MDS shards have other columns than those of the dataset",
-                url=target.place.url,
-                expected=old.encoding,
-                found=mds_encoding(mds),
-                advice="adopt them as a dataset of their own, with into=",
-            )
-        notes += _unnamed(check_reads(old, table, stores))
-        return ResolvedSchema(old, metadata, notes)
-    before = [shard for shard in known if shard.entry.rows]
-    if before:
-        kinds, others = _ShardsByKind(new, options), _ShardsByKind(before, options)
-        for kind in kinds.splits.keys() - others.splits.keys():
-            if _infer_kind(kind, kinds, shards).schema is not None:
-                raise _mixed(target, [*others.described(), *kinds.described()])
+    if wanted is None and old is None and (before := [shard for shard in known if shard.entry.rows]):
+        # Records without a schema stay bytes, text or members.
+        kinds, others = records.by_kind(new), records.by_kind(before)
+        if any(
+            records.infer_kind(kind, kinds[kind]).schema is not None for kind in kinds.keys() - others.keys()
+        ):
+            raise records.mixed([*_described(others), *_described(kinds)])
         return ResolvedSchema(None, metadata, notes)
-    found = _infer(new, options, shards)
-    if found.mixed:
-        raise _mixed(target, found.mixed)
-    if tfds is not None and found.schema is not None:
-        notes += _unnamed(check_reads(found.schema, table, stores))
-    return ResolvedSchema(found.schema, metadata, [*notes, *_said_of(found, table)], report=found.report)
+    if wanted is None and old is not None:
+        records.check_columns(old, new)
+        found = Inferred(old)
+    elif wanted is None:
+        found = records.infer(new)
+        if found.mixed:
+            raise records.mixed(found.mixed)
+        notes += _said_of(found, records.open(new)[0])
+    else:
+        found = _as_said(wanted, encoding, old, every, records, notes)
+    schema = found.schema
+    if schema is not None and old is not None:
+        # A number keeps meaning the class that it means.
+        schema = schema.completed(old)
+    replaces = base is not None and wanted is not None and schema != old
+    if replaces:
+        _check_own(base, known, schema)
+        check_lines(schema, *records.open(every))
+    if schema is not None and (old is not None or wanted is not None or tfds is not None):
+        notes += _unnamed(check_reads(schema, *records.open(every if replaces else new)))
+    if replaces and known:
+        notes.append("the records that were part of the dataset before are read by the new schema, too")
+        notes += schema.changes_since(old) if schema is not None and old is not None else []
+    return ResolvedSchema(schema, metadata, notes, replaces=replaces, report=found.report)
 
 
 def _unnamed(names: Sequence[str]) -> list[str]:
@@ -301,56 +284,43 @@ def _said_of(found: Inferred, table: ShardTable) -> list[str]:
     return [f"the schema was inferred from {found.records:,} of {total:,} records", *found.notes]
 
 
-def _infer(rooted: Iterable[RootedEntry], options: ScanOptions, shards: _Shards) -> Inferred:
-    """Return the schema that shards would have by themselves."""
-    kinds = _ShardsByKind(rooted, options)
-    inferred = [_infer_kind(kind, kinds, shards) for kind in kinds.splits]
-    if len(inferred) == 1:
-        return inferred[0]
-    mixed = next((one.mixed for one in inferred if one.mixed), kinds.described())
-    return Inferred(mixed=mixed if any(one.schema is not None or one.mixed for one in inferred) else ())
-
-
 def _as_said(
     wanted: Any,
     encoding: str | None,
     old: Schema | None,
     rooted: list[RootedEntry],
-    options: ScanOptions,
-    shards: _Shards,
+    records: AdoptedRecords,
     notes: list[str],
-) -> tuple[Schema | None, InferenceReport | None]:
+) -> Inferred:
     """Return the schema that a caller means, and what it rests on: a whole one, or changes to what is there.
 
     Changed is the dataset's schema, else the one that its records would have by themselves.
     """
     if wanted is False:
-        return None, None
+        return Inferred()
     if isinstance(wanted, Schema):
-        if shards.mds and encoding is None:
-            return Schema(wanted, encoding=mds_encoding(shards.mds)), None
-        return Schema.parse(wanted, encoding=encoding), None
-    nested = not _is_flat(wanted)
-    kinds = {_kind(shard.entry, options) for shard in rooted}
+        of_mds = records.mds is not None and encoding is None
+        return Inferred(
+            Schema(wanted, encoding=mds_encoding(records.mds or ())) if of_mds
+            else resolve_stored(wanted, encoding, old)
+        )  # fmt: skip
+    kinds = records.by_kind(rooted).keys()
     if kinds == {_TEXT}:
         encoding = encoding or "bytes"
-    elif nested and (old is None or old.encoding != "sequence_example"):
+    elif not _is_flat(wanted) and (old is None or old.encoding != "sequence_example"):
         encoding = encoding or "sequence_example"
     found = Inferred(old)
     if old is None or (kinds == {_JSON} and old.encoding == "bytes"):
-        found = _infer(rooted, options, shards)
+        found = records.infer(rooted)
     held = found.schema
-    if held is not None and held.encoding != "bytes" and encoding in (None, held.encoding):
-        if held is not old:
-            notes += _said_of(found, shards.open(rooted)[0])
-        return changed_schema(held, wanted), found.report
-    without = next((name for name, feature in wanted.items() if feature is None), None)
-    if without is not None:
-        message = f"feature {without!r}: null takes a feature from a schema, and these records have none yet"
-        raise ValueError(message)
-    if found.mixed:
-        notes.append("the shards hold records of different kinds: the schema given is the whole one")
-    return Schema.parse(wanted, encoding=encoding), None
+    schema = resolve_stored(wanted, encoding, held)
+    if held is None or held.encoding == "bytes" or encoding not in (None, held.encoding):
+        if found.mixed:
+            notes.append("the shards hold records of different kinds: the schema given is the whole one")
+        return Inferred(schema)
+    if held is not old:
+        notes += _said_of(found, records.open(rooted)[0])
+    return found._replace(schema=schema)
 
 
 def _is_flat(schema: Any) -> bool:
@@ -376,56 +346,119 @@ def _check_own(base: Version | None, known: Iterable[RootedEntry], schema: Schem
         schema.check_reads(older)
 
 
-class _ShardsByKind:
-    """Shards by the kind of their records, and the splits of each kind."""
-
-    def __init__(self, shards: Iterable[RootedEntry], options: ScanOptions) -> None:
-        self.shards: dict[str, list[RootedEntry]] = {}
-        self.splits: dict[str, set[str]] = {}
-        for shard in shards:
-            kind = _kind(shard.entry, options)
-            self.shards.setdefault(kind, []).append(shard)
-            self.splits.setdefault(kind, set()).add(shard.entry.split)
-
-    def described(self) -> list[str]:
-        """Return the splits with their kinds, for a message."""
-        return [f"{split}: {kind}" for kind, splits in self.splits.items() for split in sorted(splits)]
-
-
 _EXAMPLES, _TAR, _JSON, _TEXT = "TFRECORD records", "tar samples", "JSON lines", "lines of text"
 _RAW = "MDS samples, or codewithgpu records"
+_STORED = {_JSON: "jsonl", _TAR: "webdataset", _EXAMPLES: "tfrecord", _RAW: "mds"}
+_Kinds = Mapping[str, list[RootedEntry]]
 
 
-def _kind(entry: ShardEntry, options: ScanOptions) -> str:
-    if entry.framing is Framing.LINES:
-        named = options.format or format_of_name(entry.key)
-        json_lines = named == "jsonl" and options.lines in (None, "json")
-        return _JSON if json_lines else _TEXT
-    names = {Framing.TFRECORD: _EXAMPLES, Framing.TAR_SAMPLE: _TAR}
-    return names.get(entry.framing, _RAW)
+def _described(kinds: _Kinds) -> list[str]:
+    """Return the splits with the kinds of their records, for a message."""
+    return [
+        f"{split}: {kind}"
+        for kind, shards in kinds.items()
+        for split in sorted({shard.entry.split for shard in shards})
+    ]
 
 
-def _infer_kind(kind: str, kinds: _ShardsByKind, shards: _Shards) -> Inferred:
-    """Return the schema that the records of one kind would have by themselves."""
-    stored = {_JSON: "jsonl", _TAR: "webdataset", _EXAMPLES: "tfrecord", _RAW: "mds"}.get(kind)
-    if stored is None or (stored == "mds" and not shards.mds):
-        return Inferred()
-    whole = infer_records(stored, _sample(*shards.open(kinds.shards[kind])), shards.mds or ())
-    if kind != _EXAMPLES:
+class AdoptedRecords:
+    """Records of shards, opened by the URLs of their roots.
+
+    Args:
+        target: place of the dataset.
+        data_options: storage options of the shards.
+        options: of the scan.
+        tfds: what a folder of TensorFlow Datasets says of its records.
+        mds: name, encoding and size of the columns of MDS samples.
+    """
+
+    def __init__(
+        self,
+        target: AdoptTarget,
+        data_options: Mapping[str, Any] | None,
+        options: ScanOptions,
+        tfds: TfdsFolder | None,
+        mds: MdsLayout | None,
+    ) -> None:
+        self.tfds, self.mds = tfds, mds
+        self._url = target.place.url
+        self._scan, self._options = options, data_options
+        self._stores: dict[str, Store] = {"": target.store}
+
+    def open(self, shards: Iterable[RootedEntry]) -> tuple[ShardTable, dict[int, Store]]:
+        """Return the shards as a table, and the stores of their data roots by its numbers."""
+        entries = []
+        for root, entry in shards:
+            if root not in self._stores:
+                given = self._options if "://" in root else None
+                self._stores[root] = connect(root, storage_options=given)
+            entries.append(replace(entry, root=list(self._stores).index(root)))
+        return ShardTable.from_entries(entries), dict(enumerate(self._stores.values()))
+
+    def by_kind(self, shards: Iterable[RootedEntry]) -> dict[str, list[RootedEntry]]:
+        """Return the shards by the kind of their records."""
+        found: dict[str, list[RootedEntry]] = {}
+        for shard in shards:
+            entry = shard.entry
+            kind = {Framing.TFRECORD: _EXAMPLES, Framing.TAR_SAMPLE: _TAR}.get(entry.framing, _RAW)
+            if entry.framing is Framing.LINES:
+                named = self._scan.format or format_of_name(entry.key)
+                kind = _JSON if named == "jsonl" and self._scan.lines in (None, "json") else _TEXT
+            found.setdefault(kind, []).append(shard)
+        return found
+
+    def infer(self, shards: Iterable[RootedEntry]) -> Inferred:
+        """Return the schema that shards would have by themselves."""
+        kinds = self.by_kind(shards)
+        inferred = [self.infer_kind(*each) for each in kinds.items()]
+        if len(inferred) == 1:
+            return inferred[0]
+        mixed = next((one.mixed for one in inferred if one.mixed), _described(kinds))
+        return Inferred(mixed=mixed if any(one.schema is not None or one.mixed for one in inferred) else ())
+
+    def infer_kind(self, kind: str, shards: list[RootedEntry]) -> Inferred:
+        """Return the schema that the records of one kind would have by themselves."""
+        if kind not in _STORED or (kind == _RAW and not self.mds):
+            return Inferred()
+        whole = infer_records(_STORED[kind], _sample(*self.open(shards)), self.mds or ())
+        if kind != _EXAMPLES:
+            return whole
+        if self.tfds is not None and (whole.schema is not None or not whole.records):
+            return _declared(whole, self.tfds)
+        splits = sorted({shard.entry.split for shard in shards})
+        if whole.schema is None and len(splits) > 1:
+            # Where some are Examples and others are not, bytes for all would be a surprise.
+            samples = {
+                split: self.open(each for each in shards if each.entry.split == split) for split in splits
+            }
+            each = {
+                split: infer_records("tfrecord", _sample(*part)).schema for split, part in samples.items()
+            }
+            if any(schema is not None for schema in each.values()):
+                words = ("tf.train.Examples", "other records")
+                return Inferred(mixed=[f"{split}: {words[schema is None]}" for split, schema in each.items()])
         return whole
-    if shards.tfds is not None and (whole.schema is not None or not whole.records):
-        return _declared(whole, shards.tfds)
-    splits = kinds.splits[kind]
-    if whole.schema is None and len(splits) > 1:
-        # Where some are Examples and others are not, bytes for all would be a surprise.
-        each = {}
-        for split in sorted(splits):
-            part = [shard for shard in kinds.shards[kind] if shard.entry.split == split]
-            each[split] = infer_records("tfrecord", _sample(*shards.open(part))).schema is not None
-        if any(each.values()):
-            words = {True: "tf.train.Examples", False: "other records"}
-            return Inferred(mixed=[f"{split}: {words[is_one]}" for split, is_one in each.items()])
-    return whole
+
+    def check_columns(self, schema: Schema, new: Sequence[RootedEntry]) -> None:
+        """Raise SchemaError where new MDS shards have other columns than a dataset."""
+        if self.mds and new and schema.encoding != mds_encoding(self.mds):
+            raise SchemaError(
+                "these MDS shards have other columns than those of the dataset",
+                url=self._url,
+                expected=schema.encoding,
+                found=mds_encoding(self.mds),
+                advice="adopt them as a dataset of their own, with into=",
+            )
+
+    def mixed(self, found: Sequence[str]) -> SchemaError:
+        """Return the error for records of different kinds."""
+        return SchemaError(
+            "these shards hold records of different kinds, which no one schema reads",
+            url=self._url,
+            found="; ".join(dict.fromkeys(found)),
+            advice="make each kind a dataset of its own, with into=; or adopt all of them with schema=False, "
+            "which leaves records bytes, text or members of samples",
+        )
 
 
 def _declared(inferred: Inferred, tfds: TfdsFolder) -> Inferred:
@@ -439,40 +472,3 @@ def _declared(inferred: Inferred, tfds: TfdsFolder) -> Inferred:
     source = f"the schema is that of {tfds.url}/features.json"
     notes = [source, *tfds.notes()]
     return inferred._replace(schema=Schema(features), notes=notes, report=None, declared=True)
-
-
-def _mixed(target: AdoptTarget, found: Sequence[str]) -> SchemaError:
-    return SchemaError(
-        "these shards hold records of different kinds, which no one schema reads",
-        url=target.place.url,
-        found="; ".join(dict.fromkeys(found)),
-        advice="make each kind a dataset of its own, with into=; or adopt all of them with schema=False, "
-        "which leaves records bytes, text or members of samples",
-    )
-
-
-class _Shards:
-    """Opens shards by the URL of their roots."""
-
-    def __init__(
-        self,
-        target: AdoptTarget,
-        data_options: Mapping[str, Any] | None,
-        tfds: TfdsFolder | None,
-        mds: MdsLayout | None,
-    ) -> None:
-        self.target = target
-        self.tfds = tfds
-        self.mds = mds
-        self._options = data_options
-        self._stores: dict[str, Store] = {"": target.store}
-
-    def open(self, shards: Iterable[RootedEntry]) -> tuple[ShardTable, dict[int, Store]]:
-        """Return the shards as a table, and the stores of their data roots by its numbers."""
-        entries = []
-        for root, entry in shards:
-            if root not in self._stores:
-                given = self._options if "://" in root else None
-                self._stores[root] = connect(root, storage_options=given)
-            entries.append(replace(entry, root=list(self._stores).index(root)))
-        return ShardTable.from_entries(entries), dict(enumerate(self._stores.values()))

@@ -26,7 +26,7 @@ from shardio.convert._memory import (
     from_polars as from_polars,
 )
 from shardio.convert._pack import PackDatasetReport as PackDatasetReport, pack_dataset as pack_dataset
-from shardio.convert._schema import changed_schema as changed_schema
+from shardio.convert._schema import resolve_stored as resolve_stored
 from shardio.convert._stored import (
     Inferred as Inferred,
     MdsLayout as MdsLayout,

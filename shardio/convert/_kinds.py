@@ -90,16 +90,17 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
 
 
 def _detect_kind(place: Any, options: SourceOptions) -> str:
-    if options.fn is not None:  # only lists are read by a function
-        return "list"
     if isinstance(place, str):
-        return _choose(place, options).kind
+        kind = _choose(place, options).kind
+        return "list" if options.fn is not None and kind in ("csv", "tsv", "text") else kind
+    if options.fn is not None:
+        return "list"
     endings = {kind_of_name(each) if isinstance(each, str) else None for each in place}
     if endings & {None, "images", "list"} and any(map(_stands_for_files, place)):
         endings = {_choose(place, options).kind}
-    kind = endings.pop() if len(endings) == 1 else None
+    only = endings.pop() if len(endings) == 1 else None
     # Names of images are the items of a list.
-    return "list" if kind is None or kind == "images" else kind
+    return "list" if only is None or only == "images" else only
 
 
 def _stands_for_files(item: Any) -> bool:

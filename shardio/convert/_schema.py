@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from shardio.convert._infer import infer_from_values
-from shardio.convert._stored import infer_records
+from shardio.convert._stored import Inferred, infer_records
 from shardio.errors import SchemaError, ShardioError, StorageError
 from shardio.formats import ForeignSource, Piece, Sample, TimeUnit, Unreadable, keep_as, shown_json
 from shardio.metadata import Feature, Schema, mds_layout
@@ -97,7 +98,7 @@ def _resolve_values(
             encoding = encoding or "example"
         if encoding not in (None, held.encoding) and not held.sequence_features:
             held = Schema(held, encoding=encoding)
-        return held if schema is None else held.changed(schema), []
+        return resolve_stored(schema, held.encoding, held), []
     samples = [] if source.declared else _look(source, pieces)
     found = infer_from_values(
         source, samples, schema, encoding=encoding, clash="most" if lenient else "raise"
@@ -110,64 +111,87 @@ def _resolve_payloads(
     source: ForeignSource, pieces: Sequence[Piece], schema: Any, encoding: str | None, dataset: Schema | None
 ) -> tuple[Schema | None, list[str]]:
     """Return the schema of records that are copied as they are: each is held against it, and notes."""
-    if isinstance(schema, Schema):
-        wanted, notes, held = Schema.parse(schema, encoding=encoding), list[str](), frozenset[str]()
-    elif source.schema is not None:
+    if source.schema is not None and not isinstance(schema, Schema):
         return source.schema, []
-    elif dataset is not None and dataset.encoding in ("array", "bytes") and schema is encoding is None:
+    if dataset is not None and dataset.encoding in ("array", "bytes") and schema is encoding is None:
         # Such records name no feature, so nothing is inferred.
         return dataset, []
-    else:
-        found = infer_records("tfrecord", [sample.value for sample in _look(source, pieces)])
-        notes, own = [*found.notes], found.schema
-        if own is None and schema is None:
-            if dataset is None:
-                return None, notes
-            raise SchemaError(
-                "the source's records are not tf.train.Examples, and those of the dataset have the encoding "
-                f"{dataset.encoding!r}",
-                advice="where they hold the dataset's features under the names that its records have, say so "
-                "with schema=shardio.open(URL).schema; else write them into a dataset of their own",
-            )
-        report = found.report
-        seen = [] if report is None else [*report.features.values(), *report.feature_lists.values()]
-        held = frozenset(each.name for each in seen) if own is None else own.names_in_records
-        held |= {each.name for each in seen}
-        wanted = _wanted(own, source.key_types(), schema, encoding, dataset)
-    hidden = held - wanted.names_in_records
-    if hidden:
+    whole = isinstance(schema, Schema)
+    found = Inferred() if whole else infer_records("tfrecord", [each.value for each in _look(source, pieces)])
+    notes, own, report = [*found.notes], found.schema, found.report
+    if own is None and schema is None:
+        if dataset is None:
+            return None, notes
+        raise SchemaError(
+            "the source's records are not tf.train.Examples, and those of the dataset have the encoding "
+            f"{dataset.encoding!r}",
+            advice="where they hold the dataset's features under the names that its records have, say so "
+            "with schema=shardio.open(URL).schema; else write them into a dataset of their own",
+        )
+    keys = {} if whole else source.key_types()
+    wanted = resolve_stored(schema, encoding, own, dataset=dataset, keys=keys)
+    seen = [] if report is None else [*report.features.values(), *report.feature_lists.values()]
+    hidden = {each.name for each in seen} | (own.names_in_records if own is not None else set())
+    if wanted is not None and (hidden := hidden - wanted.names_in_records):
         names = ", ".join(map(repr, sorted(hidden)))
-        notes = [*notes, f"records are copied as they are: they still hold {names}, which no reader sees"]
+        notes += [f"records are copied as they are: they still hold {names}, which no reader sees"]
     return wanted, notes
 
 
-def _wanted(
-    own: Schema | None, keys: Mapping[str, Feature], schema: Any, encoding: str | None, dataset: Schema | None
-) -> Schema:
-    """Return the schema that reads Examples: the dataset's with what they hold besides, and what is said."""
-    if own is None or encoding not in (None, own.encoding):
-        return Schema.parse(schema or own or {}, encoding=encoding)
-    if dataset is not None and dataset.encoding == own.encoding:
-        groups = []
-        for ours, theirs in zip(own.groups, dataset.groups, strict=True):
-            read = {feature.stored_name or name for name, feature in theirs.items()}
-            new = {name: feature for name, feature in ours.items() if name not in read}
-            for name in new.keys() & theirs.keys():
-                raise SchemaError(
-                    f"the source's records hold {name!r}, and those of the dataset that feature under "
-                    f"another name, {theirs[name].stored_name!r}",
-                    advice="convert the source into a dataset of its own, and append that",
-                )
-            groups.append({**theirs, **new})
-        own = dataset.with_groups(groups)
-    keys = {name: feature for name, feature in keys.items() if name not in own}
-    if keys and own.encoding in ("example", "sequence_example"):
-        # They follow the payloads.
-        own = own.changed({"context": keys} if own.encoding == "sequence_example" else keys)
-    return own if schema is None else changed_schema(own, schema)
+def resolve_stored(
+    given: Any,
+    encoding: str | None,
+    held: Schema | None,
+    *,
+    dataset: Schema | None = None,
+    keys: Mapping[str, Feature] = MappingProxyType({}),
+) -> Schema | None:
+    """Return the schema of records that stay as they are, for conversion and adoption alike.
+
+    Args:
+        given: by the caller: a whole schema; or types of some features, None for one to remove.
+        encoding: by the caller; of a mapping that says another one than records have, it is the whole schema.
+        held: the schema of the records, of their dataset or inferred; None where they are bytes.
+        dataset: schema of the dataset that they are added to: its features are read as they are there.
+        keys: features that follow the records.
+
+    Raises:
+        SchemaError: the dataset has a feature of the records under another name.
+        ValueError, TypeError: what is given is no schema, or removes what is not there.
+    """
+    if isinstance(given, Schema):
+        return Schema.parse(given, encoding=encoding)
+    if held is None or encoding not in (None, held.encoding) or (given and held.encoding == "bytes"):
+        removed = next((name for name, feature in (given or {}).items() if feature is None), None)
+        if removed is not None:
+            raise ValueError(
+                f"feature {removed!r}: null removes a feature, and these records have no schema yet"
+            )
+        return (
+            None if given is None and held is None else Schema.parse(given or held or {}, encoding=encoding)
+        )
+    if dataset is not None and dataset.encoding == held.encoding:
+        held = held.with_groups(map(_added, held.groups, dataset.groups))
+    keys = {name: feature for name, feature in keys.items() if name not in held}
+    if keys and held.encoding in ("example", "sequence_example"):
+        held = held.changed({"context": keys} if held.encoding == "sequence_example" else keys)
+    return _changed_schema(held, given) if given else held
 
 
-def changed_schema(held: Schema, said: Mapping[str, Any]) -> Schema:
+def _added(ours: Mapping[str, Feature], theirs: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Return the features of a dataset, and those that records hold besides."""
+    read = {feature.stored_name or name for name, feature in theirs.items()}
+    new = {name: feature for name, feature in ours.items() if name not in read}
+    for name in new.keys() & theirs.keys():
+        raise SchemaError(
+            f"the source's records hold {name!r}, and those of the dataset that feature under "
+            f"another name, {theirs[name].stored_name!r}",
+            advice="convert the source into a dataset of its own, and append that",
+        )
+    return {**theirs, **new}
+
+
+def _changed_schema(held: Schema, said: Mapping[str, Any]) -> Schema:
     """Return a schema with what a caller says of some features, for records that are there.
 
     A short string says a type, and not that all records have it; None takes a feature out.

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-from shardio.display import plural
 from shardio.errors import BadRecord, FormatError
 from shardio.format import Compression, Limits, decode_stream, sniff_compression
 from shardio.formats._source import ForeignSource, Piece, SourceOptions
@@ -39,6 +38,7 @@ from shardio.sources import (
     is_data,
     kind_of_name,
     left_notes,
+    told_splits,
     type_of_key,
 )
 from shardio.storage import DataFile, connect
@@ -194,14 +194,8 @@ class FileSource(ForeignSource):
     @cached_property
     def _told(self) -> dict[str, str]:
         """The splits that lists of folders name, by name of the file."""
-        told: dict[str, str] = {}
-        common = common_folder(listing.root for listing in self._listings)
-        for listing in self._listings:
-            below = listing.root.below(common) if common is not None else None
-            prefix = f"{below}/" if below else ""
-            for each in listing.lists:
-                told |= {prefix + key: split for key in each.files if (split := listing.split_of(key))}
-        return told
+        told = told_splits(self._listings)
+        return {file.name: told[file.url] for file in self.files if file.url in told}
 
     @property
     def heads(self) -> list[File]:
@@ -218,19 +212,10 @@ class FileSource(ForeignSource):
     def _without_links(self, division: Division) -> Division:
         """Return a division that has each file once in a split, whatever names symbolic links give it."""
         found = {file.url: file for listing in self._listings for file in listing.files}
-        splits = dict(zip([file.url for file in self.heads], division.splits, strict=True))
-        links: dict[str, FoundFile] = {}
-        for split in dict.fromkeys(division.splits):
-            links |= find_links(found[url] for url, name in splits.items() if name == split and url in found)
-        if not links:
-            return division
-        url, file = next(iter(links.items()))
-        note = (
-            f"{plural(len(links), 'file')} such as {url}: a symbolic link makes it another name of "
-            f"{file.url}; each file is taken once"
-        )
-        kept = [None if url in links else split for url, split in splits.items()]
-        return Division(kept, [*division.notes, note], division.silent)
+        pairs = list(zip(self.heads, division.splits, strict=True))
+        links, notes = find_links((found[file.url], split) for file, split in pairs if file.url in found)
+        kept = [None if file.url in links else split for file, split in pairs]
+        return Division(kept, [*division.notes, *notes], division.silent)
 
     def split_files(self) -> list[tuple[File, str]]:
         """Return the heads with their splits, without those that no pattern of a split matches."""

@@ -21,6 +21,7 @@ from shardio.sources._find import (
     find_governed as find_governed,
     find_links as find_links,
     left_notes as left_notes,
+    told_splits as told_splits,
 )
 from shardio.sources._hive import (
     SPLIT_KEY as SPLIT_KEY,

@@ -147,6 +147,6 @@ def _claim_torchrecord(listings: Sequence[Listing], peek: Peek) -> Claim | None:
 # Kinds that a file beside the data tells, and not the names of the data.
 _BESIDE: dict[str, Claimant] = {
     "tfds": _claim_tfds, "mds": _claim_mds, "codewithgpu": _claim_codewithgpu,
-    "torchrecord": _claim_torchrecord,
+    "torchrecord": _claim_torchrecord, "megatron": lambda *_: None,  # by first bytes alone, see `claim_other`
 }  # fmt: skip
 _WEAK = {"text": Score.NOTES, "csv": Score.TABLE, "tsv": Score.TABLE}

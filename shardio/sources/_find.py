@@ -315,17 +315,32 @@ def left_notes(listing: Listing) -> list[str]:
     return notes
 
 
-def find_links(files: Iterable[FoundFile], known: Iterable[FoundFile] = ()) -> dict[str, FoundFile]:
-    """Return which URLs of local files are other names of one of the others, by symbolic links, and of which.
+def told_splits(listings: Iterable[Listing]) -> dict[str, str]:
+    """Return the splits that lists of folders name, by the URL of a file."""
+    return {
+        file.url: split
+        for listing in listings
+        for file in (listing.files if listing.lists else ())
+        if (split := listing.split_of(file.key)) is not None
+    }
+
+
+def find_links(
+    files: Iterable[tuple[FoundFile, str | None]], known: Iterable[tuple[FoundFile, str | None]] = ()
+) -> tuple[dict[str, FoundFile], list[str]]:
+    """Return which local files, each with its split, are other names of one of their split by symbolic links.
 
     That is one of `known`, else the first that is not a link itself, else the first.
+
+    Returns:
+        By URL the file of which it is another name; and notes.
     """
-    alike: dict[tuple[int, str], list[tuple[bool, FoundFile]]] = {}
+    alike: dict[tuple[str | None, int, str], list[tuple[bool, FoundFile]]] = {}
     for new, each in ((False, known), (True, files)):
-        for file in each:
+        for file, split in each:
             if "://" not in file.root:
                 # A link has the size and time of its file, so that only such are looked at.
-                alike.setdefault((file.size, file.etag), []).append((new, file))
+                alike.setdefault((split, file.size, file.etag), []).append((new, file))
     found: dict[str, FoundFile] = {}
     for group in alike.values():
         if len(group) > 1 and any(new for new, _ in group):
@@ -336,7 +351,12 @@ def find_links(files: Iterable[FoundFile], known: Iterable[FoundFile] = ()) -> d
             for new, file in group:
                 if new and first[real[file.url]].url != file.url:
                     found[file.url] = first[real[file.url]]
-    return found
+    if not found:
+        return found, []
+    url, file = next(iter(found.items()))
+    count = plural(len(found), "file")
+    note = f"{count} such as {url}: a symbolic link makes it another name of {file.url}; each is taken once"
+    return found, [note]
 
 
 def _expanded(urls: Iterable[str], storage_options: Mapping[str, Any] | None) -> Iterator[str]:
