@@ -36,7 +36,7 @@ from shardio.adoption._shard import AdoptJob, FoundShard, ShardOutcome, index_is
 from shardio.arguments import checked_options, mapping
 from shardio.catalog import Catalog, Version
 from shardio.display import plural
-from shardio.errors import BadRecord, NotFoundError, StorageError, UnsafeNameError
+from shardio.errors import BadRecord, NotFoundError, UnsafeNameError
 from shardio.metadata import Schema, ShardEntry, naming
 from shardio.progress import displayed
 from shardio.sources import (
@@ -44,7 +44,6 @@ from shardio.sources import (
     FoundFile,
     SplitRules,
     SplitUrl,
-    explain_listing,
     find_governed,
     find_links,
     folder_key,
@@ -133,21 +132,15 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         schema = {**(schema or {}), **mapping("types", types)}
     storage_options = None if storage_options is None else mapping("storage_options", storage_options)
     into_options = None if into_options is None else mapping("into_options", into_options)
-    patterns = _patterns(urls)
     splits = SplitRules(split)
     options = ScanOptions() if scan is None else scan
     if not isinstance(options, ScanOptions):
         raise TypeError(f"scan= takes a ScanOptions, found {options!r:.80}")
     if salvage:
-        options = ScanOptions(**{**vars(options), "salvage": True})
-    try:
-        search = find_shards(
-            patterns, storage_options=storage_options, follow_links=follow_links, format=options.format
-        )
-    except NotFoundError:
-        raise
-    except StorageError as error:
-        raise explain_listing(error) from error
+        options = replace(options, salvage=True)
+    search = find_shards(
+        urls, storage_options=storage_options, follow_links=follow_links, format=options.format
+    )
     target = choose_target(
         search,
         None if into is None else url_text(into),
@@ -166,11 +159,6 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     with displayed(progress, "index") as show:
         work.index(executor, workers, show)
     return work.commit()
-
-
-def _patterns(urls: object) -> list[str]:
-    given = urls if isinstance(urls, Iterable) and not isinstance(urls, str | bytes | Mapping) else [urls]
-    return [url_text(url) for url in given]
 
 
 def _notes_on_keys(shards: Iterable[FoundShard]) -> list[str]:
@@ -522,7 +510,6 @@ class _Adoption:
             stored_bytes=sum(each.size for each in shards) + sum(each.stored_bytes for each in self._kept),
             splits={total.name: total.rows for total in manifest.splits} if manifest is not None else {},
             schema=manifest.schema if manifest is not None else None,
-            inference=None if resolved is None else resolved.report,
             refused=tuple(self._refused),
             stale=tuple(self._stale),
             missing=() if self._drop_missing else missing,

@@ -40,7 +40,6 @@ from shardio.sources import (
     is_data,
     is_mds_name,
     left_notes,
-    missing_mds,
     rank_claims,
     refuse_compressed,
     same_columns,
@@ -161,13 +160,8 @@ def _take_tfds(search: ShardSearch, listing: Listing, tfds: TfdsFolder) -> None:
         key = tfds.prefix + file.name
         search.told[listing.root.join(key)] = file
         if key not in there:
-            error = NotFoundError(
-                f"a file of split {file.split!r} is not there",
-                url=f"{tfds.url}/{file.name}",
-                expected="the files that dataset_info.json names",
-                advice="fetch it, and run the command again",
-            )
-            search.unmatched.append((listing, error))
+            url = f"{tfds.url}/{file.name}"
+            search.unmatched.append((listing, _missing(url, f"{tfds.url}/dataset_info.json")))
 
 
 def _take_mds(search: ShardSearch, listing: Listing, shards: list[MdsShard]) -> None:
@@ -177,7 +171,9 @@ def _take_mds(search: ShardSearch, listing: Listing, shards: list[MdsShard]) -> 
         FormatError: they are compressed, or have different columns, and so are to be converted.
     """
     refuse_compressed(shards)
-    search.unmatched += [(listing, error) for error in missing_mds(shards)]
+    search.unmatched += [
+        (listing, _missing(each.url, each.index_url)) for each in shards if not each.is_there
+    ]
     search.mds.update((listing.root.join(shard.key), shard) for shard in shards if shard.is_there)
     same_columns(list(search.mds.values()))
 
@@ -194,6 +190,13 @@ def _is_taken(
         return True
     search.ignored.append(file.url)
     return False
+
+
+def _missing(url: str, description: str) -> NotFoundError:
+    what = "a file that a description names is not there"
+    return NotFoundError(
+        what, url=url, expected=f"the files of {description}", advice="fetch it, and run the command again"
+    )
 
 
 def _bad_name(url: str) -> UnsafeNameError:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from shardio.codecs import InferenceReport
 from shardio.errors import BadRecord, ShardioError
 from shardio.metadata import Schema
 from shardio.progress import BytesProgress
@@ -67,7 +66,6 @@ class AdoptReport(Report):
         records, stored_bytes: of these shards; no records in a dry run, which reads none.
         splits: records of each split of the version, by name.
         schema: of the dataset, or None where records are bytes.
-        inference: what the schema rests on, where it was inferred.
         refused: shards that could not be adopted, and patterns that match nothing.
         stale: URLs of shards that changed since they were adopted.
         missing: URLs of shards that are part of the dataset and no longer there.
@@ -94,7 +92,6 @@ class AdoptReport(Report):
     stored_bytes: int = 0
     splits: Mapping[str, int] = field(default_factory=dict)
     schema: Schema | None = None
-    inference: InferenceReport | None = None
     refused: tuple[Refusal, ...] = ()
     stale: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()

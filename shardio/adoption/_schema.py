@@ -15,7 +15,6 @@ from shardio.adoption._layout import AdoptTarget
 from shardio.adoption._scan import ScanOptions
 from shardio.adoption._shard import ShardOutcome
 from shardio.catalog import Version
-from shardio.codecs import InferenceReport
 from shardio.convert import Inferred, MdsLayout, infer_records, resolve_stored
 from shardio.errors import (
     FormatError,
@@ -124,14 +123,12 @@ class ResolvedSchema(NamedTuple):
         metadata: goes into the free metadata.
         notes: what deserves attention.
         replaces: it takes the place of the schema that the dataset has.
-        report: what it rests on, where it was inferred.
     """
 
     schema: Schema | None
     metadata: dict[str, Any]
     notes: list[str]
     replaces: bool = False
-    report: InferenceReport | None = None
 
 
 def partition_outcomes(
@@ -263,7 +260,7 @@ def resolve_schema(
     if replaces and known:
         notes.append("the records that were part of the dataset before are read by the new schema, too")
         notes += schema.changes_since(old) if schema is not None and old is not None else []
-    return ResolvedSchema(schema, metadata, notes, replaces=replaces, report=found.report)
+    return ResolvedSchema(schema, metadata, notes, replaces=replaces)
 
 
 def _unnamed(names: Sequence[str]) -> list[str]:
@@ -471,4 +468,4 @@ def _declared(inferred: Inferred, tfds: TfdsFolder) -> Inferred:
         return inferred._replace(schema=Schema(features))
     source = f"the schema is that of {tfds.url}/features.json"
     notes = [source, *tfds.notes()]
-    return inferred._replace(schema=Schema(features), notes=notes, report=None, declared=True)
+    return inferred._replace(schema=Schema(features), notes=notes, declared=True)

@@ -107,7 +107,6 @@ class ShardOutcome:
         shard: which.
         entry: as a list of shards describes it, but for schema and root number. None after an error.
         error: why it was refused.
-        before: its index existed already.
         skipped: damage that was left out.
         notes: what deserves attention.
     """
@@ -115,7 +114,6 @@ class ShardOutcome:
     shard: FoundShard
     entry: ShardEntry | None = None
     error: Exception | None = None
-    before: bool = False
     skipped: tuple[GapFound, ...] = ()
     notes: Counter[str] = field(default_factory=Counter)
 
@@ -274,17 +272,13 @@ def _outcome_of_index(shard: FoundShard, index_key: str, head: IndexHead) -> Sha
         for block, reason in sorted(head.gaps.items())
         if reason.startswith("damage")
     )
-    return ShardOutcome(shard, entry, before=True, skipped=skipped)
+    return ShardOutcome(shard, entry, skipped=skipped)
 
 
 def _entry(shard: FoundShard, index_key: str, head: IndexHead) -> ShardEntry:
-    listed = _listed(shard, index_key)
+    # A list names no usual key.
+    listed = "" if index_key == naming.usual_index_key(shard.key) else index_key
     return ShardEntry.of_index(head, split=shard.split, key=shard.key, index_key=listed, etag=shard.etag)
-
-
-def _listed(shard: FoundShard, index_key: str) -> str:
-    """Return the index key as a list of shards names it: nothing where it is the usual one."""
-    return "" if index_key == naming.usual_index_key(shard.key) else index_key
 
 
 _JOB_BYTES = 64 << 20

@@ -89,10 +89,7 @@ class MdsFolder(FileSource):
     @cached_property
     def _indexes(self) -> list[tuple[FoundFile, Mapping[str, Any]]]:
         heads = [FoundFile(*file[:3], "") for file in self.files if is_mds_name(file.key)]
-        options = self.options.storage_options
-        found = read_mds_indexes(
-            heads, lambda file: read_whole(file.root, file.key, options, max_bytes=64 << 20)
-        )
+        found = read_mds_indexes(heads, self.options.peek.whole)
         if not found:
             raise FormatError("there is no index.json here", url=str(self.place))
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ from typing import Any
 from shardio.arguments import need
 from shardio.convert._convert import convert_dataset
 from shardio.convert._infer import infer_from_values
+from shardio.convert._jsonl import JsonLines
 from shardio.convert._parquet import table_package
 from shardio.convert._schema import LOOK_AT
 from shardio.errors import SchemaError
-from shardio.formats import ForeignSource, Piece, Sample
+from shardio.formats import Sample, SourceOptions
 from shardio.metadata import Schema
 from shardio.parallel import WriteOptions
 from shardio.reader import DatasetReader, open_split
@@ -107,7 +108,7 @@ def from_generator(
     if inferred:
         samples = [Sample(f"value {number}", value) for number, value in enumerate(first)]
         try:
-            schema = infer_from_values(_Values(), samples, None)
+            schema = infer_from_values(JsonLines("", SourceOptions()), samples, None)
         except SchemaError as error:
             # Here nothing is left out.
             error.advice = "give its values one type, or each feature a type with schema="
@@ -120,19 +121,6 @@ def from_generator(
             error.advice = error.advice or "say what is meant with schema=, which names every feature"
         raise
     return _reader(url, split, out.version, options)
-
-
-class _Values(ForeignSource):
-    """Values whose types are wanted, and nothing else."""
-
-    kind = "values"
-
-    def pieces(self) -> Sequence[Piece]:
-        return ()
-
-    def read(self, piece: Piece) -> Iterator[Sample]:
-        del piece
-        return iter(())
 
 
 def _written(package: str, table: Any, url: str | Path, split: str, options: dict[str, Any]) -> DatasetReader:

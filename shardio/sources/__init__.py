@@ -16,7 +16,6 @@ from shardio.sources._claims import (
 from shardio.sources._find import (
     FoundFile as FoundFile,
     Listing as Listing,
-    explain_listing as explain_listing,
     find_files as find_files,
     find_governed as find_governed,
     find_links as find_links,
@@ -34,13 +33,9 @@ from shardio.sources._hive import (
 )
 from shardio.sources._lists import SPLITS_FILE as SPLITS_FILE
 from shardio.sources._mds import (
-    MDS_INDEX as MDS_INDEX,
     MdsShard as MdsShard,
-    find_mds as find_mds,
-    is_mds_index as is_mds_index,
     is_mds_name as is_mds_name,
     mds_shards as mds_shards,
-    missing_mds as missing_mds,
     read_mds_indexes as read_mds_indexes,
     refuse_compressed as refuse_compressed,
     same_columns as same_columns,
@@ -49,7 +44,6 @@ from shardio.sources._names import (
     IMAGE_ENDINGS as IMAGE_ENDINGS,
     format_of_name as format_of_name,
     is_data as is_data,
-    is_nameless as is_nameless,
     kind_of_name as kind_of_name,
     without_compression as without_compression,
 )

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from shardio.display import plural
-from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError, UnsafeNameError
+from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
 from shardio.metadata import naming
 from shardio.sources._hive import folder_key
 from shardio.sources._lists import (
@@ -190,21 +190,21 @@ def find_files(
 
 def _explain_nothing(listing: Listing) -> None:
     """Say why a listing with files has nothing that counts."""
-    if listing.links and not listing.files:
-        listing.error = NotFoundError(
-            "all files are behind symbolic links that lead out of the folder",
-            url=listing.root.url,
-            found=listing.links[0],
-            advice="follow_links=True takes them",
-        )
-    elif listing.files and not listing.data and not any(file.is_shardio for file in listing.files):
-        listing.error = NotFoundError(
-            "no file here counts as data",
-            url=listing.root.url,
-            found=f"{plural(len(listing.files), 'file')} such as {listing.files[0].key}",
-            advice="hidden and temporary names are not data, and a folder's own list decides if it has one; "
-            "files that are named themselves are taken",
-        )
+    links = listing.links and not listing.files
+    if not links and (not listing.files or listing.data or any(file.is_shardio for file in listing.files)):
+        return
+    first = (
+        listing.links[0] if links else f"{plural(len(listing.files), 'file')} such as {listing.files[0].key}"
+    )
+    listing.error = NotFoundError(
+        "all files are behind links out of the folder" if links else "no file here counts as data",
+        url=listing.root.url,
+        found=first,
+        advice="follow_links=True takes them"
+        if links
+        else "hidden and temporary names are not data, and a folder's own list decides if it has one; "
+        "files that are named themselves are taken",
+    )
 
 
 def _leave_links(listing: Listing) -> None:
@@ -492,11 +492,3 @@ def _add(listing: Listing, store: Store, info: ObjectInfo) -> None:
 
 def _shown(store: Store, key: str) -> str:
     return f"{store.url}/{key}".encode(errors="backslashreplace").decode()
-
-
-def explain_listing(error: StorageError) -> StorageError:
-    """Return the error for a bucket that may not be listed, with what to do instead."""
-    advice = "if it may be read but not listed, give the files by name, or their URLs in a file: @list.txt"
-    located = StorageError(error.what, **{**error.fields(), "advice": advice})
-    located.__cause__ = error
-    return located

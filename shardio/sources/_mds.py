@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shardio.errors import FormatError, NotFoundError
+from shardio.errors import FormatError
 from shardio.format import parse_json
 from shardio.metadata import naming
 from shardio.sources._find import FoundFile, Listing
@@ -194,20 +194,6 @@ def refuse_compressed(shards: Collection[MdsShard]) -> None:
             found=f"{len(packed)} of {len(shards)} shards, compressed with {packed[0].compression}",
             advice=f"convert them: shardio convert {packed[0].index_url.rpartition('/')[0]} TARGET",
         )
-
-
-def missing_mds(shards: Iterable[MdsShard]) -> list[NotFoundError]:
-    """Return the errors for shards that an index names and that are not there."""
-    return [
-        NotFoundError(
-            "a shard that index.json names is not there",
-            url=shard.url,
-            expected=f"the shards that {shard.index_url} names",
-            advice="fetch it, and run the command again",
-        )
-        for shard in shards
-        if not shard.is_there
-    ]
 
 
 def _shard_urls(url: str, index: Mapping[str, Any]) -> set[str]:

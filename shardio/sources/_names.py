@@ -7,7 +7,6 @@ names come from tools that copy or edit files.  TensorBoard's event files are fr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 # Endings of temporary, partial, backup and lock files, on files and on folders.
 _TEMPORARY = re.compile(
@@ -82,23 +81,23 @@ def without_compression(name: str) -> str:
 
 def kind_of_name(key: str) -> str | None:
     """Return the kind of source that a file's name tells, or None."""
-    return next((kind for kind, _, whole in _told(key) if whole), None)
+    kind, _, compressible = _told(key)
+    return kind if compressible or not COMPRESSED.search(key) else None
 
 
 def format_of_name(name: str) -> str | None:
     """Return the format that a file's name tells, see `shardio_indexer.ScanOptions`, or None."""
-    return next((form for _, form, _ in _told(name) if form is not None), None)
+    return _told(name)[1]
 
 
-def _told(name: str) -> Iterator[tuple[str, str | None, bool]]:
-    """Yield kind, format, and whether sources of the kind may be so compressed."""
+def _told(name: str) -> tuple[str | None, str | None, bool]:
+    """Return kind, format, and whether sources of the kind may be compressed as a whole."""
     last = name.rpartition("/")[2]
     plain = COMPRESSED.sub("", last)
     if plain != last and _COMPRESSED_JSON.search(plain):
-        yield "jsonl", "jsonl", True
-    for kind, form, compressible, pattern in _BY_NAME:
-        if pattern.search(plain):
-            yield kind, form, compressible or plain == last
+        return "jsonl", "jsonl", True
+    found = ((kind, form, whole) for kind, form, whole, pattern in _BY_NAME if pattern.search(plain))
+    return next(found, (None, None, False))
 
 
 def is_nameless(name: str) -> bool:

@@ -591,3 +591,28 @@ def test_a_source_is_listed_once(tmp_path, take, kind, told, monkeypatch) -> Non
     options = {"kind": {"tar": "webdataset"}.get(kind, kind)} if told and take is convert else {}
     assert sum(take(folder, tmp_path / "out", **options)[0].values()) > 0
     assert listed == [""]
+
+
+@TAKES
+@pytest.mark.parametrize("kind", ["mds", "parquet"])
+def test_a_description_is_read_once(tmp_path, take, kind, monkeypatch) -> None:
+    """What tells the kind is handed on: an index or a footer is not fetched again to read by it."""
+    folder = tmp_path / "in"
+    if kind == "mds":
+        mds(folder, 3)
+    elif take is adopt:
+        return
+    else:
+        table(folder / "part-0", [1])
+    asked = []
+    for verb in ("get", "open"):
+        real = getattr(shardio.storage.LocalStore, verb)
+
+        def count(store, key, *args, real=real, **options):
+            asked.append(key)
+            return real(store, key, *args, **options)
+
+        monkeypatch.setattr(shardio.storage.LocalStore, verb, count)
+    assert sum(take(folder, tmp_path / "out")[0].values()) > 0
+    # Without an ending a file is opened for its first bytes, for its footer, and for its rows.
+    assert asked.count("index.json" if kind == "mds" else "part-0") == (1 if kind == "mds" else 3)
