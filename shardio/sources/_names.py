@@ -33,28 +33,28 @@ COMPRESSED = re.compile(r"\.(?:gz|gzip|zst|zstd|zz|zlib|bgz)$", re.IGNORECASE)
 # What writers put behind a name when there are several files: `-00000-of-00002`, `.00001`, `_7`.
 _PART = r"(?:[-._]?\d+(?:-of-\d+)?)?$"
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm")
-# Kind of source, the format that a framer cuts in place, whether the file may be compressed as a whole, name.
-_KINDS = (
-    (
-        "tfrecord",
-        "tfrecord",
-        True,
-        rf"(?:^|[-._])(?:tfrecords?|tfrec|tfr){_PART}|tfrecord.*-\d+-of-\d+$|\.(?:records?|recordio){_PART}",
-    ),
-    ("webdataset", "tar", True, r"\.tar$|\.tgz$|\.tzst$"),
-    ("jsonl", "jsonl", True, r"\.(?:jsonl|ndjson|jsonlines)$"),
-    ("csv", "text", True, r"\.csv$"),
-    ("tsv", "text", True, r"\.tsv$"),
-    ("text", "text", False, r"\.(?:txt|text)$"),
-    ("text", None, False, r"\.(?:md|rst)$"),
-    ("list", None, False, r"\.lst$"),
-    ("parquet", None, False, r"\.(?:parquet|pq|arrow|feather|ipc|arrows)$"),
-    ("images", None, False, "|".join(f"{re.escape(ending)}$" for ending in IMAGE_ENDINGS)),
-    ("codewithgpu", "codewithgpu", True, r"\.data$"),
+_TFRECORD = re.compile(
+    rf"(?:^|[-._])(?:tfrecords?|tfrec|tfr){_PART}|tfrecord.*-\d+-of-\d+$|\.(?:records?|recordio){_PART}",
+    re.IGNORECASE,
 )
-_BY_NAME = [(*facts, re.compile(pattern, re.IGNORECASE)) for *facts, pattern in _KINDS]
-# `.json` alone is one document; C4, Dolma and others call compressed JSON lines `.json.gz`.
-_COMPRESSED_JSON = re.compile(r"\.json$", re.IGNORECASE)
+# Of an ending the kind of source, the format that a framer cuts in place, and whether the file may be
+# compressed as a whole.
+_BY_ENDING = {
+    ending: facts
+    for endings, facts in (
+        ("tar tgz tzst", ("webdataset", "tar", True)),
+        ("jsonl ndjson jsonlines", ("jsonl", "jsonl", True)),
+        ("csv", ("csv", "text", True)),
+        ("tsv", ("tsv", "text", True)),
+        ("txt text", ("text", "text", False)),
+        ("md rst", ("text", None, False)),
+        ("lst", ("list", None, False)),
+        ("parquet pq arrow feather ipc arrows", ("parquet", None, False)),
+        (" ".join(IMAGE_ENDINGS).replace(".", ""), ("images", None, False)),
+        ("data", ("codewithgpu", "codewithgpu", True)),
+    )
+    for ending in endings.split()
+}
 # What stands where an ending would: a number, as in `data.00001`, `train-00000-of-00002` or `part.0`.
 _ENDING = re.compile(r"\.[^.]*[^.\d][^.]*$")
 _NUMBERED = re.compile(r"-\d+-of-\d+$")
@@ -94,10 +94,12 @@ def _told(name: str) -> tuple[str | None, str | None, bool]:
     """Return kind, format, and whether sources of the kind may be compressed as a whole."""
     last = name.rpartition("/")[2]
     plain = COMPRESSED.sub("", last)
-    if plain != last and _COMPRESSED_JSON.search(plain):
-        return "jsonl", "jsonl", True
-    found = ((kind, form, whole) for kind, form, whole, pattern in _BY_NAME if pattern.search(plain))
-    return next(found, (None, None, False))
+    _, dot, ending = plain.lower().rpartition(".")
+    # `.json` alone is one document; C4, Dolma and others call compressed JSON lines `.json.gz`.
+    ending = "jsonl" if ending == "json" and plain != last else ending
+    if dot and ending in _BY_ENDING:
+        return _BY_ENDING[ending]
+    return ("tfrecord", "tfrecord", True) if _TFRECORD.search(plain) else (None, None, False)
 
 
 def is_nameless(name: str) -> bool:
