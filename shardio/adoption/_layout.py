@@ -127,7 +127,8 @@ def find_shards(
             else:
                 search.unmatched.append((listing, _bad_name(url)))
         claimed: set[str] = set()
-        for claim in rank_claims(_FRAMED, [listing], peek):
+        # What is named or matched is meant; its scan says what it is.
+        for claim in rank_claims(_FRAMED, [listing], peek) if listing.kind == "folder" else ():
             if claim.kind == "tfds":
                 _take_tfds(search, listing, claim.described)
             elif claim.kind == "mds":
