@@ -162,7 +162,8 @@ def find_files(
         StorageError: a store cannot be listed, or did not answer.
         TypeError, ValueError: a URL that makes no sense.
     """
-    given = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    several = isinstance(sources, Iterable) and not isinstance(sources, str | bytes | Mapping)
+    given: list[Any] = list(sources) if several else [sources]
     found: list[Listing] = []
     names: dict[SplitUrl, list[Listing]] = {}
     for url in _expanded(map(url_text, given), storage_options):
