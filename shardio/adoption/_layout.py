@@ -98,7 +98,7 @@ class ShardSearch:
 
 
 def find_shards(
-    urls: Iterable[str],
+    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
     storage_options: Mapping[str, Any] | None = None,
     follow_links: bool = False,

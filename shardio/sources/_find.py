@@ -162,8 +162,9 @@ def find_files(
         StorageError: a store cannot be listed, or did not answer.
         TypeError, ValueError: a URL that makes no sense.
     """
-    several = isinstance(sources, Iterable) and not isinstance(sources, str | bytes | Mapping)
-    given: list[Any] = list(sources) if several else [sources]
+    given: Any = sources
+    if not isinstance(sources, Iterable) or isinstance(sources, str | bytes | Mapping):
+        given = [sources]
     found: list[Listing] = []
     names: dict[SplitUrl, list[Listing]] = {}
     for url in _expanded(map(url_text, given), storage_options):
