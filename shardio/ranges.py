@@ -9,16 +9,16 @@ Of a dozen ranges, which is what most calls have, a loop over plain numbers cost
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Coalesced", "coalesce", "runs_of", "scatter"]
+__all__ = ["Coalesced", "coalesce", "distinct", "runs_of", "scatter"]
 
 _NOWHERE = -1, 0, 0
 
@@ -98,6 +98,17 @@ def scatter(buffers: Sequence[bytes | memoryview], merged: Coalesced) -> list[me
     views = [memoryview(buffer) for buffer in buffers]
     nothing = memoryview(b"")
     return [views[owner][start:stop] if owner >= 0 else nothing for owner, start, stop in merged.places]
+
+
+def distinct(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return the distinct numbers of an array, ascending.
+
+    `numpy.unique` would import `numpy.ma`, which takes longer than a first batch.
+    """
+    ordered = np.sort(numbers)
+    kept = np.ones(ordered.size, bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=kept[1:])
+    return ordered[kept]
 
 
 def runs_of(numbers: ArrayLike) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from shardio.ranges import coalesce, scatter
+from shardio.ranges import coalesce, distinct, scatter
 
 SIZE = 300
 
@@ -123,3 +123,9 @@ def test_scatter_refuses_answers_of_the_wrong_length() -> None:
     merged = coalesce([0, 10], [5, 15])
     with pytest.raises(ValueError, match="right length"):
         scatter([b"12345", b"1234"], merged)
+
+
+def test_distinct_numbers_are_those_of_numpy():
+    for count in (0, 1, 2, 100):
+        numbers = np.random.default_rng(count).integers(-9, 9, count)
+        assert distinct(numbers).tolist() == np.unique(numbers).tolist()

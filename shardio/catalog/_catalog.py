@@ -20,8 +20,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from shardio.arguments import integer
 from shardio.catalog._absent import no_version
 from shardio.catalog._version import Version
@@ -39,6 +37,7 @@ from shardio.metadata import (
     parse_sessions,
     unseal,
 )
+from shardio.ranges import distinct
 from shardio.storage import REFETCHES, CannotListError, DeniedError, Store, read_intact
 
 T = TypeVar("T")
@@ -468,7 +467,7 @@ class Catalog:
             raise FormatError(
                 "the lists of shards do not add up to the manifest", url=url, expected=expected, found=found
             )
-        unknown = set(np.unique(table.root).tolist()) - {0, *manifest.roots}
+        unknown = set(distinct(table.root).tolist()) - {0, *manifest.roots}
         if unknown:
             raise FormatError(
                 "a shard is under a root that the manifest does not name", url=url, found=unknown

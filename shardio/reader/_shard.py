@@ -28,7 +28,7 @@ from shardio.errors import (
 )
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
 from shardio.metadata import IndexHead
-from shardio.ranges import runs_of
+from shardio.ranges import distinct, runs_of
 from shardio.reader._blocks import (
     DecodedBlocks,
     Placed,
@@ -216,7 +216,7 @@ class OpenShard:
         first, last = int(rows[0]), int(rows[-1])
         if last - first == len(rows) - 1:
             return [self.around(first, last + 1)]
-        return runs_of(np.unique(self.head.blocks_of(np.asarray(rows))))
+        return runs_of(distinct(self.head.blocks_of(np.asarray(rows))))
 
     def around(self, first_row: int, stop_row: int) -> tuple[int, int]:
         """Return the run `[first, stop)` of blocks that consecutive rows are in."""

@@ -18,6 +18,7 @@ from shardio.catalog import Catalog, Version
 from shardio.errors import StorageError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing
 from shardio.metadata import Schema, ShardTable
+from shardio.ranges import distinct
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._pool import ShardPool
 from shardio.redact import redact
@@ -183,7 +184,7 @@ class ShardSource:
         """Return the number of each position's shard in the table, and its physical row there; int64."""
         shards = np.searchsorted(self.stops, positions, side="right")
         rows = positions - (self.stops - self.table.live_rows)[shards]
-        for number in np.unique(shards).tolist() if self.pool.has_deletions else ():
+        for number in distinct(shards).tolist() if self.pool.has_deletions else ():
             own = shards == number
             rows[own] = self.pool.physical_rows(number, rows[own])
         return shards, rows

@@ -108,7 +108,7 @@ class OpenChunks:
             np.subtract.at(self._users, numbers, 1)
             # One that failed, or that is being opened by a pass which ended, goes with its pass.
             unused = numbers[(self._users[numbers] == 0) & self._open[numbers]]
-            for number in np.unique(unused).tolist():
+            for number in set(unused.tolist()):
                 for slot in self[number].slots:
                     self.arena.give_back(slot)
                 self._chunks[number], self._open[number] = None, False

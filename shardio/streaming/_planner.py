@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shardio.order import Rows, rank_slice
+from shardio.ranges import distinct
 from shardio.reader import JoinedSource
 from shardio.streaming._batches import PlannedSteps
 from shardio.streaming._chunks import Chunk
@@ -163,7 +164,7 @@ class _Source:
         self, reader: NDArray[np.int64], windows: Windows, chunk: NDArray[np.int64], base: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Let readers come to windows, of several the last one; return the chunks they leave, 0 for none."""
-        left = self.chunk[np.unique(reader)]
+        left = self.chunk[distinct(reader)]
         keys = _keys_of(windows)
         self.window[reader], self.begin[reader] = keys, windows.begin
         self.chunk[reader], self.base[reader] = chunk, base
@@ -280,7 +281,7 @@ class Planner:
         if self._opens_records and group.steps[0] == self._steps[0]:
             return self._open_records(group, submit)
         chunk, base, left = self._enter(windows, submit, alone=in_tail)
-        used = np.unique(chunk[window])
+        used = distinct(chunk[window])
         used = used[used > 0]
         self._chunks.use(used)
         self._chunks.release(left)
@@ -311,7 +312,7 @@ class Planner:
             early = [source.early.pop(key, (0, 0)) for key in keys[new].tolist()]
             chunk[new], base[new] = np.array(early, np.int64).reshape(-1, 2).T
             closed = new[chunk[new] == 0]
-            for cycle in np.unique(windows.cycle[closed]).tolist():
+            for cycle in distinct(windows.cycle[closed]).tolist():
                 same = closed[windows.cycle[closed] == cycle]
                 chunk[same], base[same] = self._open(number, windows.take(same), keys, submit, alone=alone)
             left.append(source.enter(windows.reader[new], windows.take(new), chunk[new], base[new]))

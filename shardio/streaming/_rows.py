@@ -14,6 +14,7 @@ import numpy as np
 
 from shardio.errors import StorageError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
+from shardio.ranges import distinct
 from shardio.reader import (
     ENTRY,
     READS_FILES,
@@ -125,7 +126,7 @@ class RowGatherer:
         with self.counters.timed("fetch_seconds"):
             if in_chunks.size:
                 chunks = codes[in_chunks] >> _CHUNK_BITS
-                tables = self.chunks.wait(np.unique(chunks))
+                tables = self.chunks.wait(distinct(chunks))
                 find_in_chunks(tables, chunks, codes[in_chunks] & _CHUNK_ROW, in_chunks, entries, ways)
                 if (entries["length"][in_chunks] == SKIPPED).any():
                     kept = np.flatnonzero(is_mapped | (entries["length"] != SKIPPED))
@@ -151,9 +152,16 @@ class RowGatherer:
         self, codes: Codes, places: NDArray[np.int64], entries: NDArray[Any], ways: NDArray[np.int32]
     ) -> list[ShardFrames]:
         """Find rows of mapped shards, which are opened when a row of theirs is wanted; return these."""
-        keys, numbers = np.unique(codes[places] >> _SHARD_BITS, return_inverse=True)
+        keys = distinct(codes[places] >> _SHARD_BITS)
         opened = [self._shards.frames_of(self.place_of(key)) for key in (keys << _SHARD_BITS).tolist()]
-        wrong = find_in_shards(_addresses(opened), numbers, codes[places] & _SHARD_ROW, places, entries, ways)
+        wrong = find_in_shards(
+            _addresses(opened),
+            np.searchsorted(keys, codes[places] >> _SHARD_BITS),
+            codes[places] & _SHARD_ROW,
+            places,
+            entries,
+            ways,
+        )
         if wrong >= 0:
             self._explain(self.place_of(int(codes[places[wrong]])))
         return opened
