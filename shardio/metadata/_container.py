@@ -283,7 +283,8 @@ class ColumnReader:
             raise self._newer(f"version {version}")
         columns, found, place = self.kind.columns, dict[str, ColumnEntry](), stop
         for raw, code, crc, items, size in _ENTRY.iter_unpack(head[PREFIX.size :]):
-            name, dtype = (text.rstrip(b"\0").decode("ascii", "replace") for text in (raw, code))
+            name = raw.rstrip(b"\0").decode("ascii", "replace")
+            dtype = code.rstrip(b"\0").decode("ascii", "replace")
             entry = ColumnEntry(name, dtype, crc, items, aligned(place), aligned(place) + size)
             place = entry.stop
             if name in found:
@@ -340,7 +341,7 @@ class ColumnReader:
             expected, found = f"{entry.crc32c:#010x}", f"{crc:#010x}"
             raise self.broken("does not match its checksum", expected, found, column=name)
         padding = bytes(memoryview(self.data)[entry.stop : aligned(entry.stop)])
-        if any(padding):
+        if padding.strip(b"\0"):
             raise self.broken("is followed by bytes that are not zero", "zeros", padding, column=name)
         if entry.dtype == "text":
             return self._texts(entry, view)
@@ -352,7 +353,7 @@ class ColumnReader:
         if bits is not None and 8 * width > bits and len(values) and int(values.max()) >> bits:
             raise self.broken("is out of range", f"below 2^{bits}", int(values.max()), column=name)
         # What was read, not mapped, may be at an odd address, and a memoryview of that would be refused.
-        return np.require(values, requirements="A")
+        return values if values.flags.aligned else values.copy()
 
     def _texts(self, entry: ColumnEntry, view: memoryview) -> Texts:
         edge = 4 * (entry.items + 1)
