@@ -30,7 +30,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
-from shardio.ranges import Coalesced, coalesce, scatter
+from shardio.ranges import coalesce, scatter
 from shardio.storage._errors import (
     BadResponseError,
     ChangedError,
@@ -66,9 +66,10 @@ R = TypeVar("R")
 
 _log = logging.getLogger("shardio")
 GAP = 128 << 10  # bytes fetched needlessly to save a request; what a connection moves in a millisecond or two
-LONGEST = 2 << 20  # bytes of one request; longer ranges are cut and fetched concurrently
+LONGEST = 8 << 20  # bytes of one request; longer ranges are cut and fetched concurrently
 _FIRST = 1 << 20  # bytes of the first request of `get`; most metadata is smaller
-_THREADS = 64  # requests for data in flight in this process: 128 MiB at most
+_THREADS = 64  # requests for data in flight in this process
+_IN_FLIGHT = 128 << 20  # bytes of all of them
 _AT_ONCE = 16  # calls of `concurrently`
 # How often a request is sent in all, by what it fails with. Ten times are 40 seconds on average. An address
 # that has never answered may be mistyped: five times, three seconds. Nothing is sent again after a minute,
@@ -119,16 +120,26 @@ class _Process:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, "shardio-io")
+        self._free_bytes = _IN_FLIGHT
+        self._freed = threading.Condition()
         self._built: dict[Any, tuple[Service, object]] = {}
         self._lock = threading.Lock()
 
-    def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Run a call as soon as a thread is free, but not once the interpreter is about to exit."""
+    def submit(self, call: Callable[[], T], size: int) -> Future[T]:
+        """Run a call that holds so many bytes once a thread and room are free; not when exit has begun."""
 
         def run() -> T:
-            if pools._shutdown:  # noqa: SLF001 - else exit would wait for all that is queued
-                raise concurrent.futures.CancelledError
-            return call()
+            with self._freed:
+                self._freed.wait_for(lambda: self._free_bytes >= size)
+                self._free_bytes -= size
+            try:
+                if pools._shutdown:  # noqa: SLF001 - else exit would wait for all that is queued
+                    raise concurrent.futures.CancelledError
+                return call()
+            finally:
+                with self._freed:
+                    self._free_bytes += size
+                    self._freed.notify_all()
 
         return self._threads.submit(run)
 
@@ -430,17 +441,20 @@ class RemoteStore(Store):
         last = max(merged.ranges, key=itemgetter(1), default=(0, 0))
         if identity.size is not None and last[1] > identity.size:
             return functools.partial(_fail, short_read(identity.url, *last, identity.size))
-        pieces = [piece for each in merged.ranges for piece in _cut(each)]
+        pieces = [_cut(*each) for each in merged.ranges]
 
         def begin() -> _Wait:
             submit = _process(os.getpid()).submit
-            return _Wait(submit(functools.partial(fetch, *each)) for each in pieces)
+            cuts = itertools.chain.from_iterable(pieces)
+            return _Wait(submit(functools.partial(fetch, *cut), cut[1] - cut[0]) for cut in cuts)
 
         wait, process = begin(), os.getpid()
 
         def finish() -> list[memoryview]:
             # In a forked child: the threads that fetch stayed with the parent.
-            return _hand_out((wait if process == os.getpid() else begin())(), merged)
+            parts = iter((wait if process == os.getpid() else begin())())
+            whole = (list(itertools.islice(parts, len(each))) for each in pieces)
+            return scatter([each[0] if len(each) == 1 else b"".join(each) for each in whole], merged)
 
         return finish
 
@@ -801,27 +815,8 @@ def _fail(error: ShardioError) -> list[memoryview]:
     raise error
 
 
-def _cut(piece: tuple[int, int]) -> list[tuple[int, int]]:
+def _cut(start: int, stop: int) -> list[tuple[int, int]]:
     """Cut what is longer than one request into equal parts."""
-    start, stop = piece
     count = -(-(stop - start) // LONGEST)
     edges = [start + (stop - start) * i // count for i in range(count + 1)]
     return list(itertools.pairwise(edges))
-
-
-def _hand_out(found: Sequence[Buffer], merged: Coalesced) -> list[memoryview]:
-    """Return the bytes of each range, from those of the pieces that the merged ranges were cut into."""
-    if len(found) > len(merged.ranges):
-        pieces = iter(found)
-        found = [_join(pieces, stop - start) for start, stop in merged.ranges]
-    return scatter(found, merged)
-
-
-def _join(pieces: Iterator[Buffer], size: int) -> Buffer:
-    """Return the next so many bytes of some pieces, of which each ends with one."""
-    parts = [next(pieces)]
-    left = size - len(parts[0])
-    while left:
-        parts.append(next(pieces))
-        left -= len(parts[-1])
-    return parts[0] if len(parts) == 1 else b"".join(parts)

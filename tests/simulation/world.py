@@ -35,7 +35,6 @@ from shardio.storage import (
     connect,
     connect_folder,
 )
-from shardio.storage._store import Offsets
 from shardio.v1 import manifest_pb2 as pb
 
 Turn = tuple[int, int]
@@ -345,7 +344,7 @@ class SimulatedFile(DataFile):
     def read(self, start: int, stop: int) -> memoryview:
         return self.read_many([start], [stop])[0]
 
-    def read_many(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
+    def read_many(self, starts: Any, stops: Any) -> list[memoryview]:
         def look(data: bytes) -> bytes:
             ranges = list(zip(starts, stops, strict=True))
             last = max((stop for _, stop in ranges), default=0)

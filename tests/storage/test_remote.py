@@ -128,8 +128,7 @@ def slow_answers(server: FaultServer, seconds: float) -> Iterator[Callable[[], i
 def test_bytes_in_flight_are_bounded(
     server: FaultServer, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardio.storage._remote._THREADS", 4)
-    monkeypatch.setattr("shardio.storage._remote.LONGEST", 5_000)
+    monkeypatch.setattr("shardio.storage._remote._IN_FLIGHT", 20_000)
     _remote._process.cache_clear()
     file = store_on(server, engine).open("a", size=len(CONTENT))
     file.read(0, 1)

@@ -25,7 +25,7 @@ from shardio.errors import (
 )
 from shardio.order import Plan
 from shardio.reader import Damage
-from shardio.storage._local import LocalStore
+from shardio.storage import LocalStore
 from shardio.streaming._options import TUNING as STREAM_TUNING
 from shardio_indexer import adopt
 from tests.streaming.datasets import flat, plan, write

@@ -24,7 +24,7 @@ import pytest
 
 import shardio
 from shardio.reader._files import BlockSource
-from shardio.storage._local import LocalStore
+from shardio.storage import LocalStore
 from shardio.streaming import _arena
 from shardio.streaming._arena import Arena
 from shardio.torch import StreamingDataLoader, StreamingDataset
