@@ -354,15 +354,13 @@ def _check_shard(store: Store, entry: ShardEntry) -> bool:
 
 def _with_index(entry: ShardEntry, head: IndexHead, key: str) -> ShardEntry:
     """Return a shard under another index; what depends on the head of the old one falls away."""
-    made = ShardEntry.of_index(head, split=entry.split, key=entry.key, index_key=key, etag=entry.etag)
-    old = entry if head.head_sha256 == entry.index_head_sha256 else entry.without_table()
+    same = head.head_sha256 == entry.index_head_sha256
     return replace(
-        made.with_deletions_of(entry),
-        root=entry.root,
-        schema=entry.schema,
-        table_key=old.table_key,
-        table_bytes=old.table_bytes,
-        table_sha256=old.table_sha256,
+        entry if same else entry.without_table(),
+        index_key=key,
+        index_head_bytes=head.frame_stop_offset,
+        index_head_sha256=head.head_sha256,
+        blocks=head.listed_blocks,
     )
 
 
