@@ -166,7 +166,7 @@ class Texts(Sequence[str]):
         for part in parts:
             new = np.array([names.setdefault(name, len(names)) for name in part.names], np.uint32)
             numbers.append(new[part.numbers])
-            offsets.append(part.offsets[1:] + np.uint64(size))
+            offsets.append((part.starts[1:] + size).astype(np.uint64))
             size += len(part.data)
         data = b"".join(part.data for part in parts)
         whole = np.concatenate(offsets) if size else None

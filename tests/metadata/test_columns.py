@@ -41,6 +41,7 @@ def test_many_shards():
         assert list(again.of_split(split)) == [each for each in entries if each.split == split]
     whole = ShardTable.concatenate([again, many(3), again.of_split("test")])
     assert list(whole) == [*entries, *entries[:3], *entries[::7]]
+    assert [*whole.key] == [each.key for each in whole]
     assert whole.rows.tolist() == [each.rows for each in whole]
     assert whole.row_stops().tolist() == np.cumsum(whole.rows).tolist()
     assert whole.key[MANY - 1 : MANY + 1] == [entries[-1].key, entries[0].key]
