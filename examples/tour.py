@@ -97,7 +97,7 @@ def run(folder: Path) -> list[tuple[str, str]]:
         if kill_at is not None:
             shown.append(("bad", "Killed"))
 
-    shardio_says("adopt", "birds", lines=5)
+    shardio_says("adopt", "birds", lines=10)
     shardio_says("view", "birds", "--no-browser", lines=2, stopped=True)
     train(KILLED_AT)
     train(None)

@@ -1,4 +1,4 @@
-"""What callers give: integers, names, sets of roots; names that nothing has; packages that must be there."""
+"""Validation of arguments: integers, names, roots, unknown options, required packages."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Options that are given once, with the URL.
+# Options that belong to an address.
 _OF_ADDRESSES = {"storage_options", "allow_roots", "engine"}
-# Packages whose modules have other names.
+# Packages whose module has another name.
 _MODULES = {"DuckDB": "duckdb", "LMDB": "lmdb", "Pillow": "PIL", "Ray": "ray"}
 
 
@@ -54,15 +54,15 @@ def _is_there(module: str) -> bool:
 
 
 def need(what: str, install: str, *packages: str) -> None:
-    """Return where packages are installed.
+    """Check that packages are installed.
 
     Args:
-        what: needs them, for the message.
-        install: brings them, for pip: an extra, as in "shardio[table]".
+        what: the feature that needs them, for the message.
+        install: what pip installs: an extra, as in "shardio[table]".
         packages: their names.
 
     Raises:
-        ModuleNotFoundError: one is not there; says the one line that installs it.
+        ModuleNotFoundError: one is missing; the message has the pip command.
     """
     for package in packages:
         module = _MODULES.get(package, package)
@@ -74,7 +74,7 @@ def names(name: str, values: object) -> tuple[str, ...]:
     """Return an argument as a tuple of names; one name alone would be taken for its letters.
 
     Raises:
-        TypeError: it is something else; says what to write.
+        TypeError: it is something else; the message shows the correct form.
 
     Examples:
         >>> names("features", ["image", "label"])
@@ -116,8 +116,7 @@ def integers(name: str, values: object, *, mask: str = "") -> NDArray[Any]:
 
     Raises:
         TypeError: something else is among them, a bool too; names the argument.
-        ValueError: an integer beyond 64 bits; an iterator that gives nothing: it was used up before, or there
-            was nothing to give.
+        ValueError: an integer beyond 64 bits, or an empty (perhaps consumed) iterator.
 
     Examples:
         >>> integers("positions", range(3))
@@ -146,19 +145,19 @@ def _listed(name: str, values: object) -> list[Any]:
         raise TypeError(f"{name} must be a sequence of integers, found {values!r:.80}")
     items = list(values)
     if not items and isinstance(values, Iterator):
-        raise ValueError(f"{name}: the iterator gave nothing; if it was used up before, give a list instead")
+        raise ValueError(f"{name}: the iterator is empty; if it was consumed before, pass a list instead")
     return items
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like one that is unknown, for "did you mean"; None where none is."""
+    """Return the known name closest to an unknown one, for "did you mean", or None."""
     import difflib
 
     return next(iter(difflib.get_close_matches(name, list(known), 1)), None)
 
 
 def no_option(function: str, name: str, known: Iterable[str], elsewhere: str | None = None) -> TypeError:
-    """Return the error for an option that a function has not: where it is, or the one that may be meant."""
+    """Return the error for an unknown option, with its owner or the closest name."""
     if elsewhere is not None:
         return TypeError(f"{function} has no option {name}=; it is one of {elsewhere}")
     near = closest(name, known)
@@ -167,7 +166,7 @@ def no_option(function: str, name: str, known: Iterable[str], elsewhere: str | N
 
 
 def no_attribute(owner: str, name: str, known: Iterable[str], hint: str | None = None) -> AttributeError:
-    """Return the error for an attribute that an object has not: with a hint, or the one that may be meant."""
+    """Return the error for an unknown attribute, with a hint or the closest name."""
     public = [each for each in known if not each.startswith("_")]
     if hint is None and not name.startswith("_") and (near := closest(name, public)):
         hint = f"did you mean {near!r}?"
@@ -175,12 +174,12 @@ def no_attribute(owner: str, name: str, known: Iterable[str], hint: str | None =
 
 
 def checked_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Answer an option that a public function or class does not have with the one that it may stand for."""
+    """Suggest the closest name for an unknown option of a public function or class."""
     return _checked(function, {})
 
 
 def checked_options_beside(owner: str, others: Iterable[str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Do what `checked_options` does, and know which options belong elsewhere."""
+    """Do what `checked_options` does, and name the owner of options of another function."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         return _checked(function, dict.fromkeys(others, owner))
@@ -214,7 +213,7 @@ def options_by_root(given: object) -> dict[str, dict[str, Any]]:
     """Return `allow_roots=` as a plain dict: storage options by URL, `{}` where the caller gives None.
 
     Raises:
-        TypeError: it maps nothing, or something else; says what to write.
+        TypeError: it is not such a mapping; the message shows the correct form.
         ValueError: a URL holds a password.
 
     Examples:

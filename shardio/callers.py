@@ -1,4 +1,4 @@
-"""Warnings at the caller's own line of code, however many calls of libraries are between."""
+"""Warnings at the caller's own line of code, past frames of libraries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardio.redact import redact
 
 __all__ = ["warn"]
 
-# Whose code is not the caller's own: this package, training loops, and what both are made of.
+# Packages whose frames are skipped: this one, training loops, and the standard library's wrappers.
 _PASSED = frozenset(
     {
         "shardio", "shardio_indexer",
@@ -24,9 +24,9 @@ _REGISTRY: dict[str | tuple[str, type[Warning], int], int] = {}
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the nearest line up the stack that is the caller's own.
+    """Warn at the nearest frame of the caller's own code.
 
-    A thread or process that runs nothing of the caller's has no such line: the warning is this package's.
+    If a thread or process has no such frame, the warning is attributed to this package.
     """
     message = redact(message)
     frame = sys._getframe(1)  # noqa: SLF001 - `warnings` has `skip_file_prefixes` from Python 3.12 on

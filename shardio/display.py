@@ -1,4 +1,4 @@
-"""How values, numbers and text look: short for people, complete for programs, escaped for notebooks.
+"""Values, numbers and text for display: short for people, complete for programs, escaped for notebooks.
 
 For programs: arrays are lists, bytes are `{"$base64": "..."}`, numbers that JSON lacks are the strings "NaN",
 "Infinity" and "-Infinity", a complex number is `[real, imaginary]`.
@@ -24,12 +24,12 @@ _HTML_WIDTH = 200
 _FIRST_BYTES = 12
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\x00", b"MM\x00*", b"RIFF")
 _SHOWN_BY_BROWSERS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png", b"GIF8": "gif"}
-_MOST_PICTURE_BYTES = 1 << 20  # what is larger would make a notebook heavy
+_MOST_PICTURE_BYTES = 1 << 20  # larger ones would bloat a notebook
 _INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON holds it, nothing left out."""
+    """Return a value as JSON types, complete."""
     if isinstance(value, float | np.floating):
         number = float(value)
         return number if math.isfinite(number) else _INFINITE.get(number, "NaN")
@@ -94,7 +94,7 @@ def _short(value: Any, width: int) -> str:
 
 
 def _text(value: str, width: int) -> str:
-    # Escapes are made from the part that can be shown, not from a whole book.
+    # Only the visible part is escaped, not a whole book.
     quoted = '"' + printable(value[:width]).replace('"', '\\"')
     if len(value) <= width and len(quoted) < width:
         return quoted + '"'
@@ -117,15 +117,15 @@ def _bytes(value: bytes, width: int) -> str:
 
 
 def _readable(value: bytes) -> str:
-    """Return bytes as text where all of it can be read, else nothing."""
-    # A character that the cut went through is no reason to call the rest unreadable.
+    """Return bytes as text if all of them are printable, else ""."""
+    # The cut may have split a character.
     text = value.decode(errors="ignore")
     whole = len(text.encode()) > len(value) - 4 and (len(value) > 3 or text.encode() == value)
     return text if whole and all(c.isprintable() or c in "\t\r\n" for c in text) else ""
 
 
 def _image(value: bytes) -> str | None:
-    """Return format and size of an image file by its header, where Pillow is there to read it."""
+    """Return format and size of an image file from its header, if Pillow is installed."""
     if not value.startswith(_SIGNATURES):
         return None
     try:
@@ -152,14 +152,14 @@ def _cut(text: str, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text with every character that is not printed as itself written as an escape."""
+    """Return text with unprintable characters escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def size(value: int) -> str:
-    """Return bytes as people write them: 1,234 becomes "1.2 kB"."""
+    """Return a number of bytes with its unit: 1,234 becomes "1.2 kB"."""
     if value < 1000:
         return f"{value} B"
     amount = float(value)
@@ -303,7 +303,7 @@ def _table_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def html_table(rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), title: str = "") -> str:
-    """Return a table for a notebook; names and values are text in it and never become markup."""
+    """Return a table for a notebook; names and values are escaped."""
 
     def cells(row: Sequence[str], tag: str) -> str:
         shown = "".join(f'<{tag} style="text-align: left">{_escaped(cell)}</{tag}>' for cell in row)
@@ -331,7 +331,7 @@ def html_of_values(value: Any) -> str | None:
 
 
 class Markup(str):
-    """A cell of a table that is markup, and not text."""
+    """A cell of a table that is markup."""
 
     __slots__ = ()
 
@@ -357,7 +357,7 @@ def _picture(value: bytes) -> str | None:
 
 
 def _holds_data(value: object) -> bool:
-    """Tell records and batches from the dicts that a notebook shows well itself."""
+    """Tell whether a dict is a record or batch, not one that a notebook displays well itself."""
     if type(value) is not dict or not all(isinstance(name, str) for name in value):
         return False
     kinds = (bytes, bytearray, memoryview, np.ndarray, np.generic)
@@ -365,10 +365,10 @@ def _holds_data(value: object) -> bool:
 
 
 class Notebook:
-    """What `%load_ext shardio` adds to IPython: records and batches as tables, long bytes cut.
+    """Formatters that `%load_ext shardio` adds to IPython: records and batches as tables, long bytes cut.
 
-    They are plain dicts, because JAX and torch take a subclass of dict for a single value; so IPython is told
-    how to show those dicts that hold bytes or arrays, and all others look as before.
+    Records are plain dicts, because JAX and torch treat a subclass of dict as a single value. So the
+    formatters apply to dicts with bytes or arrays; all others are displayed as before.
 
     Args:
         ipython: the shell.

@@ -1,4 +1,4 @@
-"""The error tree: what went wrong, where, what was expected, what was found, what to do.
+"""The error tree: the problem, its address, expected and found values, advice.
 
 Errors are grouped by what a caller would do about them: repair the data (`FormatError`), index again
 (`StaleIndexError`), try again later (`StorageError`), choose the winner (`CommitConflictError`), correct the
@@ -81,7 +81,7 @@ class ShardioError(Exception):
         what: one sentence that says what is wrong.
         url: the object or dataset concerned, or None.
         shard: key of the shard, or None.
-        row: number of the record within its shard (or within the call, where the message says so), or None.
+        row: number of the record within its shard (or within the call, as the message states), or None.
         start, stop: half-open byte range `[start, stop)` in the object, or None.
         expected, found: the two sides of the disagreement, or None.
         advice: what to do next, or None.
@@ -171,7 +171,7 @@ class UnsupportedVersionError(FormatError):
 
 
 class StaleIndexError(ShardioError, ValueError):
-    """Index and shard disagree: the shard was changed after it was indexed, or the index is another's."""
+    """Index and shard disagree: the shard changed after it was indexed, or has another index."""
 
 
 class NotFoundError(ShardioError, FileNotFoundError):
@@ -183,7 +183,7 @@ class KeyNotFoundError(NotFoundError, KeyError):
 
 
 class StorageError(ShardioError, OSError):
-    """The environment failed (network, disk, credentials); the call may be tried again."""
+    """The environment failed (network, disk, credentials); the call may be retried."""
 
 
 class CommitConflictError(ShardioError):
@@ -191,7 +191,7 @@ class CommitConflictError(ShardioError):
 
 
 class CommitOutcomeUnknownError(ShardioError):
-    """The commit was sent and no answer came back; nothing was deleted."""
+    """The commit was sent and got no response; nothing was deleted."""
 
 
 class UnsafeNameError(ShardioError, ValueError):
@@ -212,14 +212,14 @@ class ResumeError(ShardioError, ValueError):
 
 @dataclass(frozen=True)
 class BadRecord(ReportItem):
-    """A record, or a file or part of one, that was left out because the caller asked for that.
+    """A record, file or part of a file that was skipped because the caller allowed it.
 
-    Every report lists what was left out as such values; nothing is left out without one.
+    Every report lists all skipped records as such values.
 
     Attributes:
         where: URL and place in it, or the item, for people.
-        reason: why it cannot be taken.
-        advice: what would make a record of it, or None.
+        reason: why it was skipped.
+        advice: how to include it, or None.
         item: number of the item of `write_dataset` that it came from, or None.
         start, stop: half-open range of decoded bytes of the object at `where`, or None.
         row, row_stop: half-open range of rows of the shard at `where`, or None where they are not known.

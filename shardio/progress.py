@@ -1,7 +1,7 @@
-"""How far a long task has come: tqdm's bar on terminals and in notebooks, plain lines in logs.
+"""Progress of long tasks: a tqdm bar on terminals and in notebooks, plain lines in logs.
 
-`progress=` means the same wherever it occurs: False for nothing, True for a display on stderr, or a function
-that is called with the state.  In a pipe or a file a plain line comes every ten seconds, so that a log stays
+`progress=` is the same everywhere: False for none, True for a display on stderr, or a function that is called
+with the state.  In a pipe or a file a plain line comes every ten seconds, so that a log stays
 readable.  tqdm is loaded when the first state is shown.
 """
 
@@ -23,10 +23,10 @@ _OPEN_LINE = "{desc}: {n_fmt}{unit}, {rate_fmt}{postfix}"
 
 
 class ProgressState(Protocol):
-    """What a display shows; each task has a type of its own, with more in it.
+    """The state that a display shows; each task has its own type with more fields.
 
-    A state may say what it counts: `unit`, the name in the plural, "B" for bytes ("records" where it does not
-    say); and `amounts`, pairs of a number that this run has reached and its unit, whose rates are shown.
+    A state may have `unit`, the plural of what it counts, "B" for bytes (default: "records"); and `amounts`,
+    pairs of a count of this run and its unit, shown as rates.
     """
 
     @property
@@ -41,10 +41,10 @@ class ProgressState(Protocol):
 
 
 class CountProgress(NamedTuple):
-    """How far a task has come that counts records, documents or objects.
+    """Progress of a task that counts records, documents or objects.
 
     Attributes:
-        done, total: units that are done, and all.
+        done, total: units processed, and in total.
         unit: what is counted, in the plural.
     """
 
@@ -55,10 +55,10 @@ class CountProgress(NamedTuple):
 
 @dataclass(frozen=True)
 class BytesProgress:
-    """How far a task has come that looks at stored bytes.
+    """Progress of a task that reads stored bytes.
 
     Attributes:
-        done_bytes, total_bytes: stored bytes that were looked at, and all.
+        done_bytes, total_bytes: stored bytes processed, and in total.
     """
 
     done_bytes: int
@@ -81,7 +81,7 @@ class BytesProgress:
 
 
 class Display:
-    """Shows states, which it is called with.
+    """Callable that displays states.
 
     Args:
         label: what is being done.

@@ -1,10 +1,10 @@
-"""Byte ranges as arithmetic: which ranges to ask for, and which slice of the answers belongs to which range.
+"""Byte ranges: which ranges to request, and which slice of the responses belongs to which item.
 
 Pure: numbers in, numbers out, no I/O.  The promises of this file: every item is wholly inside the merged
 range that owns it; no merged range is longer than `max_bytes` unless its longest item is; no merged range is
 empty; the order and the repeats of the items do not matter.
 
-Of a dozen ranges, which is what most calls have, a loop over plain numbers costs a sixth of what NumPy does.
+For a dozen ranges, the usual number, a loop over plain numbers costs a sixth of NumPy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def coalesce(starts: ArrayLike, stops: ArrayLike, *, gap: int = 0, max_bytes: in
 
     Args:
         starts, stops: int64 columns of equal length, half-open; any order, repeats and empty ranges allowed.
-        gap: bytes that may be fetched needlessly to save a request.
+        gap: unneeded bytes that may be fetched to save a request.
         max_bytes: a merged range is at most this long, unless a single item is longer; None for no bound.
             Merged ranges may then overlap where items do.
 
@@ -81,11 +81,11 @@ def coalesce(starts: ArrayLike, stops: ArrayLike, *, gap: int = 0, max_bytes: in
 
 
 def scatter(buffers: Sequence[bytes | memoryview], merged: Coalesced) -> list[memoryview]:
-    """Hand back each item's bytes from the answers to the merged ranges, without copying.
+    """Return each item's bytes from the responses to the merged ranges, zero-copy.
 
     Args:
         buffers: the bytes of `merged.ranges`, one buffer each, of exactly its length.
-        merged: what `coalesce` made of the items.
+        merged: the result of `coalesce` for the items.
 
     Returns:
         One view per item, in the order the items were given.

@@ -1,4 +1,4 @@
-"""Reports: what a call did, or what it found, as a value; `to_dict` returns it as JSON holds it."""
+"""Reports: results of calls as values; `to_dict` returns them as JSON types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Report", "ReportItem"]
 
 
 class Report:
-    """Base of the dataclasses that say what a call did.
+    """Base of the dataclasses that report the result of a call.
 
     Attributes:
         _computed: names of properties that `to_dict` adds after the fields.
@@ -29,21 +29,21 @@ class Report:
                 object.__setattr__(self, each.name, shown)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return fields and figures by name, as JSON holds them."""
+        """Return fields and figures by name, as JSON types."""
         names = [each.name for each in fields(self)]  # type: ignore[arg-type] # subclasses are dataclasses
         return {name: _plain(getattr(self, name)) for name in (*names, *self._computed)}
 
 
 class ReportItem(Report):
-    """Base of the dataclasses that reports list, whose fields are None where they are not known."""
+    """Base of the dataclasses that reports list; unknown fields are None."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields that are known, as JSON holds them."""
+        """Return the known fields, as JSON types."""
         return {name: value for name, value in super().to_dict().items() if value is not None}
 
 
 def _redacted(value: Any) -> Any:
-    """Return a value without secrets of URLs; the same object where it holds none."""
+    """Return a value without secrets of URLs; the same object if it has none."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):

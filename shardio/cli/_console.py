@@ -1,7 +1,7 @@
-"""Where a command prints: lines and tables for people, one document for programs, progress beside them.
+"""Output of commands: lines and tables for people, one document for programs, and progress.
 
-What is printed comes from files and buckets of unknown origin, so control characters never reach
-the terminal.  An error is an exit code and one line.
+The data comes from files and buckets of unknown origin, so control characters never reach the terminal.
+An error is an exit code and one line.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PIPE_CLOSED = 141  # and for SIGPIPE
 EXIT_CODES = "exit codes: 0 clean, 1 damage or failure found in the data, 2 usage, 3 could not be done"
 
 REDO = "without --dry-run it is done"
-# What people are told of fields of reports, where the name is not enough.
+# Labels of report fields whose name is not enough.
 _LABELS = {
     "already_deleted": "deleted before",
     "doomed": "objects to delete",
@@ -89,7 +89,7 @@ def _code(error: Exception) -> int:
         # A name that was typed has no address; one that was read from a file has.
         return DAMAGE if error.url else USAGE
     if isinstance(error, NotFoundError):
-        # What belongs to a dataset and is not there is damage; a wrong address is not.
+        # A missing object of a dataset is damage; a wrong address is not.
         return DAMAGE if error.shard else FAILED
     if isinstance(error, FormatError | StaleIndexError | SchemaError):
         return DAMAGE
@@ -110,7 +110,7 @@ def _text(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _printing() -> Iterator[None]:
-    """Say where the space is missing: alone, it would read as if the command had failed to do its work."""
+    """Name stdout in errors of printing, which would otherwise read as if the command itself had failed."""
     try:
         yield
     except BrokenPipeError:
@@ -120,7 +120,7 @@ def _printing() -> Iterator[None]:
 
 
 def _json_line(value: Any, stream: TextIO) -> str:
-    """Return a document on one line; in encodings that lack characters with JSON's own escapes of them."""
+    """Return a document on one line, with JSON escapes if the encoding isn't Unicode."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return dumps(value, ensure_ascii=not encoding.lower().startswith("utf"), allow_nan=False) + "\n"
 
@@ -144,7 +144,7 @@ class Console:
         quiet: bool = False,
     ) -> None:
         for stream in (out, err):
-            # A character that the terminal's encoding lacks is no reason to fail.
+            # A character missing from the terminal's encoding must not fail the command.
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
         self.json = json
@@ -210,7 +210,7 @@ class Console:
             self.line("there was nothing to do")
 
     def flush(self) -> None:
-        """Hand what was printed to who reads it, before something long begins."""
+        """Flush the output before something long begins."""
         with _printing():
             self._out.flush()
 
@@ -222,7 +222,7 @@ class Console:
             self.line(line)
 
     def note(self, text: str) -> None:
-        """Say something beside the result."""
+        """Print a note on the error stream."""
         if not self._quiet:
             self._say(text, mark="note:", color="yellow")
 
@@ -255,7 +255,7 @@ class Console:
 
 
 def _in_color(stream: TextIO) -> bool:
-    """Tell whether a stream is a terminal that shows colours; see https://no-color.org."""
+    """Return whether a stream is a terminal with colours; see https://no-color.org."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

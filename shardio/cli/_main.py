@@ -1,4 +1,4 @@
-"""From a command line to an exit code: every ending of a command becomes a code and at most one line."""
+"""From a command line to an exit code: every command ends with a code and at most one line of error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             sys.stderr.write("interrupted\n")
         return INTERRUPTED
-    except OSError as error:  # what was printed does not fit on the disk that it goes to
+    except OSError as error:  # the disk that stdout goes to is full
         _forget_stdout()
         failure = explain(error)
         Console(sys.stdout, sys.stderr, json="--json" in arguments).failure(failure)
@@ -90,7 +90,7 @@ def _run(argv: list[str]) -> int:
     try:
         chosen, bound, _ = app.parse_args(argv, exit_on_error=False, print_error=False, verbose=False)
     except CycloptsError as error:
-        # What was typed cannot be parsed, so whether JSON is wanted is looked up by hand.
+        # The command line cannot be parsed, so --json is looked up by hand.
         command_help = " ".join(["shardio", *(word for word in argv[:1] if word in COMMANDS), "--help"])
         text = f"{' '.join(str(error).split())} (see {command_help})"
         failure = CommandFailure(USAGE, "UsageError", text, {"advice": f"see {command_help}"})
@@ -109,9 +109,9 @@ def _external(argv: list[str]) -> str | None:
 
 
 def _replace_closed_streams() -> None:
-    """Let what is printed go nowhere where a program was started without a stream, as some daemons do.
+    """Open the null device for closed standard streams, as some daemons start programs.
 
-    Python has None there; and the next file to be opened would get the number of the stream.
+    Python has None there, and the next opened file would get the descriptor of the stream.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -119,7 +119,7 @@ def _replace_closed_streams() -> None:
 
 
 def _forget_stdout() -> None:
-    """Keep the interpreter from complaining when it flushes what will not be read."""
+    """Keep the interpreter from complaining when it flushes a closed stdout."""
     with contextlib.suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, sys.stdout.fileno())

@@ -89,7 +89,7 @@ _SPLITS = option(
     "NAME for all files, NAME=PATTERN for those whose names match, or NAME=0.9 for a share of the records; "
     "default: from names",
 )
-# Choices that signatures leave open, by argument; a tuple, or `module:NAME` of one or of what returns one.
+# Choices that signatures leave open, by argument: a tuple, or `module:NAME` of one or of a function.
 _CHOICES: dict[str, str | tuple[str, ...]] = {
     "mode": "shardio.catalog:MODES",
     "encoding": ("example", "sequence_example", "tensors", "array", "bytes"),
@@ -170,7 +170,7 @@ class Takes:
                 yield _BESIDE[name]
 
     def _hint(self, name: str, kind: str) -> Any:
-        """Return the type of an argument as it is typed; None for what only Python has."""
+        """Return the command-line type of an argument; None for arguments that only Python has."""
         if name in self.places and not kind.startswith("int | str"):
             return list[str] if "Iterable" in kind else str
         is_optional = kind.endswith(" | None")
@@ -225,7 +225,7 @@ def _shown(default: Any) -> str:
 
 
 def imported(name: str) -> Any:
-    """Return what `module:name` means."""
+    """Return the object named `module:name`."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
@@ -248,7 +248,7 @@ def typed_parameters(function: Callable[..., Any]) -> dict[str, tuple[str, Any]]
 
 
 def address_options(place: str) -> dict[str, str]:
-    """Return the options of a place, which its `Address` takes, with their types."""
+    """Return the options that the `Address` of a place takes, with their types."""
     mapping = "Mapping[str, Any] | None"
     if place != "url":
         return {f"{place}_options": mapping}

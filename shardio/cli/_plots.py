@@ -36,7 +36,7 @@ Plot: TypeAlias = Annotated[
 
 
 def check_plot(target: str) -> None:
-    """Refuse a figure that cannot be drawn, before anything is worked out.
+    """Refuse a figure that cannot be drawn, before any computation.
 
     Raises:
         ValueError: a file of another kind, or in a folder that is not there.
@@ -102,7 +102,7 @@ def plot_bench(report: BenchReport, target: str, console: Console) -> None:
 def plot_order(
     places: tuple[list[list[float]], int], figures: PlanReport, target: str, console: Console
 ) -> None:
-    """Draw where in storage the records of each step are, and how well they are mixed."""
+    """Draw the storage position of the records of each step, and how well they are mixed."""
     steps, total = places
     share = min(1, figures.shuffle_radius / max(1, figures.records))
     mixing = (

@@ -1,4 +1,4 @@
-"""Where the records that a command shows come from: splits of a dataset, or a shard, indexed or not."""
+"""Records that a command shows: splits of a dataset, or a shard, indexed or not."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from shardio.reader import Location, RecordSequence
 
 ReadAs: TypeAlias = Annotated[
-    Literal["auto", "bytes", "text", "example"], Parameter(name="--as", help="records without a schema")
+    Literal["auto", "bytes", "text", "example"],
+    Parameter(name="--as", help="how to decode records without a schema"),
 ]
-Where: TypeAlias = Annotated[str | None, Parameter(help='records that meet a condition in SQL: "label = 3"')]
+Where: TypeAlias = Annotated[str | None, Parameter(help='records that match an SQL condition: "label = 3"')]
 
 
 @dataclass(eq=False, repr=False)
@@ -38,7 +39,7 @@ class RecordGroup:
     payloads: Iterable[Any] = ()
 
     def __len__(self) -> int:
-        """Return the number of records; 0 where only reading them would tell."""
+        """Return the number of records; 0 if unknown without reading."""
         return 0 if self.records is None else len(self.records)
 
     def first(self, most: int) -> Iterator[tuple[int, Any]]:
@@ -72,7 +73,7 @@ class RecordGroup:
             yield position, found[position]
 
     def matching(self, condition: str) -> list[int]:
-        """Return the positions of the records that meet a condition in SQL."""
+        """Return the positions of the records that match an SQL condition."""
         from shardio.reader import DatasetReader
 
         if not isinstance(self.records, DatasetReader):
@@ -81,12 +82,12 @@ class RecordGroup:
         return positions
 
     def locate(self, position: int) -> Location | None:
-        """Return where a record is, or None where there is no index to tell."""
+        """Return the location of a record, or None without an index."""
         return None if self.records is None else self.records.locate(position)
 
 
 def open_parts(given: Given, *, decode: bool) -> list[RecordGroup]:
-    """Open what a command line names.
+    """Open the dataset or shard of a command line.
 
     Args:
         given: url, storage and reading options, and `features`.
@@ -126,7 +127,7 @@ def _open_shard(given: Given) -> RecordGroup:
 
 
 def reader_of(kind: str) -> Callable[[Any], Any]:
-    """Return what turns the payload of a record without a schema into a value to show."""
+    """Return a function that decodes the payload of a record without a schema for display."""
     readers: dict[str, Callable[[Any], Any]] = {"auto": _guess, "text": _as_text, "example": _as_example}
     return readers.get(kind, bytes)
 

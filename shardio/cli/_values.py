@@ -1,4 +1,4 @@
-"""What is typed behind an option, as the value that the library takes; ValueError says what was expected."""
+"""Converters from command-line words to the values that the library takes; they raise ValueError."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cyclopts import Parameter
 
 
 def one(convert: Callable[[str], Any], metavar: str | None = None) -> Parameter:
-    """Return how one word becomes a value."""
+    """Return a Parameter that converts one word."""
     return Parameter(
         converter=lambda _, tokens: convert(tokens[0].value), n_tokens=1, metavar=metavar, negative=()
     )
 
 
 def several(convert: Callable[[list[str]], Any], metavar: str | None = None) -> Parameter:
-    """Return how the words of an option that may be repeated become a value."""
+    """Return a Parameter that converts all words of a repeatable option."""
     return Parameter(
         converter=lambda _, tokens: convert([token.value for token in tokens]), metavar=metavar, negative=()
     )
@@ -55,7 +55,7 @@ def pairs(words: Sequence[str], value: Callable[[str], Any] = str) -> dict[str, 
 
 
 def comma_names(words: Sequence[str]) -> list[str]:
-    """Return names that commas separate."""
+    """Return comma-separated names."""
     found = [name.strip() for word in words for name in word.split(",")]
     if not all(found):
         raise ValueError(f"expected names with commas between them, found {','.join(words)!r}")
@@ -102,7 +102,7 @@ def rank_of(text: str) -> tuple[int, int]:
 
 
 def function_of(name: str) -> Any:
-    """Return the function that `package.module:name` means."""
+    """Return the function named `package.module:name`."""
     module, colon, attribute = name.partition(":")
     if not colon:
         raise ValueError(f"expected MODULE:FUNCTION, found {name!r}")
@@ -116,16 +116,16 @@ def function_of(name: str) -> Any:
 
 
 def parse_key(text: str, known: Mapping[str, str], feature: str | None) -> str | bytes | int:
-    """Return what was typed as a key of the feature's type: decimal for integers, hexadecimal for bytes.
+    """Return a word as a key of the feature's type: decimal for integers, hexadecimal for bytes.
 
     Args:
-        text: what was typed.
+        text: the word.
         known: features that have an index of keys, each with its type.
-        feature: whose keys are meant; None for the only one.
+        feature: of the keys; None for the only one.
     """
     if feature is None and len(known) == 1:
         feature = next(iter(known))
-    kind = known.get(feature or "", "text")  # what has no index is refused where it is looked up
+    kind = known.get(feature or "", "text")  # a lookup refuses a feature without an index
     if kind == "text":
         return text
     try:
@@ -158,11 +158,11 @@ Positions: TypeAlias = Annotated[
     list[int], several(positions, "POSITION..."), Parameter(help="numbers from 0, or from the end: -1")
 ]
 Urls: TypeAlias = Annotated[
-    list[str], Parameter(help="dataset, or the datasets of a mixture in order: any fsspec URL")
+    list[str], Parameter(help="dataset, or the datasets of a mixture in order: local paths or fsspec URLs")
 ]
 Slice: TypeAlias = Annotated[
     slice | None,
     one(record_range, "A:B"),
-    Parameter(help="the slice that was streamed; either end may be left out: 1000:"),
+    Parameter(help="the streamed slice; either end may be omitted: 1000:"),
 ]
 Rank: TypeAlias = Annotated[tuple[int, int], one(rank_of, "R/N")]

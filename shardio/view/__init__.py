@@ -1,8 +1,8 @@
 """A dataset as pages: what `shardio view` shows in a browser, each page a value for JSON.
 
-`Pages` reads only what is looked at, and knows no server; `make_server` is the thin layer that sends pages
-and the files of `static/` to one browser on this machine.  Facts and guesses of single values, which
-`shardio info` and `head` want too, load neither.
+`Pages` reads on demand and knows no server; `make_server` serves pages and the files of `static/` to one
+browser on this machine.  Facts and guesses of single values, which `shardio info` and `head` use, load
+neither.
 """
 
 from __future__ import annotations

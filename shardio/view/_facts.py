@@ -1,4 +1,4 @@
-"""What metadata says of a version, and what the first records show where there is no schema."""
+"""Facts about a version from its metadata, and about records without a schema from a sample."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _BYTES = 16 << 20
 
 
 def version_facts(url: str, version: Version, latest: Version) -> dict[str, Any]:
-    """Return what the manifest of a version says; nothing is read.
+    """Return the facts in the manifest of a version, without a read.
 
     Args:
         url: of the dataset.
-        version: which is described.
-        latest: the latest version, which knows tags and which versions expired.
+        version: to describe.
+        latest: the latest version, which has the tags and expired versions.
     """
     return {
         "kind": "dataset",
@@ -36,14 +36,14 @@ def version_facts(url: str, version: Version, latest: Version) -> dict[str, Any]
 
 
 def log_facts(version: Version, latest: Version) -> dict[str, Any]:
-    """Return what a list of versions says of one, with its tags and whether it has expired."""
+    """Return the facts about one version in a list, with its tags and whether it has expired."""
     tags = [name for name, number in latest.manifest.tags.items() if number == version.number]
     expired = version.number in latest.manifest.expiry.expired_versions
     return {**version.to_dict(), "tags": sorted(tags), "expired": expired}
 
 
 def shard_facts(shards: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the columns of `version.shards()` say in sum."""
+    """Return a summary of the columns of `version.shards()`."""
     return {
         "compression": sorted({*shards["compression"]}),
         "framing": sorted({*shards["framing"]}),
@@ -53,7 +53,7 @@ def shard_facts(shards: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seen_facts(payloads: Iterable[bytes]) -> dict[str, Any] | None:
-    """Return what the first records show, or None where they are not Examples.
+    """Return the features of the first records, or None if they are not Examples.
 
     Raises:
         ShardioError: they can't be read.

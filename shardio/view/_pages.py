@@ -1,4 +1,4 @@
-"""Pages of a dataset as values for JSON; each reads what it shows and nothing else.
+"""Pages of a dataset as values for JSON; each reads only what it shows.
 
 The summary is the manifest; lists of shards, records, a sample for statistics and older manifests are read
 by their own pages, when they are looked at.  Damage of one record is in its place and hides no other.
@@ -72,7 +72,7 @@ class Media(NamedTuple):
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: it was asked for
-    """The result is not wanted any more."""
+    """The client no longer wants the result."""
 
 
 class _Reading(NamedTuple):
@@ -95,7 +95,7 @@ class _Reading(NamedTuple):
 
 
 class Pages:
-    """The pages of one dataset; safe to share among threads.
+    """The pages of one dataset; thread-safe.
 
     Args:
         url: of the dataset.
@@ -140,13 +140,13 @@ class Pages:
     # ------------------------------------------------------------------------------------------ metadata
 
     def summary(self, version: int | str | None = None) -> dict[str, Any]:
-        """Return what the manifest of a version says, and which split is shown first.
+        """Return the facts in the manifest of a version, and which split is shown first.
 
         Args:
             version: a number or a tag; None for the one that was asked for at the start, or the latest.
         """
         wanted = self._version if version is None else version
-        # Asked for again each time, so that a page that is loaded again shows what was committed meanwhile.
+        # Loaded on each call, so that a reloaded page shows new commits.
         latest = self._catalog.load()
         with self._lock:
             self._latest = latest
@@ -207,7 +207,7 @@ class Pages:
         }
 
     def seen(self, version: int | str | None = None, split: str | None = None) -> dict[str, Any]:
-        """Return what the first records show of their features, where there is no schema."""
+        """Return the features of the first records, for a dataset without a schema."""
         reading = self._reading(version, split)
         return {"seen": seen_facts(iter(reading.payloads[:100]))}
 
@@ -228,7 +228,7 @@ class Pages:
     # ------------------------------------------------------------------------------------------ records
 
     def _selection(self, reading: _Reading, asked: Search, is_gone: Callable[[], bool]) -> Any:
-        """Return the positions that a search found, in their order; they are kept for the next page."""
+        """Return the matching positions in order; they are cached for the next page."""
         if asked == Search():
             return range(len(reading.payloads))
 
@@ -241,9 +241,9 @@ class Pages:
             known = self._kept.get(key)
         if known is not None:
             return known
-        # Requests are answered by a few threads, and most of them must stay free for other pages.
+        # A few threads serve all requests; most of them must stay free for other pages.
         if not self._searching.acquire(blocking=False):
-            raise ValueError(f"{_SEARCHES} searches are under way; try again when one has ended")
+            raise ValueError(f"{_SEARCHES} searches are running; try again when one has finished")
         try:
             found = search(reading.decoding, asked, look)
         finally:
@@ -268,7 +268,7 @@ class Pages:
             start, count: a run of what was found; a run of large records is shorter than asked.
             positions: these instead.
             asked: the search.
-            is_gone: tells that the answer is not wanted any more, which ends a search.
+            is_gone: whether the client has disconnected, which ends a search.
 
         Returns:
             `total` records were found of `all`; `python` is code that finds the same ones.
@@ -401,9 +401,9 @@ class Pages:
         asked: Search = _EVERY,
         is_gone: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any]:
-        """Return what a sample shows of each feature, evenly spaced over what a search finds.
+        """Return statistics of each feature in a sample, evenly spaced over the matches of a search.
 
-        From a bucket it is runs of neighbours, so that few shards are asked.
+        From a bucket the sample is runs of neighbours, so that it reads few shards.
 
         Args:
             version, split: which; None for those shown first.
@@ -446,7 +446,7 @@ class Pages:
         }
 
     def close(self) -> None:
-        """End what is under way, at its next step."""
+        """Stop running searches at their next step."""
         self._closed = True
 
     # ------------------------------------------------------------------------------------------ errors
@@ -463,7 +463,7 @@ class Pages:
         return self._redacted(found)
 
     def redact(self, text: str) -> str:
-        """Return text without what the storage options and the address keep secret."""
+        """Return text without secrets of the storage options and the address."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return redact(text)
@@ -510,7 +510,7 @@ class Pages:
     def _remember(
         self, reading: _Reading, positions: Sequence[int], payloads: Sequence[bytes | ShardioError]
     ) -> None:
-        """Keep the payloads of the page that is shown: its images and audio are asked for next."""
+        """Cache the payloads of the current page: the browser requests its images and audio next."""
         fresh: dict[Hashable, bytes] = {}
         room = _PAGE_BYTES
         for position, payload in zip(positions, payloads, strict=True):
@@ -585,7 +585,7 @@ class Pages:
         return found
 
     def _keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what is kept under a key; the first thread that asks makes it, others wait for it."""
+        """Return the cached value of a key; the first thread computes it, others wait."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
@@ -637,7 +637,7 @@ def _sample(total: int, wanted: int, runs: int) -> NDArray[np.int64]:
 
 
 def _encoded(pixels: NDArray[np.uint8], edge: int) -> Media:
-    """Return an image file made of pixels alone: nothing else of the original is in it."""
+    """Return an image file of the pixels alone, without metadata of the original."""
     from PIL import Image
 
     if pixels.ndim == 3 and pixels.shape[2] == 1:
@@ -655,7 +655,7 @@ def _encoded(pixels: NDArray[np.uint8], edge: int) -> Media:
 
 
 def _secrets(url: str, options: ReadOptions) -> list[str]:
-    """Return texts that no page may show: values of storage options, passwords and queries of addresses."""
+    """Return secrets that no page may show: storage options, passwords and queries of addresses."""
     found = set(_texts(options.storage_options or {}))
     for root, given in options.allow_roots.items():
         found |= {*_texts(given), *_texts_of_url(root)}

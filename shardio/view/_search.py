@@ -1,4 +1,4 @@
-"""Which records of a split are shown, and in which order: by a key, a condition in SQL, text, a column."""
+"""Search and sort the records of a split: by a key, an SQL condition, text, a column."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     Selection = Any
 
 _SCANNED = 64 << 20  # stored bytes that a search may read where there is no table
-_SORTED = 10_000_000  # values that are held to be sorted
+_SORTED = 10_000_000  # values that fit in memory for sorting
 
 
 class Search(NamedTuple):
-    """What a page asks for; every record in storage order unless told.
+    """The search of a page; by default every record in storage order.
 
     Attributes:
         where: a condition in SQL.
-        text: that one of the text features contains, in upper or lower case.
+        text: contained in a text feature, ignoring case.
         key: of records with an index of keys.
         feature: of the key; "" for the first one.
-        sort: feature, or `<feature>_length`, by which records are sorted; what is missing comes last.
-        descending: the greatest first.
+        sort: feature, or `<feature>_length`, by which records are sorted, missing values last.
+        descending: greatest first.
     """
 
     where: str = ""
@@ -42,7 +42,7 @@ class Search(NamedTuple):
     descending: bool = False
 
     def conditions(self, schema: Schema | None) -> list[str]:
-        """Return the conditions in SQL that records have to meet."""
+        """Return the SQL conditions of the search."""
         return [each for each in (self.where, _contains(schema, self.text)) if each.strip()]
 
 
@@ -52,7 +52,7 @@ def is_column(feature: Feature) -> bool:
 
 
 def literal(value: Any) -> str:
-    """Return a number or text as SQL writes it."""
+    """Return a number or text as an SQL literal."""
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 
@@ -61,23 +61,21 @@ def _contains(schema: Schema | None, text: str) -> str:
         return ""
     names = [name for name, each in (schema or {}).items() if each.kind == "text" and not each.shape]
     if not names:
-        raise ValueError(
-            "no feature holds text that could be searched: the schema has no feature of type text"
-        )
+        raise ValueError("text search needs a feature of type text, and the schema has none")
     quoted = ('"' + name.replace('"', '""') + '"' for name in names)
     return " OR ".join(f"contains(lower({name}), lower({literal(text)}))" for name in quoted)
 
 
 def search(reader: DatasetReader, asked: Search, look: Callable[[Any], None]) -> Selection:
-    """Return the positions of the records that are asked for, in their order.
+    """Return the positions of the matching records, in order.
 
     Args:
         reader: of the split, which decodes.
-        asked: what is asked for.
-        look: is called while records are read; what it raises ends the search.
+        asked: the search.
+        look: called while records are read; an exception in it ends the search.
 
     Raises:
-        ValueError: not a condition, no such column; or the search would read too much.
+        ValueError: an invalid condition, an unknown column, or a search that would read too much.
     """
     conditions = asked.conditions(reader.schema)
     if conditions or asked.sort:
@@ -94,7 +92,7 @@ def _check_size(reader: DatasetReader) -> None:
     if without and reader.num_bytes > _SCANNED:
         raise ValueError(
             f"{without:,} of {reader.num_shards:,} shards have no table of small features, and this search "
-            "would read all of their records; make tables first: shardio table URL --features NAME"
+            "would read all their records; build tables first: shardio table URL --features NAME"
         )
 
 
@@ -136,9 +134,9 @@ def python(opening: str, asked: Search, schema: Schema | None, *, start: int, st
 
     Args:
         opening: the arguments of `shardio.open`.
-        asked: what was asked for.
+        asked: the search.
         schema: of the dataset.
-        start, stop: which of the records that were found are shown.
+        start, stop: the range of matches to show.
     """
     lines = ["import shardio", "", f"ds = shardio.open({opening})"]
     if asked.key:

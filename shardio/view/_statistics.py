@@ -1,4 +1,4 @@
-"""What a sample of records shows of each feature: ranges, distributions, what is missing; for JSON."""
+"""Statistics of each feature in a sample of records: ranges, distributions, missing values; for JSON."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ def histogram(values: Any, *, bins: int = _BINS) -> dict[str, Any] | None:
     """Return counts of values in equal bins; bins of integers hold equally many of them.
 
     Args:
-        values: numbers; those that are not finite are left out.
+        values: numbers; non-finite ones are ignored.
         bins: the most bins.
 
     Returns:
-        `edges`, one more than `counts`, as text where JavaScript has no such whole numbers; None where there
-        is nothing to count.
+        `edges`, one more than `counts`, as text if beyond the integers of JavaScript; None for no values.
     """
     numbers = np.asarray(values)
     if numbers.dtype.kind == "b":
@@ -67,11 +66,11 @@ def histogram(values: Any, *, bins: int = _BINS) -> dict[str, Any] | None:
 
 
 def summarize(values: Iterable[Any], schema: Schema | None) -> list[dict[str, Any]]:
-    """Return what some records show, feature by feature, in the order of the schema or of appearance.
+    """Return statistics of some records by feature, in the order of the schema or of appearance.
 
     Args:
         values: of records, as a codec returns them.
-        schema: what a record holds, or None.
+        schema: of the records, or None.
     """
     found: dict[str, tuple[list[Any], Feature | None]] = {}
     if schema is not None:
@@ -133,7 +132,7 @@ def _kind(value: Any) -> str:
 def _numbers(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
     numbers = as_numbers(np.array(values), feature)
     classes = None if feature is None else feature.classes
-    # The mean of numbers that stand for classes says nothing.
+    # The mean of class numbers is meaningless.
     facts = _range(numbers) if classes is None else []
     whole = numbers.dtype.kind in "iub"
     distinct, counts = np.unique(numbers, return_counts=True) if whole else (numbers[:0], numbers[:0])

@@ -26,7 +26,7 @@ Decode = Callable[[list[int]], str | None]
 
 
 def token_decoder(store: Store, metadata: Mapping[str, Any]) -> Decode | None:
-    """Return what makes text of token ids; None where no tokenizer file is named, or it cannot be used."""
+    """Return a decoder of token ids, or None if the metadata names no usable tokenizer file."""
     key = metadata.get(METADATA_KEY)
     if not isinstance(key, str) or importlib.util.find_spec("tokenizers") is None:
         return None
@@ -45,7 +45,7 @@ def token_decoder(store: Store, metadata: Mapping[str, Any]) -> Decode | None:
 
     def decode(ids: list[int]) -> str | None:
         if not ids or min(ids) < 0 or max(ids) >= size:
-            return None  # labels such as -100 are no tokens
+            return None  # labels such as -100 are not tokens
         text: str = tokenizer.decode(ids, skip_special_tokens=False)
         return text
 
@@ -53,7 +53,7 @@ def token_decoder(store: Store, metadata: Mapping[str, Any]) -> Decode | None:
 
 
 def add_text(found: dict[str, Any], value: Any, decode: Decode | None, *, full: bool) -> dict[str, Any]:
-    """Return the cell of a value with the text of its tokens, where it is a list of token ids."""
+    """Return a cell with the decoded text added, if its value is a list of token ids."""
     if (
         decode is None
         or not isinstance(value, np.ndarray)

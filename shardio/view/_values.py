@@ -1,7 +1,7 @@
-"""Values as cells: short, bounded descriptions for JSON that say what to draw, never how.
+"""Values as cells: short, bounded descriptions for JSON that the page draws.
 
 A cell is a dict with a `kind`: "missing", "number", "text", "json", "bytes", "image", "audio", "array",
-"list" or "map".  What is too large for a cell is fetched by its `path`, from the record's value to it.
+"list" or "map".  A larger value is fetched by its `path` within the record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FlatValue(NamedTuple):
         name: of the feature; feature lists begin with `[] `, and "" stands for a record that is one value.
         path: from the record's value to this one.
         value: of the feature.
-        feature: what the schema says of it, or None.
+        feature: its entry in the schema, or None.
     """
 
     name: str
@@ -56,7 +56,7 @@ class FlatValue(NamedTuple):
 
 
 def guess_value(payload: Any) -> Any:
-    """Return what the payload of a record without a schema seems to be: an Example, text, or bytes."""
+    """Return the payload of a record without a schema as an Example, text, or bytes, whichever fits first."""
     if not isinstance(payload, bytes):
         return payload
     try:
@@ -98,10 +98,10 @@ def flatten(value: Any, schema: Schema | None) -> list[FlatValue]:
 
 
 def follow(value: Any, path: Sequence[str | int]) -> Any:
-    """Return what a path leads to.
+    """Return the value at a path.
 
     Raises:
-        ValueError: it leads nowhere.
+        ValueError: there is none.
     """
     for step in path:
         try:
@@ -128,7 +128,7 @@ def cell(value: Any, path: Path, feature: Feature | None = None, *, full: bool =
     Args:
         value: as a codec returns it.
         path: from the record's value to it.
-        feature: what the schema says of it.
+        feature: its entry in the schema.
         full: show as much as one page holds; else a line.
     """
     return _cell(value, path, feature, _FULL if full else _SHORT)

@@ -1,8 +1,8 @@
-"""The thin layer between pages and one browser: who may ask, what is sent, and with which headers.
+"""The HTTP layer between pages and one browser: access checks, responses and headers.
 
-Requests are refused unless they name this machine (a page elsewhere whose name was made to lead here is
-another name), come from no other site, and bring the token of the address that was printed.  No cookie is
-set, so no other page can use what this browser knows.  Nothing of a dataset is ever sent as anything but
+Requests are refused unless their Host is this machine (which stops DNS rebinding), they come from no other
+site, and they carry the token of the printed address.  No cookie is set, so other sites can't reuse the
+browser's access.  Nothing of a dataset is ever sent as anything but
 JSON, images remade, audio, and downloads.
 """
 
@@ -47,7 +47,7 @@ _STATIC = {
 }
 _MOST_BODY = 1 << 20
 _THREADS = 8
-# Connections that have not brought the token yet: how many, and for how many seconds.
+# Limits for connections without the token: number, and age in seconds.
 _STRANGERS = 64
 _STRANGER_SECONDS = 15
 _CONNECTIONS = 1024
@@ -58,7 +58,7 @@ App = Any  # a WSGI application
 
 
 class ViewServer:
-    """A server that listens; `run` answers until Ctrl-C, or `stop`.
+    """A listening server; `run` serves until Ctrl-C, or `stop`.
 
     Attributes:
         url: to be opened in a browser, with the token.
@@ -74,7 +74,7 @@ class ViewServer:
         self.url = f"http://{name}:{self.port}/?token={token}"
 
     def run(self) -> None:
-        """Answer requests until Ctrl-C, or `stop`."""
+        """Serve requests until Ctrl-C, or `stop`."""
         try:
             self._server.run()
         finally:
@@ -85,7 +85,7 @@ class ViewServer:
         self._server.trigger.pull_trigger(self.close)
 
     def close(self) -> None:
-        """Stop listening, and end what is under way; requests that take more than seconds are left."""
+        """Stop listening, and end running requests; those that take more than seconds are abandoned."""
         self._pages.close()
         self._server.task_dispatcher.shutdown()
         for each in list(self._server._map.values()):  # noqa: SLF001 - waitress closes them nowhere else
@@ -103,7 +103,7 @@ def make_server(
 
     Args:
         pages: of the dataset.
-        host: address to listen on; the loopback alone unless told.
+        host: address to listen on; by default the loopback.
         port: 0 for a free one.
         token: that requests must bring; None for a random one.
 
@@ -116,7 +116,7 @@ def make_server(
 
     token = token or secrets.token_urlsafe(24)
     app = make_app(pages, token=token, host=host)
-    # That requests wait for a thread is not a news for who looks at pages.
+    # Waitress warns when requests wait for a thread, which users need not see.
     logging.getLogger("waitress").setLevel(logging.ERROR)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -148,9 +148,9 @@ def make_server(
 
 
 def _end_strangers(channels: Iterable[Any], now: float) -> None:
-    """Close connections that have not brought the token: all that are old, and the oldest of too many.
+    """Close connections without the token: all old ones, and the oldest if there are too many.
 
-    Without the token, connections that send nothing, or a byte now and then, could keep others out.
+    Otherwise idle or slow connections could exhaust the connection limit.
     """
     strangers = [each for each in channels if not each.requests and not getattr(each, "is_trusted", False)]
     strangers.sort(key=lambda channel: channel.creation_time)
@@ -238,7 +238,7 @@ def _guarded(app: App, token: str, host: str) -> App:
         refusal = _refusal(environ, token, known)
         if refusal is None:
             if _token_of(environ):
-                # The connection is told apart from those of strangers by the channel whose method this is.
+                # The channel that owns this method is marked as authenticated.
                 channel = getattr(environ.get("waitress.client_disconnected"), "__self__", None)
                 if channel is not None:
                     channel.is_trusted = True

@@ -140,7 +140,7 @@ def test_shardio_index_is_a_command_with_a_second_name(folder, capfd) -> None:
         assert done.stdout.splitlines()[-1] == f"ds = shardio.open({str(folder)!r})"
     assert subprocess.run([program, f"{folder}/nothing*"], capture_output=True, check=False).returncode == 3
     assert shardio_main(["--help"]) == 0
-    assert re.search("adopt +Adopt shards", capfd.readouterr().out)
+    assert re.search(r"adopt \(index\) +Adopt shards", capfd.readouterr().out)
 
 
 def test_an_interrupted_adoption_says_that_it_goes_on(folder, capsys, monkeypatch) -> None:

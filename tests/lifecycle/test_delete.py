@@ -154,7 +154,7 @@ def test_a_mask_and_a_function(url):
         ([True], TypeError, "a mask goes to where="),
         ([True, 2], TypeError, r"positions\[0\] must be an integer, found True"),
         (b"12", TypeError, "sequence of integers"),
-        (iter(()), ValueError, "the iterator gave nothing"),
+        (iter(()), ValueError, "the iterator is empty"),
     ],
 )
 def test_positions_that_are_refused(url, wrong, error, match):

@@ -116,7 +116,7 @@ def test_what_does_not_count(urls):
         ds.select([True] * len(wanted))
     used = (k for k in range(2))
     assert len(ds.select(used)) == 2
-    with pytest.raises(ValueError, match=r"the iterator gave nothing; .* give a list instead"):
+    with pytest.raises(ValueError, match=r"the iterator is empty; .* pass a list instead"):
         ds.select(used)
     with refused(TypeError, "rows[0]"):
         ds.positions_of([ds.locate(0).shard] * 2, [True, 1])
