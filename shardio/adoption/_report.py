@@ -52,7 +52,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AdoptReport(Report):
-    """What became of the shards.
+    """Result of an adoption.
 
     Attributes:
         url: of the dataset.
@@ -70,7 +70,7 @@ class AdoptReport(Report):
         stale: URLs of shards that changed since they were adopted.
         missing: URLs of shards that are part of the dataset and no longer there.
         dropped: URLs of such shards that this adoption took out of the dataset.
-        skipped: damage that salvage left out, each with its range of decoded bytes.
+        skipped: damage that salvage skipped, each with its range of decoded bytes.
         ignored: URLs of files that were found and not adopted: no shards by their names or first bytes, or of
             no split.
         notes: what deserves attention.

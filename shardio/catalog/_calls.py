@@ -115,19 +115,19 @@ def gc(
     dry_run: bool = True,
     progress: bool | Callable[[CountProgress], None] = False,
 ) -> GcReport:
-    """Remove what only expired versions and abandoned sessions hold; says what it would do unless told.
+    """Remove objects that only expired versions and abandoned sessions use; a dry run by default.
 
     Args:
         url: of the dataset; or a `shardio.Address`, or a reader.
         expire: versions that are no longer needed; never the latest.
         keep: how many versions stay, the latest ones; all others expire.
-        abandon: sessions whose writers will not come back. `GcReport.unclaimed` names those that may be.
+        abandon: sessions whose writers will not continue; `GcReport.unclaimed` lists candidates.
         dry_run: change nothing.
         progress: True for a bar on a terminal and lines in a log, or a function of how far it has come:
             `done` and `total`, objects that are deleted.
 
     Raises:
-        ValueError: a version or session that cannot be given up.
+        ValueError: a version that cannot expire, or a session that cannot be abandoned.
         StorageError: the environment failed; call it again, and it deletes the rest.
     """
     catalog = Catalog(Address.of(url).connect())

@@ -42,22 +42,22 @@ _LISTS_AT_ONCE = 16  # the latest lists mostly name everything
 
 @dataclass(frozen=True)
 class GcReport(Report):
-    """What garbage collection found and did.
+    """Result of a garbage collection.
 
     Attributes:
         url: of the dataset.
         dry_run: nothing was changed.
         version: the version that fences the deletions; None where there was nothing to do.
-        expired_versions: versions that can no longer be opened, all told.
+        expired_versions: all versions that can no longer be opened.
         doomed: objects that are (or would be) deleted, with their sizes in bytes.
         deleted: how many of them this run removed.
         unclaimed: sessions that have objects here and are in no version: still being written, or given up;
             name them in `abandon` to have them removed. Bytes by session; one that has left no receipt is
             called `auto.` and the id in the names of its shards.
-        temporaries: what interrupted writes left behind, which may belong to a writer that is still at work.
-        unlisted: what could not be looked at, in words; of a bucket, what becomes of unfinished uploads.
-        lost_for_good: of each shard of which a repair lost records, how many; no mirror brings them back once
-            these versions have expired.
+        temporaries: files of interrupted writes, which may belong to a running writer.
+        unlisted: places that could not be listed, and for a bucket a note on unfinished uploads.
+        lost_for_good: number of lost records by shard that a mirror can no longer restore once these
+            versions have expired.
     """
 
     url: str

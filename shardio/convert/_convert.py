@@ -264,7 +264,7 @@ def _renumbered(name: str, value: Any, numbers: Sequence[int]) -> Any:
 
 @dataclass(frozen=True)
 class ConvertReport(Report):
-    """What a conversion did.
+    """Result of a conversion.
 
     Attributes:
         source, kind: what was converted.
@@ -272,7 +272,7 @@ class ConvertReport(Report):
         records: by split; none in a dry run, which reads a part of the source only.
         source_bytes: by split, about what is read of the source for it.
         schema: of the records, or None where they are bytes.
-        skipped: what was left out, with `on_error="skip"`; empty otherwise.
+        skipped: records skipped with `on_error="skip"`; empty otherwise.
         ignored: names of files in the source that were not part of it.
         notes: what deserves attention, such as features of TFRecords that no schema can hold, whose
             payloads are kept, and hidden members of tar files.

@@ -70,14 +70,14 @@ def target_kinds() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ExportReport(Report):
-    """What an export did.
+    """Result of an export.
 
     Attributes:
         url, version, digest: the dataset, as it was read.
         target, kind: what was made of it.
         records: by split.
         files: names below the target, in the order in which they were made; none in a dry run.
-        skipped: records that were left out, with `on_error="skip"`: damaged ones, and those that the kind
+        skipped: records skipped with `on_error="skip"`: damaged ones, and those that the kind
             cannot hold.
         notes: what is not in the files although every record is, such as features beside an image, or is
             there under another name.

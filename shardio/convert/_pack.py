@@ -24,7 +24,7 @@ _PART_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class PackDatasetReport(Report):
-    """What packing a dataset did.
+    """Result of packing a dataset.
 
     Attributes:
         source: the dataset of documents, as it was read.

@@ -81,7 +81,7 @@ class DuplicateKey(Report):
 
 @dataclass(frozen=True)
 class KeysReport(Report):
-    """What building an index of keys has done.
+    """Result of building an index of keys.
 
     Attributes:
         url: of the dataset.

@@ -30,16 +30,16 @@ _ROOM = 1.25
 
 @dataclass(frozen=True)
 class CompactReport(ChangeReport):
-    """What `compact` did, or would do.
+    """Result of `compact`.
 
     Attributes:
         records: that were (or would be) rewritten.
-        dropped: deleted rows that were (or would be) left out.
+        dropped: deleted rows that were (or would be) removed.
         shards_before, shards_after: of the splits that were looked at; what would be is an estimate.
         bytes_before, bytes_after: of their stored bytes, likewise.
         requests_before, requests_after: of one pass over them in a bucket: one for the index of each shard,
             and one for every 8 MiB of each; an estimate.
-        skipped_shards: shards that others wrote or that hold no TFRecord frames; they stay as they are.
+        skipped_shards: adopted shards and shards without TFRecord frames, which stay unchanged.
     """
 
     records: int = 0

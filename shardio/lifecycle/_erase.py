@@ -27,7 +27,7 @@ from shardio.writer import Layout
 
 @dataclass(frozen=True)
 class EraseReport(DeleteReport):
-    """What `erase` did, or would do.
+    """Result of `erase`.
 
     Attributes:
         expired_versions: every version before the new one that had not expired yet.
@@ -35,8 +35,8 @@ class EraseReport(DeleteReport):
         pending_gc: objects that may hold bytes of the records until `shardio gc`, with their sizes in bytes:
             all shards and tables that only expired versions name.
         external_copies: URLs of third-party shards that only expired versions name, and that may hold them.
-        lost_for_good: of each shard of which a repair lost records, how many; no mirror brings them back
-            afterwards. Repair from the mirror first, if there is one.
+        lost_for_good: number of lost records by shard that a mirror can no longer restore afterwards.
+            Repair from the mirror first, if there is one.
     """
 
     expired_versions: tuple[int, ...] = ()

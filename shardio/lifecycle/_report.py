@@ -13,7 +13,7 @@ from shardio.reports import Report
 
 @dataclass(frozen=True)
 class ChangeReport(Report):
-    """What a change did, or would do.
+    """Result of a change.
 
     Attributes:
         url: of the dataset.
@@ -35,7 +35,7 @@ class ChangeReport(Report):
 
 @dataclass(frozen=True)
 class DeleteReport(ChangeReport):
-    """What `delete` did, or would do.
+    """Result of `delete`.
 
     Attributes:
         read_version: the version whose positions were meant.

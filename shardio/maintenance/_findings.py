@@ -18,7 +18,7 @@ UNREADABLE = "unreadable"
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(ReportItem):
-    """One thing that is wrong.
+    """One problem.
 
     Attributes:
         kind: "manifest", "list" (of shards), "missing" (an object), "index", "frames" (one block's part of an
@@ -78,7 +78,7 @@ class Finding(ReportItem):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyReport(Report):
-    """What `verify` looked at, and every finding.
+    """Result of `verify`.
 
     Attributes:
         url: of the dataset or shard.
@@ -90,7 +90,7 @@ class VerifyReport(Report):
         undecodable_records: those that give no value by the schema; None where that was not asked for.
         stored_bytes: size of the shards.
         findings: all of them: metadata first, then shard by shard in order, by rising block and row.
-        skipped: damage that adoption left out knowingly (`--salvage`), of the kind "skipped": no finding.
+        skipped: damage that adoption skipped with `--salvage`, of the kind "skipped"; not findings.
     """
 
     _computed: ClassVar[tuple[str, ...]] = ("ok",)
@@ -109,12 +109,12 @@ class VerifyReport(Report):
 
     @property
     def ok(self) -> bool:
-        """Whether everything was looked at and nothing was found."""
+        """Whether everything was checked without a finding."""
         return not self.findings
 
     @property
     def damaged(self) -> bool:
-        """Whether something in the data is wrong; False where it could only not be read."""
+        """Whether data is damaged; False if it only could not be read."""
         return any(finding.kind != UNREADABLE for finding in self.findings)
 
 

@@ -182,7 +182,7 @@ class Schema(Mapping[str, Feature]):
                 f"schema= has no feature {name!r}, which all records of the dataset have",
                 expected=feature.short,
                 found=", ".join([*self, *self.sequence_features]),
-                advice="leave out schema=, and write the feature; or let records lack it: "
+                advice="omit schema=, and write the feature; or let records lack it: "
                 f"shardio.set_schema(URL, {change})",
             )
 

@@ -39,15 +39,15 @@ class StreamOptions:
     """Options of `shardio.stream` and `shardio.torch.StreamingDataset`.
 
     Attributes:
-        split: of the dataset at a URL; None where there is one, and where the dataset is opened already.
+        split: to open from a URL; None for the only one, or if the dataset is open already.
         global_batch: records of a step over all ranks; give this, or else `batch_size`.
         batch_size: records of a step of one rank; the global batch is this times `world_size`.
         shuffle: shuffle the records. False is storage order.
-        seed: the only seed.
+        seed: random seed for shuffling.
         epoch: number of the first epoch.
-        rank, world_size: which slice of each global batch is delivered here; None is 0 of 1 for `stream`, and
-            found out by `StreamingDataset`.
-        remainder: a short last step is left out ("drop"), filled up ("pad"), or delivered short ("keep").
+        rank, world_size: which slice of each global batch to deliver; None is 0 of 1 for `stream`, and
+            detected by `StreamingDataset`.
+        remainder: "drop" skips a short last step, "pad" fills it up, "keep" delivers it short.
         positions: add the int64 column `_position`.
         valid: with "pad", add the bool column `_valid`.
         plan: shape of the order, or some numbers of it; the others follow from the dataset, the global batch
@@ -67,8 +67,8 @@ class StreamOptions:
         random_transform: `f(value, rng)`, the generator keyed by seed, epoch and the record's position: the
             same augmentation wherever the record is delivered.
         batch_transform: `f(columns)` for every batch.
-        drop_none: a record for which `transform` or `random_transform` returns None is left out of its batch,
-            which gets shorter, and counted in `stats` as `records_dropped`; by default that is an error.
+        drop_none: skip a record for which `transform` or `random_transform` returns None: its batch gets
+            shorter, and `stats.records_dropped` counts it. By default None is an error.
         num_threads: threads that fetch, check, decode and transform; 0 does it all in the caller's thread. A
             `StreamingDataLoader` has its own `num_threads` instead.
         ahead_bytes: decoded bytes of the batches that are fetched ahead of the consumer. By default 32 MiB,

@@ -1,4 +1,4 @@
-"""What is told of a stream: the records of a step, estimates of a run, and how fast it reads here."""
+"""Reports about a stream: the records of a step, and estimates of a run."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class PlanReport(Report):
             and where blocks are on both sides of a seam between chunks.
         memory_bytes: decoded bytes of the open chunks of one process and of what it fetches ahead, a bound.
         scratch_bytes: decoded bytes of open chunks that one process keeps on a local disk.
-        scratch: the folder of the file with these; None where open chunks are held in memory.
+        scratch: the folder of the file with these; None if open chunks stay in memory.
         shuffle_radius: records among which a record is shuffled.
         mixing: how batches compare with random ones, in the whole job.
         rank_mixing: the same for the batches of rank 0.

@@ -22,17 +22,17 @@ _BUSY = ("fetch_seconds", "decode_seconds", "transform_seconds")
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderStats(Report):
-    """Figures of a span of time.
+    """Statistics of a time span.
 
     Attributes:
         seconds: from the beginning of the span until now, or until the pass ended.
         steps, records: delivered.
-        records_dropped: left out of batches because a transform returned None, with `drop_none=True`; of the
-            batches that were made, which are ahead of those delivered while a pass continues.
+        records_dropped: skipped because a transform returned None, with `drop_none=True`; includes prefetched
+            batches.
         record_bytes: of the records that were built, before decoding, from wherever they came.
-        bytes_read: asked of files and buckets; mapped local files need not be asked.
-        requests, retries: sent to object stores, and those of them that were sent again.
-        cache_hits: blocks that the cache on local disk held.
+        bytes_read: read from files and buckets, without memory-mapped files.
+        requests, retries: sent to object stores, and how many of them were retries.
+        cache_hits: blocks found in the cache on local disk.
         wait_seconds: that the consumer waited for batches.
         fetch_seconds, decode_seconds, transform_seconds: spent in reading and checking windows, in decoding
             records, and in functions of the caller's with what collates; summed over threads and processes.

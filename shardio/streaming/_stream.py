@@ -304,7 +304,7 @@ class Stream:
 
     @property
     def skipped(self) -> int:
-        """Records that were left out because of damage, by all streams over this reader in this process."""
+        """Records skipped because of damage, by all streams over this reader in this process."""
         return self.components[0].source.stats.records_skipped
 
     def add_skipped(self, rows: int) -> None:

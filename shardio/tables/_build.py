@@ -46,7 +46,7 @@ _GROUP_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class TableReport(Report):
-    """What building a table has done.
+    """Result of building a table.
 
     Attributes:
         url: of the dataset.

@@ -57,7 +57,7 @@ def parse_condition(text: str, schema: Schema | None) -> tuple[Condition, list[C
 def matching(records: RecordSequence, text: str, options: FilterOptions) -> NDArray[np.bool_]:
     """Return the mask of the records for which a condition in SQL holds.
 
-    Shards with a table of its columns are not read; where there are others, a warning says so.
+    Shards with a table of its columns are not read; others are, with a warning.
     """
     source, selection = records.source, records.selection
     if not is_ascending(selection):
