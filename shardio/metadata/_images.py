@@ -136,18 +136,10 @@ def _picture(pixels: npt.NDArray[Any]) -> Any:
         pixels = pixels[:, :, 0]
     fits = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))
     if pixels.dtype != np.uint8 or not fits or not pixels.size:
-        advice = None
-        if pixels.dtype.kind == "f":
-            advice = "values from 0 to 1 become pixels by (image * 255).round().astype('uint8')"
-        elif not fits and pixels.ndim == 3 and pixels.shape[0] in (1, 3, 4):
-            advice = "channels are the last axis of an image: image.transpose(1, 2, 0)"
-        elif pixels.dtype != np.uint8:
-            advice = "values from 0 to 255 become pixels by image.astype('uint8')"
         raise SchemaError(
             "an image is made of pixels",
             expected="uint8 [height, width], [height, width, 1], [height, width, 3] or [height, width, 4]",
             found=f"{pixels.dtype} {list(pixels.shape)}",
-            advice=advice,
         )
     return pillow()[0].fromarray(np.ascontiguousarray(pixels))
 
