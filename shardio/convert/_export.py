@@ -33,13 +33,12 @@ from shardio.errors import (
     UnsafeNameError,
 )
 from shardio.formats import AtomicOutput, JobFiles, Staging, TargetWriter, empty_target, schema_of
+from shardio.joins import JoinedReader, as_stored
 from shardio.metadata import Schema
 from shardio.parallel import run_jobs
 from shardio.progress import CountProgress, displayed
 from shardio.reader import (
     DatasetReader,
-    JoinedReader,
-    as_stored,
     count_below,
     is_ascending,
     open as open_dataset,

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from shardio.arguments import checked_options
 from shardio.errors import SchemaError
+from shardio.joins._reader import JoinedReader, JoinedSource
 from shardio.metadata import Feature
 from shardio.reader import (
     DatasetReader,
-    JoinedReader,
-    JoinedSource,
     choose_columns,
     is_ascending,
     read_column_batch,

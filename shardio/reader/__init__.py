@@ -51,12 +51,6 @@ from shardio.reader._huggingface import (
     hf_json as hf_json,
     without_names as without_names,
 )
-from shardio.reader._join import (
-    JoinedReader as JoinedReader,
-    JoinedSource as JoinedSource,
-    as_stored as as_stored,
-    right_digest as right_digest,
-)
 from shardio.reader._open import (
     SequentialShard as SequentialShard,
     ShardReader as ShardReader,
@@ -84,6 +78,7 @@ from shardio.reader._source import (
 )
 from shardio.reader._spans import Span as Span
 from shardio.reader._subset import (
+    Selection as Selection,
     count_below as count_below,
     is_ascending as is_ascending,
     positions_at as positions_at,

@@ -17,8 +17,9 @@ import numpy as np
 from shardio import kernels
 from shardio.codecs import ImageCodec, are_alike, stack
 from shardio.errors import ShardioError
+from shardio.joins import JoinedSource
 from shardio.order import Rows, StepGroup, record_generator
-from shardio.reader import Damage, DatasetSource, JoinedSource, SuppressCorruption
+from shardio.reader import Damage, DatasetSource, SuppressCorruption
 from shardio.redact import redact
 
 if TYPE_CHECKING:

@@ -16,18 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio.arguments import checked_options, integer
+from shardio.joins import JoinedSource, right_digest
 from shardio.metadata import Schema
 from shardio.order import Identity, Mixture, ShardSizes, Source as OrderSource
 from shardio.reader import (
     DatasetDict,
     DatasetReader,
     DatasetSource,
-    JoinedSource,
     count_below,
     is_ascending,
     open_split,
     positions_at,
-    right_digest,
     selection_digest,
 )
 from shardio.redact import redact

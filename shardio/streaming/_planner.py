@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from shardio.joins import JoinedSource
 from shardio.order import Rows, rank_slice
 from shardio.ranges import distinct
-from shardio.reader import JoinedSource
 from shardio.streaming._batches import PlannedSteps
 from shardio.streaming._chunks import Chunk
 from shardio.streaming._options import TUNING

@@ -17,10 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio.metadata import Feature, Schema
-from shardio.reader._columns import with_features
-from shardio.reader._records import DatasetReader
-from shardio.reader._source import DatasetSource
-from shardio.reader._subset import Selection, count_below, is_ascending, selection_digest
+from shardio.reader import (
+    DatasetReader,
+    DatasetSource,
+    Selection,
+    count_below,
+    is_ascending,
+    selection_digest,
+    with_features,
+)
 from shardio.redact import redact
 from shardio.storage import Address
 
