@@ -92,7 +92,9 @@ class Given:
             "on_error": "skip" if self._typed.get("skip") else self._typed.get("on_error"),
         }
         known = typed_parameters(function)
-        found = {name: values[name] for name in known if values.get(name) is not None}
+        # None may be typed, too, as in `--partitions none`.
+        typed_none = {name for name, value in self._typed.items() if value is None}
+        found = {name: values[name] for name in known if name in typed_none or values.get(name) is not None}
         for name, parameter in inspect.signature(function).parameters.items():
             if name in found and str(parameter.annotation).startswith("Place"):
                 found[name] = _address(name, found)

