@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, NotFoundError, ShardioError, StorageError
+from shardio.format import wide_encoding
 from shardio.formats import (
     IMAGE_ENDINGS,
     FileSource,
@@ -59,7 +60,10 @@ class ListSource(FileSource):
             return Claim(cls.kind, found["list"], Score.TABLE)
         if len(tables := found["csv"] + found["tsv"]) != 1:
             return None
-        head = io.StringIO(peek.head(tables[0]).decode("utf-8-sig", "replace"), newline="")
+        data = peek.head(tables[0])
+        if (encoding := wide_encoding(data[:4])) is not None:
+            raise FormatError(f"the file is {encoding} text", url=tables[0].url, expected="UTF-8")
+        head = io.StringIO(data.decode("utf-8-sig", "replace"), newline="")
         rows = list(itertools.islice(csv.reader(head, **_dialect(tabs=bool(found["tsv"]))), 2))
         named = len(rows) == 2 and _names_images(*rows)
         return Claim(cls.kind, tables, Score.BYTES, "each row names an image") if named else None
