@@ -84,17 +84,17 @@ class Given:
             ValueError: `--anon` for a place without anonymous access, or a schema that is not one.
         """
         place = self._place
-        values = {
-            **self._typed,
+        special = {
             "storage_options": self._storage_options(place),
             "allow_roots": self._allow_roots(place),
             "schema": self.features(),
             "on_error": "skip" if self._typed.get("skip") else self._typed.get("on_error"),
         }
         known = typed_parameters(function)
-        # None may be typed, too, as in `--partitions none`.
-        typed_none = {name for name, value in self._typed.items() if value is None}
-        found = {name: values[name] for name in known if name in typed_none or values.get(name) is not None}
+        # None may be typed, as in `--partitions none`.
+        values = {name: value for name, value in self._typed.items() if name not in special}
+        values |= {name: value for name, value in special.items() if value is not None}
+        found = {name: values[name] for name in known if name in values}
         for name, parameter in inspect.signature(function).parameters.items():
             if name in found and str(parameter.annotation).startswith("Place"):
                 found[name] = _address(name, found)

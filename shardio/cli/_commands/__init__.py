@@ -14,7 +14,7 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
         "bring data in",
         {
             "adopt": "adopt shards in place, without changing a byte of them",
-            "convert": "make a dataset from images, CSV, JSONL, Parquet, WebDataset, MDS, TFRecord, TFDS ...",
+            "convert": "make a dataset from images, tables, JSONL, WebDataset, MDS, TFRecord, TFDS and more",
             "pack": "pack documents into rows of one length",
             "commit": "commit the tasks of a job array as one new version",
         },
