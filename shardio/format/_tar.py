@@ -28,8 +28,7 @@ _EXTENSIONS = frozenset({b"L", b"K", b"x", b"X", b"g"})
 _REGULAR = frozenset({b"0", b"\0", b"7"})
 _KNOWN = _REGULAR | {b"1", b"2", b"3", b"4", b"5", b"6"}
 _PAX = re.compile(rb"(\d{1,20}) ([^=]+)=")
-_SAMPLE = re.compile(r"((?:.*/)?[^.]+)\.([^/]*)", re.DOTALL)
-_META = re.compile(r"__[^/]*__(?:$|/)")
+_META = re.compile(r"__(?:[^/]*__(?:$|/)|MACOSX/)")
 
 
 class TarMember(NamedTuple):
@@ -106,17 +105,14 @@ def sample_name(name: str) -> tuple[str, str] | None:
     """Split a member's name into the sample's key and the member's extension, in lower case.
 
     The extension begins after the first dot of the last component. None stands for members that belong to no
-    sample: without a dot, or inside of names such as `__index__`.
+    sample: without a dot, hidden (`dir/._0.jpg`, which macOS stores beside each file), or inside of names such
+    as `__index__` and `__MACOSX`.
     """
     if name.startswith("__") and _META.match(name):
         return None
     begin = name.rfind("/") + 1
     dot = name.find(".", begin)
-    if dot > begin:
-        return name[:dot], name[dot + 1 :].lower()
-    # `dir/.x` has the key `dir/`: all that is before the dot.
-    match = _SAMPLE.fullmatch(name)
-    return None if match is None else (match[1], match[2].lower())
+    return (name[:dot], name[dot + 1 :].lower()) if dot > begin else None
 
 
 def read_sample(frame: Buffer) -> tuple[str, dict[str, tuple[int, int]]]:

@@ -53,11 +53,15 @@ NAMES = st.builds(
 )
 @given(members=st.lists(st.tuples(NAMES, st.binary(max_size=3)), min_size=1, max_size=6))
 def test_samples_are_those_of_the_library(tmp_path_factory, members) -> None:
-    """Over odd names: the library's samples, or a refusal; what it passes over is listed."""
+    """Over odd names: the library's samples, or a refusal; members without a sample are counted.
+
+    To the library `d/._0.jpg`, which macOS stores beside `d/0.jpg`, is a sample with the key `d/`.
+    """
     folder = tmp_path_factory.mktemp("tar")
     path = tar(folder / "x.tar", members)
+    shown = [member for member in members if not member[0].rpartition("/")[2].startswith(".")]
     try:
-        wanted = library_samples(path)
+        wanted = library_samples(tar(folder / "shown.tar", shown))
     except ValueError:
         wanted = None
     names = {name for sample in wanted or [] for name in sample if name != "__key__"}
@@ -83,6 +87,16 @@ def test_samples_are_those_of_the_library(tmp_path_factory, members) -> None:
         if "members without a key" in note or "folders, links and devices" in note
     )
     assert listed == outside
+
+
+def test_resource_forks_of_macos_are_no_samples(convert, tmp_path) -> None:
+    members = [("d/._0.jpg", b"fork"), ("d/0.txt", b"a"), ("d/._0.cls", b"fork"), ("d/0.cls", b"1")]
+    path = tar(tmp_path / "x.tar", [*members, ("__MACOSX/d/._0.jpg", b"fork")])
+    assert convert(path) == [{"__key__": "d/0", "txt": "a", "cls": 1}]
+    assert "members without a key: 3" in " | ".join(convert.report.notes)
+    shardio.adopt(path, into=tmp_path / "adopted")
+    ds = shardio.open(tmp_path / "adopted", allow_roots={str(tmp_path): {}})
+    assert [value["__key__"] for value in ds] == ["d/0"]
 
 
 def test_names_that_begin_with_two_underscores(convert, tmp_path) -> None:
