@@ -105,8 +105,8 @@ def sample_name(name: str) -> tuple[str, str] | None:
     """Split a member's name into the sample's key and the member's extension, in lower case.
 
     The extension begins after the first dot of the last component. None stands for members that belong to no
-    sample: without a dot, hidden (`dir/._0.jpg`, which macOS stores beside each file), or inside of names such
-    as `__index__` and `__MACOSX`.
+    sample: without a dot, hidden (`dir/._0.jpg`, as macOS stores beside each file), or inside of names like
+    `__index__` and `__MACOSX`.
     """
     if name.startswith("__") and _META.match(name):
         return None

@@ -192,8 +192,8 @@ def _requests(plan: Plan, sizes: ShardSizes, processes: int) -> float:
     rows, shards, stored = max(1, sizes.total_rows), len(sizes), sizes.total_stored_bytes
     chunks = -(-rows // plan.chunk_rows)
     if chunks == 1:
-        # All is opened at once, by requests for what lies side by side.
-        return max(math.ceil(stored / TUNING.run_bytes), processes) + shards - 1
+        # All is opened at once, by calls that read what lies side by side.
+        return max(math.ceil(stored / TUNING.task_bytes), processes) + shards - 1
     # A strand begins inside of a window, and most of its ends come with the beginning of the next one.
     windows = chunks * -(-plan.chunk_rows // plan.window) + round(plan.open_windows * (1 - 1 / plan.window))
     if 3 * plan.open_windows * plan.window >= 2 * rows:
