@@ -127,7 +127,8 @@ def _choose(place: Any, options: SourceOptions) -> Claim:
     if not claims or claims[0].score < Score.TABLE:
         # Packages of others are imported where no kind of shardio's own is certain.
         others = [source.claim for source in REGISTRY.others()]
-        claims = rank_claims([*others, claim_other], listings, options.peek) or claims
+        claims += rank_claims([*others, claim_other], listings, options.peek)
+        claims.sort(key=lambda claim: -claim.score)
     best = [claim for claim in claims if claim.score == claims[0].score]
     if len(best) == 1:
         (claim,) = best

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from shardio.sources._find import FoundFile, Listing
 from shardio.sources._mds import find_mds
-from shardio.sources._names import is_nameless
-from shardio.sources._peek import Peek
+from shardio.sources._names import is_description, is_nameless
+from shardio.sources._peek import JSON_ARRAY, JSON_OBJECT, Peek
 from shardio.sources._tfds import find_tfds
 
 _MOST_HEADS = 16
@@ -22,13 +22,15 @@ _MOST_HEADS = 16
 class Score(IntEnum):
     """How certain a claim is, the least first."""
 
-    NOTES = 1  # text, which is beside data of all kinds
-    OTHER = 2  # the first bytes of a format whose names tell nothing
-    TABLE = 3  # tables and lists, which are beside data as labels
-    BYTES = 4  # the first bytes of files whose names tell nothing
-    NAMED = 5  # the names
-    DESCRIBED = 6  # a file beside them that says what they are
-    DATASET = 7  # manifests of shardio's own
+    README = 0  # text that is named like a description
+    JSON = 1  # documents of JSON, which mostly describe what they are beside
+    NOTES = 2  # text, which is beside data of all kinds
+    OTHER = 3  # the first bytes of a format whose names tell nothing
+    TABLE = 4  # tables and lists, which are beside data as labels
+    BYTES = 5  # the first bytes of files whose names tell nothing
+    NAMED = 6  # the names
+    DESCRIBED = 7  # a file beside them that says what they are
+    DATASET = 8  # manifests of shardio's own
 
 
 class Claim(NamedTuple):
@@ -78,6 +80,8 @@ def claim_files(
         return None
     if not named:
         return Claim(kind, files, Score.BYTES, "first bytes")
+    if kind == "text" and all(is_description(file.key) for file in files):
+        return Claim(kind, files, Score.README)
     return Claim(kind, files, _WEAK.get(kind, Score.NAMED))
 
 
@@ -110,7 +114,8 @@ def claim_other(listings: Sequence[Listing], peek: Peek) -> Claim | None:
             endings.setdefault(name if name == "index.json" else ending, file)
     for file in list(endings.values())[:_MOST_HEADS]:
         if (other := peek.other(file)) is not None:
-            return Claim(other.source or "", [file], Score.OTHER, other.name, other.way)
+            score = Score.JSON if other in (JSON_ARRAY, JSON_OBJECT) else Score.OTHER
+            return Claim(other.source or "", [file], score, other.name, other.way)
     return None
 
 

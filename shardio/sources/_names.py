@@ -102,6 +102,11 @@ def _told(name: str) -> tuple[str | None, str | None, bool]:
     return ("tfrecord", "tfrecord", True) if _TFRECORD.search(plain) else (None, None, False)
 
 
+def is_description(name: str) -> bool:
+    """Tell whether a text file is named like a description, as `README.md`."""
+    return _DESCRIBES.match(without_compression(name).partition(".")[0]) is not None
+
+
 def is_nameless(name: str) -> bool:
     """Tell whether a name tells nothing, as `part-r-00000`: the first bytes have to."""
     plain = without_compression(name)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS, parse_json
+from shardio.format import DEFAULT_LIMITS, UTF8_BOM, parse_json
 from shardio.sources._find import FoundFile
 from shardio.sources._names import format_of_name
 from shardio.storage import connect
@@ -49,6 +49,8 @@ _KINDS = (
     (_RIEGELI, OtherKind("ArrayRecord", _WRITE.format("array_record's ArrayRecordDataSource"))),
     (b"SQLite format 3\0", OtherKind("an SQLite database", _WRITE.format("Python's sqlite3"))),
 )
+JSON_ARRAY = OtherKind("a JSON array", f"{_CONVERT} --kind datasets", "datasets")
+JSON_OBJECT = OtherKind("JSON", f"{_CONVERT} --kind datasets, or rename files of JSON lines to .jsonl")
 
 
 class Peek:
@@ -120,6 +122,9 @@ def other_kind(name: str, head: bytes) -> OtherKind | None:
         return OtherKind("a zip file", "unpack it, and name the folder")
     if name.rpartition("/")[2] == "index.json" and _is_litdata(head):
         return OtherKind("the index of a LitData dataset", _WRITE.format("litdata.StreamingDataset"))
+    if name.lower().endswith(".json"):
+        start = head.removeprefix(UTF8_BOM).lstrip()[:1]
+        return {b"[": JSON_ARRAY, b"{": JSON_OBJECT}.get(start)
     return None
 
 

@@ -616,3 +616,31 @@ def test_a_description_is_read_once(tmp_path, take, kind, monkeypatch) -> None:
     assert sum(take(folder, tmp_path / "out")[0].values()) > 0
     # Without an ending a file is opened for its first bytes, for its footer, and for its rows.
     assert asked.count("index.json" if kind == "mds" else "part-0") == (1 if kind == "mds" else 3)
+
+
+JSON_FILES = {
+    "array": (b'[\n {"n": 1},\n {"n": 2}]', [1, 2]),
+    "lines": (b'{"n": 1}\n{"n": 2}\n', None),
+    "document": (b'{\n "n": 1\n}', None),
+}
+
+
+@pytest.mark.parametrize("beside", ["README.md", "notes.txt", "table.csv"])
+@pytest.mark.parametrize("name", JSON_FILES)
+def test_json_beside_other_files(tmp_path, name, beside) -> None:
+    """An array is data where only a README is beside it; text and tables take precedence over JSON."""
+    data, numbers = JSON_FILES[name]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_bytes(data)
+    (tmp_path / "in" / beside).write_text("x\n1\n")
+    if beside != "README.md":
+        report = shardio.convert_dataset(tmp_path / "in", tmp_path / "out")
+        assert [each.rpartition("/")[2] for each in report.ignored] == ["a.json"]
+    elif numbers is None:
+        with pytest.raises(FormatError) as caught:
+            shardio.convert_dataset(tmp_path / "in", tmp_path / "out")
+        assert caught.value.url.endswith("a.json")
+        assert "--kind datasets" in caught.value.advice
+    else:
+        shardio.convert_dataset(tmp_path / "in", tmp_path / "out")
+        assert [value["n"] for value in shardio.open(tmp_path / "out", "all")] == numbers
