@@ -108,8 +108,11 @@ class _PassThreads:
         self._most = 1 if one_by_one else built + ahead
         # The queue between planner and builders is bounded: each group takes a permit until it is delivered.
         self._permits = threading.Semaphore(self._most)
-        self._planned: queue.SimpleQueue[tuple[PlannedSteps, int] | None] = queue.SimpleQueue()
-        self._building: deque[tuple[Future[_Built], int]] = deque()
+        # Changed with the lock held: groups to build, None behind the last; and how many builds may begin.
+        self._lock = threading.Lock()
+        self._planned: deque[tuple[PlannedSteps, int] | None] = deque()
+        self._free = self._most_built
+        self._building: queue.SimpleQueue[tuple[Future[_Built], int] | None] = queue.SimpleQueue()
         self._closed = self._ended = False
         self._builders = DaemonThreads(limits.threads, "shardio-stream")
         self._fetchers = DaemonThreads(limits.io_threads, "shardio-fetch")
@@ -139,9 +142,9 @@ class _PassThreads:
         batches = list(self._builder.build(self._planner.plan(first, fetch)))
         planning = self._planning.submit(self._plan_ahead, groups, fetch)
         yield from batches
-        while self._begin_builds(wait=True):
-            future, permits = self._building.popleft()
-            self._begin_builds(wait=False)
+        while (building := self._building.get()) is not None:
+            future, permits = building
+            self._begin_builds(free=1)
             batches, error = future.result()
             self._permits.release(permits)
             yield from batches
@@ -149,22 +152,18 @@ class _PassThreads:
                 raise error
         planning.result()
 
-    def _begin_builds(self, *, wait: bool) -> bool:
-        """Let planned groups be built, as many as may be; return whether any is.
-
-        Args:
-            wait: for one to be planned where none is being built.
-        """
-        while len(self._building) < self._most_built:
-            if self._planned.empty() and not (wait and not self._building):
-                break
-            planned = self._planned.get()
-            if planned is None:
-                self._planned.put(None)
-                break
-            self._building.append((self._builders.submit(self._build, planned[0]), planned[1]))
-            del planned
-        return bool(self._building)
+    def _begin_builds(self, *planned: tuple[PlannedSteps, int] | None, free: int = 0) -> None:
+        """Add planned groups, or None behind the last; let as many be built as may be."""
+        with self._lock:
+            self._planned.extend(planned)
+            self._free += free
+            while self._planned and (self._free or self._planned[0] is None):
+                group = self._planned.popleft()
+                if group is None:
+                    self._building.put(None)
+                else:
+                    self._free -= 1
+                    self._building.put((self._builders.submit(self._build, group[0]), group[1]))
 
     def _build(self, planned: PlannedSteps) -> _Built:
         batches: list[Batch] = []
@@ -183,9 +182,9 @@ class _PassThreads:
                     self._permits.acquire()
                 if self._closed:
                     return
-                self._planned.put((self._planner.plan(group, fetch), permits))
+                self._begin_builds((self._planner.plan(group, fetch), permits))
         finally:
-            self._planned.put(None)
+            self._begin_builds(None)
 
     def close(self, seconds: float) -> None:
         """End all threads: no new task is begun, and those under way stop at the next record.

@@ -331,7 +331,7 @@ def test_a_search_is_paged_over_all_that_it_finds_and_its_code_finds_the_same(tm
 def test_what_has_no_order_and_no_text_is_said(tmp_path):
     with shardio.DatasetWriter(tmp_path / "ds", {"v": "float32[3]"}) as out:
         out.write({"v": [1, 2, 3]})
-    for wrong, words in ((Search(sort="v"), "has no order"), (Search(text="x"), "no feature holds text")):
+    for wrong, words in ((Search(sort="v"), "has no order"), (Search(text="x"), "feature of type text")):
         with pytest.raises(ValueError, match=words):
             Pages(tmp_path / "ds").records(asked=wrong)
 
