@@ -10,6 +10,7 @@ from typing import Any
 from shardio.arguments import need
 from shardio.storage._keys import Root, split_url, url_text
 from shardio.storage._local import LocalStore
+from shardio.storage._memory import MemoryStore
 from shardio.storage._remote import Backend, RemoteStore
 from shardio.storage._services import SERVICES, Azure, Service
 from shardio.storage._store import Store
@@ -43,6 +44,8 @@ def connect(
     root = split_url(url)
     if root.protocol == "file":
         return LocalStore(root.path, single_writer=single_writer)
+    if root.protocol == "memory":
+        return MemoryStore(root.path)
     return _connect_remote(root, storage_options, engine, single_writer=single_writer)
 
 

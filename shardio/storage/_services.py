@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import io
 import json
 import os
@@ -205,27 +204,6 @@ def _of_info(path: str, info: Mapping[str, Any]) -> ObjectInfo:
     # fsspec's memory has the same moment as a time in one place and as a number in another.
     etag = etag.timestamp() if isinstance(etag, datetime) else etag
     return ObjectInfo(path, int(info.get("size") or 0), str(etag))
-
-
-class Memory(Service):
-    """This process's memory, where a lock makes the create conditional; a forked child has its own copy."""
-
-    read_only_reason = lifecycle = None
-
-    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str) -> bool:
-        del token
-        target = self._path(path)
-        content = data if isinstance(data, bytes) else data.read_bytes()  # noqa: ASYNC240 - nothing waits here
-        with _memory_lock(os.getpid()):
-            if exclusive and self.fs.isfile(target):
-                raise FileExistsError(path)
-            self.fs.pipe_file(target, content)
-        return True
-
-
-@functools.cache
-def _memory_lock(_process: int) -> threading.Lock:
-    return threading.Lock()
 
 
 class _Remote(Service):
@@ -656,7 +634,6 @@ async def _bytes_of(data: bytes | pathlib.Path) -> bytes:
 
 # By protocol; adding a service is a line here, and a class where it can create conditionally.
 SERVICES: dict[str, type[Service]] = {
-    "memory": Memory,
     **dict.fromkeys(("s3", "s3a"), S3),
     **dict.fromkeys(("gs", "gcs"), GCS),
     **dict.fromkeys(("az", "abfs", "abfss", "adl"), Azure),

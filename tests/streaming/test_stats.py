@@ -15,7 +15,7 @@ import pytest
 import shardio
 from shardio.streaming import LoaderStats
 from shardio.torch import StreamingDataLoader, StreamingDataset
-from tests.streaming.datasets import write
+from tests.streaming.datasets import memory_url, write
 from tests.suites.errors import refused
 
 ROOT = Path(__file__).parents[2]
@@ -177,3 +177,9 @@ def test_the_examples_of_the_page(ds, tmp_path):
     assert (gauges["shardio_records"], gauges["shardio_steps"]) == (50, 5)
     assert [(row["_step"], row["data/records"]) for row in logged] == [(step, 50) for step in (5, 10, 15, 20)]
     assert min(row["data/records_per_second"] for row in logged) > 0
+
+
+def test_memory_has_no_requests():
+    stream = shardio.stream(shardio.open(write(memory_url(), [40])), global_batch=10)
+    assert len(list(stream)) == 4
+    assert stream.stats.epoch.requests == 0
