@@ -188,7 +188,8 @@ def test_a_stream_that_decodes_to_more_than_its_index_says(tmp_path, warm):
     for name, said in looked_at(folders, warm).items():
         assert said["read"] == "2", (name, said)
         assert said["verify"].startswith("decode: a compressed stream decodes to another size"), (name, said)
-        assert f"expected {len(frames)} bytes, found more than {len(frames)} bytes" in said["verify"], name
+        assert f"expected {len(frames)} bytes" in said["verify"], (name, said)
+        assert "found more" in said["verify"], (name, said)
 
 
 @pytest.mark.slow
@@ -218,7 +219,7 @@ def test_a_block_that_holds_more_than_the_stream(tmp_path, warm):
     said = looked_at([folder], warm)["claims"]
     assert "found 100 bytes" in said["verify"]
     assert said["read"].startswith("StaleIndexError"), said
-    assert "found 100 of 1073741824 decoded bytes" in said["read"], said
+    assert "expected 1073741824 bytes, found 100 bytes" in said["read"], said
 
 
 @pytest.mark.slow
