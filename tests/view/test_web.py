@@ -196,7 +196,7 @@ def test_a_condition_ends_with_the_page_that_asked_and_hinders_no_other(tmp_path
             time.sleep(0.01)
         assert browser.get("summary").json == pages.summary()
         more = browser.get("records", where="id = 'x'")
-        assert (more.status, "try again when one has ended" in more.json["error"]) == (400, True)
+        assert (more.status, "searches are running" in more.json["error"]) == (400, True)
         for client in clients:
             client.close()
         assert all(pages._searching.acquire(timeout=600) for _ in permits)
