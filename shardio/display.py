@@ -230,11 +230,12 @@ def fact_lines(facts: Mapping[str, Any], labels: Mapping[str, str] | None = None
 
 def facts_of(report: Any) -> dict[str, Any]:
     """Return the fields and figures of a report by name; lists of what has no text as JSON holds them."""
-    found = {name: getattr(report, name, value) for name, value in report.to_dict().items()}
-    plain_lists = {name: value for name, value in report.to_dict().items() if isinstance(value, list)}
-    return found | {
-        name: value for name, value in plain_lists.items() if value and not _has_text(found[name][0])
-    }
+    found = {}
+    for name, document in report.to_dict().items():
+        value = getattr(report, name, document)
+        has_no_text = isinstance(document, list) and document and not _has_text(value[0])
+        found[name] = document if has_no_text else value
+    return found
 
 
 def fact_text(name: str, value: Any) -> str:
@@ -277,7 +278,7 @@ def _block(value: Any) -> list[str] | None:
 
 
 def _has_text(item: Any) -> bool:
-    """Tell whether a value has text of its own, which no dict, list or plain dataclass has."""
+    """Tell whether a value's class defines `__str__`; dicts, lists and plain dataclasses don't."""
     own: Any = type(item).__str__
     return own is not object.__str__ or isinstance(item, int | float)
 

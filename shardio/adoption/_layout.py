@@ -127,7 +127,7 @@ def find_shards(
             else:
                 search.unmatched.append((listing, _bad_name(url)))
         claimed: set[str] = set()
-        # What is named or matched is meant; its scan says what it is.
+        # A file that is named or matched is taken; its scan finds its kind.
         for claim in rank_claims(_FRAMED, [listing], peek) if listing.kind == "folder" else ():
             if claim.kind == "tfds":
                 _take_tfds(search, listing, claim.described)

@@ -453,7 +453,7 @@ class AdoptedRecords:
             "these shards hold records of different kinds, which no one schema reads",
             url=self._url,
             found="; ".join(dict.fromkeys(found)),
-            advice="make each kind a dataset of its own, with into=; or adopt all of them with schema=False, "
+            advice="adopt each kind separately, with into=; or all of them with schema=False, "
             "which leaves records bytes, text or members of samples",
         )
 

@@ -41,7 +41,7 @@ def nothing_here(store: Store, what: str) -> NotFoundError:
     return NotFoundError(what, url=url, found=found, advice=advice)
 
 
-def no_version(store: Store, number: int | None = None, latest: Version | None = None) -> NotFoundError:
+def no_version(store: Store, number: int | str | None = None, latest: Version | None = None) -> NotFoundError:
     """Return the error of a version that is not there, or of a place without a dataset (`latest` is None)."""
     if latest is None:
         return nothing_here(store, "there is no shardio dataset here")

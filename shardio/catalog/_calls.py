@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection
 from typing import Literal, overload
 
 from shardio.arguments import checked_options, integer
+from shardio.catalog._absent import no_version
 from shardio.catalog._catalog import Catalog
 from shardio.catalog._gc import GcReport, collect_garbage
 from shardio.catalog._sessions import commit_session, session_shards
 from shardio.catalog._version import Version
-from shardio.errors import NotFoundError
 from shardio.progress import CountProgress
 from shardio.storage import Address, Place
 
@@ -93,15 +93,16 @@ def log(url: Place, n: int | None = None, *, version: int | str | None = None) -
         raise ValueError(f"n={n} must be at least 1")
     catalog = Catalog(Address.of(url).connect())
     latest = catalog.load()
-    last = latest.number
-    if version is not None:
-        tags = latest.manifest.tags
-        last = min(last, tags.get(version, 0) if isinstance(version, str) else integer("version", version))
+    last: int | None = latest.number
+    if isinstance(version, str):
+        last = latest.manifest.tags.get(version)
+    elif version is not None:
+        last = integer("version", version)
+    if last is None or not 1 <= last <= latest.number:
+        raise no_version(catalog.store, version, latest)
     first = 1 if n is None else max(1, last - n + 1)
     versions = list(catalog.between(first, min(last, latest.number - 1)))
     versions += [latest] if last == latest.number else []
-    if not versions:
-        raise NotFoundError(f"there is no version {version!r}", url=catalog.store.url)
     return versions[::-1]
 
 

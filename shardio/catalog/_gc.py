@@ -276,7 +276,7 @@ class _Plan:
         )  # fmt: skip
 
     def _lost_for_good(self, versions: list[Version]) -> dict[str, int]:
-        """Return how many records of which shards a mirror could bring back until these versions expire."""
+        """Return the lost records, by shard, that a mirror can restore until these versions expire."""
         losses = find_losses(self.catalog, {version.number: version for version in versions})
         newest = max(self.expired, default=0)
         return {loss.entry.key: loss.lost_rows for loss in losses if loss.version.number <= newest}

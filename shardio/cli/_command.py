@@ -218,7 +218,6 @@ def _parameters(
     """Return the names of a command's own arguments, and all arguments, positional ones first."""
     hints = get_type_hints(run, include_extras=True)
     mine = list(inspect.signature(run).parameters.values())[2:]
-    mine = list(inspect.signature(run).parameters.values())[2:]
     own = [each.replace(annotation=hints[each.name]) for each in mine]
     found: dict[str, inspect.Parameter] = {}
     for each in (*own, *(each for one in takes for each in one.parameters()), *_COMMON):

@@ -109,7 +109,7 @@ def _stands_for_files(item: Any) -> bool:
 
 
 def _choose(place: Any, options: SourceOptions) -> Claim:
-    """Return the claim that ranks first of those that the kinds have on what is at a place.
+    """Return the highest-ranked claim on the files at a place.
 
     Raises:
         FormatError: it is of a kind that is not read.
@@ -138,7 +138,7 @@ def _choose(place: Any, options: SourceOptions) -> Claim:
         return claim
     found = f" (there are {', '.join(claim.kind for claim in best)})" if best else ""
     raise ValueError(
-        f"{place}: what kind of source this is cannot be told by its names{found}"
+        f"{place}: the kind of this source is not clear from its file names{found}"
         f'; give kind=, one of {", ".join(REGISTRY.kinds())}: "datasets" reads HDF5, XML, audio and video'
     )
 

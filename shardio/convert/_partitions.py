@@ -52,7 +52,7 @@ def notes_on_keys(source: ForeignSource, schema: Schema | None, pieces: Sequence
     first = {key.name: key for piece in reversed(pieces) for key in piece.keys}
     kept = [name for name in source.key_types() if schema is not None and name in schema and name in first]
     told = ", ".join(f"{name} ({first[name]})" for name in kept)
-    return [f"features told by names of folders: {told}"] if kept else []
+    return [f"features from folder names: {told}"] if kept else []
 
 
 def fitter(source: ForeignSource, piece: Piece, schema: Schema | None) -> Callable[[Any], Any]:

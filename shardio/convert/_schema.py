@@ -157,7 +157,7 @@ def resolve_stored(
 
     Raises:
         SchemaError: the dataset has a feature of the records under another name.
-        ValueError, TypeError: what is given is no schema, or removes what is not there.
+        ValueError, TypeError: the argument is not a schema, or removes a feature that does not exist.
     """
     if isinstance(given, Schema):
         return Schema.parse(given, encoding=encoding)
@@ -186,7 +186,7 @@ def _added(ours: Mapping[str, Feature], theirs: Mapping[str, Feature]) -> dict[s
         raise SchemaError(
             f"the source's records hold {name!r}, and those of the dataset that feature under "
             f"another name, {theirs[name].stored_name!r}",
-            advice="convert the source into a dataset of its own, and append that",
+            advice="convert the source into a separate dataset, and append that",
         )
     return {**theirs, **new}
 

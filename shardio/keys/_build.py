@@ -277,7 +277,7 @@ class _KeysBuild:
         return live
 
     def publish(self, dry_run: bool) -> KeysReport:  # noqa: FBT001 - as `SidecarPlan` calls it
-        """Publish the index, and say what was done."""
+        """Publish the index, and return the report."""
         version = self._seen
         if self._changes and not dry_run:
             version = commit_change(
@@ -307,7 +307,7 @@ class _KeysBuild:
             raise CommitConflictError(
                 f"another build of the keys {column.name!r}, or another schema, was committed meanwhile",
                 url=self._store.url,
-                advice="call it again: it adds what is still missing",
+                advice="call it again to add the missing shards",
             )
         index = KeyIndex(column.stored, column.feature.type, tuple(self._runs))
         others = [each for each in manifest.keys if each.feature != index.feature]

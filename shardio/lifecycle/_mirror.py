@@ -92,7 +92,7 @@ class Restorer:
         return None
 
     def put(self, named: Named[T], *, missing: bool, new_key: str = "", source: str = "mirror") -> None:
-        """Store the copy of an object under its own name, over what is damaged there, or under a new one.
+        """Store the copy of an object under its own name, replacing a damaged object, or under a new name.
 
         Raises:
             CommitConflictError: another object was stored under the name of one that was missing.

@@ -72,7 +72,7 @@ def repair_metadata(catalog: Catalog, restorer: Restorer, digest: str | None) ->
 
 
 def _read(store: Store, named: Named[T]) -> T | ShardioError:
-    """Return what an object holds, or what is wrong with it."""
+    """Return an object's content, or the error of reading it."""
     try:
         return named.read(store)
     except UnsupportedVersionError:

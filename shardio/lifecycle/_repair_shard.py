@@ -114,7 +114,7 @@ class _ShardRepair:
         return self.out.new or self.entry
 
     def repair(self) -> None:
-        """Find out what is wrong, and do for each object what there is to do."""
+        """Check the shard, and repair each of its objects."""
         survey, entry, out = Survey(), self.entry, self.out
         check_listed(survey, self.source, self.store, self.place, entry)
         if any(finding.kind == UNREADABLE for finding in survey.findings):

@@ -122,7 +122,7 @@ class _BlockWalk:
     take: Callable[[CheckedBlock], None] | None
 
     def run(self) -> None:
-        """Look at all of it: what is fetched, compared and refetched is so by the reader."""
+        """Check the whole shard; the reader fetches, compares and refetches."""
         head, data = self.head, self.data
         # Nothing was found so far that says that the shard is another one.
         self._whole = data is not None and data.size == head.stored_bytes
@@ -201,7 +201,7 @@ class _BlockWalk:
                 self.take(CheckedBlock(self.head.block_rows(number)[0], decoded, stops, good, sound))
 
     def _note_wrong(self, wrong: WrongBlock) -> None:
-        """Note what is wrong with a block, or with some that cannot be read."""
+        """Note a damaged block, or blocks that cannot be read."""
         places = self._rows(wrong.first, wrong.stop)
         if wrong.frames is not None:
             self._note_index(_kind_of(wrong.frames, "frames"), wrong.frames, **places)
@@ -315,7 +315,7 @@ def _damaged_rows(
 
 
 def _not_json(line: Buffer) -> str | None:
-    """Return why a line is not JSON document, as the reader will say."""
+    """Return why a line is not a JSON document, in the words of the reader."""
     try:
         parse_json(line)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Blocks of a shard: what compares and decodes one, what is wrong with one, and those that lookups keep.
+"""Blocks of a shard: how one is checked and decoded, a diagnosis of damage, and a cache for lookups.
 
 Promise: no payload leaves a block unless its stored bytes matched their CRC-32C, where they are compared, and
 its part of `frame_stop` matched its own: `kernels.ShardIndex.open_block` compares both.
@@ -107,7 +107,7 @@ def diagnose(
     stored: memoryview | None,
     part: memoryview | None,
 ) -> WrongBlock:
-    """Return what is wrong with a block that could not be opened; slow.
+    """Diagnose a block that could not be opened; slow.
 
     Args:
         files: of the shard.

@@ -458,7 +458,7 @@ class _Cursor:
         return memoryview(bytes(memoryview(self._held)[: stop - start]))
 
     def advance(self, start: int) -> bool:
-        """Decode a piece, after forgetting what is before `start`; return whether there was one."""
+        """Decode a piece and drop the bytes before `start`; return False at the end of the stream."""
         self._forget(start)
         # Until it has returned: a decoder that raised is of no use.
         ended, self.has_ended = self.has_ended, True

@@ -434,7 +434,7 @@ class ShardPool:
             self._stats.refetched += 1
             if cache is not None and wait is None:
                 cache.discard(name)
-            # Opened again: the wrong reply may have told the size and ETag of something else.
+            # Opened again: the damaged reply may have set the size and ETag of another object.
             index = store.open(entry.usual_index_key, stable=stable)
             wait = index.begin_read([0], [length])
 

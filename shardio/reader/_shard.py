@@ -256,7 +256,7 @@ class OpenShard:
     def open_blocks(
         self, first: int, stop: int, frames: Fetched | None, stored: Fetched | None
     ) -> Iterator[kernels.OpenBlock | WrongBlock]:
-        """Yield each block, opened, or what is wrong with it after it was refetched; see `read_intact`.
+        """Yield each block, opened, or its diagnosis once refetching did not help; see `read_intact`.
 
         From the first wrong block on, the rest of the run is refetched. The cache keeps runs without damage.
 
@@ -342,7 +342,7 @@ class OpenShard:
         return wrong.error or self.changed(self.head.block_rows(wrong.first)[0])
 
     def changed(self, row: int | None = None) -> FormatError:
-        """Return the error of what was not right, and is now."""
+        """Return the error of data that was damaged when first read and is right now."""
         what = "a mapped shard or its index changed while it was read"
         return FormatError(what, url=self.data.url, shard=self.key, row=row)
 
@@ -359,7 +359,7 @@ class OpenShard:
         return bisect_right(self.stops, end)
 
     def examine(self, there: int, covered: int) -> Iterator[kernels.OpenBlock | WrongBlock]:
-        """Yield all blocks in order, opened, or what is wrong with them: the walk of `verify`.
+        """Yield all blocks in order, opened or diagnosed: the walk of `verify`.
 
         Args:
             there, covered: how many blocks have their stored bytes, and their part of `frame_stop`, within

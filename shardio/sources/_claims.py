@@ -90,7 +90,7 @@ def files_of_kind(
 ) -> tuple[list[FoundFile], list[FoundFile]]:
     """Return the files of a listing that are of a kind by their names, and by first bytes.
 
-    Of a folder only names without an ending tell nothing; what is named or matched is meant.
+    In a folder only files without an extension are unclear; named or matched files are always taken.
     """
     named = listing.named.get(kind, [])
     if fits is not None:

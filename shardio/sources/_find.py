@@ -192,21 +192,21 @@ def find_files(
 
 def _explain_nothing(listing: Listing) -> None:
     """Say why a listing with files has nothing that counts."""
-    links = listing.links and not listing.files
-    if not links and (not listing.files or listing.data or any(file.is_shardio for file in listing.files)):
-        return
-    first = (
-        listing.links[0] if links else f"{plural(len(listing.files), 'file')} such as {listing.files[0].key}"
-    )
-    listing.error = NotFoundError(
-        "all files are behind links out of the folder" if links else "no file here counts as data",
-        url=listing.root.url,
-        found=first,
-        advice="follow_links=True takes them"
-        if links
-        else "hidden and temporary names are not data, and a folder's own list decides if it has one; "
-        "files that are named themselves are taken",
-    )
+    if listing.links and not listing.files:
+        listing.error = NotFoundError(
+            "all files are behind symbolic links that lead out of the folder",
+            url=listing.root.url,
+            found=listing.links[0],
+            advice="follow_links=True takes them",
+        )
+    elif listing.files and not listing.data and not any(file.is_shardio for file in listing.files):
+        listing.error = NotFoundError(
+            "no file here counts as data",
+            url=listing.root.url,
+            found=f"{plural(len(listing.files), 'file')} such as {listing.files[0].key}",
+            advice="hidden and temporary names are not data, and a folder's own list decides if it has one; "
+            "files that are named themselves are taken",
+        )
 
 
 def _leave_links(listing: Listing) -> None:

@@ -54,7 +54,7 @@ JSON_OBJECT = OtherKind("JSON", f"{_CONVERT} --kind datasets, or rename files of
 
 
 class Peek:
-    """Look into files before they are read: what was found is kept, so that each is asked for once.
+    """Look into files before they are read; results are cached, so each file is requested once.
 
     Args:
         storage_options: as in fsspec.

@@ -22,7 +22,6 @@ import secrets
 import threading
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.storage._errors import BadResponseError, StatusError, chain
@@ -201,8 +200,6 @@ def _of_info(path: str, info: Mapping[str, Any]) -> ObjectInfo:
     etag = next(
         (info[name] for name in ("ETag", "etag", "mtime", "modified", "created") if info.get(name)), ""
     )
-    # fsspec's memory has the same moment as a time in one place and as a number in another.
-    etag = etag.timestamp() if isinstance(etag, datetime) else etag
     return ObjectInfo(path, int(info.get("size") or 0), str(etag))
 
 

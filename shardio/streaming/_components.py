@@ -402,7 +402,7 @@ def agree(
 
 
 def _leaves(name: str, value: Any) -> dict[str, Any]:
-    """Return what is in nested dicts and lists, by names such as "plans[0].window"."""
+    """Return the leaves of nested dicts and lists, by names such as "plans[0].window"."""
     if isinstance(value, Mapping):
         items = [(f"{name}.{key}" if name else key, item) for key, item in value.items()]
     elif isinstance(value, (list, tuple)):

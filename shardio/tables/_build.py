@@ -177,7 +177,7 @@ class _TableBuild:
         self._made = {part.entry.index_head_sha256: made for part, made in results}
 
     def publish(self, dry_run: bool) -> TableReport:  # noqa: FBT001 - as `SidecarPlan` calls it
-        """Publish the tables of all shards that the latest version has, and say what was done."""
+        """Publish the tables of all shards of the latest version, and return the report."""
         keys = [made.key for made in self._made.values()]
         version = self._seen
         if not dry_run:

@@ -176,6 +176,16 @@ def test_a_reader_stays_with_its_version(url):
     assert list(shardio.open(url)) == [b"new"]
 
 
+def test_the_log_up_to_a_version(url):
+    """A version that is not there is refused: the latest must not take its place."""
+    shardio.tag(url, "second", version=2)
+    for name in (2, "second"):
+        assert [version.number for version in shardio.log(url, version=name)] == [2, 1]
+    for missing in (0, 6, "third"):
+        with refused(NotFoundError, f"no version {missing}"):
+            shardio.log(url, version=missing)
+
+
 def test_the_log_holds_everything(url):
     with shardio.DatasetWriter(url, mode="overwrite") as out:
         out.write(b"new")

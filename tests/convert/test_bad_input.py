@@ -582,7 +582,7 @@ def test_callers_mistakes(convert, tmp_path) -> None:
     convert.refused(tmp_path / "a.jsonl", ValueError, "schema names 'b'", schema={"b": "int64"})
     convert.refused(tmp_path / "a.jsonl", ValueError, "sum must be 1", split={"a": 0.5})
     (tmp_path / "thing.xyz").write_text("?")
-    convert.refused(tmp_path / "thing.xyz", ValueError, "cannot be told")
+    convert.refused(tmp_path / "thing.xyz", ValueError, "not clear from its file names")
     convert(tmp_path / "a.jsonl")
     with pytest.raises(CommitConflictError):
         shardio.convert_dataset(tmp_path / "a.jsonl", convert.url)

@@ -65,7 +65,7 @@ def test_a_format_without_an_ending_is_recognised_by_what_is_in_its_files(pairs:
     kind = importlib.import_module("shardio_pairs").PairFiles
     monkeypatch.setattr(kind, "endings", ())
     (pairs / "birds.pairs").rename(pairs / "birds")
-    with pytest.raises(ValueError, match="cannot be told by its names"):
+    with pytest.raises(ValueError, match="not clear from its file names"):
         shardio.convert_dataset("birds", "out")
 
     def claim(listings, peek):

@@ -78,7 +78,7 @@ def test_keys_of_folders_are_features(tmp_path, kind) -> None:
     wanted = [{"n": number, **keys} for number, keys in enumerate(KEYS)]
     assert values(tmp_path / "out") == wanted
     assert shardio.verify(tmp_path / "out").ok
-    assert "features told by names of folders: year (year=2020), lang (lang=en)" in report.notes
+    assert "features from folder names: year (year=2020), lang (lang=en)" in report.notes
     # A part alone, by its name, by a pattern and as a file, has the keys that it has in the whole.
     part = source / FOLDERS[0]
     for number, place in enumerate([part, part / "*", part / f"part-0.{kind}"]):

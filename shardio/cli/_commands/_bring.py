@@ -72,7 +72,7 @@ def adopt(
         raise
     zeros = [name for name in ("known", "updated") if not getattr(result, name)]
     shards = () if result.dry_run else ("shards",)
-    console.report(result, hide=("digest", "inference", "opens", *zeros, *shards))
+    console.report(result, hide=("digest", "opens", *zeros, *shards))
     if result.opens and not (console.json or result.dry_run):
         console.line(result.opens)
     return CLEAN if result.ok else DAMAGE

@@ -80,7 +80,7 @@ reporting(
     Takes("shardio:repair"),
     code=lambda result: CLEAN if result.ok and not (result.dry_run and result.repaired) else DAMAGE,
     examples={
-        "shardio repair s3://bucket/birds": "what would be repaired, and what is lost; changes nothing",
+        "shardio repair s3://bucket/birds": "a dry run: the repairs, and the records that are lost",
         "shardio repair s3://bucket/birds --mirror s3://copy/birds --yes": "repair from a copy",
     },
 )

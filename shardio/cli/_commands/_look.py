@@ -50,7 +50,7 @@ def info(
         str | None, Parameter(help="dataset, or single shard: a local path or any fsspec URL")
     ] = None,
     *,
-    system: Annotated[bool, Parameter(help="versions of what is installed, and what is in use")] = False,
+    system: Annotated[bool, Parameter(help="installed versions, and the components in use")] = False,
     cache: Annotated[str | None, Parameter(help="folder of a local cache of blocks")] = None,
 ) -> int:
     if sum(one is not None for one in (url, system or None, cache)) != 1:
@@ -123,7 +123,7 @@ def _seen(records: Iterable[bytes]) -> dict[str, Any] | None:
 
 
 def system_facts() -> dict[str, str | int | None]:
-    """Return names and versions, None for what is not installed; nothing heavy is imported."""
+    """Return package versions, None for packages that are not installed; imports nothing heavy."""
     from importlib.metadata import PackageNotFoundError, version as version_of
 
     import shardio

@@ -21,7 +21,7 @@ _WIDTH = 60  # of the metadata; `--json` has all of it
 
 
 @command(
-    Takes("shardio:log"),
+    Takes("shardio:log", without=("version",)),
     examples={
         "shardio log s3://bucket/birds -n 5": "the five latest versions",
         "shardio log birds --json": "digests, sessions and sizes in full",
