@@ -83,12 +83,12 @@ def test_a_process_holds_what_its_plan_says(tmp_path, compression, threads):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("threads", [2, 0])
 def test_tokens_of_compressed_shards_by_default(tmp_path, threads):
-    """Without an option: 150 MB over what imports take, however many epochs."""
+    """Without an option: the 128 MiB of the plan and 16 MiB a thread, however many epochs."""
     write(tmp_path / "d", 22_000, compression="zstd")
-    most = held(tmp_path / "d", 12, num_threads=threads)
-    assert 60_000_000 < max(most) < 150_000_000
-    # The arenas of two threads fill during the first epochs, then nothing grows.
-    assert max(most[9:]) < max(most[6:9]) + 8_000_000
+    most = held(tmp_path / "d", 40, num_threads=threads)
+    assert 60_000_000 < max(most) < (128 + 16 * (threads + 1)) << 20
+    # The allocator's arenas of two threads fill up to some twentieth epoch, then nothing grows.
+    assert max(most[30:]) < max(most[:30]) + 12_000_000
 
 
 @pytest.mark.parametrize(
