@@ -41,7 +41,7 @@ class ProgressState(Protocol):
 
 
 class CountProgress(NamedTuple):
-    """Progress of a task that counts records, documents or objects.
+    """Progress of a task that counts records, documents, objects or stored bytes.
 
     Attributes:
         done, total: units processed, and in total.

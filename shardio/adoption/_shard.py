@@ -19,6 +19,7 @@ from typing import Any
 
 from shardio import kernels
 from shardio.adoption._scan import ScanOptions, SpooledIndex, scan_shard
+from shardio.display import plural
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
 from shardio.format import Compression
 from shardio.metadata import (
@@ -30,7 +31,7 @@ from shardio.metadata import (
     read_head_bytes,
     read_head_size,
 )
-from shardio.parallel import check_workers, cut_jobs, run_jobs
+from shardio.parallel import check_workers, cut_jobs, run
 from shardio.storage import Store, connect, read_intact
 from shardio_indexer._blocks import GapFound
 
@@ -301,6 +302,16 @@ class AdoptJob:
     scan: ScanOptions
     shards: tuple[FoundShard, ...]
 
+    @property
+    def label(self) -> str:
+        """What is indexed, for an error."""
+        return plural(len(self.shards), "shard")
+
+    @property
+    def size(self) -> int:
+        """Stored bytes of the shards."""
+        return sum(shard.size for shard in self.shards)
+
     def run(self, show: Callable[[int], None] | None = None) -> list[ShardOutcome]:
         """Index the shards; failures are outcomes."""
         target = _store(self.target, _pickled(self.target_options))
@@ -333,23 +344,19 @@ def index_shards(
     """
     jobs = job.cut()
     check_workers(workers, executor)
-    if executor is None and (workers == 1 or len(jobs) < 2):
-        for one in jobs:
-            yield from one.run(show)
-        return
-    advice = "the worker may have run out of memory; run it again, finished shards are kept"
-    results = run_jobs(
-        AdoptJob.run,
-        jobs,
-        lambda one: {"what": "indexed shards", "url": one.shards[0].url, "advice": advice},
-        executor=executor,
-        workers=workers,
-        on_lost=lambda one, error: [ShardOutcome(shard, error=error) for shard in one.shards],
-    )
+    here = executor is None and (workers == 1 or len(jobs) < 2)
+    results = run(
+        functools.partial(AdoptJob.run, show=show) if here else AdoptJob.run, jobs, None,
+        executor=executor, workers=1 if here else workers,
+        advice="the worker may have run out of memory; run it again, finished shards are kept",
+        on_lost=lambda one, error: [
+            ShardOutcome(shard, error=error.located(url=shard.url)) for shard in one.shards
+        ],
+    )  # fmt: skip
     with contextlib.closing(results):
-        for _, outcomes in results:
-            if show is not None:
-                show(sum(outcome.shard.size for outcome in outcomes))
+        for one, outcomes in results:
+            if show is not None and not here:
+                show(one.size)
             yield from outcomes
 
 

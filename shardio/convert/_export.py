@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from shardio.arguments import checked_options, names
-from shardio.callers import warn
 from shardio.codecs import record_codec
 from shardio.convert._images import ImageFolderWriter
 from shardio.convert._jsonl import JsonLinesWriter
@@ -35,7 +34,7 @@ from shardio.errors import (
 from shardio.formats import AtomicOutput, JobFiles, Staging, TargetWriter, empty_target, schema_of
 from shardio.joins import JoinedReader, as_stored
 from shardio.metadata import Schema
-from shardio.parallel import run_jobs
+from shardio.parallel import run
 from shardio.progress import CountProgress, displayed
 from shardio.reader import (
     DatasetReader,
@@ -192,12 +191,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         job = _PartExport(
             kind, output.staging, schema, settings, encoded=encoded, skip=skip or on_error == "skip"
         )
-        found: dict[_SplitPart, _PartFiles] = {}
-        # Jobs end before the output is left, which removes what they made, whatever ends this loop.
-        with contextlib.closing(_results(job, parts, executor, show, len(whole), output)) as results:
-            for part, written in results:
-                output.take(written.names)
-                found[part] = written
+        found = _run(job, parts, executor, show, output)
         for part in parts:
             made[part.split].append(found[part])
         for name, written_parts in made.items():
@@ -239,6 +233,16 @@ class _SplitPart:
     reader: DatasetReader
     start: int
     first: int | None = None
+
+    @property
+    def label(self) -> str:
+        """What is exported, for an error."""
+        return f"split {self.split!r}"
+
+    @property
+    def size(self) -> int:
+        """Records."""
+        return len(self.reader)
 
 
 class _PartFiles(NamedTuple):
@@ -314,55 +318,36 @@ def _writing(url: str) -> Iterator[None]:
         raise StorageError(f"a file of the export could not be written ({error})", url=url) from error
 
 
-def _results(
+def _run(
     job: _PartExport,
     parts: Sequence[_SplitPart],
     executor: Executor | None,
     show: Callable[[CountProgress], None] | None,
-    total: int,
     output: AtomicOutput,
-) -> Generator[tuple[_SplitPart, _PartFiles]]:
-    """Yield each part with what became of it, in the order in which they end; to be closed.
-
-    Where one fails, the others are cancelled or waited for, and what they made by then is removed.
+) -> dict[_SplitPart, _PartFiles]:
+    """Make the files of all parts; return them by part.
 
     Raises:
-        StorageError: a worker was lost again and again.
+        ShardioError: a part failed; the output has taken what the others made.
     """
-    done = 0
+    found: dict[_SplitPart, _PartFiles] = {}
+    total = sum(part.size for part in parts)
 
-    def tell(more: int) -> None:
+    def tell(more: int = 0) -> None:
         if show is not None:
-            show(CountProgress(done + more, total))
+            show(CountProgress(sum(part.size for part in found) + more, total))
 
-    if executor is None:
-        for part in parts:
-            written = job(part, tell)
-            done += written.records
-            yield part, written
-    else:
-
-        def lost(part: _SplitPart) -> dict[str, Any]:
-            advice = "run it again, to a new place where the target is in a bucket"
-            return {"what": f"exported split {part.split!r}", "advice": advice, "url": job.staging.url}
-
-        results = run_jobs(job, parts, lost, executor=executor, left=functools.partial(_discard, output))
-        with contextlib.closing(results):
-            for part, result in results:
-                done += result.records
-                tell(0)
-                yield part, result
-    tell(0)
-
-
-def _discard(output: AtomicOutput, results: list[_PartFiles], running: int) -> None:
-    """Remove what jobs made when another one failed; warn if some still run."""
-    output.discard(name for each in results for name in each.names)
-    if running:
-        warn(
-            f"the export failed, and {running} of its jobs still run on the executor: what they write to "
-            f"{output.place} stays; remove it when they have ended, or export to another place"
-        )
+    results = run(
+        job if executor else functools.partial(job, tell=tell), parts, job.staging.url,
+        executor=executor, workers=None if executor else 1, progress=lambda _: tell(),
+        advice="run it again, to a new place where the target is in a bucket",
+    )  # fmt: skip
+    # Jobs end before the output is left, which removes what they made, whatever ends this loop.
+    with contextlib.closing(results):
+        for part, written in results:
+            output.take(written.names)
+            found[part] = written
+    return found
 
 
 def _pieces(part: _SplitPart, size: int) -> list[_SplitPart]:

@@ -11,7 +11,7 @@ import json
 import tempfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Self
@@ -107,24 +107,14 @@ class AtomicOutput:
                 )
             self.names[name] = None
 
-    @property
-    def place(self) -> str:
-        """Where jobs write: the folder in which files are gathered, or the URL of the target."""
-        return self.staging.url if self.staging.folder is None else str(self.staging.folder)
-
-    def discard(self, names: Iterable[str]) -> None:
-        """Remove what was uploaded for an export that failed."""
-        if self._held is None:
-            for name in names:
-                self._store.delete(name)
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._held is None:
             if kind is not None:
-                self.discard(self.names)
+                for name in self.names:
+                    self._store.delete(name)
             return
         try:
             if kind is None:

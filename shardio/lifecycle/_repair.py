@@ -156,10 +156,10 @@ class _Repair:
         results = run(
             job,
             parts,
+            catalog.store.url,
             executor=executor,
             workers=1 if executor is None and len(parts) < 2 else workers,
             progress=show,
-            unit="bytes",
             advice="it may have been out of memory; run it again",
         )
         with closing(results):

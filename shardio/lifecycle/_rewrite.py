@@ -93,6 +93,7 @@ def write_groups(
     results = run(
         partial(_write_group, version=version.number, session=session, spool_dir=spool_dir),
         parts,
+        catalog.store.url,
         executor=executor,
         workers=workers if executor or workers else min(4, len(groups) or 1),
         progress=show,

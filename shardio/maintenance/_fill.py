@@ -95,10 +95,10 @@ def fill_cache(
         filled = run(
             _fill_shard,
             parts,
+            source.url,
             executor=executor,
             workers=None if executor else 1,
             progress=show,
-            unit="bytes",
             advice=again,
         )
         with contextlib.closing(filled):

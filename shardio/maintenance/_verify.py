@@ -181,9 +181,9 @@ def _check_version(
     results = run(
         partial(_check_slice, decode=decode),
         sliced(store.url, version, table, options),
+        store.url,
         executor=executor,
         workers=None if executor else 1,
-        unit="bytes",
         progress=None if show is None else lambda at: show(VerifyProgress(at.done, at.total, all_findings)),
         on_lost=_lost_slice,
     )

@@ -11,7 +11,6 @@ from shardio.parallel._jobs import (
     check_workers as check_workers,
     cut_jobs as cut_jobs,
     run as run,
-    run_jobs as run_jobs,
     sliced as sliced,
 )
 from shardio.parallel._parent_watch import end_with_parent as end_with_parent, worker_folder as worker_folder

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.errors import BadRecord, CommitConflictError
-from shardio.parallel._jobs import run_jobs
+from shardio.parallel._jobs import run
 from shardio.parallel._pool import check_travels
 from shardio.parallel._task import Note, TaskItems, TaskSpec, run_task
+from shardio.progress import CountProgress
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -157,26 +158,22 @@ def run_tasks(
             out.progress = out.progress._replace(done=out.progress.done + 1)
         all_seen = True
 
-    def lost(part: TaskItems) -> dict[str, Any]:
-        last = part.first + len(part.items) - 1
-        what = f"wrote task {part.task} (items {part.first} to {last})"
-        return {"what": what, "url": spec.write.url, "advice": _ADVICE}
+    def watch(_: CountProgress) -> None:
+        out.progress = out.progress._replace(done=out.progress.done + 1)
+        tell()
 
     tell()
-    results = run_jobs(
-        functools.partial(run_task, spec),
-        parts(),
-        lost,
-        executor=executor,
-        workers=workers,
-        tick=tell,
-    )
+    results = run(
+        functools.partial(run_task, spec), parts(), spec.write.url,
+        executor=executor, workers=workers, progress=watch, advice=_ADVICE,
+    )  # fmt: skip
     with closing(results):
         for _, result in results:
             out.skipped += result.skipped
             out.notes += result.notes
-            ended, _, records, stored = out.progress
-            out.progress = Progress(ended + 1, 0, records + result.records, stored + result.stored_bytes)
+            records = out.progress.records + result.records
+            stored = out.progress.stored_bytes + result.stored_bytes
+            out.progress = out.progress._replace(records=records, stored_bytes=stored)
     tell()
     out.skipped.sort(key=lambda each: each.item or 0)
     return out

@@ -12,13 +12,13 @@ import functools
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
-from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from shardio.arguments import integer
+from shardio.callers import warn
 from shardio.catalog import Version
 from shardio.display import plural
 from shardio.errors import StorageError
@@ -27,7 +27,22 @@ from shardio.parallel._pool import make_pool, run_in_worker, stop_pool
 from shardio.progress import CountProgress
 from shardio.reader import ReadOptions, Slice
 
-Job = TypeVar("Job")
+
+class Job(Protocol):
+    """Work for one worker; pickles. A `Slice` is one."""
+
+    @property
+    def label(self) -> str:
+        """What it works on, for the error of a lost worker."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How much it is, as progress counts it."""
+        ...
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
 Result = TypeVar("Result")
 
 _TRIES = 3
@@ -37,7 +52,8 @@ _JOB_SHARDS = 16
 _MOST_AHEAD = 512
 # So long the jobs that are under way on a caller's executor are waited for when another failed.
 _ENDING_SECONDS = 60.0
-_REDRAW = 1.0
+# Some systems deliver Ctrl-C between waits only.
+_AWAKE = 1.0
 _SLICE_BYTES = 64 << 20
 # What engines call a worker that is gone, by their package; none of them is imported for it. Functions raise
 # errors of the same names: `torch.OutOfMemoryError` is one of a function that failed.
@@ -50,67 +66,30 @@ _LOSSES = {
 
 
 def run(
-    function: Callable[[Slice], Result],
-    slices: Sequence[Slice],
+    function: Callable[[AnyJob], Result],
+    jobs: Iterable[AnyJob],
+    url: str | None,
     *,
     executor: Executor | None = None,
     workers: int | None = None,
     progress: Callable[[CountProgress], None] | None = None,
-    unit: Literal["records", "bytes"] = "records",
     advice: str = "run it again, with fewer workers if memory was short",
-    on_lost: Callable[[Slice, StorageError], Result] | None = None,
-) -> Generator[tuple[Slice, Result]]:
-    """Yield each slice with the result of a function, as they end; see `run_jobs`.
-
-    Args:
-        function, executor, workers, on_lost: as in `run_jobs`. Data in the memory of this process is read
-            here.
-        slices: of a dataset.
-        progress: called with how much has been done.
-        unit: what it counts: live records of the slices, or their stored bytes.
-        advice: what to do where a worker is lost.
-    """
-    if executor is None and slices and slices[0].url.startswith("memory:"):
-        workers = 1
-
-    def lost(part: Slice) -> dict[str, Any]:
-        return {"what": "read a shard", "url": part.url, "shard": part.entry.key, "advice": advice}
-
-    sizes = {id(each): each.live_rows if unit == "records" else each.stored_bytes for each in slices}
-    done, total = 0, sum(sizes.values())
-    results = run_jobs(function, slices, lost, executor=executor, workers=workers, on_lost=on_lost)
-    with closing(results):
-        for each, result in results:
-            yield each, result
-            done += sizes[id(each)]
-            if progress is not None:
-                progress(CountProgress(done, total, unit))
-
-
-def run_jobs(
-    function: Callable[[Job], Result],
-    jobs: Iterable[Job],
-    lost: Callable[[Job], dict[str, Any]],
-    *,
-    executor: Executor | None = None,
-    workers: int | None = None,
-    on_lost: Callable[[Job, StorageError], Result] | None = None,
-    tick: Callable[[], None] | None = None,
-    left: Callable[[list[Result], int], None] | None = None,
-) -> Generator[tuple[Job, Result]]:
+    on_lost: Callable[[AnyJob, StorageError], Result] | None = None,
+) -> Generator[tuple[AnyJob, Result]]:
     """Yield each job with the result of a function, as they end; to be closed, so that workers end.
+
+    Where a job fails on a caller's executor, the results of those that were under way are yielded before its
+    error is raised: what they made is the caller's to keep or to remove.
 
     Args:
         function: called with a job, in a worker; must be importable there.
         jobs: taken as they are needed: four for each worker are under way.
-        lost: returns the fields of the error of a job whose worker was lost; `what` is what the job did, as
-            in "read a shard".
+        url: of the data, for errors. What is in the memory of this process is worked on here.
         executor: any of `concurrent.futures`; None for a process pool that ends with this process.
         workers: processes of that pool; None for one per processor, 1 for this process itself.
+        progress: called after each job with the sizes of those that ended, as stored bytes.
+        advice: what to do where a worker is lost.
         on_lost: returns the result of a job whose worker was lost; None to raise the error instead.
-        tick: called about every second while jobs are under way.
-        left: called where a job on a caller's executor fails, with the results that were not yielded, and how
-            many jobs have not ended a minute later.
 
     Raises:
         StorageError: a worker was lost three times over one job, or the caller's executor broke down.
@@ -119,57 +98,65 @@ def run_jobs(
     if executor is not None and not hasattr(executor, "submit"):
         raise TypeError(f"executor= takes an executor of concurrent.futures, found {executor!r:.80}")
     check_workers(workers, executor)
-    if executor is None and workers == 1:
-        for job in jobs:
-            yield job, function(job)
-            if tick is not None:
-                tick()
-        return
-    runner = _Runner(function, jobs, executor, workers or os.cpu_count() or 1)
+    done, total = 0, sum(job.size for job in jobs) if isinstance(jobs, Sequence) else 0
+    here = executor is None and (workers == 1 or (url or "").startswith("memory:"))
+    runner = None if here else _Runner(function, jobs, executor, workers or os.cpu_count() or 1)
     try:
-        for job, result in runner.results(tick):
-            yield job, result.settle(job, lost, on_lost) if isinstance(result, _Lost) else result
-    except BaseException:
-        runner.stop(left)
+        for job, result in ((job, function(job)) for job in jobs) if runner is None else runner.results():
+            yield job, result.settle(job, url, advice, on_lost) if isinstance(result, _Lost) else result
+            done += job.size
+            if progress is not None:
+                progress(CountProgress(done, total, "B"))
+    except (Exception, KeyboardInterrupt):
+        if runner is not None:
+            yield from runner.finish(url)
         raise
-    runner.stop()
+    finally:
+        if runner is not None:
+            runner.stop()
 
 
 @dataclass(frozen=True)
 class _Lost:
     """Why a job has no result: its worker was lost three times, or the caller's executor broke down."""
 
-    error: BaseException
+    reason: BaseException
     tries: int
 
     def settle(
         self,
-        job: Job,
-        lost: Callable[[Job], dict[str, Any]],
-        on_lost: Callable[[Job, StorageError], Result] | None,
+        job: AnyJob,
+        url: str | None,
+        advice: str,
+        on_lost: Callable[[AnyJob, StorageError], Result] | None,
     ) -> Result:
-        """Return the result of the job, or raise the error; see `run_jobs`."""
+        """Return the result of the job, or raise the error; see `run`."""
         how = f"a worker was lost {plural(self.tries, 'time')}" if self.tries else "the executor broke down"
-        found, fields = f"{type(self.error).__name__}: {self.error}", lost(job)
-        error = StorageError(f"{how} while it {fields.pop('what')}", found=found, **fields)
+        error = StorageError(
+            f"{how} while it worked on {job.label}",
+            url=url,
+            shard=job.entry.key if isinstance(job, Slice) else None,
+            found=f"{type(self.reason).__name__}: {self.reason}",
+            advice=advice,
+        )
         if on_lost is None:
-            raise error from self.error
+            raise error from self.reason
         return on_lost(job, error)
 
 
 @dataclass(eq=False)
-class _Attempt(Generic[Job]):
-    job: Job
+class _Attempt(Generic[AnyJob]):
+    job: AnyJob
     tries: int = 0
 
 
-class _Runner(Generic[Job, Result]):
-    """Jobs under way; the arguments are those of `run_jobs`."""
+class _Runner(Generic[AnyJob, Result]):
+    """Jobs under way; the arguments are those of `run`."""
 
     def __init__(
         self,
-        function: Callable[[Job], Result],
-        jobs: Iterable[Job],
+        function: Callable[[AnyJob], Result],
+        jobs: Iterable[AnyJob],
         executor: Executor | None,
         workers: int,
     ) -> None:
@@ -180,21 +167,19 @@ class _Runner(Generic[Job, Result]):
         self._todo = map(_Attempt, jobs)
         size = getattr(self._executor, "_max_workers", None)
         self._ahead = 4 * size if size else _MOST_AHEAD
-        self._waiting: dict[Future[Result], _Attempt[Job]] = {}
-        self._again: collections.deque[_Attempt[Job]] = collections.deque()
-        self._suspects: collections.deque[_Attempt[Job]] = collections.deque()
-        self._ended: collections.deque[tuple[Job, Result | _Lost]] = collections.deque()
+        self._waiting: dict[Future[Result], _Attempt[AnyJob]] = {}
+        self._again: collections.deque[_Attempt[AnyJob]] = collections.deque()
+        self._suspects: collections.deque[_Attempt[AnyJob]] = collections.deque()
+        self._ended: collections.deque[tuple[AnyJob, Result | _Lost]] = collections.deque()
         self._broken: BaseException | None = None
 
-    def results(self, tick: Callable[[], None] | None) -> Iterator[tuple[Job, Result | _Lost]]:
+    def results(self) -> Iterator[tuple[AnyJob, Result | _Lost]]:
         """Yield each job with what became of it, in the order in which they end."""
         while self._fill():
-            for future in wait(self._waiting, timeout=_REDRAW, return_when=FIRST_COMPLETED).done:
+            for future in wait(self._waiting, timeout=_AWAKE, return_when=FIRST_COMPLETED).done:
                 self._take(future)
             while self._ended:
                 yield self._ended.popleft()
-            if tick is not None:
-                tick()
 
     def _fill(self) -> bool:
         """Submit what may run now; return whether anything is under way or has ended."""
@@ -211,7 +196,7 @@ class _Runner(Generic[Job, Result]):
                 break
         return bool(self._waiting or self._ended or self._again or self._suspects)
 
-    def _submit(self, attempt: _Attempt[Job]) -> None:
+    def _submit(self, attempt: _Attempt[AnyJob]) -> None:
         if self._broken is not None:
             self._ended.append((attempt.job, _Lost(self._broken, 0)))
             return
@@ -244,7 +229,7 @@ class _Runner(Generic[Job, Result]):
             stop_pool(self._executor)
         else:
             self._broken = error
-        lost: list[_Attempt[Job]] = []
+        lost: list[_Attempt[AnyJob]] = []
         waiting, self._waiting = self._waiting, {}
         for future, attempt in waiting.items():
             failure = _error_of(future) if future.done() else error
@@ -266,7 +251,7 @@ class _Runner(Generic[Job, Result]):
             self._again.extendleft(lost)
 
     def _lose(
-        self, attempt: _Attempt[Job], error: BaseException, again: collections.deque[_Attempt[Job]]
+        self, attempt: _Attempt[AnyJob], error: BaseException, again: collections.deque[_Attempt[AnyJob]]
     ) -> None:
         attempt.tries += 1
         if attempt.tries < _TRIES:
@@ -274,18 +259,27 @@ class _Runner(Generic[Job, Result]):
         else:
             self._ended.append((attempt.job, _Lost(error, attempt.tries)))
 
-    def stop(self, left: Callable[[list[Result], int], None] | None = None) -> None:
-        """End the pool, or cancel what waits on a caller's executor and tell what is left."""
+    def finish(self, url: str | None) -> Iterator[tuple[AnyJob, Result]]:
+        """Yield what the jobs under way on a caller's executor come to, after another one failed."""
+        if self._own:
+            return
+        running = {future: attempt.job for future, attempt in self._waiting.items() if not future.cancel()}
+        yield from ((job, result) for job, result in self._ended if not isinstance(result, _Lost))
+        ended, left = wait(running, timeout=_ENDING_SECONDS)
+        yield from ((running[each], each.result()) for each in ended if each.exception() is None)
+        if left:
+            warn(
+                f"a job failed, and {len(left)} others still run on the executor: remove what they write to "
+                f"{url} when they have ended"
+            )
+
+    def stop(self) -> None:
+        """End the pool, or cancel what waits on a caller's executor."""
         if self._own:
             stop_pool(self._executor)
             return
         for future in self._waiting:
             future.cancel()
-        if left is None:
-            return
-        results = [result for _, result in self._ended if not isinstance(result, _Lost)]
-        ended, running = wait([f for f in self._waiting if not f.cancelled()], timeout=_ENDING_SECONDS)
-        left(results + [each.result() for each in ended if each.exception() is None], len(running))
 
 
 def cut_jobs(sizes: Sequence[int], *, most_bytes: int) -> list[tuple[int, int]]:

@@ -59,7 +59,8 @@ def run_build(
             if not dry_run:
                 with displayed(progress, what) as show:
                     results = run(
-                        build.read, build.parts, executor=executor, workers=workers, progress=show,
+                        build.read, build.parts, catalog.store.url,
+                        executor=executor, workers=workers, progress=show,
                         advice="it may have been out of memory; run it again",
                     )  # fmt: skip
                     with closing(results):

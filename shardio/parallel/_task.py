@@ -80,6 +80,16 @@ class TaskItems(NamedTuple):
     first: int
     items: list[Any]
 
+    @property
+    def label(self) -> str:
+        """The task and its items, for an error."""
+        return f"task {self.task} (items {self.first} to {self.first + len(self.items) - 1})"
+
+    @property
+    def size(self) -> int:
+        """One task."""
+        return 1
+
 
 def items_digest(part: TaskItems) -> bytes:
     """Return what tells the items of a task from others: SHA-256 over their place, number and content.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,19 +56,14 @@ class Slice:
         """The first shard."""
         return self.shards[0]
 
-    @cached_property
-    def rows(self) -> int:
-        """Rows of the shards, deleted ones too."""
-        return int(self.shards.rows.sum())
+    @property
+    def label(self) -> str:
+        """What a worker reads, for an error."""
+        return "a shard"
 
-    @cached_property
-    def live_rows(self) -> int:
-        """Records of the shards: rows that are not deleted."""
-        return int(self.shards.live_rows.sum())
-
-    @cached_property
-    def stored_bytes(self) -> int:
-        """Stored bytes of the shards."""
+    @property
+    def size(self) -> int:
+        """Stored bytes of the shards, as progress counts them."""
         return int(self.shards.stored_bytes.sum())
 
     def open(self) -> ShardSource:
