@@ -26,11 +26,11 @@ from shardio.convert._memory import (
     from_polars as from_polars,
 )
 from shardio.convert._pack import PackDatasetReport as PackDatasetReport, pack_dataset as pack_dataset
-from shardio.convert._schema import resolve_stored as resolve_stored
-from shardio.convert._stored import (
+from shardio.convert._schema import (
     Inferred as Inferred,
     MdsLayout as MdsLayout,
     infer_records as infer_records,
+    resolve_stored as resolve_stored,
 )
 from shardio.convert._stream import write_stream as write_stream
 from shardio.formats import ReadingOptions as ReadingOptions

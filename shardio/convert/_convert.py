@@ -21,11 +21,10 @@ import numpy as np
 
 from shardio.catalog import Catalog
 from shardio.codecs import record_codec
-from shardio.convert._infer import SKIP, type_for
 from shardio.convert._kinds import open_source
 from shardio.convert._parquet import ArrowTable, HuggingFaceDataset, table_package
 from shardio.convert._partitions import check_keys, fitter, notes_on_keys
-from shardio.convert._schema import SMALL_BYTES, read_samples, resolve_schema
+from shardio.convert._schema import SKIP, resolve_schema, type_for
 from shardio.errors import (
     BadRecord,
     FormatError,
@@ -36,6 +35,7 @@ from shardio.errors import (
     UnsafeNameError,
 )
 from shardio.formats import (
+    SMALL_BYTES,
     FileSource,
     ForeignSource,
     Piece,
@@ -43,12 +43,13 @@ from shardio.formats import (
     Sample,
     SourceOptions,
     keep_as,
+    read_samples,
     shown_json,
     take_reading_options,
 )
 from shardio.metadata import Feature, Schema, naming
 from shardio.parallel import Encoded, Note, WriteOptions, check_shuffle, write_dataset
-from shardio.reader import HF_METADATA, TEXT_METADATA, DatasetReader, open as open_dataset
+from shardio.reader import TEXT_METADATA, DatasetReader, open as open_dataset
 from shardio.reports import Report
 from shardio.storage import connect, followed
 from shardio.writer import check_writer_options, encoder, foretell_write
@@ -473,8 +474,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     small = opened.in_memory or sum(piece.size for piece in pieces) < SMALL_BYTES
     if writing.get("workers") is None and executor is None and small:
         writing["workers"] = 1
-    given = writing.get("metadata") or {}
-    writing["metadata"] = {**_free_metadata(opened, mode, resolved), **given}
+    writing["metadata"] = {**metadata, **(writing.get("metadata") or {})}
     tasks = _tasks(pieces) if writing.get("shards") is None else None
     written = write_dataset(
         url, pieces, worker, schema=resolved, executor=executor, tasks=tasks,
@@ -537,19 +537,11 @@ def _check_metadata(free: Mapping[str, Any], dataset: DatasetReader, given: Mapp
             )  # fmt: skip
 
 
-def _free_metadata(source: ForeignSource, mode: str, schema: Schema | None = None) -> dict[str, Any]:
-    """Return the source's free metadata, but for an append not what holds for its own records alone.
-
-    That is their random order, and what is said of times that are converted to the units of `schema`.
-    """
+def _free_metadata(source: ForeignSource, mode: str) -> dict[str, Any]:
+    """Return the source's free metadata; for an append without the random order of its own records."""
     found = source.metadata()
     if mode == "append":
         found.pop("shuffled", None)
-        kept = found.get(HF_METADATA)
-        if schema is not None and isinstance(kept, dict):
-            units = {name: getattr(each, "unit", "") for name, each in source.known().items()}
-            other = {n for n, unit in units.items() if unit and n in schema and schema[n].unit != unit}
-            found[HF_METADATA] = {n: each for n, each in kept.items() if n not in other}
     return found
 
 

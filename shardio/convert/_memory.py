@@ -10,12 +10,11 @@ from typing import Any
 
 from shardio.arguments import need
 from shardio.convert._convert import convert_dataset
-from shardio.convert._infer import infer_from_values
 from shardio.convert._jsonl import JsonLines
 from shardio.convert._parquet import table_package
-from shardio.convert._schema import LOOK_AT
+from shardio.convert._schema import infer_from_values
 from shardio.errors import SchemaError
-from shardio.formats import Sample, SourceOptions
+from shardio.formats import LOOK_AT, Sample, SourceOptions
 from shardio.metadata import Schema
 from shardio.parallel import WriteOptions
 from shardio.reader import DatasetReader, open_split

@@ -158,12 +158,12 @@ class _ArrowRows(ForeignSource):
 
 
 def _in_unit(name: str, value: Any, unit: str, wanted: str) -> Any:
-    """Return times and decimals in the unit of a dataset; as they are where the dataset has none."""
+    """Return times in the unit of a dataset; other values as they are."""
     try:
         return value if unit == wanted else in_unit(value, unit, wanted)
     except ValueError as error:
         raise SchemaError(
-            f"column {name!r} is {unit or 'text'}, and a value is none of the dataset's {wanted} ({error})",
+            f"column {name!r} is {unit}, and a value is none of the dataset's {wanted} ({error})",
             found=str(value)[:80],
             advice="round the column first, or convert it into a dataset of its own",
         ) from error

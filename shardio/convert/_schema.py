@@ -1,23 +1,310 @@
-"""The schema that a source is converted with: given, of the dataset, declared by the source, or inferred."""
+"""The schema of a source: given, of the dataset that is added to, declared by the source, or inferred.
+
+Inference loses nothing: integers become int64, floating-point numbers float64, text stays text.  Where values
+of one feature contradict each other it is refused, with both sides and the way to say what is meant.
+Conversion, adoption and `from_generator` infer and resolve schemas here.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from shardio.convert._infer import infer_from_values
-from shardio.convert._stored import Inferred, infer_records
-from shardio.errors import SchemaError, ShardioError, StorageError
-from shardio.formats import ForeignSource, Piece, Sample, TimeUnit, Unreadable, keep_as, shown_json
-from shardio.metadata import Feature, Schema, mds_layout
+from shardio.codecs import InferenceReport, decode_mds_sample, infer_schema, mds_columns
+from shardio.convert._jsonl import JsonLines
+from shardio.convert._webdataset import WebDataset
+from shardio.errors import CorruptRecordError, FormatError, SchemaError
+from shardio.format import Framing
+from shardio.formats import (
+    INT64_LIMIT,
+    ForeignSource,
+    Piece,
+    Sample,
+    SourceOptions,
+    TimeUnit,
+    Unreadable,
+    keep_as,
+    sample_records,
+    shown_json,
+)
+from shardio.metadata import Feature, Schema, check_name, image_type, mds_encoding, mds_layout
+from shardio.reader import value_codec
 
-# A schema is inferred of so many records in so many places; of a source below `SMALL_BYTES` in more places.
-LOOK_AT = 1000
-_LOOK_AT_BYTES = 64 << 20
-_PLACES = 8
-SMALL_BYTES = 16 << 20
+SKIP = 'on_error="skip" leaves such records out'
+# Types that take more values than others do, the most telling first.
+_WIDER = ("int64", "float64", "json", "bytes")
+# The lattice: the types that hold all values of a type, from the narrowest.  Two types are joined by the
+# first that both have; types that stand nowhere here are joined with themselves alone.  "count" is that of
+# Python's integers that are not negative.
+_ABOVE: Mapping[str, tuple[str, ...]] = {
+    "count": ("count", "int64", "uint64", "float64"),
+    "int64": ("int64", "float64"),
+    "int32": ("int32", "int64"),
+    "int16": ("int16", "int32", "int64"),
+    "int8": ("int8", "int16", "int32", "int64"),
+    "uint32": ("uint32", "uint64", "int64"),
+    "uint16": ("uint16", "uint32", "int32", "uint64", "int64"),
+    "uint8": ("uint8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
+    "float32": ("float32", "float64"),
+    "float16": ("float16", "float32", "float64"),
+    "image": ("image", "bytes"),
+    **{name: (name, "image", "bytes") for name in ("jpeg", "png", "webp", "tiff")},
+}
+
+# What becomes of a feature whose values contradict each other: an error, the type that most values have (the
+# others are to be left out), or JSON with a note.
+Clash = Literal["raise", "most", "json"]
+
+
+def join_types(types: Iterable[str]) -> str | None:
+    """Return the narrowest type that holds the values of all of some types; None where none does."""
+    merged, *others = types
+    for other in others:
+        above = _ABOVE.get(other, (other,))
+        common = next((name for name in _ABOVE.get(merged, (merged,)) if name in above), None)
+        if common is None:
+            return None
+        merged = common
+    return merged
+
+
+@dataclass
+class _Seen:
+    """What the values of one feature have shown; `first` is where the first of them was.
+
+    A form is a type and a number of dimensions; `examples` holds of each where it was first, and the value.
+    """
+
+    first: str
+    present: int = 0
+    empty: bool = False
+    listed: bool = True
+    values: list[Any] = field(default_factory=list)
+    shapes: set[tuple[int, ...]] = field(default_factory=set)
+    forms: Counter[tuple[str, int]] = field(default_factory=Counter)
+    examples: dict[tuple[str, int], tuple[str, Any]] = field(default_factory=dict)
+
+    def add(self, value: Any, where: str) -> None:
+        if value is None:
+            return
+        self.present += 1
+        if len(self.values) < 100:
+            self.values.append(value)
+        self.listed = self.listed and isinstance(value, list | tuple | dict)
+        name, shape = _type_of(value)
+        if name is None:
+            self.empty = True
+            return
+        self.forms[name, len(shape)] += 1
+        self.examples.setdefault((name, len(shape)), (where, value))
+        self.shapes.add(shape)
+
+
+def infer_from_values(
+    source: ForeignSource,
+    samples: Sequence[Sample],
+    given: Mapping[str, Any] | Schema | None,
+    notes: list[str] | None = None,
+    *,
+    encoding: str | None = None,
+    clash: Clash = "raise",
+) -> Schema | None:
+    """Return the schema to convert with.
+
+    Args:
+        source: asked for what it declares.
+        samples: some of its records.
+        given: the caller's word: types of some features (None leaves a feature out), or a whole `Schema`.
+        notes: gets what was decided where values contradict each other.
+        encoding: of the records.
+        clash: what becomes of values that contradict each other.
+
+    Raises:
+        SchemaError: values of one feature contradict each other, and the caller did not say which are meant.
+        ValueError: `given` names a feature that the source does not have.
+    """
+    if isinstance(given, Schema) or not isinstance(given, Mapping | None):  # which it refuses in its words
+        return Schema.parse(given, encoding=encoding)
+    overrides, notes = dict(given or {}), [] if notes is None else notes
+    known, keys = source.known(), source.key_types()
+    declared = {**keys, **known}
+    seen: dict[str, _Seen] = {}
+    for sample in samples:
+        if not isinstance(sample.value, Mapping):
+            return None
+        for name, value in sample.value.items():
+            seen.setdefault(name, _Seen(sample.where)).add(value, sample.where)
+    names = dict.fromkeys([*known, *seen, *keys])
+    unknown = [name for name in overrides if name not in names]
+    if unknown and names:
+        has = ", ".join(names)
+        raise ValueError(f"schema names {unknown[0]!r}, which the source does not have; it has {has}")
+    features: dict[str, Any] = {}
+    for name in dict.fromkeys([*names, *overrides]):
+        chosen = overrides[name] if name in overrides else declared.get(name)
+        if isinstance(chosen, Unreadable):
+            raise SchemaError(chosen.reason, advice=chosen.advice(name))
+        if chosen is None and name not in overrides:
+            chosen = _conclude(source, name, seen[name], len(samples), clash, notes)
+        if chosen is None:
+            continue
+        if name in seen:
+            try:
+                check_name(name)
+            except ValueError as error:
+                if clash != "json":
+                    where = seen[name].first
+                    raise SchemaError(f"{where}: {error}", advice=Unreadable("").advice(name)) from None
+                notes.append(f"left out of the schema: {error}")
+                continue
+        unit = getattr(declared.get(name), "unit", "")
+        if name in overrides and unit and not unit.startswith("decimal"):
+            chosen = chosen if isinstance(chosen, Feature) else Feature(chosen)
+            chosen = chosen.replace(unit=chosen.unit or unit * (chosen.kind == "number"))
+        features[name] = chosen
+    return Schema.parse(features, encoding=encoding)
+
+
+def _conclude(
+    source: ForeignSource, name: str, seen: _Seen, records: int, clash: Clash, notes: list[str]
+) -> Feature:
+    optional = seen.present < records
+    try:
+        own = source.infer(name, seen.values)
+    except SchemaError as error:
+        if clash != "json":
+            raise
+        notes.append(f"{error.what} ({error.found}): they are bytes")
+        own = "bytes"
+    if own is not None:
+        feature = own if isinstance(own, Feature) else Feature(own)
+        return Feature(feature.type, shape=feature.shape, optional=optional) if optional else feature
+    if not seen.forms:
+        # Only nothing, or only empty lists: whatever JSON can hold loses none of it.
+        return Feature("json", optional=optional or not seen.empty)
+    merged: str | None = join_types(kind for kind, _ in seen.forms)
+    shape = _shape_of(seen.shapes, empty=seen.empty)
+    if merged is None or shape is None:
+        merged, shape = "json", ()
+        if not seen.listed and clash == "most":
+            forms: Counter[tuple[str, int]] = Counter()
+            for (kind, dimensions), count in seen.forms.items():
+                forms[_public(kind), dimensions] += count
+            ((merged, dimensions), _), *_ = forms.most_common(1)
+            shape = _shape_of({shape for shape in seen.shapes if len(shape) == dimensions}, empty=False)
+        elif not seen.listed:
+            found = _contradiction(name, seen)
+            if clash == "raise":
+                raise found
+            notes.append(f"{found.what} ({found.found}): they are json")
+    return Feature(_public(merged), shape=() if merged == "json" else shape, optional=optional)
+
+
+def _public(kind: str) -> str:
+    return "int64" if kind == "count" else kind
+
+
+def _shape_of(shapes: set[tuple[int, ...]], *, empty: bool) -> tuple[int | None, ...] | None:
+    """Return the sizes, `None` where they differ; None as a whole where even their number differs."""
+    if len(set(map(len, shapes))) != 1:
+        return None
+    sizes = [set(each) for each in zip(*shapes, strict=True)]
+    if empty and not sizes:
+        return None
+    found = [min(each) or None if len(each) == 1 else None for each in sizes]
+    return (None, *found[1:]) if empty else tuple(found)
+
+
+def _type_of(value: Any) -> tuple[str | None, tuple[int, ...]]:
+    """Return the type of a value and its shape; no type for an empty list, which could be of any.
+
+    What no feature takes is json, too, whose writer says so: there it is known in which record.
+    """
+    if isinstance(value, list | tuple):
+        return _type_of_list(value)
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return _type_of_array(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return image_type(bytes(value[:16])) or "bytes", ()
+    if isinstance(value, str):
+        return "text", ()
+    if isinstance(value, bool):
+        return "bool", ()
+    if isinstance(value, int):
+        wide = "uint64" if 0 <= value < 2 * INT64_LIMIT else "json"
+        return ("int64" if value < 0 else "count") if -INT64_LIMIT <= value < INT64_LIMIT else wide, ()
+    if isinstance(value, float | complex):
+        return "float64" if isinstance(value, float) else "complex128", ()
+    # A Pillow image is written as a PNG.
+    return "image" if hasattr(value, "getbands") else "json", ()
+
+
+def _type_of_array(value: Any) -> tuple[str | None, tuple[int, ...]]:
+    """Return type and shape of an array or scalar of NumPy's, or of a tensor, which is written as one."""
+    kind = getattr(value.dtype, "kind", "")
+    if kind == "O":
+        return _type_of(value.tolist())
+    name = {"U": "text", "S": "bytes"}.get(kind) or getattr(value.dtype, "name", "")
+    name = name or str(value.dtype).removeprefix("torch.")
+    try:
+        Feature(name, shape=(None,) * len(value.shape))
+    except ValueError:
+        return "json", ()
+    return name, tuple(value.shape)
+
+
+def _type_of_list(items: Sequence[Any]) -> tuple[str | None, tuple[int, ...]]:
+    if not items:
+        return None, ()
+    kinds, shapes = zip(*map(_type_of, items), strict=True)
+    merged = None if None in kinds else join_types(kinds)
+    if merged in (None, "json") or len(set(shapes)) > 1:
+        return "json", ()
+    if shapes[0] and merged in ("text", "bytes", "bool", *_ABOVE["jpeg"], "png", "webp", "tiff"):
+        return "json", ()
+    return merged, (len(items), *shapes[0])
+
+
+def _contradiction(name: str, seen: _Seen) -> SchemaError:
+    places: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for form, count in seen.forms.items():
+        places.setdefault(_public(form[0]), seen.examples[form][0])
+        counts[_public(form[0])] += count
+    shown = ", ".join(f"{kind} in {counts[kind]} (first in {where})" for kind, where in places.items())
+    if len(counts) == 1:
+        shown += f" of {len(seen.shapes)} shapes"
+    return SchemaError(
+        f"the values of {name!r} are of different types",
+        found=shown,
+        advice=f"{type_for(name, [value for _, value in seen.examples.values()])}, or {SKIP}",
+    )
+
+
+def type_for(name: str, values: Sequence[Any], declared: Feature | None = None) -> str:
+    """Return the advice for a feature whose values do not fit its type: a type that takes all of these.
+
+    Args:
+        name: of the feature.
+        values: that were seen.
+        declared: the type that does not fit; other values are of it, and where it holds bytes, no JSON.
+    """
+    for kind in _WIDER:
+        if kind == "json" and declared is not None and declared.kind in {"bytes", "image"}:
+            continue
+        try:
+            for value in values:
+                Feature(kind).fit(value, name)
+        except SchemaError:
+            continue
+        return f"say what is meant with {keep_as(name, kind)}"
+    return f"leave the feature out with {keep_as(name, None)}"
+
+
+# ------------------------------------------------------------------ resolving
 
 
 class Resolved(NamedTuple):
@@ -99,7 +386,7 @@ def _resolve_values(
         if encoding not in (None, held.encoding) and not held.sequence_features:
             held = Schema(held, encoding=encoding)
         return resolve_stored(schema, held.encoding, held), []
-    samples = [] if source.declared else _look(source, pieces)
+    samples = [] if source.declared else sample_records(source, pieces)
     found = infer_from_values(
         source, samples, schema, encoding=encoding, clash="most" if lenient else "raise"
     )
@@ -117,7 +404,11 @@ def _resolve_payloads(
         # Such records name no feature, so nothing is inferred.
         return dataset, []
     whole = isinstance(schema, Schema)
-    found = Inferred() if whole else infer_records("tfrecord", [each.value for each in _look(source, pieces)])
+    found = (
+        Inferred()
+        if whole
+        else infer_records("tfrecord", [each.value for each in sample_records(source, pieces)])
+    )
     notes, own, report = [*found.notes], found.schema, found.report
     if own is None and schema is None:
         if dataset is None:
@@ -221,23 +512,20 @@ def _said_groups(found: Schema, given: Any) -> tuple[Mapping[str, Any], Mapping[
 
 
 def _check_units(source: ForeignSource, found: Schema, dataset: Schema, given: Any) -> None:
-    """Refuse columns that count other times than the dataset, or times beside numbers without a unit."""
+    """Refuse columns that count what the dataset's times and decimals don't, or values without a unit."""
     for name, feature in found.items():
         if name not in dataset or name in _said_groups(found, given)[0]:
             continue
-        known = source.known().get(name)
-        unit, wanted = getattr(known, "unit", ""), dataset[name].unit
+        unit, wanted = getattr(source.known().get(name), "unit", ""), dataset[name].unit
         ours, theirs = TimeUnit.parse(unit), TimeUnit.parse(wanted)
-        same = ours == theirs or (ours and theirs and ours.kind == theirs.kind)
-        if same or unit == wanted or dataset[name].kind not in ("number", "json"):
-            continue
-        none = "numbers of which nothing says what they count"
-        advice = "cast the column to what the dataset has, or say that its numbers count the same with "
-        raise SchemaError(
-            f"column {name!r} is {unit or none}, and the dataset has {wanted or none}",
-            expected=wanted or dataset[name].short, found=unit or feature.short,
-            advice=advice + keep_as(name, dataset[name].short),
-        )  # fmt: skip
+        if unit != wanted and not (ours and theirs and ours.kind == theirs.kind):
+            none = "values of which nothing says what they count"
+            advice = "cast the column to what the dataset has, or say that its values count the same with "
+            raise SchemaError(
+                f"column {name!r} is {unit or none}, and the dataset has {wanted or none}",
+                expected=wanted or dataset[name].short, found=unit or feature.short,
+                advice=advice + keep_as(name, dataset[name].short),
+            )  # fmt: skip
 
 
 def _as_in_dataset(source: ForeignSource, found: Schema, dataset: Schema, given: Any) -> Schema:
@@ -314,51 +602,120 @@ def _numbers(source: ForeignSource, schema: Schema) -> dict[str, tuple[int, ...]
     return found
 
 
-def read_samples(source: ForeignSource, piece: Piece) -> Iterator[Any]:
-    """Yield what a source reads of a piece; running out of memory is an error that names its file.
+# ------------------------------------------------------------------ stored records
+
+JSON_LINES = Schema({"json": Feature("json")}, encoding="bytes")
+_DICTS: Mapping[str, tuple[type[WebDataset | JsonLines], Framing]] = {
+    "webdataset": (WebDataset, Framing.TAR_SAMPLE),
+    "jsonl": (JsonLines, Framing.LINES),
+}
+# Name, encoding, and size in bytes where it is fixed, of each column of MDS samples.
+MdsLayout = Sequence[tuple[str, str, int | None]]
+
+
+class Inferred(NamedTuple):
+    """A schema and what it rests on.
+
+    Attributes:
+        schema: None where the records stay bytes, or text.
+        records: how many were looked at.
+        notes: what to know of the schema.
+        report: of Examples.
+        mixed: splits with the kinds of their records, where no one schema reads all.
+        declared: the source says what records hold.
+    """
+
+    schema: Schema | None = None
+    records: int = 0
+    notes: Sequence[str] = ()
+    report: InferenceReport | None = None
+    mixed: Sequence[str] = ()
+    declared: bool = False
+
+
+def infer_records(kind: str, payloads: Sequence[bytes], layout: MdsLayout = ()) -> Inferred:
+    """Return the schema of records as they are stored, whether they are converted or adopted.
+
+    Values that contradict each other don't fail: they are `json`, or bytes in tar files, with a note.
+
+    Args:
+        kind: "tfrecord", "webdataset", "jsonl" or "mds".
+        payloads: some records.
+        layout: the columns of MDS samples.
 
     Raises:
-        StorageError: there is no memory for a record.
-        Exception: what the source raises.
+        FormatError, ValueError: a payload is no such record.
     """
-    try:
-        yield from source.read(piece)
-    except MemoryError as error:
-        raise StorageError(
-            "there is no memory for a record",
-            url=piece.url,
-            found=str(error) or None,
-            advice="the record is within the limits: read it on a machine with more memory",
-        ) from error
-
-
-def _look(source: ForeignSource, pieces: Sequence[Piece]) -> list[Sample]:
-    """Return some records from up to eight places spread over the source."""
-    count = min(_PLACES, len(pieces))
-    chosen = [pieces[len(pieces) * place // count] for place in range(count)]
-    if len(pieces) > _PLACES and sum(piece.size for piece in pieces) < SMALL_BYTES:
-        # Where a piece is a record, eight of them say little.
-        chosen = list(pieces[:: max(1, len(pieces) // LOOK_AT)])
-    samples: list[Sample] = []
-    size = 0
-    for number, piece in enumerate(chosen, 1):
-        share = -(-LOOK_AT * number // len(chosen))
+    if kind == "tfrecord":
         try:
-            for found in itertools.islice(read_samples(source, piece), LOOK_AT):
-                if isinstance(found, Sample):
-                    samples.append(found)
-                    size += _size(found.value)
-                if len(samples) >= share or size > _LOOK_AT_BYTES:
-                    break
-        except StorageError:
-            raise
-        except ShardioError:
-            # Damage is reported, or left out, by the worker that comes to it.
-            continue
-    return samples
+            held, report = infer_schema(payloads)
+        except (CorruptRecordError, ValueError):
+            return Inferred(records=len(payloads))
+        # Records of which no feature can be read are bytes.
+        empty = not len(held) and not held.sequence_features
+        return Inferred(None if empty else held, len(payloads), report.notes(), report)
+    if kind == "mds":
+        return _infer_mds(layout, payloads)
+    if not payloads:
+        return Inferred()
+    of_kind, framing = _DICTS[kind]
+    values = [of_kind.of_payload(each) for each in payloads]
+    schema, notes = _infer_leniently(of_kind("", SourceOptions()), values, None)
+    if schema is not None:
+        present = Counter(name for value in values for name in value)
+        missing = {name: len(values) - present[name] for name in schema}
+        notes = [
+            f"{name}: missing in {count:,} of {len(values):,} records, so it is optional"
+            for name, count in missing.items()
+            if count
+        ] + notes
+    elif kind == "jsonl":
+        schema = JSON_LINES
+    if schema is not None:
+        notes += _misfits(schema, framing, payloads)
+    return Inferred(schema, len(payloads), notes)
 
 
-def _size(value: Any) -> int:
-    if isinstance(value, dict):
-        return sum(map(_size, value.values()))
-    return len(value) if isinstance(value, bytes | str) else 64
+def _infer_mds(layout: MdsLayout, payloads: Sequence[bytes]) -> Inferred:
+    """Return the types that the columns declare, and of the others those of their values."""
+    columns = mds_columns(*map(list, zip(*layout, strict=True)))
+    values = [decode_mds_sample(payload, columns) for payload in payloads]
+    known = {column.name: column.feature for column in columns}
+    known |= {
+        each.name: Feature("bytes") for each in columns if each.trouble or not (payloads or each.feature)
+    }
+    said = {name: each for name, each in known.items() if each}
+    schema, notes = _infer_leniently(JsonLines("", SourceOptions()), values, said)
+    notes += [f"{column.trouble}, so it is bytes" for column in columns if column.trouble]
+    if schema is not None:
+        schema = Schema({each.name: schema[each.name] for each in columns}, encoding=mds_encoding(layout))
+    return Inferred(schema, len(payloads), notes, declared=schema is not None and all(known.values()))
+
+
+def _infer_leniently(
+    source: ForeignSource, values: Sequence[Any], known: Mapping[str, Feature] | None
+) -> tuple[Schema | None, list[str]]:
+    """Return the schema of values and notes on it; None where it would have too many features."""
+    samples = [Sample(f"record {number}", value) for number, value in enumerate(values)]
+    notes: list[str] = []
+    try:
+        schema = infer_from_values(source, samples, known, notes, clash="json")
+    except ValueError as error:
+        return None, [f"the records have no schema: {error}"]
+    return schema, [*notes, *source.schema_notes(schema or {})]
+
+
+def _misfits(schema: Schema, framing: Framing, payloads: Sequence[bytes]) -> list[str]:
+    """Return the note on records that an inferred schema does not read, as one web page among documents."""
+    codec = value_codec([framing], schema)
+    found = []
+    for payload in payloads:
+        try:
+            codec.decode(payload)
+        except (SchemaError, FormatError) as error:
+            found.append(error)
+    if not found:
+        return []
+    count = f"{len(found):,} of {len(payloads):,} records that were looked at do not fit the schema"
+    way_out = 'types={"NAME": "bytes"} takes a tar member as it is, types={"NAME": "json"} a key of JSON'
+    return [f"{count}, and reading them is an error: {found[0].what}; {way_out}"]

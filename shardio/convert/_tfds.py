@@ -6,15 +6,15 @@ Payloads are decoded and written again, because an Example of TFDS has other typ
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from shardio.codecs import infer_schema, record_codec
+from shardio.convert._tfrecord import TfRecords
 from shardio.errors import BadRecord, CorruptRecordError, NotFoundError, SchemaError
-from shardio.formats import FileSource, Piece, Sample, Unreadable, found_at
+from shardio.formats import FileSource, Piece, Sample, Unreadable, found_at, sample_records
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
 from shardio.reader import ReadOptions, SequentialShard
@@ -27,8 +27,6 @@ from shardio.sources import (
     find_tfds,
     tfds_feature,
 )
-
-_PLACES, _LOOK_AT = 8, 100
 
 
 @dataclass(frozen=True)
@@ -54,12 +52,9 @@ class TfdsDataset(FileSource):
     def _inferred(self, folder: TfdsFolder, listing: Listing) -> TfdsFolder:
         """Return a folder without `features.json`, with the features that records of its files show."""
         files = [file for file in listing.files if folder.file_of(file.key) is not None]
-        options = ReadOptions(storage_options=dict(self.options.storage_options or {}) or None)
-        payloads = [
-            payload
-            for file in files[:: max(1, len(files) // _PLACES)]
-            for payload in itertools.islice(SequentialShard(file.url, options), _LOOK_AT)
-        ]
+        source = TfRecords([file.url for file in files], self.options)
+        pieces = [Piece(file.root, file.key, size=file.size) for file in files]
+        payloads = [sample.value for sample in sample_records(source, pieces)]
         schema, report = infer_schema(payloads)
         stored = folder.as_stored(schema)
         return replace(

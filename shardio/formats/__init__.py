@@ -41,6 +41,8 @@ from shardio.formats._images import (
 )
 from shardio.formats._source import (
     INT64_LIMIT as INT64_LIMIT,
+    LOOK_AT as LOOK_AT,
+    SMALL_BYTES as SMALL_BYTES,
     ForeignSource as ForeignSource,
     Piece as Piece,
     ReadingOptions as ReadingOptions,
@@ -51,6 +53,8 @@ from shardio.formats._source import (
     integer_type as integer_type,
     keep_as as keep_as,
     misfit as misfit,
+    read_samples as read_samples,
+    sample_records as sample_records,
     shown_json as shown_json,
     take_reading_options as take_reading_options,
 )

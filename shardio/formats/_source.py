@@ -6,6 +6,7 @@ and read piece by piece, so nothing of its size is ever in memory.
 
 from __future__ import annotations
 
+import itertools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,12 +15,17 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from shardio.arguments import mapping, no_option
-from shardio.errors import BadRecord, SchemaError
+from shardio.errors import BadRecord, SchemaError, ShardioError, StorageError
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
 from shardio.sources import Claim, FolderKey, Listing, Peek, check_partitions, claim_files
 
 INT64_LIMIT = 1 << 63  # what an int64 does not reach
+# A schema is inferred of so many records in so many places; of a source below `SMALL_BYTES` in more places.
+LOOK_AT = 1000
+_LOOK_AT_BYTES = 64 << 20
+_PLACES = 8
+SMALL_BYTES = 16 << 20
 
 
 class Piece(NamedTuple):
@@ -317,3 +323,55 @@ class ForeignSource(ABC):
         """Return a value as the schema wants it, for sources whose values are text or bytes only."""
         del schema
         return value
+
+
+def read_samples(source: ForeignSource, piece: Piece) -> Iterator[Any]:
+    """Yield what a source reads of a piece; running out of memory is an error that names its file.
+
+    Raises:
+        StorageError: there is no memory for a record.
+        Exception: what the source raises.
+    """
+    try:
+        yield from source.read(piece)
+    except MemoryError as error:
+        raise StorageError(
+            "there is no memory for a record",
+            url=piece.url,
+            found=str(error) or None,
+            advice="the record is within the limits: read it on a machine with more memory",
+        ) from error
+
+
+def sample_records(source: ForeignSource, pieces: Sequence[Piece]) -> list[Sample]:
+    """Return some records from up to eight places spread over a source, to infer a schema from.
+
+    Damage is ignored here: the worker that comes to it reports it.
+    """
+    # Where a piece is a record, eight of them say little.
+    small = sum(piece.size for piece in pieces) < SMALL_BYTES
+    count = min(LOOK_AT if small else _PLACES, len(pieces))
+    samples: list[Sample] = []
+    size = 0
+    for number in range(count):
+        share = -(-LOOK_AT * (number + 1) // count)
+        try:
+            for found in itertools.islice(
+                read_samples(source, pieces[len(pieces) * number // count]), LOOK_AT
+            ):
+                if isinstance(found, Sample):
+                    samples.append(found)
+                    size += _size(found.value)
+                if len(samples) >= share or size > _LOOK_AT_BYTES:
+                    break
+        except StorageError:
+            raise
+        except ShardioError:
+            continue
+    return samples
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    return len(value) if isinstance(value, bytes | str) else 64

@@ -1,20 +1,17 @@
-"""Units of times and decimals: what a value of a column counts, and the same value in another unit.
+"""Units of times: what a value of a column counts, and the same value in another unit.
 
 Columns of times are integers in a schema, and the feature's `unit` says what they count, as Arrow writes it:
-`timestamp[us]`, `timestamp[us, tz=UTC]`, `date32[day]`, `time32[ms]`, `duration[s]`.  Decimals are text, and
-the unit says how many digits they have: `decimal128(7, 2)`.
+`timestamp[us]`, `timestamp[us, tz=UTC]`, `date32[day]`, `time32[ms]`, `duration[s]`.
 """
 
 from __future__ import annotations
 
-import decimal
 import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
 _UNIT = re.compile(r"(timestamp|time32|time64|duration|date32|date64)\[(day|s|ms|us|ns)(, tz=.*)?\]")
-_DECIMAL = re.compile(r"decimal\d+\((\d+), (-?\d+)\)")
 _PER_DAY = {"day": 1, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
@@ -64,20 +61,5 @@ def in_unit(value: Any, unit: str, wanted: str) -> Any:
     """
     if isinstance(value, list):
         return [None if item is None else in_unit(item, unit, wanted) for item in value]
-    digits = _DECIMAL.fullmatch(wanted)
-    if digits is not None and isinstance(value, str):
-        return _rescaled(value, *map(int, digits.groups()))
     ours, theirs = TimeUnit.parse(unit), TimeUnit.parse(wanted)
     return value if ours is None or theirs is None else ours.convert(value, theirs)
-
-
-def _rescaled(text: str, precision: int, scale: int) -> str:
-    """Return the decimal that text spells with as many digits behind the point as others have."""
-    context = decimal.Context(prec=max(precision, 1), traps=[decimal.Inexact, decimal.InvalidOperation])
-    try:
-        number = context.create_decimal(text)
-        return str(number.quantize(decimal.Decimal(1).scaleb(-scale), context=context))
-    except decimal.DecimalException:
-        raise ValueError(
-            f"{text[:40]!r} is no decimal of {precision} digits, {scale} behind the point"
-        ) from None
