@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from shardio.errors import SchemaError
-from shardio.metadata import ANNOTATIONS, Feature, Schema, by_stored_name
+from shardio.metadata import Feature, Schema, described
+
+_ABSENT = object()
 
 
 def merge_onto(newest: Schema, began: Schema | None, ours: Schema) -> Schema:
@@ -25,14 +26,48 @@ def merge_onto(newest: Schema, began: Schema | None, ours: Schema) -> Schema:
     """
     if ours.encoding != newest.encoding:
         raise _changed_twice(f"the encoding {ours.encoding!r}, and by the other {newest.encoding!r}")
-    was = began.groups if began is not None else ({}, {})
+    mine, was, now = _facts(ours), _facts(began), _facts(newest)
+    merged: dict[tuple[str, str], dict[str, Any]] = {}
+    for place, kind in dict.fromkeys([*now, *mine]):
+        one, old, other = (facts.get((place, kind), _ABSENT) for facts in (mine, was, now))
+        if one in (old, other):
+            value = other
+        elif other == old:
+            value = one
+        elif kind == "classes" and _extends(one, other):
+            value = max((one, other), key=len)
+        else:
+            named = next(schema.stored[place] for schema in (ours, newest) if place in schema.stored)
+            raise _changed_twice(f"{kind} of feature {named[0]!r}, {named[1]!r}")
+        if value is not _ABSENT:
+            merged.setdefault(place, {})[kind] = value
+    fields: dict[tuple[str, str], Feature] = {}
     try:
-        return newest.with_groups(map(_merged, ours.groups, was, newest.groups))
+        for (group, stored), facts in merged.items():
+            name, feature = facts.pop("name"), facts.pop("values")
+            if (group, name) in fields:
+                raise _changed_twice(f"two features called {name!r}")
+            fields[group, name] = feature.replace(**facts, stored_name=stored)
+        return newest.with_fields(fields)
     except SchemaError:
         raise
     except ValueError as error:
         # As where a shape is stored under the name of another new feature.
         raise _changed_twice(str(error)) from error
+
+
+def _extends(one: Any, other: Any) -> bool:
+    """Tell whether one of two lists of classes begins with the other."""
+    lists = isinstance(one, tuple) and isinstance(other, tuple)
+    return lists and all(a == b for a, b in zip(one, other, strict=False))
+
+
+def _facts(schema: Schema | None) -> dict[tuple[tuple[str, str], str], Any]:
+    """Return all that a schema says of features, by place, group and name in records, and kind."""
+    stored = {} if schema is None else schema.stored
+    return {
+        (place, kind): value for place, each in stored.items() for kind, value in described(*each).items()
+    }
 
 
 def _changed_twice(what: str) -> SchemaError:
@@ -41,65 +76,3 @@ def _changed_twice(what: str) -> SchemaError:
         found=what,
         advice="write them again: a writer begins with the schema that the dataset has then",
     )
-
-
-def _merged(
-    ours: Mapping[str, Feature], was: Mapping[str, Feature], now: Mapping[str, Feature]
-) -> dict[str, Feature]:
-    """Return the features of `now` with what changed from `was` to `ours`, by stored name."""
-    here, before, there = by_stored_name(ours), by_stored_name(was), by_stored_name(now)
-    out: dict[str, Feature] = {}
-    for stored in dict.fromkeys([*there, *here]):
-        one, old, other = here.get(stored), before.get(stored), there.get(stored)
-        merged = other if one == old else one if other == old else _merged_feature(stored, one, old, other)
-        if merged is None:
-            continue
-        name, feature = merged
-        if name in out:
-            raise _changed_twice(f"two features called {name!r}")
-        out[name] = feature
-    return out
-
-
-_Named = tuple[str, Feature] | None
-
-
-def _merged_feature(stored: str, one: _Named, old: _Named, other: _Named) -> _Named:
-    """Return what becomes of a feature that both have changed.
-
-    Raises:
-        SchemaError: they changed the same.
-    """
-    if one is None or other is None:
-        name, feature = one or other or ("", None)
-        raise _changed_twice(f"feature {name!r}, {feature!r}, taken away by the other")
-    ours, was, now = (None if each is None else _said(*each) for each in (one, old, other))
-    assert ours is not None and now is not None  # noqa: S101, PT018 - as was asked above
-    merged = dict(now)
-    for what, given in ours.items():
-        before, there = None if was is None else was[what], now[what]
-        if given == there or (was is not None and given == before):
-            continue
-        twice = was is None or there != before
-        if twice and what == "classes" and given is not None and there is not None:
-            shorter, longer = sorted((given, there), key=len)
-            if longer[: len(shorter)] == shorter:
-                merged[what] = longer
-                continue
-        if twice:
-            raise _changed_twice(
-                f"feature {one[0]!r}, {one[1]!r}, and by the other {other[0]!r}, {other[1]!r}"
-            )
-        merged[what] = given
-    name = merged["name"]
-    try:
-        annotations = {each: merged[each] for each in ANNOTATIONS}
-        annotations["stored_name"] = None if name == stored else stored
-        return name, merged["values"].replace(**annotations)
-    except ValueError as error:
-        raise _changed_twice(f"feature {name!r}: {error}") from error
-
-
-def _said(name: str, feature: Feature) -> dict[str, Any]:
-    """Return what a schema says of a feature, each of which may change by itself."""
-    return {"name": name, "values": feature.replace(**ANNOTATIONS), **feature.annotations}

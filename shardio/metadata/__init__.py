@@ -7,8 +7,9 @@ whole before it is parsed.  What objects, splits and sessions may be called is t
 from __future__ import annotations
 
 from shardio.metadata import naming as naming
+from shardio.metadata._changes import described as described
 from shardio.metadata._container import END as END
-from shardio.metadata._feature import ANNOTATIONS as ANNOTATIONS, Feature as Feature
+from shardio.metadata._feature import Feature as Feature
 from shardio.metadata._images import (
     MAX_PIXELS as MAX_PIXELS,
     encode_image as encode_image,
@@ -58,7 +59,6 @@ from shardio.metadata._receipt import (
 )
 from shardio.metadata._schema import (
     Schema as Schema,
-    by_stored_name as by_stored_name,
     check_name as check_name,
     parse_schema_json as parse_schema_json,
 )

@@ -21,8 +21,16 @@ import numpy as np
 from shardio.display import html_table, plural
 from shardio.errors import FormatError, SchemaError, UnsupportedVersionError
 from shardio.format import parse_json
+from shardio.metadata._changes import (
+    CHANGES,
+    Difference,
+    Place,
+    compare,
+    refuse_classes,
+    refuse_values,
+)
 from shardio.metadata._feature import ANNOTATIONS, Feature, Stored, checked_text, restored
-from shardio.metadata._kinds import kind_of, tensor_parts
+from shardio.metadata._kinds import kind_of
 from shardio.metadata._mds import mds_layout
 from shardio.metadata._numbers import describe, shape_fits, short_form
 from shardio.v1 import manifest_pb2 as pb
@@ -31,7 +39,7 @@ _MAX_FEATURES = 10_000
 _CLASSES_SHOWN = 10
 # Columns that streams add to a batch.
 _RESERVED = frozenset({"_position", "_valid"})
-_GROUPS = ("context", "feature_lists")
+GROUPS = ("context", "feature_lists")
 _BASE64 = "$base64"
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _EXAMPLE = '{"label": "int64", "box": {"type": "float32[4]", "optional": true}}'
@@ -51,7 +59,7 @@ class Schema(Mapping[str, Feature]):
         'int64'
     """
 
-    __slots__ = ("_features", "_sequence", "encoding")
+    __slots__ = ("_features", "_sequence", "encoding", "fields", "stored")
 
     def __init__(
         self,
@@ -66,8 +74,16 @@ class Schema(Mapping[str, Feature]):
             TypeError: the features are not a mapping, or a type is not one.
             ValueError: a name or a combination of features that the encoding cannot hold; names the feature.
         """
-        self._features = MappingProxyType(_plainly_named(_parse_features(features)))
-        self._sequence = MappingProxyType(_plainly_named(_parse_features(sequence_features or {})))
+        groups = (features, sequence_features or {})
+        self.fields: Mapping[Place, Feature] = MappingProxyType(_parse_fields(groups))
+        self.stored = {
+            (group, feature.stored_name or name): (name, feature)
+            for (group, name), feature in self.fields.items()
+        }
+        self._features, self._sequence = (
+            MappingProxyType({name: each for (group, name), each in self.fields.items() if group == wanted})
+            for wanted in GROUPS
+        )
         self.encoding = encoding
         _check_schema(self)
 
@@ -109,9 +125,11 @@ class Schema(Mapping[str, Feature]):
             return self
         return Schema(features, encoding=self.encoding, sequence_features=sequence)
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the mapping that `parse` takes: short strings where they say all, else `Feature`s."""
-        return self._in_groups(lambda each: each.short if each == Feature(each.short) else each)
+    def with_fields(self, fields: Mapping[Place, Feature]) -> Schema:
+        """Return a schema of other features, by group and name."""
+        return self.with_groups(
+            {name: each for (group, name), each in fields.items() if group == wanted} for wanted in GROUPS
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold and `parse_schema_json` reads: all but the encoding."""
@@ -119,9 +137,15 @@ class Schema(Mapping[str, Feature]):
 
     def _in_groups(self, convert: Callable[[Feature], Any]) -> dict[str, Any]:
         context, lists = ({name: convert(each) for name, each in group.items()} for group in self.groups)
-        if self.encoding != "sequence_example":
-            return context
-        return {"context": context, "feature_lists": lists}
+        return {"context": context, "feature_lists": lists} if self._is_nested else context
+
+    @property
+    def _is_nested(self) -> bool:
+        return self.encoding == "sequence_example"
+
+    def differences(self, older: Schema) -> list[Difference]:
+        """Return what differs from an older schema; a feature is known by its name in records."""
+        return [*compare(older.stored, self.stored)]
 
     def incompatibility(self, older: Schema) -> str | None:
         """Say why records written with `older` cannot be read through this schema; None when they can.
@@ -132,17 +156,18 @@ class Schema(Mapping[str, Feature]):
         """
         if self.encoding != older.encoding:
             return f"the encoding changes from {older.encoding!r} to {self.encoding!r}"
-        for ours, theirs in zip(self.groups, older.groups, strict=True):
-            stored = by_stored_name(theirs)
-            shapes = {entry: name for name, old in theirs.items() for entry in _entries(name, old)[1:]}
-            for name, feature in ours.items():
-                entry = feature.stored_name or name
-                _, old = stored.get(entry, (name, None))
-                reason = _reason_against(feature, old)
-                if reason is None and entry in shapes:
-                    reason = f"older records keep the shape of {shapes[entry]!r} under the name {entry!r}"
-                if reason is not None:
-                    return f"feature {name!r}: {reason}"
+        for each in self.differences(older):
+            if each.reason is not None:
+                return f"feature {each.name!r}: {each.reason}"
+        shapes = {
+            (group, entry): name
+            for (group, _), (name, feature) in older.stored.items()
+            for entry in _entries(name, feature)[1:]
+        }
+        for place, (name, _) in self.stored.items():
+            if place in shapes:
+                was = f"older records keep the shape of {shapes[place]!r} under the name {place[1]!r}"
+                return f"feature {name!r}: {was}"
         return None
 
     def check_reads(self, older: Schema) -> None:
@@ -157,18 +182,18 @@ class Schema(Mapping[str, Feature]):
             )
             raise SchemaError(what, advice=advice)
 
+    def _removed(self, newest: Schema) -> dict[Place, Feature]:
+        """Return the features of a dataset's newest schema that this one has not, nor another of the name."""
+        removed = (each for each in self.differences(newest) if each.kind == "removed")
+        places = {(each.group, each.name): each.old for each in removed}
+        return {place: feature for place, feature in places.items() if place not in self.fields}
+
     def missing_features(self, newest: Schema) -> list[tuple[str, str, Feature]]:
         """Return the required features of a dataset's newest schema that records of this one do not have.
 
-        Of each the group, "context" or "feature_lists" in sequence examples and else "", the name and itself.
+        Of each the group, the name and itself.
         """
-        parts = _GROUPS if newest.encoding == "sequence_example" else ("", "")
-        return [
-            (part, name, feature)
-            for part, ours, theirs in zip(parts, self.groups, newest.groups, strict=True)
-            for name, feature in _lacking(ours, theirs).items()
-            if not feature.optional
-        ]
+        return [(*place, each) for place, each in self._removed(newest).items() if not each.optional]
 
     def check_lacks_nothing(self, newest: Schema) -> None:
         """Raise SchemaError where an append by this schema would take a required feature from all readers.
@@ -177,11 +202,11 @@ class Schema(Mapping[str, Feature]):
         """
         for group, name, feature in self.missing_features(newest) if self.encoding == newest.encoding else ():
             change = f'{{"{name}": shardio.Feature("{feature.short}", optional=True)}}'
-            change = f'{{"{group}": {change}}}' if group else change
+            change = f'{{"{group}": {change}}}' if self._is_nested else change
             raise SchemaError(
                 f"schema= has no feature {name!r}, which all records of the dataset have",
                 expected=feature.short,
-                found=", ".join([*self, *self.sequence_features]),
+                found=", ".join(name for _, name in self.fields),
                 advice="omit schema=, and write the feature; or let records lack it: "
                 f"shardio.set_schema(URL, {change})",
             )
@@ -197,10 +222,23 @@ class Schema(Mapping[str, Feature]):
         """
         if self.encoding != newest.encoding:
             return self
-        return self.with_groups(
-            {name: _completed(name, feature, theirs) for name, feature in ours.items()}
-            for ours, theirs in zip(self.groups, newest.groups, strict=True)
-        )
+        fields = {place: _stored_as(place, feature, newest) for place, feature in self.fields.items()}
+        changes = self.with_fields(fields).differences(newest)
+        retyped = {each[1:3] for each in changes if each.kind == "values" and each.old.type != each.new.type}
+        for kind, group, name, old, new in changes:
+            place = group, name
+            if kind in ("unit", "description") and not new:
+                fields[place] = fields[place].replace(**{kind: old})
+            elif kind == "classes" and old and place not in retyped:
+                if new is None or old[: len(new)] == new:
+                    fields[place] = fields[place].replace(classes=old)
+                elif (reason := refuse_classes(old, new)) is not None:
+                    raise SchemaError(
+                        f"feature {name!r} numbers its classes in another way than the dataset: {reason}",
+                        advice="name the dataset's classes first, in its order, then new ones; "
+                        "`shardio info --json` lists them",
+                    )
+        return self.with_fields(fields)
 
     def keeping_optional(self, newest: Schema) -> Schema:
         """Return this schema with what its records may lack and readers of the dataset find all the same.
@@ -209,7 +247,17 @@ class Schema(Mapping[str, Feature]):
         """
         if self.encoding != newest.encoding:
             return self
-        return self.with_groups(map(_keeping_optional, self.groups, newest.groups))
+        fields = dict(self.fields)
+        for kind, group, name, old, new in self.differences(newest):
+            if kind != "values" or not old.optional or new.has_default:
+                continue
+            lenient = fields[group, name].replace(optional=True)
+            if refuse_values(old, lenient) is None:
+                # A default fits the wider type, too: what is stored is the same.
+                default = None if old.stored_default is None else lenient.restore(old.stored_default)
+                fields[group, name] = lenient.replace(default=default)
+        lacking = {place: each for place, each in self._removed(newest).items() if each.optional}
+        return self.with_fields(fields | lacking)
 
     def renamed(self, names: Mapping[str, str]) -> Schema:
         """Return a schema in which features have other names for readers; records keep theirs.
@@ -221,27 +269,27 @@ class Schema(Mapping[str, Feature]):
         Raises:
             ValueError: there is no such feature, it is not clear which is meant, or two would have one name.
         """
-        chosen: tuple[dict[str, str], dict[str, str]] = ({}, {})
-        for name, new in names.items():
-            group, old = self._group_of(name)
-            chosen[group][old] = new
-        return self.with_groups(map(_renamed, self.groups, chosen))
+        chosen = {self._place_of(name): new for name, new in names.items()}
+        fields: dict[Place, Feature] = {}
+        for (group, name), feature in self.fields.items():
+            new = chosen.get((group, name), name)
+            if (group, new) in fields:
+                raise ValueError(f"two features would be called {new!r}")
+            changed = feature if new == name else feature.replace(stored_name=feature.stored_name or name)
+            fields[group, new] = changed
+        return self.with_fields(fields)
 
-    def _group_of(self, name: str) -> tuple[int, str]:
-        """Return 0 and the name for a feature, or 1 for a feature list, that a caller names."""
-        found = [
-            (number, each)
-            for number, part in enumerate(_GROUPS if self._sequence else ("",))
-            for each in self.groups[number]
-            if name in (each, f"{part}/{each}")
-        ]
+    def _place_of(self, name: str) -> Place:
+        """Return the place of a feature that a caller names."""
+        prefix = "{}/" if self._is_nested else ""
+        found = [place for place in self.fields if name in (place[1], prefix.format(place[0]) + place[1])]
         if len(found) > 1:
             raise ValueError(
                 f"the context and the feature lists both have {name!r}: "
                 f"write 'context/{name}' or 'feature_lists/{name}'"
             )
         if not found:
-            known = ", ".join(sorted({*self._features, *self._sequence}))
+            known = ", ".join(sorted({name for _, name in self.fields}))
             raise ValueError(f"there is no feature {name!r} to rename; there are {known or 'none'}")
         return found[0]
 
@@ -256,32 +304,24 @@ class Schema(Mapping[str, Feature]):
             ValueError, TypeError: no feature, or none of a name that is to be taken away.
         """
         given = _given_groups(features, self.encoding) if features else ({}, {})
-        return self.with_groups(map(_changed, self.groups, given))
+        fields = dict(self.fields)
+        for place, feature in _places(given).items():
+            if feature is not None:
+                parsed = _parse_feature(place[1], feature)
+                if place in self.fields and parsed.stored_name is None:
+                    parsed = parsed.replace(stored_name=self.fields[place].stored_name)
+                fields[place] = parsed
+            elif fields.pop(place, None) is None:
+                names = ", ".join(name for group, name in self.fields if group == place[0])
+                raise ValueError(
+                    f"there is no feature {place[1]!r} to take away; there are {names or 'none'}"
+                )
+        return self.with_fields(fields)
 
     def changes_since(self, older: Schema) -> list[str]:
         """Return what readers see differently than through an older schema, a line each."""
         lines = [] if self.encoding == older.encoding else [f"encoding {older.encoding} -> {self.encoding}"]
-        for ours, theirs in zip(self.groups, older.groups, strict=True):
-            stored = by_stored_name(theirs)
-            for name, feature in ours.items():
-                before, old = stored.pop(feature.stored_name or name, (name, None))
-                if old is None:
-                    lines.append(f"{name}: added, {feature!r}")
-                    continue
-                if before != name:
-                    lines.append(f"{before}: now called {name}")
-                if feature.classes != old.classes:
-                    new = (feature.classes or ())[len(old.classes or ()) :]
-                    lines.append(f"{name}: classes added: {', '.join(new)}")
-                plain, was = feature.replace(**ANNOTATIONS), old.replace(**ANNOTATIONS)
-                if plain != was:
-                    lines.append(f"{name}: {was!r} -> {plain!r}")
-                if feature.unit != old.unit:
-                    lines.append(f"{name}: counts {feature.unit}")
-                if feature.description != old.description:
-                    lines.append(f"{name}: described as {feature.description!r}")
-            lines += [f"{name}: no longer read" for name, _ in stored.values()]
-        return lines
+        return lines + [each.line for each in self.differences(older)]
 
     def append_to(self, schemas: tuple[Schema, ...]) -> tuple[Schema, ...]:
         """Return the schemas of a dataset, oldest first, that had `schemas` and continues with this one.
@@ -298,21 +338,18 @@ class Schema(Mapping[str, Feature]):
 
     def differs_in_annotations(self, older: Schema) -> bool:
         """Tell whether it differs from an older schema in new classes, descriptions and units alone."""
-        return (
-            _without_annotations(self) == _without_annotations(older) and self.incompatibility(older) is None
-        )
+        same = all(CHANGES[each.kind].same_records for each in self.differences(older))
+        return same and self.incompatibility(older) is None
 
     @property
     def stores_other_names(self) -> bool:
         """Whether a feature is stored under another name than readers know it by."""
-        return any(feature.stored_name is not None for group in self.groups for feature in group.values())
+        return any(feature.stored_name is not None for feature in self.fields.values())
 
     @property
     def names_in_records(self) -> frozenset[str]:
         """Under which names records hold what this schema reads."""
-        return frozenset(
-            entry for group in self.groups for item in group.items() for entry in _entries(*item)
-        )
+        return frozenset(entry for (_, name), each in self.fields.items() for entry in _entries(name, each))
 
     def to_message(self) -> pb.Schema:
         """Return the message that manifests and receipts store."""
@@ -352,7 +389,7 @@ class Schema(Mapping[str, Feature]):
         return len(self._features)
 
     def _key(self) -> tuple[object, ...]:
-        return (self.encoding, frozenset(self._features.items()), frozenset(self._sequence.items()))
+        return (self.encoding, frozenset(self.fields.items()))
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Schema) else NotImplemented
@@ -362,7 +399,8 @@ class Schema(Mapping[str, Feature]):
 
     def __repr__(self) -> str:
         suffix = "" if self.encoding == "example" else f", encoding={self.encoding!r}"
-        return f"Schema.parse({self.to_mapping()!r}{suffix})"
+        shown = self._in_groups(lambda each: each.short if each == Feature(each.short) else each)
+        return f"Schema.parse({shown!r}{suffix})"
 
     def __str__(self) -> str:
         """Return a line for each feature: name, type, and what else the schema says."""
@@ -372,9 +410,8 @@ class Schema(Mapping[str, Feature]):
         return html_table(list(self._rows()), head=("feature", "type", ""))
 
     def _rows(self) -> Iterator[tuple[str, str, str]]:
-        for prefix, part in zip(("", "[] "), self.groups, strict=True):
-            for name, feature in part.items():
-                yield f"{prefix}{name}", feature.short, _more(name, feature)
+        for (group, name), feature in self.fields.items():
+            yield f"{'[] ' * (group == GROUPS[1])}{name}", feature.short, _more(name, feature)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (dict(self._features), self.encoding, dict(self._sequence))
@@ -388,10 +425,36 @@ def _given_groups(given: Mapping[str, Any], encoding: str) -> tuple[Any, Any]:
     """
     if encoding != "sequence_example":
         return given, {}
-    if not given or not set(given) <= {*_GROUPS}:
+    if not given or not set(given) <= {*GROUPS}:
         wanted = 'features of sequence examples are {"context": {...}, "feature_lists": {...}}'
         raise ValueError(f"{wanted}; found the keys {', '.join(map(str, given)) or 'of an empty mapping'}")
     return given.get("context", {}), given.get("feature_lists", {})
+
+
+def _places(groups: Iterable[Any]) -> dict[Place, Any]:
+    """Return what is given of features by group and name."""
+    places: dict[Place, Any] = {}
+    for group, given in zip(GROUPS, groups, strict=True):
+        if not isinstance(given, Mapping):
+            raise TypeError(f"a schema is a mapping of feature names to types, not {describe(given)}")
+        places |= {(group, name): feature for name, feature in given.items()}
+    return places
+
+
+def _parse_fields(groups: Iterable[Any]) -> dict[Place, Feature]:
+    """Return features, of which none says that it is stored under the name that it has."""
+    fields = {place: _parse_feature(place[1], given) for place, given in _places(groups).items()}
+    same = [place for place, feature in fields.items() if feature.stored_name == place[1]]
+    return fields | {place: fields[place].replace(stored_name=None) for place in same}
+
+
+def _parse_feature(name: str, given: Any) -> Feature:
+    if isinstance(given, Feature):
+        return given
+    try:
+        return Feature(given)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"feature {name!r}: {error}") from error
 
 
 def _more(name: str, feature: Feature) -> str:
@@ -411,133 +474,34 @@ def _remake(features: dict[str, Feature], encoding: str, sequence: dict[str, Fea
     return Schema(features, encoding=encoding, sequence_features=sequence)
 
 
-def _parse_features(mapping: object) -> dict[str, Feature]:
-    if not isinstance(mapping, Mapping):
-        raise TypeError(f"a schema is a mapping of feature names to types, not {describe(mapping)}")
-    features = {}
-    for name, given in mapping.items():
-        if isinstance(given, Feature):
-            features[name] = given
-            continue
-        try:
-            features[name] = Feature(given)
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"feature {name!r}: {error}") from error
-    return features
-
-
-def _lacking(features: Mapping[str, Feature], dataset: Mapping[str, Feature]) -> dict[str, Feature]:
-    """Return the features of a dataset that are not among some."""
-    stored = by_stored_name(features)
-    return {
-        name: known
-        for name, known in dataset.items()
-        if name not in features and (known.stored_name or name) not in stored
-    }
-
-
-def _keeping_optional(features: Mapping[str, Feature], dataset: Mapping[str, Feature]) -> dict[str, Feature]:
-    out = dict(features)
-    for name in features.keys() & dataset.keys():
-        known, lenient = dataset[name], features[name].replace(optional=True)
-        if known.optional and not lenient.has_default and _reason_against(lenient, known) is None:
-            # A default fits the wider type, too: what is stored is the same.
-            stored_default = known.stored_default
-            default = None if stored_default is None else lenient.restore(stored_default)
-            out[name] = lenient.replace(default=default)
-    return out | {name: known for name, known in _lacking(out, dataset).items() if known.optional}
-
-
-def _changed(known: Mapping[str, Feature], given: Any) -> dict[str, Feature]:
-    if not isinstance(given, Mapping):
-        raise TypeError(f"features= is a mapping of names to features, not {type(given).__name__}")
-    merged = dict(known)
-    for name, feature in given.items():
-        if feature is not None:
-            (parsed,) = _parse_features({name: feature}).values()
-            if name in known and parsed.stored_name is None:
-                parsed = parsed.replace(stored_name=known[name].stored_name)
-            merged[name] = parsed
-        elif name in merged:
-            del merged[name]
-        else:
-            message = f"there is no feature {name!r} to take away; there are {', '.join(known) or 'none'}"
-            raise ValueError(message)
-    return merged
-
-
-def _renamed(features: Mapping[str, Feature], names: Mapping[str, str]) -> dict[str, Feature]:
-    out: dict[str, Feature] = {}
-    for name, feature in features.items():
-        new = names.get(name, name)
-        if new in out:
-            raise ValueError(f"two features would be called {new!r}")
-        out[new] = feature if new == name else feature.replace(stored_name=feature.stored_name or name)
-    return out
-
-
-def _plainly_named(features: Mapping[str, Feature]) -> dict[str, Feature]:
-    """Return features of which none says that it is stored under the name that it has."""
-    return {
-        name: feature.replace(stored_name=None) if feature.stored_name == name else feature
-        for name, feature in features.items()
-    }
-
-
-def by_stored_name(features: Mapping[str, Feature]) -> dict[str, tuple[str, Feature]]:
-    """Return (name, feature) by the names under which records hold them."""
-    return {feature.stored_name or name: (name, feature) for name, feature in features.items()}
-
-
 def _entries(name: str, feature: Feature) -> list[str]:
     """Return under which names a record holds a feature, and its shape where more than one size is open."""
     stored = feature.stored_name or name
     return [stored, *([f"{stored}/shape"] if feature.unknown_dimensions > 1 else [])]
 
 
-def _without_annotations(schema: Schema) -> Schema:
-    """Return a schema without what changes no record: names of classes, descriptions and units."""
-    nothing = {name: value for name, value in ANNOTATIONS.items() if name != "stored_name"}
-    return schema.with_groups(
-        {name: feature.replace(**nothing) for name, feature in group.items()} for group in schema.groups
-    )
+def _stored_as(place: Place, feature: Feature, newest: Schema) -> Feature:
+    """Return a feature under the name that records of a dataset hold it by.
 
-
-def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> Feature:
-    """Return a feature with what the dataset's feature of the same name says and it does not."""
-    same = dataset.get(name)
+    Raises:
+        SchemaError: the dataset has it under another name.
+    """
+    group, name = place
+    same = newest.fields.get(place)
     stored = feature.stored_name or (same.stored_name if same is not None else None) or name
-    called, known = by_stored_name(dataset).get(stored, (name, None))
+    called, _ = newest.stored.get((group, stored), (name, None))
     if feature.stored_name is None and called != name:
         raise SchemaError(
             f"feature {name!r} is called {called!r} in this dataset; records alone hold it as {name!r}",
             advice=f"write it as {called!r}",
         )
-    if same is not None and same is not known:
+    if same is not None and stored != (same.stored_name or name):
         raise SchemaError(
             f"feature {name!r} is stored as {same.stored_name or name!r} in this dataset",
             found=f"stored_name={feature.stored_name!r}",
             advice="leave stored_name= out, or give the new feature another name",
         )
-    if known is None:
-        return feature
-    classes, theirs = feature.classes, known.classes
-    if feature.type == known.type and theirs is not None:
-        classes = theirs if classes is None or theirs[: len(classes)] == classes else classes
-    whole = feature.replace(
-        description=feature.description or known.description,
-        unit=feature.unit or known.unit,
-        stored_name=None if stored == name else stored,
-        classes=classes,
-    )
-    reason = _classes_forward(whole, known) if feature.type == known.type else None
-    if reason is not None:
-        raise SchemaError(
-            f"feature {name!r} numbers its classes in another way than the dataset: {reason}",
-            advice="name the dataset's classes first, in its order, then new ones; "
-            "`shardio info --json` lists them",
-        )
-    return whole
+    return feature.replace(stored_name=stored)
 
 
 def _check_schema(schema: Schema) -> None:
@@ -545,31 +509,28 @@ def _check_schema(schema: Schema) -> None:
     layout = mds_layout(schema.encoding)
     if layout is None and schema.encoding not in ENCODINGS:
         raise ValueError(f"unknown encoding {schema.encoding!r}; the encodings are {', '.join(ENCODINGS)}")
-    if len(schema) + len(schema.sequence_features) > _MAX_FEATURES:
-        raise ValueError(
-            f"a schema of {len(schema) + len(schema.sequence_features)} features; at most {_MAX_FEATURES}"
-        )
+    if len(schema.fields) > _MAX_FEATURES:
+        raise ValueError(f"a schema of {len(schema.fields)} features; at most {_MAX_FEATURES}")
     if schema.sequence_features and schema.encoding != "sequence_example":
         raise ValueError(f'feature lists need the encoding "sequence_example", not {schema.encoding!r}')
     for name, feature in schema.sequence_features.items():
         if feature.has_default:
             message = f"feature {name!r}: a feature list has no default; optional=True reads as no steps"
             raise ValueError(message)
-    for group in schema.groups:
-        owners: dict[str, str] = {}
-        for name, feature in group.items():
-            check_name(name)
-            check_name(name if feature.stored_name is None else feature.stored_name)
-            for entry in _entries(name, feature):
-                other = owners.setdefault(entry, name)
-                if other != name:
-                    raise ValueError(
-                        f"features {other!r} and {name!r} would both be stored as {entry!r}; "
-                        "give one of them another stored_name="
-                    )
+    owners: dict[Place, str] = {}
+    for (group, name), feature in schema.fields.items():
+        check_name(name)
+        check_name(name if feature.stored_name is None else feature.stored_name)
+        for entry in _entries(name, feature):
+            other = owners.setdefault((group, entry), name)
+            if other != name:
+                raise ValueError(
+                    f"features {other!r} and {name!r} would both be stored as {entry!r}; "
+                    "give one of them another stored_name="
+                )
     if layout is not None:
         columns = {name for name, _, _ in layout}
-        for column, (name, _) in by_stored_name(schema).items():
+        for (_, column), (name, _) in schema.stored.items():
             if column not in columns:
                 raise ValueError(f"feature {name!r}: the samples have no column {column!r}")
     reason = ENCODINGS.get(schema.encoding, _takes_all)(schema)
@@ -620,60 +581,6 @@ def check_name(name: object) -> None:
     )
     if name in _RESERVED:
         raise ValueError(f"feature name {name!r} is taken: streams add a column of that name")
-
-
-def _reason_against(new: Feature, old: Feature | None) -> str | None:
-    """Say why values of `old` (None: there were none) cannot be read as `new`; None when they can."""
-    if old is None:
-        return None if new.optional else "it is new and required; give it a default, or optional=True"
-    return next(filter(None, (rule(new, old) for rule in _FORWARD)), None)
-
-
-def _type_forward(new: Feature, old: Feature) -> str | None:
-    if new.type in (old.type, *old.rules.read_as):
-        return None
-    if old.kind == new.kind == "tensor":
-        (name, shape), (before, sizes) = tensor_parts(new.type), tensor_parts(old.type)
-        if name in (None, before) and (shape is None or (sizes is not None and shape_fits(shape, sizes))):
-            return None
-    return f"its type changes from {old.short} to {new.short}"
-
-
-def _classes_forward(new: Feature, old: Feature) -> str | None:
-    """Say which number would mean another class than before."""
-    if old.classes is None:
-        return None
-    if new.classes is None:
-        return f"the names of its {len(old.classes)} classes are dropped"
-    for number, (before, after) in enumerate(zip(old.classes, new.classes, strict=False)):
-        if before != after:
-            return f"class {number} changes from {short_form(before)!r} to {short_form(after)!r}"
-    first = len(new.classes)
-    return f"class {first}, {short_form(old.classes[first])!r}, is dropped" if old.classes[first:] else None
-
-
-def _shape_forward(new: Feature, old: Feature) -> str | None:
-    # With two or more `?` the shape is stored beside the numbers, which the older records do not have.
-    widened = shape_fits(new.shape, old.shape) and (new.unknown_dimensions <= 1 or old.unknown_dimensions > 1)
-    if new.shape == old.shape or widened:
-        return None
-    return f"its shape changes from {old.short} to {new.short}"
-
-
-# What a later schema may change of a feature: each says why records cannot be read so, or None.
-_FORWARD: tuple[Callable[[Feature, Feature], str | None], ...] = (
-    lambda new, old: (
-        "older records may lack it, and now it is required" if old.optional and not new.optional else None
-    ),
-    _type_forward,
-    lambda new, old: (
-        f"its unit changes from {short_form(old.unit)} to {short_form(new.unit) or 'none'}"
-        if old.unit and new.unit != old.unit
-        else None
-    ),
-    _classes_forward,
-    _shape_forward,
-)
 
 
 def _spec(name: str, feature: Feature) -> pb.FeatureSpec:
@@ -757,7 +664,7 @@ def parse_schema_json(text: str | bytes) -> dict[str, Any]:
     if not isinstance(given, dict):
         message = f"a schema is an object of features by name, not {describe(given)}; try {_EXAMPLE}"
         raise ValueError(message)  # noqa: TRY004 - what is wrong is the text
-    if given and given.keys() <= {*_GROUPS} and all(_is_json_group(part) for part in given.values()):
+    if given and given.keys() <= {*GROUPS} and all(_is_json_group(part) for part in given.values()):
         return {name: _json_features(part, f"{name}/") for name, part in given.items()}
     return _json_features(given, "")
 

@@ -131,7 +131,6 @@ def test_no_types(text, says):
 
 def test_defaults_keep_their_type():
     schema = Schema.parse({"x": Feature("tensor", default=np.ones(2, np.int16)), "y": "int64"})
-    assert Schema.parse(schema.to_mapping()) == schema
     assert Schema.parse(parse_schema_json(json.dumps(schema.to_dict()))) == schema
     back = record_codec(schema).decode(encode_example({"y": 1}))["x"]
     assert (back.dtype, back.tolist()) == (np.int16, [1, 1])

@@ -50,8 +50,8 @@ def test_everything_that_may_change(tmp_path) -> None:
     assert (report.version, report.base_version) == (2, 1)
     assert report.changes == [
         "label: now called kind",
-        "kind: classes added: cat, dog",
         "kind: Feature('int64') -> Feature('int64', default=-1)",
+        "kind: classes added: cat, dog",
         "kind: described as 'by two annotators'",
         "source: added, Feature('text', default='unknown')",
         "score: added, Feature('float32', optional=True)",

@@ -28,7 +28,6 @@ def test_words_survive_whatever_stores_them() -> None:
         pickle.loads(pickle.dumps(schema)),
         Schema.from_message(pb.Schema.FromString(schema.to_message().SerializeToString())),
         Schema.parse(parse_schema_json(json.dumps(schema.to_dict()))),
-        Schema.parse(schema.to_mapping()),
     ):
         assert other == schema
         assert hash(other) == hash(schema)
