@@ -25,9 +25,8 @@ class Limits:
         metadata: the free metadata of a dataset, as JSON.
         shards: number of shards in a dataset.
         rows: number of records in a dataset.
-        messages: protobuf messages in a manifest, receipt or header of an index, at any depth: lists, splits,
-            schemas, features, merged sessions, gaps.
-        items: strings or numbers in one repeated field of a manifest, shards in one list of shards.
+        items: fields in a manifest or receipt, at any depth, a nested message counted as 8; texts of one
+            column; shards of one list.
     """
 
     record: int = 1 << 30
@@ -39,7 +38,6 @@ class Limits:
     metadata: int = 1 << 20
     shards: int = 10**8
     rows: int = 1 << 40
-    messages: int = 1 << 18
     items: int = 1 << 21
 
     def __post_init__(self) -> None:

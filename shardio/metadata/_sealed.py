@@ -49,7 +49,7 @@ def seal_message(message: Message, *, what: str, limits: Limits, advice: str) ->
     Args:
         message: to be stored.
         what: what it is, for messages.
-        limits: `manifest` bytes; `messages` and `items` as `check_counts` counts them.
+        limits: `manifest` bytes; `items` as `check_counts` counts them.
         advice: what to do about a message that is over a limit.
 
     Raises:

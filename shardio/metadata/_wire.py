@@ -1,9 +1,8 @@
 """Protobuf messages: counted before they are parsed, refused when a newer format wrote them, and as values.
 
 A parser makes an object of some dozens of bytes of what takes two in a file, so an object of 60 MB can cost
-gigabytes.  `parse` walks the wire format once, builds nothing, and refuses what holds more messages or items
-than a file of shardio's may; only then the message is parsed.  What is too small to hold
-more than is allowed is not walked.
+gigabytes.  `parse` walks the wire format once, builds nothing, and refuses what holds more fields than a file
+of shardio's may; only then the message is parsed.  What is too small to hold more is not walked.
 https://protobuf.dev/programming-guides/encoding/
 
 A `MessageLayout` is the one table by which a value becomes a message and a message a value.
@@ -11,13 +10,11 @@ A `MessageLayout` is the one table by which a value becomes a message and a mess
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-import numpy as np
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
@@ -27,9 +24,8 @@ from shardio.format import DEFAULT_LIMITS, Limits
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
-# Of all fields together, known or not: what bounds the time of the walk.
-_MOST_FIELDS_PER_ITEM = 4
-_FEW_FIELDS = 4096
+# As what a nested message counts: a parser takes some dozens of bytes for each.
+_OF_MESSAGE = 8
 
 # Kinds of fields, by the lowest bits of their tags; and the bytes of those of a fixed size.
 _VARINT, _BYTES = 0, 2
@@ -51,8 +47,8 @@ def parse(
     Raises:
         FormatError: they hold too much, or no such message.
     """
-    check_counts(kind, data, what=what, url=url, limits=limits)
     try:
+        check_counts(kind, data, what=what, url=url, limits=limits)
         return kind.FromString(data)
     except DecodeError as error:
         raise FormatError(f"a {what} does not parse", url=url, found=str(error)) from error
@@ -65,53 +61,45 @@ def check_counts(
     what: str,
     url: str | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    advice: str = "if you trust it, raise `messages` or `items` of the limits",
+    advice: str = "if you trust it, raise `items` of the limits",
 ) -> None:
-    """Count messages and items in the bytes of a message.
+    """Count the fields in the bytes of a message.
 
     Args:
         kind: of the message.
         data: its bytes.
         what: what it is, for messages.
         url: where it is, for messages.
-        limits: `messages` in all, at any depth; `items` of one repeated field, in all messages together.
+        limits: `items` in all, at any depth: a field is one, a message `_OF_MESSAGE`, and packed numbers are
+            as many as their bytes.
         advice: what to do about one that holds more.
 
     Raises:
-        FormatError: there are more, or the bytes are walked and are not a message.
+        FormatError: there are more.
+        DecodeError: the bytes are walked and are not a message.
     """
-    # A message within another takes two bytes at least, its tag and its size; a number in a packed field
-    # takes one, any other item two. So n bytes hold at most n / 2 messages, n items and n / 2 fields, and the
-    # walk would find no more than is allowed: by the usual limits in any object of up to 512 KiB.
-    if len(data) <= min(2 * limits.messages, limits.items):
+    # A nested message takes two bytes at least, its tag and its size.
+    if len(data) * _OF_MESSAGE <= 2 * limits.items:
         return
-    most = {"messages": limits.messages, "fields": _FEW_FIELDS + _MOST_FIELDS_PER_ITEM * limits.items}
-    counts: dict[str, int] = {}
-
-    def count(name: str, more: int = 1) -> None:
-        counts[name] = counts.get(name, 0) + more
-        allowed = most.get(name, limits.items)
-        if counts[name] > allowed:
-            what_is_too_many, expected = f"a {what} holds more than it may", f"at most {allowed} {name}"
-            raise FormatError(what_is_too_many, url=url, expected=expected, found="more", advice=advice)
+    left = limits.items
 
     def walk(place: int, stop: int, message: Descriptor) -> None:
         # Messages of shardio are nested a few deep, and by no recursion.
-        known = _known_fields(message)
+        nonlocal left
+        known = message.fields_by_number
         for number, wire, start, end in _fields(data, place, stop):
-            count("fields")
-            items, nested, width = known.get(number, (None, None, None))
-            if nested is not None and wire == _BYTES:
-                count("messages")
+            field = known.get(number) if wire == _BYTES else None
+            nested = None if field is None else field.message_type
+            packed = field is not None and field.type not in _NOT_PACKED
+            left -= _OF_MESSAGE if nested is not None else end - start if packed else 1
+            if left < 0:
+                expected = f"at most {limits.items} fields, a message counted as {_OF_MESSAGE}"
+                problem = f"a {what} holds more than it may"
+                raise FormatError(problem, url=url, expected=expected, found="more", advice=advice)
+            if nested is not None:
                 walk(start, end, nested)
-            elif items is not None:
-                packed = width is not None and wire == _BYTES
-                count(items, _packed_items(data, start, end, width or 0) if packed else 1)
 
-    try:
-        walk(0, len(data), cast("Descriptor", kind.DESCRIPTOR))
-    except DecodeError as error:
-        raise FormatError(f"a {what} does not parse", url=url, found=str(error)) from None
+    walk(0, len(data), cast("Descriptor", kind.DESCRIPTOR))
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -164,36 +152,7 @@ def _read_varint(data: bytes, place: int, stop: int) -> tuple[int, int]:
     raise DecodeError(f"a number has no end at byte {place}")
 
 
-def _packed_items(data: bytes, start: int, stop: int, width: int) -> int:
-    """Return how many numbers a packed field holds; of varying size where `width` is 0."""
-    if width:
-        return (stop - start) // width
-    # Each number ends with the one byte of its own that is below 128.
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8, stop - start, start) < 128))
-
-
-@functools.cache
-def _known_fields(message: Descriptor) -> dict[int, tuple[str | None, Descriptor | None, int | None]]:
-    """Return by number what a repeated field counts as, the message that a field holds, and a width.
-
-    The width is that of packed numbers, 0 where it varies; None for what is not packed.
-    """
-    known = {}
-    for number, field in message.fields_by_number.items():
-        # The older one of the two went with protobuf 7.
-        repeated = field.is_repeated if hasattr(field, "is_repeated") else getattr(field, "label", 0) == 3
-        packable = field.type not in _NOT_PACKED
-        width = _WIDTHS.get(field.type, 0) if packable else None
-        known[number] = (f"items of {field.full_name}" if repeated else None, field.message_type, width)
-    return known
-
-
 _NOT_PACKED = {FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES}
-_WIDTHS = dict.fromkeys(
-    (FieldDescriptor.TYPE_FIXED32, FieldDescriptor.TYPE_SFIXED32, FieldDescriptor.TYPE_FLOAT), 4
-) | dict.fromkeys(
-    (FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_SFIXED64, FieldDescriptor.TYPE_DOUBLE), 8
-)
 
 
 def check_version(

@@ -35,7 +35,7 @@ from tests.metadata.crafted import (
     sealed,
 )
 
-FEW = Limits(messages=50, items=100, shards=100, rows=1000, index=1 << 16, manifest=1 << 16)
+FEW = Limits(items=100, shards=100, rows=1000, index=1 << 16, manifest=1 << 16)
 COLUMNS = columns_of([[20, 30], [40]])
 HUGE = (101, 1 << 31, 1 << 40, 1 << 52)
 

@@ -88,7 +88,6 @@ FEW = st.builds(
     manifest=st.integers(150, 900),
     shards=st.integers(1, 4),
     items=st.integers(1, 4),
-    messages=st.integers(1, 4),
     rows=st.integers(1, 1 << 34),
     index=st.integers(1, 1 << 31),
 )
