@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from shardio import kernels
-from shardio.codecs import _partitions
 from shardio.codecs._codec import Payloads, as_records
 from shardio.codecs._columns import RaggedColumn, VarLenColumn
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
@@ -147,47 +146,19 @@ class Sparse:
 class Ragged:
     """Ask for a feature of any length as a ragged column: `values` and `offsets`.
 
-    With partitions the values of a record are cut into rows, and a record of the column is a `RaggedColumn`
-    of its rows (of rows of rows, with several).
-
     Attributes:
         dtype: `"int64"`, `"float32"` or `"bytes"`.
         value_key: the feature that holds the values; None for the one of the column's own name.
-        partitions: from the outermost level to the innermost: `Ragged.RowSplits(key)`, `RowLengths(key)`,
-            `RowStarts(key)`, `RowLimits(key)`, `ValueRowIds(key)` or `UniformRowLength(length)`.
-
-    Examples:
-        >>> from shardio.codecs import encode_example
-        >>> record = encode_example({"v": [3, 1, 4, 1], "lengths": [1, 0, 3]})
-        >>> column = parse_examples([record], {"x": Ragged("int64", "v", [Ragged.RowLengths("lengths")])})[
-        ...     "x"
-        ... ]
-        >>> [row.tolist() for row in column[0]]
-        [[3], [], [1, 4, 1]]
     """
 
     dtype: str
     value_key: str | None = None
-    partitions: Sequence[_partitions.Partition] = ()
-
-    RowSplits: ClassVar = _partitions.RowSplits
-    RowLengths: ClassVar = _partitions.RowLengths
-    RowStarts: ClassVar = _partitions.RowStarts
-    RowLimits: ClassVar = _partitions.RowLimits
-    ValueRowIds: ClassVar = _partitions.ValueRowIds
-    UniformRowLength: ClassVar = _partitions.UniformRowLength
 
     def __post_init__(self) -> None:
         """Refuse what could describe no column."""
         _check_dtype(self.dtype)
         if self.value_key is not None and (not isinstance(self.value_key, str) or not self.value_key):
             raise ValueError(f"value_key {self.value_key!r}: the name of a feature, or None")
-        if not isinstance(self.partitions, list | tuple):
-            raise TypeError(f"partitions is a list, not {type(self.partitions).__name__}")
-        for partition in self.partitions:
-            if not isinstance(partition, _partitions.Partition):
-                raise TypeError(f"a partition is a Ragged.RowSplits(key) or its like, not {partition!r}")
-        object.__setattr__(self, "partitions", tuple(self.partitions))
 
 
 Description: TypeAlias = FixedLen | FixedLenSequence | VarLen | Sparse | Ragged
@@ -207,8 +178,8 @@ def parse_examples(payloads: Payloads, features: Mapping[str, Description]) -> d
 
     Raises:
         SchemaError: a required feature is missing, is of another kind, or has another number of values; or
-            places or partitions do not fit their values. It names the feature and the record: `row` is its
-            number within this call.
+            places do not fit their values. It names the feature and the record: `row` is its number within
+            this call.
         CorruptRecordError: a payload is no Example.
 
     Examples:
@@ -322,28 +293,24 @@ def _shown(feature: kernels.FeatureRequest) -> str:
 
 def _asked(name: str, given: Description, *, listed: bool) -> Iterator[tuple[str, kernels.FeatureRequest]]:
     """Yield the features that a description needs, by name."""
-    kind = _KINDS[given.dtype]
-    if isinstance(given, FixedLen):
-        count = math.prod(given.sizes)
-        default = None if given.default is None else _default(name, given, count)
-        yield (
-            name,
-            kernels.FeatureRequest(name.encode(), kind, count, required=default is None, default=default),
-        )
-    elif isinstance(given, FixedLenSequence) and listed:
-        count = math.prod(given.sizes)
-        yield name, kernels.FeatureRequest(name.encode(), kind, count, required=not given.allow_missing)
-    elif isinstance(given, Sparse):
+    count = default = None
+    required = False
+    if isinstance(given, Sparse):
         for key in given.index_keys:
             yield key, kernels.FeatureRequest(key.encode(), "int64")
-        yield given.value_key, kernels.FeatureRequest(given.value_key.encode(), kind)
-    elif isinstance(given, Ragged):
-        key = given.value_key or name
-        yield key, kernels.FeatureRequest(key.encode(), kind)
-        for other in _keys(given):
-            yield other, kernels.FeatureRequest(other.encode(), "int64")
-    else:
-        yield name, kernels.FeatureRequest(name.encode(), kind)
+    elif isinstance(given, FixedLen):
+        count = math.prod(given.sizes)
+        default = None if given.default is None else _default(name, given, count)
+        required = default is None
+    elif isinstance(given, FixedLenSequence) and listed:
+        count, required = math.prod(given.sizes), not given.allow_missing
+    key = _value_key(name, given)
+    yield key, kernels.FeatureRequest(key.encode(), _KINDS[given.dtype], count, required, default)
+
+
+def _value_key(name: str, given: Description) -> str:
+    """Return the name of the feature that holds the values of a column."""
+    return getattr(given, "value_key", None) or name
 
 
 def _default(name: str, given: FixedLen, count: int) -> Any:
@@ -376,17 +343,10 @@ def _column(name: str, given: Description, columns: Mapping[bytes, kernels.Colum
     """Return the column of a description; of a feature list it is ragged by step."""
     if isinstance(given, Sparse):
         return _placed(name, given, columns)
-    key = (given.value_key or name) if isinstance(given, Ragged) else name
-    column = columns[key.encode()]
+    column = columns[_value_key(name, given).encode()]
     steps = column.steps
-    if isinstance(given, FixedLen):
-        values: Any = _shaped(values_of(column), given)
-        return values if steps is None else RaggedColumn(values, steps)
-    if isinstance(given, Ragged):
-        others = {other: columns[other.encode()] for other in _keys(given)}
-        parts = {other: _ragged(part) for other, part in others.items()}
-        beside = None if steps is None else {other: _known(part.steps) for other, part in others.items()}
-        values = _partitions.partitioned(name, _ragged(column), given.partitions, parts, steps, beside)
+    if isinstance(given, FixedLen | Ragged):
+        values: Any = _ragged(column) if isinstance(given, Ragged) else _shaped(values_of(column), given)
         return values if steps is None else RaggedColumn(values, steps)
     if isinstance(given, FixedLenSequence):
         return _padded(name, given, column)
@@ -396,11 +356,6 @@ def _column(name: str, given: Description, columns: Mapping[bytes, kernels.Colum
         rows, step, longest = _sparse(steps)
         levels, sizes = [rows[owner], step[owner], place], [len(steps) - 1, longest, widest]
     return VarLenColumn(values_of(column), np.stack(levels, axis=1), np.array(sizes, np.int64))
-
-
-def _keys(given: Ragged) -> list[str]:
-    """Return the features that the partitions of a column are."""
-    return [part.key for part in given.partitions if not isinstance(part, _partitions.UniformRowLength)]
 
 
 def _ragged(column: kernels.Column) -> RaggedColumn:

@@ -14,9 +14,7 @@ def translated(tf: Any, description: list[Any], *, validate: bool) -> Any:
     form, *arguments = description
     given = [dtypes.get(each, each) if isinstance(each, str) else each for each in arguments]
     if form == "Ragged":
-        dtype, key, partitions = given
-        parts = [getattr(tf.io.RaggedFeature, kind)(what) for kind, what in partitions]
-        return tf.io.RaggedFeature(dtype, key, parts, tf.int64, validate)
+        return tf.io.RaggedFeature(*given, row_splits_dtype=tf.int64, validate=validate)
     return getattr(tf.io, f"{form}Feature")(*given)
 
 

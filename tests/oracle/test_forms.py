@@ -14,51 +14,25 @@ from tests.oracle.golden import answer as theirs, answers
 
 pytestmark = pytest.mark.oracle
 
-KINDS = ("RowSplits", "RowLengths", "RowStarts", "RowLimits", "ValueRowIds")
-
 
 def test_the_golden_answers_are_tensorflows(tf) -> None:
     assert answers(tf) == json.loads(FILE.read_text())
 
 
-def numbers(kind: str, lengths: list[int]) -> list[int]:
-    """Return the partition of rows of these lengths; row ids cannot tell of empty rows at the end."""
-    splits = np.cumsum([0, *lengths]).tolist()
-    return {
-        "RowSplits": splits if lengths else [],
-        "RowLengths": lengths,
-        "RowStarts": splits[:-1],
-        "RowLimits": splits[1:],
-        "ValueRowIds": np.repeat(np.arange(len(lengths)), lengths).tolist(),
-    }[kind]
-
-
 @st.composite
 def cases(draw):
-    """Records of rows of two levels, places and sequences, with all forms asked of them."""
-    inner, outer = draw(st.sampled_from(KINDS)), draw(st.sampled_from(KINDS))
+    """Records of values, places and sequences, with all forms asked of them."""
     records = []
     for _ in range(draw(st.integers(1, 4))):
-        lengths = draw(st.lists(st.integers(0, 3), max_size=5))
-        if inner == "ValueRowIds":
-            while lengths and not lengths[-1]:
-                lengths.pop()
-        groups, left = [], len(lengths)
-        while left:
-            groups.append(draw(st.integers(0 if outer != "ValueRowIds" else 1, left)))
-            left -= groups[-1]
-        values = draw(st.lists(st.integers(-9, 9), min_size=sum(lengths), max_size=sum(lengths)))
-        record = {"v": values, "inner": numbers(inner, lengths), "outer": numbers(outer, groups)}
+        values = draw(st.lists(st.integers(-9, 9), max_size=12))
+        record = {"v": values}
         record["i"] = draw(st.permutations(range(20)))[: len(values)]
         record["j"] = draw(st.lists(st.integers(0, 4), min_size=len(values), max_size=len(values)))
         record["even"] = draw(st.lists(st.integers(0, 9), max_size=3)) * 2
         kept = [name for name in record if record[name] or draw(st.booleans())]
         records.append({name: np.array(record[name], np.int64) for name in kept})
-    partitions = [[outer, "outer"], [inner, "inner"]]
     return records, {
-        "one": ["Ragged", "int64", "v", partitions[1:]],
-        "two": ["Ragged", "int64", "v", partitions],
-        "pairs": ["Ragged", "int64", "even", [["UniformRowLength", 2]]],
+        "ragged": ["Ragged", "int64", "v"],
         "rows": ["FixedLenSequence", [2], "int64", True, draw(st.integers(-5, 5))],
         "line": ["Sparse", "w", "w", "int64", 20],
         "plane": ["Sparse", ["x", "y"], "z", "int64", [20, 5]],
