@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import shardio
-from shardio.engines._reading import spans_of
 from tests.engines.conftest import RECORDS, write_numbers
 from tests.suites.errors import refused
 
@@ -60,7 +59,6 @@ def test_spans_have_about_the_bytes_that_are_asked_for(numbers, size) -> None:
     assert max(span.num_bytes for span in spans) <= size + largest_record
     assert len(spans) <= max(1, 2 * ds.num_bytes // size + ds.num_shards)
     assert abs(sum(span.num_bytes for span in spans) - ds.num_bytes) <= len(spans)
-    assert len(spans_of(ds, 7)) >= 7
 
 
 def test_a_span_keeps_the_records_of_a_mask(reader) -> None:

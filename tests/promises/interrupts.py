@@ -33,7 +33,6 @@ import psutil
 
 import shardio
 from shardio.errors import NotFoundError
-from shardio.sql._engine import end_engines
 from shardio.storage import TEMPORARY
 
 PACKAGE = str(Path(shardio.__file__).parent)
@@ -135,9 +134,9 @@ class Operation:
         """Run once more, after the interrupt."""
         self.run(folder)
 
-    def end(self):
-        """End the processes that wait for the next condition, as the end of the program does."""
-        end_engines()
+    def warm(self, folder):
+        """Import what `run` imports; nothing that it starts may stay."""
+        self.run(folder)
 
 
 class Write(Operation):
@@ -308,18 +307,22 @@ class Filter(Table):
         Table().run(folder)
         Keys().run(folder)
 
+    def warm(self, folder):
+        """Without SQL, whose process waits for the next condition."""
+        self.look(shardio.open(folder / "ds"), lambda columns: columns["n"] > 50, features=["n"])
+
     def run(self, folder):
-        ds = shardio.open(folder / "ds")
-        self.opened = ds
-        assert [value["n"] for value in ds.filter("n > 50")] == EVERY[51:]
+        self.opened = shardio.open(folder / "ds")
+        self.look(self.opened, "n > 50")
+
+    def look(self, ds, condition, **options):
+        assert [value["n"] for value in ds.filter(condition, **options)] == EVERY[51:]
         assert ds.find("id 7") == 7
         assert ds.to_arrow(["n"])["n"].to_pylist() == EVERY
 
     def again(self, folder):
-        ds = self.opened or shardio.open(folder / "ds")
-        assert [value["n"] for value in ds.filter("n > 50")] == EVERY[51:]
-        assert ds.find("id 7") == 7
-        assert ds.to_arrow(["n"])["n"].to_pylist() == EVERY
+        if self.opened is not None:
+            self.look(self.opened, "n > 50")
         self.run(folder)
 
 
@@ -486,7 +489,6 @@ def try_moment(operation, folder, scratch, at):
     files, children = open_files(), set(psutil.Process().children(recursive=True))
     where, outcome = interrupted(operation, folder, at)
     wrong = [] if outcome == "interrupted" else [outcome]
-    operation.end()
     if operation.opened is None:
         wrong += left_behind(folder, scratch, children, files)
     try:
@@ -544,8 +546,7 @@ def main(name, folder, tries=sys.maxsize):
     pristine.mkdir(parents=True)
     operation.prepare(pristine)
     shutil.copytree(pristine, warm)
-    operation.run(warm)  # what is imported is imported
-    operation.end()
+    operation.warm(warm)
     operation.opened = None
     gc.collect()
     gc.freeze()

@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader
 
 import shardio
 from shardio.order import Plan
-from shardio.streaming import _plans, _stream
 from shardio.torch import StreamingDataLoader, StreamingDataset
 
 POOR = Plan(ranks=2, workers=1, chunk_rows=100, interleave=1, window=100)
@@ -19,9 +18,8 @@ SAYS = "this plan mixes them too little"
 
 @pytest.fixture(autouse=True)
 def _afresh(monkeypatch):
-    """Little data is worth a warning, and this process was told nothing."""
-    monkeypatch.setattr(_plans, "_LITTLE_BYTES", 0)
-    monkeypatch.setattr(_stream, "_TOLD_OF_MIXING", set())
+    """Little data is worth a warning."""
+    monkeypatch.setattr("shardio.streaming._plans._LITTLE_BYTES", 0)
 
 
 def number(n):
