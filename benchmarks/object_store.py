@@ -127,7 +127,7 @@ def stream_shardio(
     """Shuffled, verified batches; by the default plan, whose chunks are small where the dataset is."""
     import shardio
 
-    __import__("s3fs")
+    assert shardio.open, shardio.stream  # imports what they need
     plan = shardio.Plan(ranks=4, chunk_rows=PIECE // RECORD) if large else None
     yield 0
     ds = open_shardio(url, engine)
@@ -151,7 +151,9 @@ def stream_shardio_large_s3fs(url: str) -> Iterator[int]:
 
 def iterate_shardio(url: str) -> Iterator[int]:
     """`for record in ds`: verified records in storage order."""
-    __import__("s3fs")
+    import shardio
+
+    assert shardio.open
     yield 0
     for record in open_shardio(url, "obstore"):
         yield len(record)

@@ -34,7 +34,6 @@ from shardio.storage._obstore import fork_is_meant as fork_is_meant
 from shardio.storage._remote import RemoteStore as RemoteStore, unlisted as unlisted
 from shardio.storage._services import on_io_thread as on_io_thread
 from shardio.storage._store import (
-    REFETCHES as REFETCHES,
     CannotListError as CannotListError,
     ChangedObjectError as ChangedObjectError,
     DataFile as DataFile,

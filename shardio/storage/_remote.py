@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, thread as pools
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.ranges import coalesce, scatter
@@ -42,6 +42,14 @@ from shardio.storage._errors import (
     short_read,
 )
 from shardio.storage._keys import check_key, is_temporary
+from shardio.storage._obstore import (
+    ObstoreReader,
+    UntranslatableError,
+    fork_was_meant,
+    may_fork,
+    open_reader,
+    was_forked,
+)
 from shardio.storage._services import Reply, Service
 from shardio.storage._store import (
     REFETCHES,
@@ -57,9 +65,6 @@ from shardio.storage._store import (
     UnknownOutcomeError,
     holds,
 )
-
-if TYPE_CHECKING:
-    from shardio.storage._obstore import ObstoreReader
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -474,7 +479,7 @@ class RemoteStore(Store):
             identity: what is known of it.
             start, stop: of the range.
             compared, open_ended: as in `ObjectIdentity.check`.
-            plain: the filesystem reads: a process that may fork has used no other.
+            plain: the filesystem reads, so that a process that has read only metadata may fork.
 
         Raises:
             NotFoundError, ShortReadError, ChangedObjectError, StorageError: as `DataFile.read`.
@@ -508,30 +513,33 @@ class RemoteStore(Store):
             return reader.fetch(path, start, stop)
         except Exception as error:
             failure = classify(error)
-            if reader.answered or backend.engine == "obstore" or failure.kind not in _MAYBE_TRANSLATION:
+            if reader.answered or failure.kind not in _MAYBE_TRANSLATION:
+                raise
+            if not reader.resolved:
+                service.readers[known] = self._open_obstore(service, resolve=True)
+                return self._read(service, path, start, stop)
+            if backend.engine == "obstore":
                 raise
             reply: Reply = service.call("fetch", path, start, stop)
             service.readers[known] = None
             self._warn(failure.text)
             return reply
 
-    def _open_obstore(self, service: Service) -> ObstoreReader | None:
+    def _open_obstore(self, service: Service, *, resolve: bool = False) -> ObstoreReader | None:
         """Return obstore's reader, or None where the filesystem reads; warn where that is not expected."""
         backend = self._backend
         if backend.engine == "fsspec" or not backend.service.package:
             return None
         if importlib.util.find_spec("obstore") is None:
             return None
-        from shardio.storage import _obstore
-
         try:
-            return _obstore.open_reader(service, backend.path)
-        except _obstore.UntranslatableError as error:
+            return open_reader(service, backend.path, resolve=resolve)
+        except UntranslatableError as error:
             if backend.engine == "obstore":
                 raise StorageError(
                     str(error), url=self.url, advice="or leave the engine to shardio"
                 ) from error
-            if not (_obstore.was_forked() and _obstore.fork_was_meant()):
+            if not (was_forked() and fork_was_meant()):
                 self._warn(str(error))
             return None
 
@@ -572,8 +580,9 @@ class RemoteStore(Store):
         # and a body that was cut short on the way is noticed.
         identity = ObjectIdentity(key, self.url_of(key))
         most = max(1, max_bytes if max_bytes <= LONGEST else _FIRST)
+        plain = may_fork()
         try:
-            start = self.fetch(identity, 0, most, open_ended=True, plain=True)
+            start = self.fetch(identity, 0, most, open_ended=True, plain=plain)
         except ShortReadError:
             # An empty object has no first byte: services refuse the range, or answer without one.
             return b""
@@ -582,7 +591,7 @@ class RemoteStore(Store):
             raise self._too_large(key, size, max_bytes)
         if size == len(start):
             return bytes(start)
-        fetch = functools.partial(self.fetch, identity, plain=True)
+        fetch = functools.partial(self.fetch, identity, plain=plain)
         return bytes(start) + self.begin_ranges(identity, ([len(start)], [size]), fetch)()[0]
 
     def size_of(self, identity: ObjectIdentity) -> int:

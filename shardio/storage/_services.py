@@ -77,8 +77,8 @@ class Service:
         can_list: it has listings.
         read_only_reason: why it takes no objects, or None.
         lifecycle: what becomes of unfinished uploads, which are not listed, or None.
-        root: path of the root.
-        fs: the fsspec filesystem; where possible it repeats nothing, for the store does.
+        options, root: storage_options and the path of the root.
+        fs: the fsspec filesystem, built at its first use; where possible it repeats nothing: the store does.
         readers: what reads data by obstore, by bucket or URL and the engine asked for; None for `fetch`.
         choosing: held while one is built.
     """
@@ -92,10 +92,18 @@ class Service:
     lifecycle: str | None = "this kind of storage does not tell whether uploads were left unfinished"
 
     def __init__(self, options: Mapping[str, Any], root: str) -> None:
-        self.root = root
-        self.fs = self._filesystem(options)
+        self.options, self.root = options, root
         self.readers: dict[tuple[str, str | None], ObstoreReader | None] = {}
-        self.choosing = threading.Lock()
+        self.choosing = threading.RLock()
+        # To import a cloud's takes half a second, and obstore may not need it.
+        self._fs: Any = None if self.package else self._filesystem(options)
+
+    @property
+    def fs(self) -> Any:
+        with self.choosing:
+            if self._fs is None:
+                self._fs = self._filesystem(self.options)
+            return self._fs
 
     def _filesystem(self, options: Mapping[str, Any]) -> Any:
         """Return the filesystem."""

@@ -8,6 +8,7 @@ import functools
 import gc
 import importlib.util
 import multiprocessing
+import os
 import pathlib
 import pickle
 import subprocess
@@ -213,8 +214,9 @@ def test_a_long_listing_has_no_deadline_while_pages_come(
 
 
 def test_metadata_is_read_without_obstore_so_that_a_parent_may_fork(server: FaultServer) -> None:
+    """P15: a process that may start workers reads metadata by fsspec, and its children read by obstore."""
     script = f"""
-import os, sys
+import multiprocessing, os, sys
 from shardio.storage import connect
 store = connect("s3://bucket/root", storage_options={options_for(server.url)!r})
 store.get("a", max_bytes=1 << 20); store.head("a")
@@ -228,6 +230,37 @@ assert os.waitpid(child, 0)[1] == 0
     command = [sys.executable, "-W", "ignore", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "header"),
+    [
+        ({"key": "x", "secret": "y", "token": "z"}, {}, ("x-amz-security-token", "z")),
+        ({}, {"AWS_ACCESS_KEY_ID": "v", "AWS_SECRET_ACCESS_KEY": "y"}, ("authorization", "Credential=v/")),
+        ({"anon": True}, {}, ("authorization", None)),
+        ({"key": "x", "secret": "y", "requester_pays": True}, {}, ("x-amz-request-payer", "requester")),
+    ],
+)
+def test_metadata_and_data_need_no_s3fs_if_options_state_everything(
+    server: FaultServer, tmp_path: pathlib.Path, options: dict, environment: dict, header: tuple
+) -> None:
+    """Importing and connecting it takes half a second; keys are those that it would take."""
+    script = f"""
+import sys
+from shardio.storage import connect
+store = connect("s3://bucket/root", storage_options={ {**options, "endpoint_url": server.url}!r})
+assert store.get("a", max_bytes=1 << 20) == bytes(store.open("a").read(0, {len(CONTENT)}))
+assert not {{"s3fs", "botocore", "fsspec"}} & set(sys.modules)
+"""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "FSSPEC_"))}
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    environment = {**clean, **environment, "HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    name, expected = header
+    for request, _ in server.log:
+        assert (expected or "") in (request.headers.get(name) or "")
+        assert (name in request.headers) == (expected is not None)
 
 
 @pytest.mark.slow
