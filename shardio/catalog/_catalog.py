@@ -38,7 +38,7 @@ from shardio.metadata import (
     unseal,
 )
 from shardio.ranges import distinct
-from shardio.storage import REFETCHES, CannotListError, DeniedError, Store, read_intact
+from shardio.storage import CannotListError, DeniedError, Store, read_intact
 
 T = TypeVar("T")
 
@@ -69,15 +69,20 @@ class Catalog:
             DeniedError: there is no hint that may be read, and nothing may be listed.
             StorageError: the environment failed.
         """
-        hinted = found = 0
-        for _ in range(1 + REFETCHES):  # a damaged hint may be another number
+
+        def read() -> Version | None:
             hinted = self.hinted()
             version = self._highest(hinted)
             found = version.number if version else 0
-            if found >= hinted:
-                return version
+            if found < hinted:  # a damaged hint may be another number
+                raise self._lost(hinted, found)
+            return version
+
+        return read_intact(read)
+
+    def _lost(self, hinted: int, found: int) -> FormatError:
         # The hint is written after a commit, and manifests are never deleted.
-        raise FormatError(
+        return FormatError(
             f"the manifest of version {hinted} is gone, which was committed, so the latest is unknown",
             url=self.store.url_of(naming.manifest_key(hinted)),
             expected=f"version {hinted}, as {naming.HINT_KEY} says",
