@@ -513,8 +513,10 @@ class RemoteStore(Store):
             return reader.fetch(path, start, stop)
         except Exception as error:
             failure = classify(error)
-            if reader.answered or failure.kind not in _MAYBE_TRANSLATION:
+            if reader.answered or failure.kind not in {*_MAYBE_TRANSLATION, ErrorKind.CONNECTION}:
                 raise
+            if failure.kind is ErrorKind.CONNECTION:  # obstore doesn't say why
+                return cast("Reply", service.call("fetch", path, start, stop))
             if not reader.resolved:
                 service.readers[known] = self._open_obstore(service, resolve=True)
                 return self._read(service, path, start, stop)
