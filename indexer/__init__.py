@@ -21,6 +21,10 @@ from shardio_indexer._sniff import (
     look_at as look_at,
 )
 from shardio_indexer._tar import TarFramer as TarFramer
+from shardio_indexer._tfrecord import (
+    iterate_payloads as iterate_payloads,
+    salvage_payloads as salvage_payloads,
+)
 
 _FORWARDED = (
     "AdoptProgress", "AdoptReport", "Refusal", "ScanOptions", "ScanResult", "adopt", "export_indexes",

@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 import numpy as np
 
 from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
-from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Framing, RecordCrc, frame_sides
+from shardio.format import (
+    DEFAULT_LIMITS,
+    TFRECORD_HEAD,
+    TFRECORD_TAIL,
+    Framing,
+    Limits,
+    RecordCrc,
+    frame_sides,
+)
 from shardio.kernels import Scan
-from shardio_indexer._blocks import Bytes, Check, FrameRun, SalvageOptions
+from shardio_indexer._blocks import Bytes, Check, FrameRun, GapFound, SalvageOptions
 
 _EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
 _KINDS = {"crc32c": RecordCrc.CRC32C, "crc32": RecordCrc.CRC32, "none": RecordCrc.UNCHECKED}
@@ -86,7 +94,7 @@ class TFRecordFramer:
         if len(self._held) < self._needed():
             return b""
         data, self._held = self._held, bytearray()
-        if self._salvage.enabled:
+        if self._salvage.enabled and self._problem(data):
             # The end of the damage may be in either.
             data, piece = data + piece, b""
         yield from self._scan(data)
@@ -96,10 +104,11 @@ class TFRecordFramer:
         """Return how many bytes to hold before they are looked at: a frame, as far as its length is known."""
         if len(self._held) < TFRECORD_HEAD:
             return TFRECORD_HEAD
-        return TFRECORD_HEAD if self._problem(self._held) else _length(self._held) + _EXTRA
+        wrong = self._problem(self._held[:TFRECORD_HEAD])
+        return TFRECORD_HEAD if wrong else _length(self._held) + _EXTRA
 
-    def _problem(self, head: Bytes) -> str | None:
-        return kernels.scan_frames(head[:TFRECORD_HEAD], check=self._check, max_record=self._limit).problem
+    def _problem(self, data: Bytes) -> str | None:
+        return kernels.scan_frames(data, check=self._check, max_record=self._limit).problem
 
     def _scan(self, data: Bytes) -> Iterator[FrameRun]:
         """Yield whole frames, hold the beginning of the last one."""
@@ -136,7 +145,8 @@ class TFRecordFramer:
         if self._row == 0 and self._offset == 0:
             self._refuse_other_checksums(data)
         if not self._salvage.enabled:
-            raise self._error(scan.problem or "", scan.expected, scan.found)
+            stop = self._offset + _length(data) + _EXTRA if scan.problem == "payload crc" else None
+            raise self._error(scan.problem or "", scan.expected, scan.found, stop)
         if scan.problem == "payload crc":
             frame = _length(data) + _EXTRA
             after = data[frame : frame + TFRECORD_HEAD]
@@ -185,16 +195,64 @@ class TFRecordFramer:
                 'scan=shardio_indexer.ScanOptions(record_crc="crc32")',
             )
 
-    def _error(self, problem: str, expected: object, found: object) -> CorruptRecordError:
+    def _error(self, problem: str, expected: object, found: object, stop: int | None) -> CorruptRecordError:
         expected, found = frame_sides(problem, expected, found)
         return CorruptRecordError(
             f"a TFRECORD frame is damaged: {problem}",
             row=self._row,
             start=self._offset,
+            stop=stop,
             expected=expected,
             found=found,
             advice="fetch the file again, or index around the damage with salvage=True",
         )
+
+
+def iterate_payloads(pieces: Iterable[bytes], *, limits: Limits = DEFAULT_LIMITS) -> Iterator[list[bytes]]:
+    """Yield the payloads of decoded TFRecord bytes, in lists.
+
+    Raises:
+        CorruptRecordError: damage, with the row and its place in the decoded bytes.
+        FormatError: the writer used other checksums.
+    """
+    return map(_payloads, _runs(pieces, SalvageOptions(limits=limits)))
+
+
+def salvage_payloads(
+    pieces: Iterable[bytes], *, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[list[bytes] | GapFound]:
+    """Yield the payloads of decoded TFRecord bytes, in lists, and the damage between them.
+
+    Raises:
+        FormatError: the writer used other checksums.
+    """
+    gap = GapFound(0, 0, "")
+    stop = 0
+    for run in _runs(pieces, SalvageOptions(enabled=True, limits=limits)):
+        start, stop = stop, stop + len(run.data)
+        if run.reason is not None and (gap.stop, gap.reason) == (start, run.reason):
+            gap = gap._replace(stop=stop)
+            continue
+        if gap.reason:
+            yield gap
+        gap = GapFound(start, stop, run.reason or "")
+        if run.reason is None:
+            yield _payloads(run)
+    if gap.reason:
+        yield gap
+
+
+def _runs(pieces: Iterable[bytes], salvage: SalvageOptions) -> Iterator[FrameRun]:
+    framer = TFRecordFramer(salvage=salvage)
+    for piece in pieces:
+        yield from framer.feed(memoryview(piece))  # slices of bytes would be copies
+    yield from framer.end()
+
+
+def _payloads(run: FrameRun) -> list[bytes]:
+    assert run.stops is not None  # noqa: S101 - for the type checker
+    starts = np.concatenate([[0], run.stops[:-1]])
+    return kernels.slice_records(run.data, starts + TFRECORD_HEAD, run.stops - TFRECORD_TAIL)
 
 
 def _length(data: Bytes) -> int:

@@ -192,7 +192,10 @@ class _ConvertWorker:
         if isinstance(found, BadRecord):
             if self.on_error == "raise":
                 advice = f"{found.advice}, or {SKIP}" if found.advice else SKIP
-                raise FormatError(found.reason, url=found.where, advice=advice)
+                raise FormatError(
+                    found.reason, url=found.where, row=found.row,
+                    start=found.start, stop=found.stop, advice=advice,
+                )  # fmt: skip
             return piece.split, found
         split = self.splitter(found.where.removeprefix(piece.root), piece.split)
         value = found.value

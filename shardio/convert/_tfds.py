@@ -12,12 +12,11 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from shardio.codecs import infer_schema, record_codec
-from shardio.convert._tfrecord import TfRecords
+from shardio.convert._tfrecord import TfRecords, read_frames
 from shardio.errors import BadRecord, CorruptRecordError, NotFoundError, SchemaError
 from shardio.formats import FileSource, Piece, Sample, Unreadable, found_at, sample_records
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
-from shardio.reader import ReadOptions, SequentialShard
 from shardio.sources import (
     Division,
     FoundFile,
@@ -105,12 +104,12 @@ class TfdsDataset(FileSource):
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the records of a file; both checksums of every record are compared."""
         decode = _TfdsRecords(self._folder.features)
-        options = ReadOptions(storage_options=dict(self.options.storage_options or {}) or None)
-        row = -1
-        for row, payload in enumerate(SequentialShard(piece.url, options)):
-            yield decode(f"{piece.url} row {row}", payload)
-        if piece.extra is not None and piece.extra != row + 1:
-            yield Note(piece.url, f"dataset_info.json says {piece.extra:,} records, found {row + 1:,}")
+        rows = 0
+        for found in read_frames(piece, self.options):
+            rows += isinstance(found, Sample)
+            yield decode(found.where, found.value) if isinstance(found, Sample) else found
+        if piece.extra not in (None, rows):
+            yield Note(piece.url, f"dataset_info.json says {piece.extra:,} records, found {rows:,}")
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types of the features, by the names that Examples have for them."""

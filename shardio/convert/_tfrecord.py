@@ -16,7 +16,6 @@ from shardio import kernels
 from shardio.errors import BadRecord, ShardioError
 from shardio.format import Framing
 from shardio.formats import (
-    READ_ONCE,
     FileSource,
     ForeignSource,
     GroupedFiles,
@@ -25,10 +24,12 @@ from shardio.formats import (
     SourceOptions,
     Unreadable,
     create_file,
+    decoded_pieces,
 )
 from shardio.metadata import Feature, Schema
-from shardio.reader import TEXT_METADATA, DatasetReader, ReadOptions, SequentialShard, open as open_dataset
+from shardio.reader import TEXT_METADATA, DatasetReader, open as open_dataset
 from shardio.sources import Claim, Listing, Peek, Score
+from shardio_indexer import salvage_payloads
 
 _RUN = 16 << 20
 
@@ -41,12 +42,21 @@ class TfRecords(FileSource):
     payloads: ClassVar[bool] = True
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
-        """Yield the payloads of a file; both checksums of every record are compared."""
-        options = ReadOptions(
-            storage_options=dict(self.options.storage_options or {}) or None, limits=READ_ONCE
-        )
-        for row, payload in enumerate(SequentialShard(piece.url, options)):
-            yield Sample(f"{piece.url} row {row}", payload)
+        """Yield the payloads of a file, and its damage, both as adoption finds them."""
+        return read_frames(piece, self.options)
+
+
+def read_frames(piece: Piece, options: SourceOptions) -> Iterator[Sample | BadRecord]:
+    """Yield the payloads of a TFRecord file and its damage; both checksums of every record are compared."""
+    url, row = piece.url, 0
+    pieces = decoded_pieces(piece.root, piece.key, options.storage_options)
+    for found in salvage_payloads(pieces):
+        if isinstance(found, list):
+            yield from (Sample(f"{url} row {number}", each) for number, each in enumerate(found, row))
+            row += len(found)
+        else:
+            what = f"the TFRecord file has {found.reason}"
+            yield BadRecord(url, what, start=found.start, stop=found.stop, row=row, row_stop=row + 1)
 
 
 @dataclass(frozen=True)

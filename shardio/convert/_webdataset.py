@@ -14,7 +14,6 @@ import tarfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,12 +23,12 @@ from shardio.errors import BadRecord, SchemaError
 from shardio.format import parse_json, parse_npy, read_sample, sample_name
 from shardio.formats import (
     IMAGE_TYPES,
-    READ_BYTES,
     FileSource,
     NumberedFiles,
     Piece,
     Sample,
     Unreadable,
+    decoded_pieces,
     exact_integer,
     image_trouble,
     integer_type,
@@ -38,7 +37,6 @@ from shardio.formats import (
     label_of,
     misfit,
     names_classes,
-    open_decoded,
 )
 from shardio.metadata import Feature, Schema, image_type, naming
 from shardio.parallel import Note
@@ -77,7 +75,8 @@ class WebDataset(FileSource):
         seen: set[str] = set()
         repeated: list[str] = []
         ended = False
-        for frame in iterate_frames(framer, self._pieces(piece)):
+        pieces = decoded_pieces(piece.root, piece.key, self.options.storage_options)
+        for frame in iterate_frames(framer, pieces):
             where = f"{piece.url} byte {frame.start}"
             if frame.sample is None:
                 reason = frame.reason or ""
@@ -104,10 +103,6 @@ class WebDataset(FileSource):
         if repeated:
             what = f"{len(repeated)} samples have the name of an earlier one: {_some(repeated)}"
             yield Note(piece.url, f"{what}; each is a record, as in the webdataset library")
-
-    def _pieces(self, piece: Piece) -> Iterator[bytes]:
-        with open_decoded(piece.root, piece.key, self.options.storage_options) as stream:
-            yield from iter(partial(stream.read, READ_BYTES), b"")
 
     @staticmethod
     def of_payload(payload: bytes) -> dict[str, Any]:

@@ -42,7 +42,6 @@ from shardio.format._npy import parse_npy as parse_npy
 from shardio.format._streams import (
     decode_stream as decode_stream,
     frame_sides as frame_sides,
-    iterate_payloads as iterate_payloads,
     sniff_compression as sniff_compression,
 )
 from shardio.format._tar import (

@@ -1,8 +1,7 @@
-"""Shards without an index: decode and cut a stream of stored bytes, in constant memory.
+"""Compressed objects without an index: decode a stream of stored bytes in constant memory.
 
-This is how files that others wrote are read before they are adopted: plain TFRecord, and TensorFlow's
-whole-file GZIP and ZLIB streams, gzip members and Zstandard frames one after another.  A stream that ends in
-the middle of a member or of a record is `FormatError`, never a quiet end.
+TensorFlow's whole-file GZIP and ZLIB streams, and gzip members or Zstandard frames one after another.  A
+stream that ends in the middle of a member is `FormatError`, never a quiet end.
 """
 
 from __future__ import annotations
@@ -11,19 +10,16 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from shardio import kernels
-from shardio.errors import CorruptRecordError, FormatError
+from shardio.errors import FormatError
 from shardio.format._compression import ZSTD_HEAD, Compression, explain_zstd
-from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL, Buffer
+from shardio.format._framing import TFRECORD_HEAD
 from shardio.format._limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     import zstandard
-    from numpy.typing import NDArray
 
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -32,7 +28,6 @@ _PIECE = 1 << 20
 _SIP = 1 << 10
 _SWALLOW = 64 << 10
 _ZLIB = type(zlib.decompressobj())
-_FRAME = struct.Struct("<Q")
 
 
 def sniff_compression(head: bytes) -> Compression:
@@ -178,91 +173,8 @@ def _new_decoder(compression: Compression, limits: Limits) -> Any:
     return zlib.decompressobj(31 if compression is Compression.GZIP else zlib.MAX_WBITS)
 
 
-def iterate_payloads(
-    pieces: Iterable[bytes],
-    *,
-    limits: Limits = DEFAULT_LIMITS,
-    skip: Callable[[CorruptRecordError], None] | None = None,
-) -> Iterator[list[bytes]]:
-    """Yield the payloads of decoded TFRecord bytes, in lists of those that a piece completed.
-
-    Both checksums of every frame are compared before its payload is yielded.
-
-    Args:
-        pieces: the decoded bytes in order, in pieces of any size.
-        limits: the longest record.
-        skip: called with the error of each record whose payload does not match its checksum while its length
-            does; the record is left out and counted as a row. None: the first one is raised.
-
-    Raises:
-        CorruptRecordError: with the row and the place in the decoded bytes.
-    """
-    pending: list[bytes] = []
-    size = needed = row = offset = 0
-    for piece in pieces:
-        pending.append(piece)
-        size += len(piece)
-        # A record over many pieces is joined once, not once a piece.
-        if size < needed:
-            continue
-        data = memoryview(b"".join(pending))
-        while True:
-            scan = kernels.scan_frames(data, check="crc32c", max_record=limits.record)
-            if len(scan.frame_stops):
-                yield _payloads(data, scan.frame_stops)
-                row += len(scan.frame_stops)
-            offset += scan.stopped
-            data = data[scan.stopped :]
-            if scan.problem is None:
-                break
-            error, frame = _damaged(scan, data, row, offset)
-            if skip is None or scan.problem != "payload crc":
-                raise error
-            skip(error)
-            row += 1
-            offset += frame
-            data = data[frame:]
-        pending = [bytes(data)]
-        size = len(data)
-        needed = _frame_bytes(data) if size >= TFRECORD_HEAD else 0
-    if size:
-        raise CorruptRecordError(
-            "the file ends in the middle of a record",
-            row=row,
-            start=offset,
-            stop=offset + size,
-            advice="it was cut short when it was written or copied: fetch it again or salvage the rest",
-        )
-
-
-def _frame_bytes(data: Buffer) -> int:
-    """Return how long the frame claims to be whose head `data` begins with."""
-    return int(_FRAME.unpack_from(data)[0]) + TFRECORD_HEAD + TFRECORD_TAIL
-
-
 def frame_sides(problem: str, expected: object, found: object) -> tuple[object, object]:
     """Return both sides of what is wrong with a frame: checksums in hexadecimal, lengths as they are."""
     if problem.endswith("crc") and isinstance(expected, int) and isinstance(found, int):
         return f"{expected:#010x}", f"{found:#010x}"
     return expected, found
-
-
-def _damaged(scan: kernels.Scan, data: Buffer, row: int, offset: int) -> tuple[CorruptRecordError, int]:
-    """Return the error of the frame that `data` begins with, and the length that the frame claims."""
-    frame = _frame_bytes(data)
-    expected, found = frame_sides(scan.problem or "", scan.expected, scan.found)
-    error = CorruptRecordError(
-        f"a TFRECORD frame is damaged: {scan.problem}",
-        row=row,
-        start=offset,
-        stop=offset + frame if scan.problem == "payload crc" else None,
-        expected=expected,
-        found=found,
-        advice="if the file is not TFRecord, name its framing; else fetch it again, or salvage the rest",
-    )
-    return error, frame
-
-
-def _payloads(data: Buffer, stops: NDArray[np.int64]) -> list[bytes]:
-    starts = np.concatenate([[0], stops[:-1]])
-    return kernels.slice_records(data, starts + TFRECORD_HEAD, stops - TFRECORD_TAIL)

@@ -29,6 +29,7 @@ from shardio.formats._files import (
     File as File,
     FileSource as FileSource,
     SeekableFile as SeekableFile,
+    decoded_pieces as decoded_pieces,
     found_at as found_at,
     open_decoded as open_decoded,
     open_seekable as open_seekable,

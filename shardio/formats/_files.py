@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from shardio.errors import BadRecord, FormatError
-from shardio.format import Compression, Limits, decode_stream, sniff_compression
+from shardio.format import Limits, decode_stream, sniff_compression
 from shardio.formats._source import ForeignSource, Piece, SourceOptions
 from shardio.metadata import Feature
 from shardio.sources import (
@@ -293,6 +293,17 @@ def open_decoded(root: str, key: str, storage_options: Mapping[str, Any] | None)
     return io.BufferedReader(DecodedFile(file, compressed=True), READ_BYTES)
 
 
+def decoded_pieces(root: str, key: str, storage_options: Mapping[str, Any] | None) -> Iterator[bytes]:
+    """Yield the decoded bytes of a file from its start: plain, gzip, ZLIB or Zstandard."""
+    with connect(root, storage_options=storage_options).open(key) as file:
+        yield from _decoded(file)
+
+
+def _decoded(file: DataFile) -> Iterator[bytes]:
+    compression = sniff_compression(bytes(file.read(0, min(12, file.size))))
+    return decode_stream(map(bytes, file.pieces(READ_BYTES)), compression, limits=READ_ONCE)
+
+
 class _StoredFile(io.RawIOBase):
     def __init__(self, file: DataFile) -> None:
         super().__init__()
@@ -348,9 +359,7 @@ class DecodedFile(_StoredFile):
 
     def __init__(self, file: DataFile, *, compressed: bool) -> None:
         super().__init__(file)
-        head = bytes(file.read(0, min(12, file.size)))
-        compression = sniff_compression(head) if compressed else Compression.NONE
-        self._pieces = decode_stream(map(bytes, file.pieces(READ_BYTES)), compression, limits=READ_ONCE)
+        self._pieces = _decoded(file) if compressed else file.pieces(READ_BYTES)
         self._rest = memoryview(b"")
 
     def readinto(self, buffer: Any) -> int:

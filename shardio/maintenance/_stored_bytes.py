@@ -13,12 +13,12 @@ from shardio.format import (
     Framing,
     Limits,
     decode_stream,
-    iterate_payloads,
     sniff_compression,
 )
 from shardio.maintenance._findings import UNREADABLE, Survey
 from shardio.metadata import ShardEntry
 from shardio.storage import DataFile
+from shardio_indexer import salvage_payloads
 
 # What a read can end with that says nothing about the data.
 FAILED = (StorageError, NotFoundError)
@@ -43,25 +43,24 @@ def check_records(
 ) -> int:
     """Read a TFRecord file from the start and note every record that is damaged.
 
-    A wrong payload is left behind, because its length is right; after a wrong length nothing tells where the
-    next record begins, so what follows stays unknown.
+    Damage ends where the next frame begins.
 
     Returns:
         How many records are right.
     """
-    good = 0
-
-    def skip(error: CorruptRecordError) -> None:
-        survey.note("record", error, url=data.url, shard=shard, row_stop=(error.row or 0) + 1)
-
+    good = row = 0
     try:
         if compression is None:
             compression = sniff_compression(bytes(data.read(0, min(12, data.size))))
         decoded = decode_stream(map(bytes, data.pieces(_PIECE)), compression, limits=limits)
-        for payloads in iterate_payloads(decoded, limits=limits, skip=skip):
-            good += len(payloads)
-    except CorruptRecordError as error:
-        survey.note("record", error, url=data.url, shard=shard)
+        for found in salvage_payloads(decoded, limits=limits):
+            if isinstance(found, list):
+                good += len(found)
+                row += len(found)
+            else:
+                error = CorruptRecordError(found.reason, row=row, start=found.start, stop=found.stop)
+                survey.note("record", error, url=data.url, shard=shard, row_stop=row + 1)
+                row += 1
     except FormatError as error:
         survey.note("decode", error, url=data.url, shard=shard)
     except FAILED as error:

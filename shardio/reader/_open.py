@@ -7,6 +7,7 @@ start, and says so: every record's own checksums are compared then.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
@@ -21,7 +22,6 @@ from shardio.format import (
     DEFAULT_LIMITS,
     Limits,
     decode_stream,
-    iterate_payloads,
     sniff_compression,
 )
 from shardio.metadata import ShardEntry, ShardTable, naming
@@ -40,6 +40,7 @@ from shardio.storage import (
     connect_folder,
     url_text,
 )
+from shardio_indexer import iterate_payloads
 
 _PIECE = 1 << 20  # stored bytes of one read, of a file without an index
 
@@ -316,8 +317,7 @@ class SequentialShard:
             try:
                 compression = sniff_compression(bytes(file.read(0, min(12, file.size))))
                 pieces = decode_stream(map(bytes, file.pieces(_PIECE)), compression, limits=limits)
-                for payloads in iterate_payloads(pieces, limits=limits):
-                    yield from payloads
+                yield from itertools.chain.from_iterable(iterate_payloads(pieces, limits=limits))
             except ShardioError as error:
                 raise error.located(url=self.url) from error
 

@@ -7,6 +7,7 @@ their `with` block; so shards are built here and handed to the store whole.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import tempfile
 import uuid
@@ -29,10 +30,10 @@ from shardio.format import (
     Buffer,
     Compression,
     Limits,
-    iterate_payloads,
 )
 from shardio.metadata import FinishedIndex, IndexBuilder
 from shardio.storage import Store, make_folders, new_temporary, remove_temporary
+from shardio_indexer import iterate_payloads
 
 _PIECE = 1 << 20
 _WRITTEN = 512 << 10  # bytes that are written by one call
@@ -231,8 +232,8 @@ class ShardSpool:
         """
         try:
             with self._path.open("rb") as file:
-                for payloads in iterate_payloads(iter(lambda: file.read(_PIECE), b"")):
-                    yield from payloads
+                pieces = iter(lambda: file.read(_PIECE), b"")
+                yield from itertools.chain.from_iterable(iterate_payloads(pieces))
         except OSError as error:
             raise self._failed(error) from error
 

@@ -229,8 +229,8 @@ BAD: dict[tuple[str, str], Case] = {
     ),
     ("torchrecord", "wrong magic"): Case(overwritten(16)),
     ("codewithgpu", "wrong magic"): Case(overwritten(), left=25),
-    ("tfrecord", "wrong magic"): Case(overwritten(), row=0, left=0),
-    ("tfds", "wrong magic"): Case(overwritten(), row=0, left=7),
+    ("tfrecord", "wrong magic"): Case(overwritten(), row=0, left=5),
+    ("tfds", "wrong magic"): Case(overwritten(), row=0, left=8),
     ("image folder", "wrong magic"): Case(overwritten(), left=5),
     # Text that is not UTF-8.
     ("csv", "not UTF-8"): Case(replaced(b"wren 3", b"wren \xff"), left=3, listed=2),
@@ -275,7 +275,7 @@ BAD: dict[tuple[str, str], Case] = {
         lambda path: overwritten(path.stat().st_size - 8, b"\xff\xff\xff\x7f")(path), left=0
     ),
     ("arrow stream", "huge length"): Case(overwritten(4, b"\xff\xff\xff\x7f"), left=0),
-    ("tfrecord", "huge length"): Case(overwritten(0, struct.pack("<Q", 1 << 62)), row=0, left=0),
+    ("tfrecord", "huge length"): Case(overwritten(0, struct.pack("<Q", 1 << 62)), row=0, left=5),
     ("webdataset", "huge length"): Case(overwritten(124, b"77777777777"), left=4, listed=2),
     ("mds", "huge length"): Case(index_of(samples=1 << 31), left=14),
     ("mds", "number out of range"): Case(index_of(samples=1 << 40), url="index.json"),
@@ -326,7 +326,7 @@ BAD: dict[tuple[str, str], Case] = {
     ("webdataset", "__key__"): Case(members(("x.__key__", b"1")), left=6),
     ("webdataset", "name not UTF-8"): Case(members((os.fsdecode(b"\xff.txt"), b"1")), left=6),
     ("webdataset", "no tar file"): Case(rewritten(b"no tar file" * 100), left=0, listed=2),
-    ("tfrecord", "flipped bit"): Case(overwritten(1000, b"!"), row=2, left=2),
+    ("tfrecord", "flipped bit"): Case(overwritten(1000, b"!"), row=2, left=5),
     ("megatron", "version"): Case(
         beside(".idx", overwritten(9, b"\2")), url="corpus.idx", left=0, options={"kind": "megatron"}
     ),

@@ -14,7 +14,8 @@ import zstandard
 from hypothesis import given, strategies as st
 
 from shardio.errors import CorruptRecordError, FormatError
-from shardio.format import Compression, Limits, decode_stream, iterate_payloads, sniff_compression
+from shardio.format import Compression, Limits, decode_stream, sniff_compression
+from shardio_indexer import iterate_payloads
 from tests.format import plain
 from tests.format.test_blocks import crafted_zstd
 from tests.suites.errors import refused
