@@ -13,7 +13,7 @@ from shardio.catalog._change import commit_change as commit_change
 from shardio.catalog._commit import Base as Base, publish as publish, writer_name as writer_name
 from shardio.catalog._gc import GcReport as GcReport, collect_garbage as collect_garbage
 from shardio.catalog._lists import StoredLists as StoredLists
-from shardio.catalog._losses import Loss as Loss, Salvaged as Salvaged, find_losses as find_losses
+from shardio.catalog._losses import Loss as Loss, find_losses as find_losses
 from shardio.catalog._merge import MODES as MODES, commit_receipts as commit_receipts
 from shardio.catalog._place import check_place as check_place
 from shardio.catalog._schemas import merge_onto as merge_onto

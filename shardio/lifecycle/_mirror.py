@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -42,26 +42,22 @@ class Named(Generic[T]):
     most_bytes: int = DEFAULT_LIMITS.index
 
 
-@dataclass
 class Restorer:
-    """Puts objects of a dataset back, or says what it would.
+    """Puts objects of a dataset back, or reports what it would.
 
-    Attributes:
+    Args:
         store: of the dataset.
         mirror: of a copy; None for none.
-        dry_run: store nothing.
         folder: for what was fetched.
         out: takes what was done.
+        dry_run: store nothing.
     """
 
-    store: Store
-    mirror: Store | None
-    dry_run: bool
-    folder: Path
-    out: Repairs = field(default_factory=Repairs)
-
-    def __post_init__(self) -> None:
-        self.copies = connect(self.folder)
+    def __init__(
+        self, store: Store, mirror: Store | None, folder: str, out: Repairs, *, dry_run: bool
+    ) -> None:
+        self.store, self.mirror, self.out, self.dry_run = store, mirror, out, dry_run
+        self.folder, self.copies = Path(folder), connect(folder)
 
     def path_of(self, key: str) -> Path:
         """Return the path of the copy of an object."""
@@ -92,17 +88,22 @@ class Restorer:
         return None
 
     def put(self, named: Named[T], *, missing: bool, new_key: str = "", source: str = "mirror") -> None:
-        """Store the copy of an object under its own name, replacing a damaged object, or under a new name.
+        """Store the copy of an object under a new name, or under its own in the place of a damaged object.
 
         Raises:
             CommitConflictError: another object was stored under the name of one that was missing.
             StorageError: it was not stored, or that is not known.
         """
         key, path = new_key or named.key, self.path_of(named.key)
-        if not self.dry_run:
+        if self.dry_run:
+            pass
+        elif named.what == "manifest" and not missing:
+            # Its name must never be free: another writer would commit this version.
+            self.store.overwrite(key, path.read_bytes())
+        else:
             if not missing and not new_key:
-                self.store.overwrite(key, path.read_bytes())
-            elif not self.store.put_idempotent((key, path)):
+                self.store.delete(key)
+            if not self.store.put_idempotent((key, path)):
                 try:
                     named.read(self.store)
                 except WRONG as error:
@@ -111,11 +112,16 @@ class Restorer:
                         url=self.store.url_of(key),
                         advice="run it again",
                     ) from error
+        if not self.dry_run:
             (self.out.new_keys if new_key else self.out.restored_keys).append(key)
-        how = "rebuilt" if source == "shard" else "replaced" if new_key else "restored"
-        by = None if self.dry_run else key
         self.out.repaired.append(
-            Repaired(how=how, what=named.what, url=self.store.url_of(named.key), by=by, source=source)
+            Repaired(
+                how="rebuilt" if source == "shard" else "replaced" if new_key else "restored",
+                what=named.what,
+                url=self.store.url_of(named.key),
+                by=None if self.dry_run else key,
+                source=source,
+            )
         )
 
     def restore(self, named: Named[T], *, missing: bool, new_key: str = "") -> T | None:

@@ -13,7 +13,6 @@ from concurrent.futures import Executor
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from shardio.arguments import checked_options
@@ -23,7 +22,7 @@ from shardio.lifecycle._mirror import Restorer
 from shardio.lifecycle._recover import Recovery
 from shardio.lifecycle._repair_metadata import repair_metadata
 from shardio.lifecycle._repair_report import RepairReport, Repairs
-from shardio.lifecycle._repair_shard import RepairedShard, RepairJob
+from shardio.lifecycle._repair_shard import RepairJob
 from shardio.lifecycle._report import records_of
 from shardio.lifecycle._rewrite import Replacement, remove_objects, replace_shards
 from shardio.metadata import naming
@@ -31,8 +30,6 @@ from shardio.parallel import check_workers, run, sliced
 from shardio.progress import CountProgress, displayed
 from shardio.reader import ReadOptions
 from shardio.storage import Address, Place, temporary_files
-
-_LATER = "shards are checked after the manifests and lists are restored"
 
 
 @checked_options
@@ -104,7 +101,7 @@ def repair(
             latest = catalog.load()
 
         def attempt(_: Version | None) -> RepairReport:
-            return _Repair(address, copy, digest, dry_run=dry_run).run(executor, workers, show)
+            return _Repair(address, copy, dry_run=dry_run).run(digest, executor, workers, show)
 
         # In a dry run, what another process has expired meanwhile is not damaged.
         return catalog.reading(attempt) if latest is not None and dry_run else attempt(latest)
@@ -117,28 +114,31 @@ def _protocol(address: Address) -> str:
 class _Repair:
     """One repair on its way."""
 
-    def __init__(
-        self, address: Address, mirror: Address | None, digest: str | None, *, dry_run: bool
-    ) -> None:
-        self.address, self.mirror, self.digest, self.dry_run = address, mirror, digest, dry_run
-        self.catalog = Catalog(address.connect())
-        store = self.catalog.store
+    def __init__(self, address: Address, mirror: Address | None, *, dry_run: bool) -> None:
+        self.address, self.mirror, self.dry_run = address, mirror, dry_run
+        self.catalog, self.out = Catalog(address.connect()), Repairs()
         self.copy = None if mirror is None else mirror.connect()
-        if self.copy is not None and self.copy.url == store.url:
+        url = self.catalog.store.url
+        if self.copy is not None and self.copy.url == url:
             raise ValueError(f"mirror={self.copy.url!r} is the dataset itself; name a copy of it")
         if not dry_run:
-            store.refuse_writing(advice="repair the dataset where it can be written, or a copy of it")
-        self.out = Repairs()
-        self.facts: dict[str, Any] = {"url": store.url, "dry_run": dry_run, "base_version": None}
+            self.catalog.store.refuse_writing(
+                advice="repair the dataset where it can be written, or a copy of it"
+            )
+        self.facts: dict[str, Any] = {"url": url, "dry_run": dry_run, "base_version": None}
 
     def run(
-        self, executor: Executor | None, workers: int | None, show: Callable[[CountProgress], None] | None
+        self,
+        digest: str | None,
+        executor: Executor | None,
+        workers: int | None,
+        show: Callable[[CountProgress], None] | None,
     ) -> RepairReport:
         """Repair the metadata, then the shards."""
         out, catalog = self.out, self.catalog
         with temporary_files(), tempfile.TemporaryDirectory(prefix="shardio-repair-") as folder:
-            restorer = Restorer(catalog.store, self.copy, self.dry_run, Path(folder), out)
-            versions = repair_metadata(catalog, restorer, self.digest)
+            restorer = Restorer(catalog.store, self.copy, folder, out, dry_run=self.dry_run)
+            versions = repair_metadata(catalog, restorer, digest)
         try:
             version = catalog.load()
             self.facts["base_version"] = version.number
@@ -148,7 +148,7 @@ class _Repair:
             if isinstance(error, StorageError) and not out.unrepaired:
                 raise
             if self.dry_run and out.repaired:
-                out.notes.append(_LATER)
+                out.notes.append("shards are checked after the manifests and lists are restored")
             return out.report(**self.facts)
         session = naming.random_session(rewriting=True)
         job = RepairJob(self.mirror, version.number, version.manifest.writer, session, self.dry_run)
@@ -162,30 +162,31 @@ class _Repair:
             progress=show,
             advice="it may have been out of memory; run it again",
         )
+        slots = [[entry] for entry in table] + [[]]
         with closing(results):
             found = chain.from_iterable([shards for _, shards in results])
-        changed = [shard for shard in sorted(found, key=lambda each: each.number) if self._add(shard)]
-        slots = [[entry] for entry in table] + [[]]
-        for shard in changed:
+        shards = Repairs()
+        for shard in sorted(found, key=lambda each: each.number):
+            shards.add(shard)
             slots[shard.number] = [] if shard.new is None else [shard.new]
         before = records_of(version.manifest)
         if sum(before.values()) and not any(entry.live_rows for slot in slots for entry in slot):
             # Rather a folder that is not mounted than a disk that lost every shard and no manifest.
             advice = "no record would be left: check that the data is where it was, or name a mirror"
-            for lost in out.lost:
+            for lost in shards.lost:
                 out.leave("missing", NotFoundError(lost.reason), advice, url=lost.where)
-            out.repaired = [each for each in out.repaired if each.what in ("manifest", "list", "keys")]
-            out.lost = []
-            remove_objects(catalog, out.new_keys)
+            out.unrepaired += shards.unrepaired
+            remove_objects(catalog, shards.new_keys)
             return out.report(**self.facts, before=before, after=before)
+        out.add(shards)
         if self.mirror is not None:
             try:
                 losses = find_losses(catalog, versions)
             except (FormatError, NotFoundError) as error:  # a list that stays damaged, or does in a dry run
                 out.notes.append(f"what earlier repairs lost is looked up once all lists are there: {error}")
             else:
-                recovery = Recovery(catalog, self.address, self.mirror, replace(job, mirror_only=True), out)
-                changed += recovery.recover(losses, slots)
+                job = replace(job, mirror_only=True)
+                Recovery(catalog, self.address, self.mirror, job, out).recover(losses, slots)
         after = dict.fromkeys(before, 0)
         for entry in chain.from_iterable(slots):
             after[entry.split] = after.get(entry.split, 0) + entry.live_rows
@@ -195,16 +196,11 @@ class _Repair:
             for name in before
             if name not in left
         ]
-        if changed and not self.dry_run:
-            new = [Replacement((i,), slot) for i, slot in enumerate(slots[:-1]) if slot != [table[i]]]
+        new = [Replacement((i,), slot) for i, slot in enumerate(slots[:-1]) if slot != [table[i]]]
+        if (new or slots[-1]) and not self.dry_run:
             _, committed = replace_shards(
                 catalog, version, new, out.new_keys,
                 operation="repair", appended=slots[-1], restored=out.restored_keys,
             )  # fmt: skip
             self.facts["version"] = committed.number
         return out.report(**self.facts, before=before, after=after)
-
-    def _add(self, shard: RepairedShard) -> bool:
-        """Report what became of a shard; return whether the next version lists it otherwise."""
-        self.out.add(shard)
-        return shard.new != shard.old

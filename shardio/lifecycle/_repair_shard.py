@@ -6,12 +6,12 @@ a new shard are those, and only those, that `shardio verify` calls good.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,8 @@ from shardio.storage import Address, Store, temporary_files
 from shardio.writer import Layout, spool_folder
 
 _PIECE = 8 << 20
-# Which object a finding of a kind is about.
-_OBJECTS = {
-    "size": "shard", "block": "shard", "decode": "shard", "record": "shard", "checksum": "shard",
-    "index": "index", "frames": "index", "deletions": "deletions", "table": "table",
-}  # fmt: skip
+# Which object a finding of a kind is about; all others are about the shard.
+_OBJECTS = {"index": "index", "frames": "index", "deletions": "deletions", "table": "table"}
 _ADOPTED_SHARD = (
     "shardio does not own this shard, so repair leaves it alone: fetch it from its source again, then "
     '`shardio adopt URL --update`; readers with on_error="skip" leave the damage out'
@@ -74,7 +71,7 @@ class RepairJob:
         for place, entry in enumerate(source.table):
             with temporary_files(), tempfile.TemporaryDirectory(prefix="shardio-repair-") as folder:
                 outcome = RepairedShard(number=part.number + place, old=entry, new=entry)
-                restorer = Restorer(source.pool.stores[0], mirror, self.dry_run, Path(folder), outcome)
+                restorer = Restorer(source.pool.stores[0], mirror, folder, outcome, dry_run=self.dry_run)
                 _ShardRepair(self, source, place, restorer, outcome).repair()
             outcomes.append(outcome)
         return outcomes
@@ -103,88 +100,109 @@ class _ShardRepair:
         self, job: RepairJob, source: ShardSource, place: int, restorer: Restorer, out: RepairedShard
     ) -> None:
         self.job, self.source, self.place, self.restorer, self.out = job, source, place, restorer, out
-        self.entry, self.store = out.old, restorer.store
-        self.data_store = source.pool.store_of(place)
-        self.url = self.data_store.url_of(self.entry.key)
+        self.store, self.data_store = restorer.store, source.pool.store_of(place)
+        self.url = self.data_store.url_of(out.old.key)
         self.deleted: NDArray[np.int64] | None = None  # rows, where these were repaired
 
     @property
-    def new(self) -> ShardEntry:
+    def entry(self) -> ShardEntry:
         """The shard as it will be listed."""
-        return self.out.new or self.entry
+        return self.out.new or self.out.old
 
     def repair(self) -> None:
         """Check the shard, and repair each of its objects."""
-        survey, entry, out = Survey(), self.entry, self.out
-        check_listed(survey, self.source, self.store, self.place, entry)
+        survey, out = Survey(), self.out
+        check_listed(survey, self.source, self.store, self.place, self.entry)
         if any(finding.kind == UNREADABLE for finding in survey.findings):
             # What cannot be looked at is not known to be lost.
             out.unrepaired += survey.findings
             return
+        wrong = self._by_object(survey.findings)
+        if "deletions" in wrong:
+            self.deleted = self._restore("deletions", wrong["deletions"])
+            if self.deleted is None:
+                self._leave(wrong["deletions"], _ROWS)
+                return
+        shard, index = wrong.get("shard", []), wrong.get("index", [])
+        if shard and self.entry.adopted:
+            self._leave(shard, _ADOPTED_SHARD)
+            out.unrepaired += index
+        elif shard and self._restore("shard", shard) is None:
+            if self.job.mirror_only:
+                out.unrepaired += shard
+            elif _all_missing(shard):
+                self._drop(shard[0].message)
+            else:
+                self._salvage(shard)
+        elif index and self._restore("index", index) is None:
+            if self.entry.adopted or self.job.mirror_only:
+                self._leave(index, _ADOPTED_INDEX)
+            else:
+                # In a dry run a shard of the mirror is in its copy alone.
+                copied = bool(shard) and self.job.dry_run
+                store, key = (
+                    (self.restorer.copies, out.old.key) if copied else (self.data_store, self.entry.key)
+                )
+                head = self._scan(store, key, salvage=False)
+                self._put("index", head, "shard", missing=_all_missing(index))
+        listed = out.new is not None and out.new.table_key
+        if "table" in wrong and listed and self._restore("table", wrong["table"]) is None:
+            out.unrepaired += wrong["table"]
+
+    def _by_object(self, findings: list[Finding]) -> dict[str, list[Finding]]:
+        """Return findings by the object that they are about."""
+        entry, wrong = self.entry, dict[str, list[Finding]]()
         keys = {"deletions": entry.deletion_key, "index": entry.usual_index_key, "table": entry.table_key}
-        names = {self.url: "shard", **{self.store.url_of(key): what for what, key in keys.items() if key}}
-        wrong: dict[str, list[Finding]] = {}
-        for finding in survey.findings:
-            what = names.get(finding.url or "") if finding.kind == "missing" else _OBJECTS[finding.kind]
-            wrong.setdefault(what or "shard", []).append(finding)
-        if "deletions" in wrong and not self._mend_rows(wrong["deletions"]):
-            return
-        if entry.adopted and "shard" in wrong:
-            self._leave(wrong["shard"], _ADOPTED_SHARD)
-            out.unrepaired += wrong.get("index", ())
-        elif "shard" in wrong:
-            self._mend_shard(wrong["shard"], wrong.get("index", []))
-        elif "index" in wrong:
-            self._mend_index(wrong["index"], self.data_store)
-        if out.new is not None and out.new.table_key and "table" in wrong:
-            self._mend_table(wrong["table"])
+        names = {self.store.url_of(key): what for what, key in keys.items() if key}
+        for each in findings:
+            what = names.get(each.url or "") if each.kind == "missing" else _OBJECTS.get(each.kind)
+            wrong.setdefault(what or "shard", []).append(each)
+        return wrong
 
     def _leave(self, findings: list[Finding], advice: str) -> None:
         self.out.unrepaired += [each.with_advice(advice) for each in findings]
 
-    def _mend_rows(self, findings: list[Finding]) -> bool:
-        """Get the deleted rows back; return False where nothing else is to be done with the shard."""
-        missing = _all_missing(findings)
-        new_key = "" if missing else naming.rows_key(naming.random_id() + naming.random_id())
-        read = partial(deleted_rows, entry=self.entry, limits=DEFAULT_LIMITS)
-        named = Named("deletions", self.entry.deletion_key, read)
-        self.deleted = self.restorer.restore(named, missing=missing, new_key=new_key)
-        if self.deleted is None:
-            self._leave(findings, _ROWS)
-        elif new_key:
-            self.out.new = replace(self.new, deletion_key=new_key)
-        return self.deleted is not None
+    # Objects from the mirror.
 
-    def _mend_table(self, findings: list[Finding]) -> None:
-        read = partial(read_table_bytes, entry=self.entry, most=DEFAULT_LIMITS.index)
-        named = Named("table", self.entry.table_key, read)
-        if self.restorer.restore(named, missing=_all_missing(findings)) is None:
-            self.out.unrepaired += findings
+    def _named(self, what: str) -> Named[Any]:
+        """Return an object of the shard with what proves it."""
+        entry = self.out.old
+        if what == "deletions":
+            return Named(what, entry.deletion_key, partial(deleted_rows, entry=entry, limits=DEFAULT_LIMITS))
+        if what == "table":
+            read = partial(read_table_bytes, entry=entry, most=DEFAULT_LIMITS.index)
+            return Named(what, entry.table_key, read)
+        if what == "index":
+            return Named(what, entry.usual_index_key, partial(_read_index, entry=entry))
+        return Named(what, entry.key, partial(_check_shard, entry=entry), entry.stored_bytes)
 
-    # Indexes.
+    def _restore(self, what: str, findings: list[Finding]) -> Any:
+        """Put an object back from the mirror; return what it holds, None where the mirror hasn't it."""
+        found = self.restorer.fetch(self._named(what))
+        if found is not None:
+            self._put(what, found, "mirror", missing=_all_missing(findings))
+        return found
 
-    @property
-    def _index(self) -> Named[IndexHead]:
-        """The index that the list of shards names."""
-        return Named("index", self.entry.usual_index_key, partial(_read_index, entry=self.entry))
+    def _put(self, what: str, content: Any, source: str, *, missing: bool) -> None:
+        """Store the copy of an object: under its own name if it is the one that is missing, or is a table."""
+        entry, new_key = self.entry, ""
+        if what == "index":
+            if not missing or content.head_sha256 != entry.index_head_sha256:
+                usual = entry.usual_index_key.removesuffix(naming.INDEX_SUFFIX)
+                stem = usual if entry.adopted else entry.key
+                new_key = naming.usual_index_key(f"{stem}.{naming.random_id()}")
+                self.out.new = _with_index(entry, content, new_key)
+        elif what == "deletions" and not missing:
+            new_key = naming.rows_key(naming.random_id() + naming.random_id())
+            self.out.new = replace(entry, deletion_key=new_key)
+        elif what == "shard" and not missing:
+            session, attempt = naming.session_id(self.job.session), naming.random_attempt()
+            name = naming.DataKey(entry.split, session, self.out.number, attempt, 0)
+            new_key, index_key = name.key(entry.compression.suffix), entry.usual_index_key
+            self.out.new = replace(entry.without_table(), key=new_key, index_key=index_key)
+        self.restorer.put(self._named(what), missing=missing, new_key=new_key, source=source)
 
-    def _mend_index(self, findings: list[Finding], store: Store) -> None:
-        """Store the index of a shard that is whole: under its own name if it is the one that is missing."""
-        entry, named, head = self.new, self._index, self.restorer.fetch(self._index)
-        source = "mirror" if head is not None else "shard"
-        if head is None:
-            if entry.adopted or self.job.mirror_only:
-                self._leave(findings, _ADOPTED_INDEX)
-                return
-            head = self._scan(store, salvage=False)
-        missing, new_key = _all_missing(findings), ""
-        if not missing or head.head_sha256 != entry.index_head_sha256:
-            stem = named.key.removesuffix(naming.INDEX_SUFFIX) if entry.adopted else entry.key
-            new_key = naming.usual_index_key(f"{stem}.{naming.random_id()}")
-            self.out.new = _with_index(entry, head, new_key)
-        self.restorer.put(named, missing=missing, new_key=new_key, source=source)
-
-    def _scan(self, store: Store, *, salvage: bool) -> IndexHead:
+    def _scan(self, store: Store, key: str, *, salvage: bool) -> IndexHead:
         """Make the index of a shard again, around damage where that is left out.
 
         Raises:
@@ -192,50 +210,29 @@ class _ShardRepair:
         """
         from shardio.adoption import ScanOptions, scan_shard
 
+        entry = self.out.old
         # The head names the program that wrote the shard; with the same name it is mostly the same head.
         options = ScanOptions(
             format="tfrecord",
-            compression=self.entry.compression,
+            compression=entry.compression,
             salvage=salvage,
             writer=self.job.writer or writer_name(),
         )
-        index = scan_shard(store, self.entry.key, self.entry.uuid, options).index
+        index = scan_shard(store, key, entry.uuid, options).index
         try:
-            self.restorer.path_of(self._index.key).write_bytes(index.read())
+            self.restorer.path_of(entry.usual_index_key).write_bytes(index.read())
         finally:
             index.discard()
         return index.head
 
-    # A shard that is damaged or missing.
-
-    def _mend_shard(self, shard: list[Finding], index: list[Finding]) -> None:
-        entry, restorer, missing = self.entry, self.restorer, _all_missing(shard)
-        named = Named("shard", entry.key, partial(_check_shard, entry=entry), entry.stored_bytes)
-        if restorer.fetch(named):
-            if index:
-                self._mend_index(index, restorer.copies)
-            new_key = "" if missing else self._new_key()
-            if new_key:
-                index_key = self.new.usual_index_key
-                self.out.new = replace(self.new.without_table(), key=new_key, index_key=index_key)
-            restorer.put(named, missing=missing, new_key=new_key)
-        elif self.job.mirror_only:
-            self.out.unrepaired += shard
-        elif missing:
-            self._drop(shard[0].message)
-        else:
-            self._salvage(shard)
-
-    def _new_key(self) -> str:
-        session, attempt = naming.session_id(self.job.session), naming.random_attempt()
-        name = naming.DataKey(self.entry.split, session, self.out.number, attempt, 0)
-        return name.key(self.entry.compression.suffix)
+    # What is good of a shard.
 
     def _drop(self, reason: str = "") -> None:
         """Give the shard up; with a reason, all of its rows are listed as lost for it."""
+        entry = self.entry
         if reason:
-            self.out.lost.append(BadRecord(self.url, reason, row=0, row_stop=self.new.rows))
-        self._note("dropped", None, 0, self.new.live_rows)
+            self.out.lost.append(BadRecord(self.url, reason, row=0, row_stop=entry.rows))
+        self._note("dropped", None, 0, entry.live_rows)
         self.out.new = None
 
     def _note(self, how: str, key: str | None, records: int, lost: int) -> None:
@@ -243,90 +240,85 @@ class _ShardRepair:
             Repaired(how=how, what="shard", url=self.url, by=key, records=records, lost=lost)
         )
 
-    def _salvage(self, shard: list[Finding]) -> None:
+    def _salvage(self, findings: list[Finding]) -> None:
         """Put the good records into a new shard, and list what is lost."""
-        entry, copies, proven = self.new, self.restorer.copies, True
-        with contextlib.ExitStack() as files:
-            try:
-                opened, head = self.source.pool.open_index(self.place)
-            except WRONG:
-                found = self.restorer.fetch(self._index)
-                proven = found is not None
-                head = found or self._scan(self.data_store, salvage=True)
-                opened = copies.open(self._index.key)
-            files.enter_context(opened)
+        entry, proven = self.entry, True
+        try:
+            index, head = self.source.pool.open_index(self.place)
+        except WRONG:
+            found = self.restorer.fetch(self._named("index"))
+            proven = found is not None
+            head = found or self._scan(self.data_store, self.out.old.key, salvage=True)
+            index = self.restorer.copies.open(self.out.old.usual_index_key)
+        with index:
             if not proven and entry.deletion_key:
-                self._leave(shard, f"the index is lost too, and {_ROWS}")
+                self._leave(findings, f"the index is lost too, and {_ROWS}")
                 return
             # Records that all match their checksums, in a shard that does not match its own, are another's.
             if not proven and not head.gaps:
                 self._drop("nothing proves that its readable records belong here")
                 return
-            deleted = self.deleted
-            if deleted is None:
-                deleted = deleted_rows(self.store, entry, DEFAULT_LIMITS)
-            good, survey = np.zeros(head.rows, bool), Survey()
-            layout = Layout(compression=entry.compression, shard_bytes=sys.maxsize)
-            folder = spool_folder(self.store, None)
-            job, number = self.job, self.out.number
-            catalog = Catalog(self.store)
-            task = files.enter_context(
-                RewritingTask(catalog, job.session, number, job.base_version, entry.split, layout, folder)
+            deleted = (
+                deleted_rows(self.store, entry, DEFAULT_LIMITS) if self.deleted is None else self.deleted
             )
-
-            def take(block: CheckedBlock) -> None:
-                good[block.first : block.first + len(block.good)] = block.good
-                rows = () if job.dry_run else block.rows_without(deleted).tolist()
-                starts, view = block.starts, memoryview(block.decoded)
-                for row in rows:
-                    task.add(bytes(view[int(starts[row]) + 12 : int(block.stops[row]) - 4]))
-
-            data = files.enter_context(self.data_store.open(entry.key))
-            check_indexed(survey, head, opened, data, shard=entry.key, limits=DEFAULT_LIMITS, take=take)
-            for finding in survey.findings:
-                if finding.kind == UNREADABLE:
-                    raise StorageError(
-                        finding.message, url=finding.url, found=finding.found, advice="try again"
-                    )
-            good[deleted] = False
-            self._put_salvaged(task, int(good.sum()))
-        good[deleted] = True
+            survey = Survey()
+            lost = ~self._rewrite(head, index, deleted, survey)
+        lost[deleted] = False
         self.out.lost += (
-            _lost_rows(self.url, good, survey.findings or shard)
+            _lost_rows(self.url, lost, survey.findings or findings)
             if proven
             else [
-                BadRecord(self.url, reason.removeprefix("damage: "), start=start, stop=stop)
-                for block, reason in sorted(head.gaps.items())
-                for start, stop in [head.block_bounds(block)]
+                BadRecord(self.url, each.message, start=each.start, stop=each.stop) for each in survey.skipped
             ]
         )
 
-    def _put_salvaged(self, task: RewritingTask, rows: int) -> None:
-        entry, key = self.new, None
-        if not rows:
-            self._drop()
-            return
-        if self.job.dry_run:
-            self.out.new = replace(entry, key="", deleted_rows=entry.rows - rows)
-        else:
-            made = task.complete()[0]
-            self.out.new, key = replace(made, schema=entry.schema), made.key
-            self.out.new_keys += [made.key, made.usual_index_key]
+    def _rewrite(
+        self, head: IndexHead, index: Any, deleted: NDArray[np.int64], survey: Survey
+    ) -> NDArray[np.bool_]:
+        """Write the good records that were not deleted into a new shard; return which these are."""
+        entry, job, good = self.entry, self.job, np.zeros(head.rows, bool)
+        task = RewritingTask(
+            Catalog(self.store), job.session, self.out.number, job.base_version, entry.split,
+            Layout(compression=entry.compression, shard_bytes=sys.maxsize), spool_folder(self.store, None),
+        )  # fmt: skip
+
+        def take(block: CheckedBlock) -> None:
+            rows, starts, view = block.rows_without(deleted), block.starts, memoryview(block.decoded)
+            good[rows + block.first] = True
+            for row in () if job.dry_run else rows.tolist():
+                task.add(bytes(view[int(starts[row]) + 12 : int(block.stops[row]) - 4]))
+
+        with task, self.data_store.open(self.out.old.key) as data:
+            check_indexed(survey, head, index, data, shard=entry.key, limits=DEFAULT_LIMITS, take=take)
+            for each in survey.findings:
+                if each.kind == UNREADABLE:
+                    raise StorageError(each.message, url=each.url, found=each.found, advice="try again")
+            rows, key = int(good.sum()), None
+            if not rows:
+                self._drop()
+                return good
+            if job.dry_run:
+                self.out.new = replace(entry, key="", deleted_rows=entry.rows - rows)
+            else:
+                made = task.complete()[0]
+                self.out.new, key = replace(made, schema=entry.schema), made.key
+                self.out.new_keys += [made.key, made.usual_index_key]
         self._note("salvaged", key, rows, max(0, entry.live_rows - rows))
+        return good
 
 
-def _lost_rows(url: str, good: NDArray[np.bool_], findings: list[Finding]) -> list[BadRecord]:
-    """Return the rows that are not good, as runs of one reason, by rising row."""
-    left, lost = ~good, []
+def _lost_rows(url: str, left: NDArray[np.bool_], findings: list[Finding]) -> Iterator[BadRecord]:
+    """Return the rows that are lost, as runs of one reason, by rising row."""
+    lost = []
     # What is said of a record itself says more than what is said of its block, and that more than the rest.
     ranked = sorted(findings, key=lambda each: (each.row is None, each.kind != "record"))
     for why in (*ranked, replace(ranked[-1], row=None)):
         first = why.row or 0
-        stop = len(good) if why.row is None else why.row + 1 if why.row_stop is None else why.row_stop
+        stop = len(left) if why.row is None else why.row + 1 if why.row_stop is None else why.row_stop
         for begin, end in runs_of(first + np.flatnonzero(left[first:stop])):
             lost.append(BadRecord(url, why.message, start=why.start, stop=why.stop, row=begin, row_stop=end))
         left[first:stop] = False
-    return sorted(lost, key=lambda each: each.row or 0)
+    return iter(sorted(lost, key=lambda each: each.row or 0))
 
 
 def _read_index(store: Store, entry: ShardEntry) -> IndexHead:
