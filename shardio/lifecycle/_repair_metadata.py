@@ -108,9 +108,7 @@ def _named_sessions(ref: ListRef) -> Named[Any]:
 
 
 def _named_run(ref: KeyRunRef) -> Named[Any]:
-    return Named(
-        "keys", ref.key, lambda store: deque(StoredRun(store, ref, DEFAULT_LIMITS), 0), ref.size
-    )
+    return Named("keys", ref.key, lambda store: deque(StoredRun(store, ref, DEFAULT_LIMITS), 0), ref.size)
 
 
 # Manifests.
