@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from shardio.convert import _infer, _jsonl
+from shardio.convert import _jsonl, _schema
 from shardio.errors import BadRecord, SchemaError
 from shardio.formats import Sample, SourceOptions
 from tests.suites.errors import refused
@@ -33,7 +33,7 @@ def test_runs_of_lines(lines: list[bytes], run: int) -> None:
 def guessed(*values: Any, clash: Any = "raise") -> str:
     source = _jsonl.JsonLines("nowhere", SourceOptions())
     samples = [Sample(f"line {n}", {"x": value}) for n, value in enumerate(values)]
-    schema = _infer.infer_from_values(source, samples, None, clash=clash)
+    schema = _schema.infer_from_values(source, samples, None, clash=clash)
     assert schema is not None
     return schema["x"].short + ("?" if schema["x"].optional else "")
 
