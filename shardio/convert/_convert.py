@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
+from shardio.arguments import mapping, no_option
 from shardio.catalog import Catalog
 from shardio.codecs import record_codec
 from shardio.convert._kinds import open_source
@@ -43,9 +44,9 @@ from shardio.formats import (
     Sample,
     SourceOptions,
     keep_as,
+    place_error,
     read_samples,
     shown_json,
-    take_reading_options,
 )
 from shardio.metadata import Feature, Schema, naming
 from shardio.parallel import Encoded, Note, WriteOptions, check_shuffle, write_dataset
@@ -191,11 +192,7 @@ class _ConvertWorker:
             return piece.split, found
         if isinstance(found, BadRecord):
             if self.on_error == "raise":
-                advice = f"{found.advice}, or {SKIP}" if found.advice else SKIP
-                raise FormatError(
-                    found.reason, url=found.where, row=found.row,
-                    start=found.start, stop=found.stop, advice=advice,
-                )  # fmt: skip
+                raise _refusal(found, piece.url)
             return piece.split, found
         split = self.splitter(found.where.removeprefix(piece.root), piece.split)
         value = found.value
@@ -218,7 +215,7 @@ class _ConvertWorker:
             if not self.source.payloads:
                 # What the encoder advises is meant for callers that write values.
                 refusal.advice = self._advice(value) if fitted else f"{refusal.advice}, or {SKIP}"
-            raise refusal.located(url=found.where) from error
+            raise place_error(refusal, found.where, piece.url) from error
 
     def _advice(self, value: Any) -> str:
         """Return what makes a conversion continue past a value that does not fit."""
@@ -394,7 +391,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         on_error: what to do about what cannot become a record: "raise", or "skip": left out and listed in
             the report.
         options: how a source of this kind is read: some of `shardio.convert.ReadingOptions`, such as
-            `{"classes": ["cat", "dog"]}`; they may also be given as arguments of their own.
+            `{"classes": ["cat", "dog"]}`.
         dry_run: write nothing, only say what it would be: the kind, the splits, the schema as far as it is
             inferred, and what is left out before reading.
         executor: any `concurrent.futures.Executor`; None for processes of this machine, and this one alone
@@ -426,7 +423,9 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error={on_error!r} must be "raise" or "skip"')
     rest: Any = writing
-    chosen = take_reading_options(options, rest)
+    chosen = dict(mapping("options", options))
+    for name in chosen.keys() - ReadingOptions.__dataclass_fields__:
+        raise no_option("options", name, ReadingOptions.__dataclass_fields__)
     names = (*WriteOptions.__annotations__, *signature(convert_dataset).parameters)
     check_writer_options(writing, "shardio.convert_dataset", names)
     mode, seed, encoding = writing.get("mode", "create"), writing.get("seed", 0), rest.pop("encoding", None)
@@ -462,7 +461,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
             opened, pieces, schema, encoding, lenient=on_error == "skip", dataset=known
         )
     except SchemaError as error:
-        raise error if base is None else error.located(url=str(url)) from error.__cause__
+        raise error.located(url=shown if base is None else str(url)) from error.__cause__
     check_keys(opened, resolved, schema)
     notes = [*notes, *notes_on_keys(opened, resolved, pieces)]
     planned = ConvertReport(
@@ -550,14 +549,23 @@ def _free_metadata(source: ForeignSource, mode: str) -> dict[str, Any]:
 
 def _contents(source: ForeignSource, on_error: str, shown: str) -> tuple[Sequence[Piece], list[BadRecord]]:
     """Return what there is to read, and what was found bad before reading; or refuse it."""
-    pieces = [piece._replace(keys=source.keys_of(piece.url)) for piece in source.pieces()]
+    try:
+        pieces = [piece._replace(keys=source.keys_of(piece.url)) for piece in source.pieces()]
+    except ShardioError as error:
+        raise error.located(url=shown) from error.__cause__
     bad = list(source.bad_records())
     if bad and on_error == "raise":
-        advice = f"{bad[0].advice}, or {SKIP}" if bad[0].advice else SKIP
-        raise FormatError(bad[0].reason, url=bad[0].where, advice=advice)
+        raise _refusal(bad[0], bad[0].where)
     if not pieces and not bad:
         raise NotFoundError(f"there is nothing of kind {source.kind!r} here", url=shown)
     return pieces, bad
+
+
+def _refusal(bad: BadRecord, url: str) -> ShardioError:
+    """Return the error for what cannot be skipped."""
+    advice = f"{bad.advice}, or {SKIP}" if bad.advice else SKIP
+    error = FormatError(bad.reason, row=bad.row, start=bad.start, stop=bad.stop, advice=advice)
+    return place_error(error, bad.where, url)
 
 
 def _check_splits(pieces: Sequence[Piece], shown: str) -> None:

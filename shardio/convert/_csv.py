@@ -26,25 +26,22 @@ from shardio.formats import (
     BOOLEANS,
     MISSING,
     MOST_CLASSES,
-    READ_BYTES,
-    DecodedFile,
-    File,
     FileSource,
     LabelColumn,
     Piece,
     Sample,
-    SourceOptions,
     Unreadable,
     integers_type,
     is_integer,
     is_number,
     is_real,
     keep_as,
+    open_decoded,
+    open_seekable,
     parse_number,
 )
 from shardio.metadata import Feature, Schema
 from shardio.sources import without_compression
-from shardio.storage import connect
 
 _ROWS = 1000
 _MOST_COLUMNS = 10_000
@@ -129,17 +126,23 @@ def _rows(lines: _TableLines, delimiter: str, *, quotes: bool) -> Iterator[_Tabl
             yield _TableRow(line, fields)
 
 
+_KINDS = {
+    "integer": is_integer,
+    "real": is_real,
+    "number": is_number,
+    "boolean": lambda text: text.lower() in BOOLEANS,
+}
+
+
 class _Fields:
     """What the fields of one column have shown so far."""
 
-    def __init__(self, *, narrow: bool = True) -> None:
+    def __init__(self, *, narrow: bool) -> None:
         self.missing = False
-        self._narrow = narrow
         self.words = 0
-        self.quoted = 0
-        self.texts: set[str] | None = set()
-        self.unlike: str | None = None  # the first number that is text as it is written
-        self._integer = self._real = self._boolean = self._number = True
+        self._texts: set[str] | None = set()
+        self._narrow = narrow
+        self._kinds = set(_KINDS)
         self._lowest = self._highest = 0
         self._told = False
 
@@ -147,46 +150,67 @@ class _Fields:
         """Take fields of some rows."""
         filled = [text for text in fields if text]
         self.missing = self.missing or len(filled) < len(fields)
-        self.quoted += sum(len(text) > 1 and text[0] == text[-1] == '"' for text in filled)
-        if self.texts is not None:
-            self.texts.update(filled)
-            most = MOST_CLASSES if self._number and self._narrow else _MOST_LABELS
-            self.texts = self.texts if len(self.texts) <= most else None
-        if not (self._integer or self._number or self._boolean):
-            return
-        told = [text for each in filled if (text := each.strip()) not in MISSING]
-        self.words += len(filled) - len(told)
-        self._told = self._told or bool(told)
+        if self._texts is not None:
+            self._texts.update(filled)
+            most = MOST_CLASSES if "number" in self._kinds and self._narrow else _MOST_LABELS
+            self._texts = self._texts if len(self._texts) <= most else None
+        told = [text for each in filled if (text := each.strip()) not in MISSING] if self._kinds else []
         if not told:
+            self.words += len(filled) if self._kinds else 0
             return
-        self._integer = self._integer and all(map(is_integer, told))
-        if self._integer:
+        self.words += len(filled) - len(told)
+        self._told = True
+        self._kinds = {kind for kind in self._kinds if all(map(_KINDS[kind], told))}
+        if "integer" in self._kinds:
             numbers = [int(text) for text in told]
             self._lowest, self._highest = min(self._lowest, *numbers), max(self._highest, *numbers)
-        self._real = self._real and all(map(is_real, told))
-        self._number = self._number and all(map(is_number, told))
-        self._boolean = self._boolean and all(text.lower() in BOOLEANS for text in told)
-        if self._number and not self._real and self.unlike is None:
-            self.unlike = next((text for text in told if not is_real(text)), None)
 
     @property
-    def type(self) -> str:
-        """The type that holds every field."""
-        if not self._told:
-            return "text"
-        if self._boolean:
-            return "bool"
-        if self._integer:
-            return integers_type(self._lowest, self._highest) or "text"
-        return "float64" if self._real else "text"
+    def feature(self) -> Feature:
+        """The feature that holds every field."""
+        kinds = self._kinds if self._told else set()
+        kind: str | None = "bool" if "boolean" in kinds else "float64" if "real" in kinds else "text"
+        if "integer" in kinds:
+            kind = integers_type(self._lowest, self._highest)
+        numeric = kind not in (None, "text")
+        return Feature(kind or "text", optional=self.missing or (numeric and self.words > 0))
 
     @property
     def labels(self) -> LabelColumn:
         """What the column holds where it is one of labels."""
-        if self.texts is not None:
-            return LabelColumn.from_texts(self.texts)
-        numbers = "integers" if self._integer and not self.words else "reals"
-        return LabelColumn(numbers if self._number else "names", frozenset())
+        if self._texts is not None:
+            return LabelColumn.from_texts(self._texts)
+        numbers = "integers" if "integer" in self._kinds and not self.words else "reals"
+        return LabelColumn(numbers if "number" in self._kinds else "names", frozenset())
+
+
+class Table:
+    """An open table: the names of its columns, notes on them, and its rows.
+
+    Args:
+        stream: decoded bytes.
+        url: of the file.
+        tabs: fields are between tabs, and quotes are characters.
+
+    Raises:
+        FormatError: no row names the columns.
+    """
+
+    def __init__(self, stream: io.BufferedReader, url: str, *, tabs: bool) -> None:
+        delimiter = "\t" if tabs else _delimiter_of(stream)
+        self._rows = _rows(_TableLines(stream, url), delimiter, quotes=not tabs)
+        self.names, self.notes = _header(self._rows, url)
+        if not tabs and delimiter != ",":
+            self.notes.append(f"the fields are separated by {delimiter!r}")
+
+    def __iter__(self) -> Iterator[_TableRow]:
+        """Yield the rows; those of other columns than the first one have `trouble`."""
+        for row in self._rows:
+            if row.trouble is None and len(row.fields) != len(self.names):
+                found = plural(len(row.fields), "field")
+                yield row._replace(trouble=f"the row has {found}, and the header {len(self.names)}")
+            else:
+                yield row
 
 
 class _Contents(NamedTuple):
@@ -204,10 +228,8 @@ class CsvTables(FileSource):
 
     kind: ClassVar[str] = "csv"
     declared: ClassVar[bool] = True
-    delimiter: ClassVar[str | None] = None
     fits_text: ClassVar[bool] = True
-    # Of a file of values between tabs a quote is a character.
-    quotes: ClassVar[bool] = True
+    tabs: ClassVar[bool] = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_labels": self._labels}
@@ -219,10 +241,21 @@ class CsvTables(FileSource):
 
     @cached_property
     def _contents(self) -> _Contents:
+        """What all rows of all files show."""
         found = _Contents({}, {}, [], [])
         for file, _ in self.split_files():
             try:
-                self._take(file, found)
+                with self._opened(file.root, file.key) as stream:
+                    table = Table(stream, file.url, tabs=self.tabs)
+                    # Without rows there are columns all the same.
+                    found.names[file.url] = table.names
+                    narrow = len(table.names) <= _NARROW
+                    columns = [found.columns.setdefault(name, _Fields(narrow=narrow)) for name in table.names]
+                    whole = (row.fields for row in table if row.trouble is None)
+                    while part := list(itertools.islice(whole, _ROWS)):
+                        for fields, texts in zip(columns, zip(*part, strict=True), strict=True):
+                            fields.add(texts)
+                found.notes.extend(f"{file.url}: {note}" for note in table.notes)
             except FormatError as error:
                 reason = error.what if error.found is None else f"{error.what} ({error.found})"
                 found.bad.append(BadRecord(file.url, reason, error.advice))
@@ -234,40 +267,17 @@ class CsvTables(FileSource):
                     f"column {name!r} is missing in {len(lacking)} of {len(found.names)} files "
                     f"(first {lacking[0]}): its values are missing there"
                 )
-            if fields.words and fields.type != "text":
+            if fields.words and fields.feature.type != "text":
                 found.notes.append(
-                    f"column {name!r} is {fields.type}: fields such as NA or null count as missing "
+                    f"column {name!r} is {fields.feature.type}: fields such as NA or null count as missing "
                     f"({fields.words:,})"
-                )
-            if fields.unlike is not None and fields.type == "text":
-                found.notes.append(
-                    f"column {name!r} is text: {fields.unlike} would not come back from a number as it is "
-                    f"written; numbers are made with {keep_as(name, 'float64')}"
-                )
-            if fields.quoted and not self.quotes:
-                found.notes.append(
-                    f"column {name!r} has {plural(fields.quoted, 'field')} between quotes, which are part of "
-                    'the text in TSV; kind="csv" takes them for quotes'
                 )
         return found
 
-    def _take(self, file: File, found: _Contents) -> None:
-        """Read a file once for the types of its columns."""
-        with _opened(file.root, file.key, self.options) as stream:
-            delimiter = self.delimiter or _delimiter_of(stream)
-            rows = _rows(_TableLines(stream, file.url), delimiter, quotes=self.quotes)
-            names, notes = _header(rows, file.url)
-            # Without rows there are columns all the same.
-            found.names[file.url] = names
-            narrow = len(names) <= _NARROW
-            columns = [found.columns.setdefault(name, _Fields(narrow=narrow)) for name in names]
-            whole = (row.fields for row in rows if row.trouble is None and len(row.fields) == len(names))
-            while part := list(itertools.islice(whole, _ROWS)):
-                for fields, texts in zip(columns, zip(*part, strict=True), strict=True):
-                    fields.add(texts)
-        if self.delimiter is None and delimiter != ",":
-            notes.append(f"the fields are separated by {delimiter!r}")
-        found.notes.extend(f"{file.url}: {note}" for note in notes)
+    def _opened(self, root: str, key: str) -> io.BufferedReader:
+        """Return the decoded bytes of a file."""
+        compressed = without_compression(key) != key.rpartition("/")[2]
+        return (open_decoded if compressed else open_seekable)(root, key, self.options.storage_options)
 
     def pieces(self) -> Sequence[Piece]:
         """Return the files that are tables."""
@@ -276,28 +286,19 @@ class CsvTables(FileSource):
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the rows of a file, their fields as text."""
-        with _opened(piece.root, piece.key, self.options) as stream:
-            delimiter = self.delimiter or _delimiter_of(stream)
-            rows = _rows(_TableLines(stream, piece.url), delimiter, quotes=self.quotes)
-            names, _ = _header(rows, piece.url)
-            for row in rows:
+        with self._opened(piece.root, piece.key) as stream:
+            table = Table(stream, piece.url, tabs=self.tabs)
+            for row in table:
                 where = f"{piece.url} line {row.line}"
                 if row.trouble is not None:
                     yield BadRecord(where, row.trouble)
-                elif len(row.fields) != len(names):
-                    trouble = f"the row has {plural(len(row.fields), 'field')}, and the header {len(names)}"
-                    yield BadRecord(where, trouble)
                 else:
-                    pairs = zip(names, row.fields, strict=True)
+                    pairs = zip(table.names, row.fields, strict=True)
                     yield Sample(where, {name: text or None for name, text in pairs})
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types that hold all fields of each column."""
-        found: dict[str, Feature | str | Unreadable] = {}
-        for name, fields in self._contents.columns.items():
-            kind = fields.type
-            found[name] = Feature(kind, optional=fields.missing or (kind != "text" and fields.words > 0))
-        return found
+        return {name: fields.feature for name, fields in self._contents.columns.items()}
 
     def fit(self, value: Any, schema: Schema) -> Any:
         """Return a row with its fields as the schema wants them.
@@ -326,15 +327,7 @@ class TsvTables(CsvTables):
     """One or more files of values between tabs."""
 
     kind: ClassVar[str] = "tsv"
-    delimiter: ClassVar[str | None] = "\t"
-    quotes: ClassVar[bool] = False
-
-
-def _opened(root: str, key: str, options: SourceOptions) -> io.BufferedReader:
-    """Return the decoded bytes of a file."""
-    data = connect(root, storage_options=options.storage_options).open(key)
-    compressed = without_compression(key) != key.rpartition("/")[2]
-    return io.BufferedReader(DecodedFile(data, compressed=compressed), READ_BYTES)
+    tabs: ClassVar[bool] = True
 
 
 def _delimiter_of(stream: io.BufferedReader) -> str:

@@ -296,10 +296,10 @@ class _PartExport:
                     try:
                         out.add(value if encode is None else encode(value))
                     except (SchemaError, UnsafeNameError, CommitConflictError) as error:
-                        place = _place(reader, split, start, number)
                         if skipped is None:
-                            raise _placed(error, place) from error
-                        skipped.append(BadRecord(place, str(error)))
+                            row = int(reader.selection[number]) - start
+                            raise _placed(error, reader.source.url, split, row) from error
+                        skipped.append(BadRecord(_place(reader, split, start, number), str(error)))
                         continue
                     done += 1
                     if tell is not None and done % _EVERY == 0:
@@ -419,11 +419,11 @@ def _split_patterns(split_of: Mapping[str, str], form: type[TargetWriter]) -> di
     return {name: form.names.format(split=name) for name in names}
 
 
-def _placed(error: ShardioError, place: str) -> ShardioError:
+def _placed(error: ShardioError, url: str, split: str, row: int) -> ShardioError:
     """Return the error of a record that the kind cannot hold, with its place and what to do about it."""
     advice = f"{error.advice}, or {_SKIP}" if error.advice else _SKIP
-    placed = type(error)(error.what, **{**error.fields(), "url": place, "advice": advice})
-    return placed.with_traceback(error.__traceback__)
+    what = f"split {split}: {error.what}"
+    return type(error)(what, **{**error.fields(), "url": url, "row": row, "advice": advice})
 
 
 def _place(reader: DatasetReader, split: str, first: int, number: int) -> str:

@@ -7,18 +7,16 @@ record's image.
 
 from __future__ import annotations
 
-import csv
 import io
-import itertools
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from shardio.convert._csv import Table
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, NotFoundError, ShardioError, StorageError
-from shardio.format import wide_encoding
 from shardio.formats import (
     IMAGE_ENDINGS,
     FileSource,
@@ -60,12 +58,13 @@ class ListSource(FileSource):
             return Claim(cls.kind, found["list"], Score.TABLE)
         if len(tables := found["csv"] + found["tsv"]) != 1:
             return None
-        data = peek.head(tables[0])
-        if (encoding := wide_encoding(data[:4])) is not None:
-            raise FormatError(f"the file is {encoding} text", url=tables[0].url, expected="UTF-8")
-        head = io.StringIO(data.decode("utf-8-sig", "replace"), newline="")
-        rows = list(itertools.islice(csv.reader(head, **_dialect(tabs=bool(found["tsv"]))), 2))
-        named = len(rows) == 2 and _names_images(*rows)
+        stream = io.BufferedReader(io.BytesIO(peek.head(tables[0])))
+        try:
+            table = Table(stream, tables[0].url, tabs=bool(found["tsv"]))
+            row = next(iter(table), None)
+        except FormatError:
+            return None  # the table itself says what is wrong with it
+        named = row is not None and _names_images(table.names, row.fields)
         return Claim(cls.kind, tables, Score.BYTES, "each row names an image") if named else None
 
     def __post_init__(self) -> None:
@@ -103,12 +102,12 @@ class ListSource(FileSource):
             raise ValueError(message)
         (file,) = self.files
         data = read_whole(file.root, file.key, self.options.storage_options)
+        if file.key.lower().endswith((".csv", ".tsv")):
+            return file.root, file.key, _rows(data, file.url, tabs=file.key.lower().endswith(".tsv"))
         try:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise FormatError("the list is not UTF-8 text", url=file.url, start=error.start) from None
-        if file.key.lower().endswith((".csv", ".tsv")):
-            return file.root, file.key, _rows(text, file.url, tabs=file.key.lower().endswith(".tsv"))
         return file.root, file.key, [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
 
     @cached_property
@@ -272,30 +271,14 @@ def _is_below(place: SplitUrl, root: SplitUrl) -> bool:
     return bool(place.scheme) or f"{followed(place.url)}/".startswith(f"{followed(root.url).rstrip('/')}/")
 
 
-def _dialect(*, tabs: bool) -> dict[str, Any]:
-    # A quote is a character between tabs.
-    return {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"delimiter": ","}
-
-
-def _rows(text: str, url: str, *, tabs: bool) -> list[dict[str, str]]:
-    """Return the rows of a CSV file by its header."""
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True, **_dialect(tabs=tabs))
-    names = list(reader.fieldnames or ())
-    if len(set(names)) < len(names):
-        raise FormatError("the header names a column twice", url=url, found=", ".join(names))
-    rows: list[dict[str, str]] = []
-    try:
-        for row in reader:
-            if None in row or None in row.values():
-                raise FormatError(
-                    "a row has another number of columns than the header",
-                    url=url,
-                    row=len(rows),
-                    expected=len(names),
-                )
-            rows.append(dict(row))
-    except csv.Error as error:
-        raise FormatError(f"this is not CSV ({error})", url=url, row=len(rows)) from None
+def _rows(data: bytes, url: str, *, tabs: bool) -> list[dict[str, str]]:
+    """Return the rows of a table by its header."""
+    table = Table(io.BufferedReader(io.BytesIO(data)), url, tabs=tabs)
+    rows = []
+    for row in table:
+        if row.trouble is not None:
+            raise FormatError(f"line {row.line}: {row.trouble}", url=url, row=row.line)
+        rows.append(dict(zip(table.names, row.fields, strict=True)))
     return rows
 
 

@@ -171,7 +171,10 @@ class MdsFolder(FileSource):
 
 
 def _columns(shard: MdsShard) -> list[MdsColumn]:
-    return mds_columns(*map(list, zip(*shard.columns, strict=True))) if shard.columns else []
+    try:
+        return mds_columns(*map(list, zip(*shard.columns, strict=True))) if shard.columns else []
+    except FormatError as error:
+        raise error.located(url=shard.url) from None
 
 
 def _check(data: bytes, described: Mapping[str, Any], url: str) -> None:

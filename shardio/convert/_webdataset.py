@@ -88,7 +88,7 @@ class WebDataset(FileSource):
                 yield BadRecord(where, "bytes follow the end of the tar file: a second archive")
                 ended = False
             key, members = frame.sample
-            where = f"{piece.url} {_shown(key)}"
+            where = f"{piece.url} {_shown(key)} byte {frame.start}"
             trouble = _trouble(key, members)
             if trouble is not None:
                 yield BadRecord(where, trouble)

@@ -54,10 +54,10 @@ from shardio.formats._source import (
     integer_type as integer_type,
     keep_as as keep_as,
     misfit as misfit,
+    place_error as place_error,
     read_samples as read_samples,
     sample_records as sample_records,
     shown_json as shown_json,
-    take_reading_options as take_reading_options,
 )
 from shardio.formats._targets import (
     AtomicOutput as AtomicOutput,

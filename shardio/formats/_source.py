@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-from shardio.arguments import mapping, no_option
 from shardio.errors import BadRecord, SchemaError, ShardioError, StorageError
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
@@ -24,6 +24,8 @@ INT64_LIMIT = 1 << 63  # what an int64 does not reach
 # A schema is inferred of so many records in so many places; of a source below `SMALL_BYTES` in more places.
 LOOK_AT = 1000
 _LOOK_AT_BYTES = 64 << 20
+# What is behind the URL in the place of a record: a byte, or a number of the record.
+_WITHIN = re.compile(r"(.*?) ?\b(byte|row|line|document|sample|item|key) (\d+)", re.DOTALL)
 _PLACES = 8
 SMALL_BYTES = 16 << 20
 
@@ -56,10 +58,30 @@ class Piece(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One record: where it came from, for people, and its value by feature, or its payload as bytes."""
+    """One record: its place, such as "URL byte 81" or "URL row 3", and its value by feature or payload."""
 
     where: str
     value: Any
+
+
+def place_error(error: ShardioError, where: str, url: str) -> ShardioError:
+    """Return the error of a record with its place as fields: `url`, and `start` or `row`.
+
+    Args:
+        error: without a place.
+        where: the place as `Sample` has it, such as "URL byte 81", "URL line 3" or "item 7".
+        url: of the file that is read.
+    """
+    base = url if where.startswith(url) else ""
+    rest = where.removeprefix(base).strip()
+    match = _WITHIN.fullmatch(rest)
+    before, unit, number = match.groups() if match else (rest, "", "0")
+    if not base:
+        base, before = before, ""
+    shown = before if unit in ("", "byte", "row") else rest.removeprefix(base).strip()
+    fields = {"start" if unit == "byte" else "row": int(number)} if unit else {}
+    what = f"{shown}: {error.what}" if shown else error.what
+    return type(error)(what, **{**fields, **error.fields(), "url": base or None})
 
 
 class Unreadable(NamedTuple):
@@ -187,26 +209,6 @@ class SourceOptions(ReadingOptions):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "listed": {}, "peek": Peek(self.storage_options)}
-
-
-def take_reading_options(options: Mapping[str, Any] | None, beside: dict[str, Any]) -> dict[str, Any]:
-    """Return the `ReadingOptions` that a caller gives, in a mapping or as arguments of their own.
-
-    Args:
-        options: the mapping.
-        beside: other arguments of the call; those that are such options are taken out.
-
-    Raises:
-        TypeError: there is no such option, or one is given twice; names the one that it may stand for.
-    """
-    given = dict(mapping("options", options))
-    known = ReadingOptions.__dataclass_fields__
-    for name in given:
-        if name not in known:
-            raise no_option("options", name, known)
-        if name in beside:
-            raise TypeError(f"{name}= is given twice, as an argument and in options=")
-    return {**given, **{name: beside.pop(name) for name in known if name in beside}}
 
 
 class ForeignSource(ABC):

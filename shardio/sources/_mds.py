@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shardio.errors import FormatError
+from shardio.errors import FormatError, UnsafeNameError
 from shardio.format import parse_json
 from shardio.metadata import naming
 from shardio.sources._find import FoundFile, Listing
@@ -156,8 +156,11 @@ def _mds_shard(file: FoundFile, facts: Mapping[str, Any], there: Mapping[str, in
         raise FormatError("index.json has a number that makes no sense", url=file.url, found=numbers)
     if not all(isinstance(text, str) for text in texts):
         raise FormatError("index.json has a name of a column that is not text", url=file.url, found=texts)
-    for name in names:
-        naming.check_foreign_key(name, what="the name of an MDS shard")
+    try:
+        for name in names:
+            naming.check_foreign_key(name, what="the name of an MDS shard")
+    except UnsafeNameError as error:
+        raise error.located(url=file.url) from None
     if there is None or names[0] in there:
         return shard
     if names[-1] not in there:
