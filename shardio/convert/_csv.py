@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, SchemaError
@@ -65,7 +65,7 @@ class _TableRow(NamedTuple):
 class _TableLines:
     """The lines of a stream as text, counted as they are taken; `csv` takes more than one for some rows."""
 
-    def __init__(self, stream: io.BufferedReader, url: str) -> None:
+    def __init__(self, stream: BinaryIO, url: str) -> None:
         self.line, self.start = 1, 0
         self._stream, self._url = stream, url
 
@@ -196,7 +196,7 @@ class Table:
         FormatError: no row names the columns.
     """
 
-    def __init__(self, stream: io.BufferedReader, url: str, *, tabs: bool) -> None:
+    def __init__(self, stream: BinaryIO, url: str, *, tabs: bool) -> None:
         delimiter = "\t" if tabs else _delimiter_of(stream)
         self._rows = _rows(_TableLines(stream, url), delimiter, quotes=not tabs)
         self.names, self.notes = _header(self._rows, url)
@@ -330,7 +330,7 @@ class TsvTables(CsvTables):
     tabs: ClassVar[bool] = True
 
 
-def _delimiter_of(stream: io.BufferedReader) -> str:
+def _delimiter_of(stream: Any) -> str:
     """Return what is between the names of the columns: a comma, where there is one."""
     head = stream.peek(1)[: 64 << 10].lstrip(UTF8_BOM + b"\r\n").split(b"\n", 1)[0]
     if b"," in head:

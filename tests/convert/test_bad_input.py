@@ -202,7 +202,8 @@ class Case(NamedTuple):
 NEED = {"name": "text"}  # a feature that each record must have
 ARROW = ("parquet", "feather", "arrow file", "arrow stream")
 BAD: dict[tuple[str, str], Case] = {
-    **{(name, "empty file"): Case(empty, NotFoundError) for name in (*ARROW, "jsonl", "list")},
+    **{(name, "empty file"): Case(empty, NotFoundError) for name in (*ARROW, "jsonl")},
+    ("list", "empty file"): Case(empty),
     **{(name, "empty file"): Case(empty, left=0) for name in ("csv", "tsv", "webdataset")},
     **{(name, "empty file"): Case(empty, left=5) for name in ("image folder", "text files")},
     **{(name, "cut"): Case(cut, left=0) for name in ARROW},
@@ -311,7 +312,7 @@ BAD: dict[tuple[str, str], Case] = {
     ("list", "open quote"): Case(replaced(b"photos/dog/2", b'"photos/dog/2')),
     ("list", "no label"): Case(replaced(b"2.png,2", b"2.png,"), left=5),
     ("csv", "no names"): Case(rewritten(b"1,2\n3,4\n"), left=0),
-    ("csv", "UTF-16"): Case(rewritten(ROWS.encode("utf-16"))),
+    ("csv", "UTF-16"): Case(rewritten(ROWS.encode("utf-16")), left=0),
     ("csv", "carriage returns"): Case(rewritten(ROWS.encode().replace(b"\n", b"\r")), left=0),
     ("csv", "open quote"): Case(replaced(b"3,wren 3", b'3,"wren 3'), left=3),
     ("image folder", "no class"): Case(
@@ -367,12 +368,13 @@ PLACES: dict[tuple[str, str], tuple[int | None, int | None]] = {
     **{("jsonl", what): (None, 81) for what in ("cut line", "deep", "large number")},
     **{(name, what): (5, None) for name in ("csv", "tsv") for what in ("ragged row", "nothing")},
     **{("csv", what): (5, None) for what in ("NaN", "open quote")},
-    **{("list", what): (2, None) for what in ("ragged row", "open quote", "no file", "no label")},
+    **{("list", what): (2, None) for what in ("no file", "no label")},
+    **{("list", what): (4, None) for what in ("ragged row", "open quote")},
     **{(name, "not UTF-8"): (3, None) for name in ("parquet", "arrow file")},
     **{("webdataset", what): (None, 10240) for what in ("not UTF-8", "nothing", "name twice", "no ending")},
     **{("webdataset", what): (None, 10240) for what in ("__key__", "name not UTF-8")},
     **{("webdataset", what): (None, 0) for what in ("wrong magic", "huge length", "no tar file")},
-    ("webdataset", "cut"): (None, 4096), ("jsonl", "cut"): (None, 135), ("list", "not UTF-8"): (None, 60),
+    ("webdataset", "cut"): (None, 4096), ("jsonl", "cut"): (None, 135), ("list", "not UTF-8"): (None, 49),
     ("tfrecord", "cut"): (5, 2080), ("tfrecord", "flipped bit"): (2, 832), ("parquet", "nothing"): (1, None),
     ("parquet", "NaN"): (0, None), ("codewithgpu", "wrong magic"): (0, None),
     ("megatron", "empty file"): (0, None), ("megatron", "cut"): (3, None),

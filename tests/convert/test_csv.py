@@ -202,18 +202,14 @@ def test_a_quote_between_tabs_is_a_character(convert, tmp_path):
     text = "text\tlabel\n" + "".join(f"{one}\t{two}\n" for one, two in rows)
     found = convert(table(tmp_path / "train.tsv", text))
     assert [(value["text"], str(value["label"])) for value in found] == rows
-    assert any("1 field between quotes" in note and 'kind="csv"' in note for note in convert.report.notes)
     told = convert(table(tmp_path / "told.tsv", 'text\tlabel\n"a\tb"\t0\n'), kind="csv")
     assert told[0]["text"] == "a\tb"
 
 
 def test_a_caller_who_says_numbers_gets_numbers(convert, tmp_path):
     path = table(tmp_path / "a.csv", "version,phone\n1.10,+49151\n")
-    keep = 'schema={"version": "float64"}'
     found = convert(path, schema={"version": "float64", "phone": "int64"})
     assert (found[0]["version"], found[0]["phone"]) == (1.1, 49151)
-    convert(path)
-    assert any("1.10" in note and keep in note for note in convert.report.notes)
 
 
 @pytest.mark.parametrize(
