@@ -50,7 +50,7 @@ def run_shardio(url: str) -> list[dict[str, float]]:
     """Return the figures of each epoch of the default plan."""
     import shardio
 
-    for name in ("obstore", "s3fs", "shardio.streaming"):
+    for name in ("obstore", "shardio.reader", "shardio.streaming"):
         __import__(name)
     begun = time.perf_counter()
     stream = None
