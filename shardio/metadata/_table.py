@@ -330,6 +330,8 @@ class ShardTable:
 
     def has_doubles(self) -> bool:
         """Tell whether a shard stands twice: the same key under the same root."""
+        if len(self) < 2:
+            return False
         parts = [mixed(part["key"].hashes(), part["root"]) for part in self.parts]
         hashes = np.concatenate([np.zeros(0, np.int64), *parts])
         ordered = np.sort(hashes)

@@ -48,11 +48,13 @@ class _OpenIndex(NamedTuple):
     """An index whose head was read and checked.
 
     Attributes:
+        entry: what the list of shards says of its shard.
         file: the index file.
         head: its head.
         frames: the whole `frame_stop` column as it was read, not checked yet; None where it stayed behind.
     """
 
+    entry: ShardEntry
     file: DataFile
     head: IndexHead
     frames: memoryview | None = None
@@ -95,7 +97,7 @@ def read_head(index: DataFile, limits: Limits) -> IndexHead:
 def _opened_index(index: DataFile, data: memoryview, entry: ShardEntry, limits: Limits) -> _OpenIndex:
     head = _checked_head(data, entry, index.url, limits)
     frames = data[head.frame_stop_offset :]
-    return _OpenIndex(index, head, frames if len(frames) == 4 * head.rows else None)
+    return _OpenIndex(entry, index, head, frames if len(frames) == 4 * head.rows else None)
 
 
 def _refuse_missing(store: Store, entry: ShardEntry, error: NotFoundError) -> NoReturn:
@@ -416,7 +418,7 @@ class ShardPool:
             return functools.partial(_refuse_missing, store, entry, error)
         view = index.map()
         if view is not None:
-            return lambda: _OpenIndex(index, _checked_head(view, entry, index.url, limits))
+            return lambda: _OpenIndex(entry, index, _checked_head(view, entry, index.url, limits))
         frames_bytes = 4 * entry.rows
         most = TUNING.frames_bytes * (TUNING.frames_times if streamed and self._few_frames else 1)
         length = entry.index_head_bytes + (frames_bytes if frames_bytes <= most else 0)
@@ -467,9 +469,8 @@ class ShardPool:
         return None if self.stores[root].is_local else self._cache
 
     def _open_shard(self, number: int, index_of: Callable[[], _OpenIndex]) -> OpenShard:
-        entry = self._table[number]
         with self.explaining():
-            index, head, frames = index_of()
+            entry, index, head, frames = index_of()
         try:
             data = self.store_of(number).open(
                 entry.key, size=head.stored_bytes, stable=self._options.mmap and not entry.adopted
