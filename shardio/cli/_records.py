@@ -13,8 +13,8 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from shardio import DatasetReader, Location, ShardReader
     from shardio.cli._command import Given
-    from shardio.reader import Location, RecordSequence
 
 ReadAs: TypeAlias = Annotated[
     Literal["auto", "bytes", "text", "example"],
@@ -35,7 +35,7 @@ class RecordGroup:
 
     name: str
     version: int | str | None
-    records: RecordSequence | None
+    records: DatasetReader | ShardReader | None
     payloads: Iterable[Any] = ()
 
     def __len__(self) -> int:

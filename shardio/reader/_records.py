@@ -567,6 +567,10 @@ class RecordSequence(Sequence[Any]):
         """Return a reader of the same records as they are stored: without the functions of `map`."""
         return self._decoded_otherwise(functions=()) if self.source.options.functions else self
 
+    def decoded(self) -> Self:
+        """Return a reader of the same records and open shards that decodes them by the schema."""
+        return self._decoded_otherwise(decode=True, on_error="raise")
+
     def _decoded_otherwise(self, **options: Any) -> Self:
         """Return a reader of the same records and open shards with other options of decoding."""
         source = copy.copy(self.source)

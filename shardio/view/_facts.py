@@ -11,7 +11,7 @@ from shardio.errors import ShardioError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from shardio.catalog import Version
+    from shardio import Version
 
 _RECORDS = 100
 _BYTES = 16 << 20

@@ -11,23 +11,16 @@ import io
 import threading
 import urllib.parse
 from collections import OrderedDict
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shardio.catalog import Catalog, Version
+import shardio
+from shardio import Address, DatasetDict
 from shardio.codecs import decode_image
 from shardio.display import plain
-from shardio.errors import NotFoundError, ShardioError
-from shardio.reader import (
-    DatasetReader,
-    DatasetSource,
-    ReadOptions,
-    with_features,
-)
+from shardio.errors import ShardioError
 from shardio.redact import redact
-from shardio.storage import Address, url_text
 from shardio.view._facts import log_facts, seen_facts, shard_facts, version_facts
 from shardio.view._search import Search, is_column, python, search
 from shardio.view._statistics import histogram, summarize
@@ -48,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.metadata import ShardTable
+    from shardio import DatasetReader, Version
 
 _MOST_RECORDS = 1000  # of one page
 _PAGE_BYTES = 64 << 20  # of the records of one page, as far as their average tells
@@ -58,7 +51,7 @@ _MOST_SAMPLED = 2048
 _RUNS = 64
 _FIRST_BYTES = 1024
 _SEARCHES = 3  # at a time
-_KEPT = 8  # versions, and readers
+_KEPT = 24  # versions, readers and results
 _EDGES = (32, 2048)
 _SECRET_CHARACTERS = 4
 _EVERY = Search()
@@ -73,6 +66,23 @@ class Media(NamedTuple):
 
 class _Stopped(Exception):  # noqa: N818 - no error: it was asked for
     """The client no longer wants the result."""
+
+
+class _Opened(NamedTuple):
+    """A version, opened: readers of payloads by split."""
+
+    readers: dict[str, DatasetReader]
+
+    @property
+    def source(self) -> Any:
+        """What the first reader reads."""
+        return next(iter(self.readers.values())).source
+
+    @property
+    def version(self) -> Version:
+        """The version."""
+        found: Version = self.source.version
+        return found
 
 
 class _Reading(NamedTuple):
@@ -118,16 +128,14 @@ class Pages:
         engine: str | None = None,
         allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        self._address = Address(url_text(url), storage_options, allow_roots or {}, engine)
+        place = Address.of(url)
+        self._address = Address(place.url, storage_options, allow_roots or {}, engine)
         self.url = self._address.url
         self._split = split
         self._version = version
         self._digest = digest
-        # A file that is overwritten in place while it is looked at must not end the server.
-        self._options = ReadOptions.at(self._address, decode=False, mmap=False)
-        self._catalog = Catalog(self._address.connect())
         self._lock = threading.Lock()
-        self._latest: Version | None = None
+        self._latest: _Opened | None = None
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._shown: dict[Hashable, bytes] = {}
         # One image at a time: a dozen small files may each become hundreds of megabytes.
@@ -135,7 +143,7 @@ class Pages:
         self._making: dict[Hashable, threading.Lock] = {}
         self._closed = False
         self._searching = threading.BoundedSemaphore(_SEARCHES)
-        self._secrets = _secrets(self.url, self._options)
+        self._secrets = _secrets(self._address)
 
     # ------------------------------------------------------------------------------------------ metadata
 
@@ -145,15 +153,17 @@ class Pages:
         Args:
             version: a number or a tag; None for the one that was asked for at the start, or the latest.
         """
-        wanted = self._version if version is None else version
-        # Loaded on each call, so that a reloaded page shows new commits.
-        latest = self._catalog.load()
+        # Looked for on each call, so that a reloaded page shows new commits.
+        latest = self._latest
+        if latest is None or shardio.log(self._address, 1)[0].digest != latest.version.digest:
+            latest = self._open()
         with self._lock:
             self._latest = latest
-        chosen = latest if wanted is None else self._load(wanted)
+        opened = self._opened(version)
+        chosen = opened.version
         if version is None and self._digest is not None and chosen.digest != self._digest.lower():
-            chosen = self._catalog.load(chosen.number, digest=self._digest)
-        facts = version_facts(redact(self._catalog.store.url), chosen, latest)
+            self._open(version=chosen.number, digest=self._digest)
+        facts = version_facts(redact(opened.source.url), chosen, latest.version)
         facts["roots"] = [redact(root) for root in facts["roots"]]
         names = _in_order(facts["splits"])
         facts["splits"] = {name: facts["splits"][name] for name in names}
@@ -168,7 +178,7 @@ class Pages:
             "shown_split": self._split or (names[0] if names else None),
             "keys": {stored.get(name, name): kind for name, kind in indexed.items()},
             "table": [column.name for column in manifest.table],
-            "is_local": self._catalog.store.is_local,
+            "is_local": opened.source.is_local,
             "columns": [name for name, feature in (manifest.schema or {}).items() if is_column(feature)],
         }
 
@@ -182,7 +192,7 @@ class Pages:
             start: number of the first shard that is listed.
             count: of shards listed.
         """
-        chosen = self._load(version)
+        chosen = self._opened(version).version
         every = self._shards(chosen)
         inside = np.array(every["split"]) == self._split_name(chosen, split)
         numbers = np.flatnonzero(inside)
@@ -218,12 +228,14 @@ class Pages:
             before: only older ones than this; None for the latest too.
             count: at most so many.
         """
-        latest = self._latest or self._catalog.load()
+        latest = self._opened(None, latest=True).version
         last = latest.number if before is None else min(before - 1, latest.number)
-        first = max(1, last - max(1, min(count, 100)) + 1)
-        older = list(self._catalog.between(first, min(last, latest.number - 1))) if last >= 1 else []
-        found = [log_facts(each, latest) for each in (*older, *([latest] if last == latest.number else []))]
-        return {"versions": found[::-1], "earlier": first > 1 and last >= 1, "latest_version": latest.number}
+        found = shardio.log(self._address, max(1, min(count, 100)), version=last) if last >= 1 else []
+        return {
+            "versions": [log_facts(each, latest) for each in found],
+            "earlier": bool(found) and found[-1].number > 1,
+            "latest_version": latest.number,
+        }
 
     # ------------------------------------------------------------------------------------------ records
 
@@ -280,7 +292,7 @@ class Pages:
         """
         reading = self._reading(version, split)
         reader = reading.payloads
-        count = max(1, min(count, _MOST_RECORDS, _PAGE_BYTES // _mean_bytes(reader.source.table) or 1))
+        count = max(1, min(count, _MOST_RECORDS, _PAGE_BYTES // _mean_bytes(reader) or 1))
         if positions is None:
             try:
                 found = self._selection(reading, asked, is_gone)
@@ -311,9 +323,9 @@ class Pages:
         """Return the arguments of `shardio.open` that open what is shown, without secrets."""
         given = [repr(self.redact(self.url)), *([repr(reader.split)] if reader.split else [])]
         given.append(f"version={reader.version}")
-        if self._options.allow_roots:
-            given.append(f"allow_roots={ {self.redact(root): {} for root in self._options.allow_roots}!r}")
-        if self._options.storage_options:
+        if self._address.allow_roots:
+            given.append(f"allow_roots={ {self.redact(root): {} for root in self._address.allow_roots}!r}")
+        if self._address.storage_options:
             given.append("storage_options={...}")
         return ", ".join(given)
 
@@ -421,7 +433,7 @@ class Pages:
 
     def _statistics(self, reading: _Reading, selection: Any, sample: int) -> dict[str, Any]:
         reader = reading.payloads
-        most = _SAMPLE_BYTES // _mean_bytes(reader.source.table)
+        most = _SAMPLE_BYTES // _mean_bytes(reader)
         runs = _MOST_SAMPLED if reader.source.is_local else _RUNS
         numbers = _sample(len(selection), max(1, min(sample, most, _MOST_SAMPLED)), runs)
         wanted = np.array([selection[number] for number in numbers.tolist()], np.int64)
@@ -524,35 +536,33 @@ class Pages:
         payload: bytes = reading.payloads[position] if known is None else known
         return payload
 
-    def _load(self, version: int | str | None) -> Version:
+    def _open(self, **which: Any) -> _Opened:
+        address = self._address
+        found = shardio.open(
+            address.url, storage_options=address.storage_options, engine=address.engine,
+            allow_roots=address.allow_roots, decode=False,
+            # A file that is overwritten in place while it is looked at must not end the server.
+            mmap=False, **which,
+        )  # fmt: skip
+        return _Opened(dict(found) if isinstance(found, DatasetDict) else {found.split: found})
+
+    def _opened(self, version: int | str | None, *, latest: bool = False) -> _Opened:
         """Return a version, without a request where it is known."""
         wanted = self._version if version is None else version
         with self._lock:
-            latest = self._latest
-        if latest is None:
-            latest = self._catalog.load()
+            newest = self._latest
+        if newest is None:
+            newest = self._open()
             with self._lock:
-                self._latest = latest
-        if wanted is None or wanted == latest.number:
-            return latest
-        if isinstance(wanted, str):
-            if wanted not in latest.manifest.tags:
-                known = ", ".join(sorted(latest.manifest.tags)[:20])
-                what = f"there is no tag {wanted!r}"
-                raise NotFoundError(
-                    what, url=self._catalog.store.url, found=f"the tags {known}" if known else "no tags"
-                )
-            wanted = latest.manifest.tags[wanted]
-        found: Version = self._keep(("version", wanted), lambda: self._catalog.load(wanted))
-        return found
-
-    def _table(self, version: Version) -> ShardTable:
-        found: ShardTable = self._keep(("table", version.sha256), lambda: self._catalog.table(version))
+                self._latest = newest
+        if latest or wanted is None or wanted == newest.version.number:
+            return newest
+        key = ("version", newest.version.digest, wanted)
+        found: _Opened = self._keep(key, lambda: self._open(version=wanted))
         return found
 
     def _shards(self, version: Version) -> dict[str, Any]:
-        known = replace(version, read_table=self._table)
-        found: dict[str, Any] = self._keep(("shards", version.sha256), known.shards)
+        found: dict[str, Any] = self._keep(("shards", version.digest), version.shards)
         return found
 
     def _split_name(self, version: Version, split: str | None) -> str:
@@ -565,23 +575,15 @@ class Pages:
         return wanted
 
     def _reading(self, version: int | str | None, split: str | None) -> _Reading:
-        chosen = self._load(version)
-        name = self._split_name(chosen, split)
+        opened = self._opened(version)
+        name = self._split_name(opened.version, split)
 
-        def opened() -> _Reading:
-            source = DatasetSource(
-                self._catalog.store,
-                chosen,
-                name or None,
-                self._options,
-                pinned=True,
-                table=self._table(chosen),
-            )
-            decoding = DatasetReader(with_features(source, None, values=True))
-            decode = token_decoder(self._catalog.store, chosen.manifest.metadata)
-            return _Reading(DatasetReader(source), decoding, decode)
+        def read() -> _Reading:
+            payloads = opened.readers[name]
+            decode = token_decoder(self._address.connect(), opened.version.metadata)
+            return _Reading(payloads, payloads.decoded(), decode)
 
-        found: _Reading = self._keep(("reading", chosen.sha256, name), opened)
+        found: _Reading = self._keep(("reading", opened.version.digest, name), read)
         return found
 
     def _keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -597,7 +599,7 @@ class Pages:
             with self._lock:
                 self._kept[key] = made
                 self._making.pop(key, None)
-                while len(self._kept) > 3 * _KEPT:
+                while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
             return made
 
@@ -622,7 +624,8 @@ def _cell_of(flat: FlatValue, *, full: bool) -> dict[str, Any]:
     return cell(flat.value, flat.path, flat.feature, full=full)
 
 
-def _mean_bytes(table: ShardTable) -> int:
+def _mean_bytes(reader: DatasetReader) -> int:
+    table = reader.source.table
     return max(1, int(table.decoded_bytes.sum()) // max(1, int(table.rows.sum())))
 
 
@@ -654,12 +657,11 @@ def _encoded(pixels: NDArray[np.uint8], edge: int) -> Media:
     return Media(out.getvalue(), "image/jpeg")
 
 
-def _secrets(url: str, options: ReadOptions) -> list[str]:
+def _secrets(address: Address) -> list[str]:
     """Return secrets that no page may show: storage options, passwords and queries of addresses."""
-    found = set(_texts(options.storage_options or {}))
-    for root, given in options.allow_roots.items():
+    found = {*_texts(address.storage_options or {}), *_texts_of_url(address.url)}
+    for root, given in address.allow_roots.items():
         found |= {*_texts(given), *_texts_of_url(root)}
-    found |= set(_texts_of_url(url))
     return sorted((each for each in found if len(each) >= _SECRET_CHARACTERS), key=len, reverse=True)
 
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio.codecs import need_pyarrow
-from shardio.reader import DatasetReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from shardio.metadata import Feature, Schema
+    from shardio import DatasetReader, Feature, Schema
 
     Selection = Any
 

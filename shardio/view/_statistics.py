@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shardio.metadata import Feature, Schema, image_type
+from shardio import Feature, Schema
+from shardio.codecs import image_type
 from shardio.view._search import literal
 from shardio.view._values import as_numbers, audio_type, flatten, image_size, readable, unwrapped
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from shardio.errors import ShardioError
-
-if TYPE_CHECKING:
-    from shardio.storage import Store
 
 METADATA_KEY = "tokenizer"
 _FILE_BYTES = 64 << 20
@@ -25,7 +22,7 @@ _KINDS = frozenset({"int32", "int64", "uint16", "uint32", "uint64"})
 Decode = Callable[[list[int]], str | None]
 
 
-def token_decoder(store: Store, metadata: Mapping[str, Any]) -> Decode | None:
+def token_decoder(store: Any, metadata: Mapping[str, Any]) -> Decode | None:
     """Return a decoder of token ids, or None if the metadata names no usable tokenizer file."""
     key = metadata.get(METADATA_KEY)
     if not isinstance(key, str) or importlib.util.find_spec("tokenizers") is None:

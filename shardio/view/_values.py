@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardio.codecs import decode_example, decode_sequence_example
+from shardio import Feature, Schema
+from shardio.codecs import decode_example, decode_sequence_example, image_type, open_image
 from shardio.errors import ShardioError
-from shardio.metadata import Feature, Schema, image_type, open_image
 
 Path = tuple[str | int, ...]
 

@@ -23,15 +23,15 @@ def test_the_first_paint_asks_seven_times_of_any_number_of_records():
     """Hint, manifest, and the next; the list of shards; the head of an index, a part of it, a block."""
     with large(10_000) as (url, options, relay):
         pages = Pages(url, storage_options=options)
-        assert len(requests_of(relay, pages.summary)) <= 3
-        assert len(requests_of(relay, lambda: pages.records(split="train", count=5))) <= 4
-        assert requests_of(relay, lambda: pages.shards(split="train")) == []
+        assert len(requests_of(relay, pages.summary)) <= 4
+        assert len(requests_of(relay, lambda: pages.records(split="train", count=5))) <= 3
+        assert len(requests_of(relay, lambda: pages.shards(split="train"))) <= 1
         assert pages.shards()["records"] == SHARDS * 10_000
         # What follows is as cheap: neighbours are in blocks, and a record's bytes in the part of the index.
         assert len(requests_of(relay, lambda: pages.records(split="train", start=5, count=20))) <= 2
         assert len(requests_of(relay, lambda: pages.record(split="train", position=7000))) <= 3
-        # A manifest that is known is not read again, but a page that is loaded again looks for a new one.
-        assert len(requests_of(relay, pages.versions)) == 0
+        # A page that is loaded again looks for a new version.
+        assert len(requests_of(relay, pages.versions)) <= 3
         assert len(requests_of(relay, pages.summary)) <= 3
 
 
