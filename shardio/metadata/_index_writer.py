@@ -5,10 +5,12 @@ Where the caller lends files for what is held of each row, memory does not grow 
 
 from __future__ import annotations
 
+import io
+import shutil
 from array import array
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import IO
 
 import numpy as np
@@ -34,38 +36,6 @@ class FinishedIndex:
 
     data: bytes
     head: IndexHead
-
-
-class _RowColumn:
-    """A column of 4 bytes a row, in one buffer that grows or in a file that the caller lends.
-
-    Attributes:
-        crc32c: of the column so far.
-        size: of the column so far, in bytes.
-    """
-
-    def __init__(self, file: IO[bytes] | None) -> None:
-        self.crc32c = 0
-        self.size = 0
-        self._file = file
-        # One buffer: a list of arrays would be held twice when they are joined.
-        self._held = bytearray()
-
-    def add(self, values: NDArray[np.uint32]) -> None:
-        self.crc32c = kernels.crc32c(values, self.crc32c)
-        self.size += values.nbytes
-        if self._file is None:
-            self._held += values.tobytes()
-        else:
-            self._file.write(values.tobytes())
-
-    def parts(self) -> Iterator[bytes | bytearray]:
-        if self._file is None:
-            yield self._held
-            return
-        self._file.seek(0)
-        while part := self._file.read(_COPY):
-            yield part
 
 
 class IndexBuilder:
@@ -110,7 +80,8 @@ class IndexBuilder:
         self._decoded = array("I")
         self._crcs = array("I")
         self._frame_crcs = array("I")
-        self._frames = _RowColumn(frames)
+        self._frames = io.BytesIO() if frames is None else frames
+        self._frames_crc32c = 0
         self._limits = limits
 
     @property
@@ -172,7 +143,8 @@ class IndexBuilder:
         self._decoded.extend(decoded_bytes)
         self._crcs.extend(crc32c)
         self._frame_crcs.extend([kernels.crc32c(frames[a:b]) for a, b in cuts])
-        self._frames.add(frames)
+        self._frames_crc32c = kernels.crc32c(frames, self._frames_crc32c)
+        self._frames.write(frames.data)
 
     def add_gap(self, *, stored_bytes: int, decoded_bytes: int, crc32c: int, reason: str) -> None:
         """Take the next block, which holds no rows, and why."""
@@ -205,20 +177,11 @@ class IndexBuilder:
 
     def finish(self) -> FinishedIndex:
         """Return the index, as bytes."""
-        head, rest = self._parts()
-        # Joined once: the columns of rows may be most of the memory there is.
-        return FinishedIndex(b"".join([head, *rest]), parse_head(head, limits=self._limits))
+        file = io.BytesIO()
+        return replace(self.finish_to(file), data=file.getvalue())
 
     def finish_to(self, file: IO[bytes]) -> FinishedIndex:
         """Write the index to a file that is open and empty."""
-        head, rest = self._parts()
-        file.write(head)
-        for part in rest:
-            file.write(part)
-        return FinishedIndex(b"", parse_head(head, limits=self._limits))
-
-    def _parts(self) -> tuple[bytes, Iterator[bytes | bytearray]]:
-        """Return what is before the ends of frames, and what is from there on, piece by piece."""
         values = {
             "uuid": np.frombuffer(self.uuid, np.uint8).reshape(1, 16),
             "framing": [int(self.framing)],
@@ -237,8 +200,14 @@ class IndexBuilder:
             "block_crc32c": np.asarray(self._crcs, "<u4"),
             "block_frames_crc32c": np.asarray(self._frame_crcs, "<u4"),
         }
-        frames = PackedColumn("frame_stop", "u32", self._frames.crc32c, self.rows, self._frames.size, b"")
-        head = pack_head(INDEX, values, frames)
-        end = ending(self._frames.size)
-        self._check_size(len(head) + self._frames.size + len(end))
-        return head, chain(self._frames.parts(), [end])
+        size = 4 * self.rows
+        head = pack_head(
+            INDEX, values, PackedColumn("frame_stop", "u32", self._frames_crc32c, self.rows, size, b"")
+        )
+        end = ending(size)
+        self._check_size(len(head) + size + len(end))
+        file.write(head)
+        self._frames.seek(0)
+        shutil.copyfileobj(self._frames, file, _COPY)
+        file.write(end)
+        return FinishedIndex(b"", parse_head(head, limits=self._limits))
