@@ -119,28 +119,15 @@ class Catalog:
     def _highest_listed(self) -> int:
         try:
             listed = [naming.manifest_version(info.key) for info in self.store.list(naming.MANIFESTS)]
-        except CannotListError as error:
-            if self._hint_denied is not None:
-                raise DeniedError(
-                    "the server denies access",
-                    url=self._hint_denied.url,
-                    found=self._hint_denied.found,
-                    advice="check the address, and the credentials or headers in storage_options=; a signed "
-                    "address may have expired",
-                ) from error
-            raise CannotListError(
-                f"there is no {naming.HINT_KEY} that names a version, and this server cannot list its "
-                "objects",
+        except (CannotListError, DeniedError) as error:
+            denied = error if isinstance(error, DeniedError) else self._hint_denied
+            raise (CannotListError if denied is None else DeniedError)(
+                f"there is no {naming.HINT_KEY} that names a version and may be read, and the manifests "
+                "cannot be listed",
                 url=self.store.url,
-                advice="check the address; if there is a dataset, name the version to open",
-            ) from error
-        except DeniedError as error:
-            raise DeniedError(
-                f"there is no {naming.HINT_KEY} that may be read, and the bucket may not be listed",
-                url=self.store.url,
-                found=error.found,
-                advice="check the address, the credentials, and that they may list this prefix "
-                "(s3:ListBucket); or name the version to open",
+                found=None if denied is None else denied.found,
+                advice="check the address, the credentials or headers in storage_options=, and that they may "
+                "list this prefix (s3:ListBucket); or name the version to open",
             ) from error
         return max((found for found in listed if found is not None), default=0)
 

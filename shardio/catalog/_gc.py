@@ -16,15 +16,13 @@ dooms all there was of its expired versions says so (`complete`), and their mani
 
 from __future__ import annotations
 
-import contextlib
-import errno
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.arguments import integer, integers
 from shardio.catalog._commit import Base, publish
 from shardio.catalog._losses import find_losses
-from shardio.errors import NotFoundError, ShardioError, StorageError
+from shardio.errors import NotFoundError, StorageError
 from shardio.metadata import Expiry, Manifest, ShardTable, naming
 from shardio.progress import CountProgress, displayed
 from shardio.reports import Report
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from shardio.catalog._catalog import Catalog
     from shardio.catalog._version import Version
 
-_FEW = 8  # keys are named at first where the disk has no room for a manifest that names them all
 _LISTS_AT_ONCE = 16  # the latest lists mostly name everything
 
 
@@ -125,72 +122,28 @@ def collect_garbage(
     plan = catalog.reading(make)
     if dry_run or not plan.has_work():
         return replace(plan.report, dry_run=dry_run)
-    try:
-        return _remove(plan, progress=progress)
-    except StorageError as error:
-        if not _is_full(error):
-            raise
-        few = _remove_few(plan, error)
-    plan = _Plan(catalog, catalog.fetch(few.version or 0), plan.request)
-    rest = _remove(plan, progress=progress) if plan.doomed else few
-    doomed = tuple(sorted({*few.doomed, *rest.doomed}))
-    return replace(rest, doomed=doomed, deleted=few.deleted + rest.deleted * (rest is not few))
-
-
-def _remove(
-    plan: _Plan, *, progress: bool | Callable[[CountProgress], None] = False, most: int | None = None
-) -> GcReport:
-    """Commit the version that names what goes, then delete that: the largest objects, at most so many."""
-    catalog = plan.catalog
 
     def build(base: Version | None) -> Manifest:
         nonlocal plan
         if base is None:
             raise NotFoundError("there is no shardio dataset here any more", url=catalog.store.url)
         plan = _follow(plan, base)
-        return replace(base.manifest.carried, operation="gc", expiry=plan.expiry(most))
+        return replace(base.manifest.carried, operation="gc", expiry=plan.expiry())
 
     fence = publish(catalog, build, bases=[Base.of(plan.latest)])
-    doomed, deleted = tuple(sorted(plan.largest(most))), 0
+    deleted = 0
     with displayed(progress, "gc") as show:
-        gone = catalog.store.concurrently(lambda info: catalog.store.delete(info.key), doomed)
+        gone = catalog.store.concurrently(lambda info: catalog.store.delete(info.key), plan.doomed)
         for done, there in enumerate(gone, 1):
             deleted += there
             if show is not None:
-                show(CountProgress(done, len(doomed), "objects"))
-    return replace(plan.report, dry_run=False, version=fence.number, doomed=doomed, deleted=deleted)
+                show(CountProgress(done, len(plan.doomed), "objects"))
+    return replace(plan.report, dry_run=False, version=fence.number, deleted=deleted)
 
 
 def _follow(plan: _Plan, base: Version) -> _Plan:
     """Return the plan of the latest version: another one where others have committed."""
     return plan if base.sha256 == plan.latest.sha256 else _Plan(plan.catalog, base, plan.request)
-
-
-def _is_full(error: BaseException | None) -> bool:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    return error is not None and _is_full(error.__cause__)
-
-
-def _remove_few(plan: _Plan, error: StorageError) -> GcReport:
-    """Make room on a full disk: give up the hint for a small fence, and delete the largest objects."""
-    store = plan.catalog.store
-    # What an earlier version has doomed needs no new fence.
-    with contextlib.suppress(ShardioError):
-        for info in plan.fenced:
-            store.delete(info.key)
-    # A reader that finds no hint lists instead; the block that it took is enough for a small manifest.
-    store.delete(naming.HINT_KEY)
-    hint = plan.latest.number
-    try:
-        report = _remove(plan, most=_FEW)
-        hint = report.version or hint
-    except StorageError:
-        raise error from error.__cause__
-    finally:
-        with contextlib.suppress(ShardioError):
-            store.overwrite(naming.HINT_KEY, str(hint).encode())
-    return report
 
 
 class _Request(NamedTuple):
@@ -206,7 +159,7 @@ class _Plan:
 
     Attributes:
         expired: versions, all told.
-        doomed, fenced: objects that go, and those of them that an earlier version has doomed.
+        doomed: objects that go.
     """
 
     def __init__(self, catalog: Catalog, latest: Version, request: _Request) -> None:
@@ -258,7 +211,6 @@ class _Plan:
             return key in dead or key in already or nameless or owners[key] in given_up or lost
 
         self.doomed = [info for info in objects if is_doomed(info.key)]
-        self.fenced = [info for info in self.doomed if info.key in already]
         unclaimed_bytes = dict.fromkeys(uncommitted - given_up - committed, 0)
         for info in objects:
             owner = owners.get(info.key)
@@ -306,15 +258,10 @@ class _Plan:
         new = self.expired - {*known.expired_versions} or self.abandoned - {*known.abandoned_sessions}
         return bool(self.doomed or new)
 
-    def largest(self, most: int | None) -> list[ObjectInfo]:
-        """Return the doomed objects; of more than `most` those that free the most bytes."""
-        return self.doomed if most is None else sorted(self.doomed, key=lambda info: -info.size)[:most]
-
-    def expiry(self, most: int | None) -> Expiry:
-        """Return what the fence says; with `most`, naming only so many keys."""
-        keys = tuple(sorted(info.key for info in self.largest(most)))
-        whole = most is None and not self._linked
-        return Expiry(tuple(sorted(self.expired)), tuple(sorted(self.abandoned)), keys, complete=whole)
+    def expiry(self) -> Expiry:
+        """Return what the fence says."""
+        keys = tuple(sorted(info.key for info in self.doomed))
+        return Expiry(tuple(sorted(self.expired)), tuple(sorted(self.abandoned)), keys, not self._linked)
 
     def _named(
         self, versions: list[Version], objects: list[ObjectInfo]
