@@ -13,7 +13,6 @@ from shardio.codecs._arrow import (
     value_lengths as value_lengths,
 )
 from shardio.codecs._codec import Payloads as Payloads, RecordCodec as RecordCodec, as_list as as_list
-from shardio.codecs._codec_images import ImageCodec as ImageCodec, with_images as with_images
 from shardio.codecs._columns import (
     ColumnValues as ColumnValues,
     RaggedColumn as RaggedColumn,
@@ -32,10 +31,12 @@ from shardio.codecs._example import (
 )
 from shardio.codecs._images import (
     CenterCrop as CenterCrop,
+    ImageCodec as ImageCodec,
     ImageOptions as ImageOptions,
     RandomResizedCrop as RandomResizedCrop,
     decode_image as decode_image,
     image_decoder as image_decoder,
+    with_images as with_images,
 )
 from shardio.codecs._infer import (
     FeatureReport as FeatureReport,

@@ -7,9 +7,8 @@ from typing import Any
 
 from shardio.codecs._codec import RecordCodec
 from shardio.codecs._codec_example import ExampleCodec, SequenceExampleCodec
-from shardio.codecs._codec_images import with_images
 from shardio.codecs._codec_plain import ArrayCodec, BytesCodec
-from shardio.codecs._images import ImageOptions
+from shardio.codecs._images import ImageOptions, with_images
 from shardio.codecs._tensors import TensorsCodec
 from shardio.metadata import Schema, mds_layout
 
