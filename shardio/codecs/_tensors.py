@@ -6,7 +6,6 @@ Field numbers and meaning: caffe2/proto/caffe2.proto; see protos/shardio/v1/tens
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -343,19 +342,11 @@ class TensorsCodec(RecordCodec):
                     advice="list a feature for each tensor in the schema, in their order",
                 )
             return dict(zip(stored, tensors, strict=False))
-        if len(named) < len(tensors):
-            raise SchemaError(
-                "only some tensors of the record have names",
-                expected="a name for each tensor, or for none",
-                found=f"{len(named)} names for {len(tensors)} tensors",
-                advice="write the record again, with a name for each tensor",
-            )
         by_name = {tensor.name: tensor for tensor in tensors}
-        if len(by_name) < len(tensors):
-            ((twice, times),) = Counter(named).most_common(1)
+        if len(named) < len(tensors) or len(by_name) < len(tensors):
             raise SchemaError(
-                f"the record holds {times} tensors called {twice!r}",
-                expected="one tensor of each name",
+                "the tensors of a record have different names, or none of them has one",
+                found=", ".join(repr(tensor.name) for tensor in tensors)[:200],
                 advice="write the record again, with a name of its own for each tensor",
             )
         return by_name

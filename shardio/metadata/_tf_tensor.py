@@ -38,11 +38,6 @@ _TYPES: dict[int, tuple[np.dtype[Any], str]] = {
     23: (np.dtype("<u8"), "uint64_val"),
 }
 _NUMBERS = {dtype: number for number, (dtype, _) in _TYPES.items() if number != _BFLOAT16}
-# Types that are known and have no dtype here.
-_NAMES = {
-    11: "qint8", 12: "quint8", 13: "qint32", 15: "qint16", 16: "quint16", 20: "resource", 21: "variant",
-    24: "float8_e5m2", 25: "float8_e4m3fn", 29: "int4", 30: "uint4",
-}  # fmt: skip
 _PARTS = {"scomplex_val": 2, "dcomplex_val": 2}  # numbers of the field for each element
 _BITS = {"half_val"}
 _MOST_DIMENSIONS = 32
@@ -152,10 +147,9 @@ def parse_typed(data: bytes | bytearray | memoryview) -> tuple[str, npt.NDArray[
     if message.dtype == _STRING:
         return "bytes", _strings(message, shape)
     if message.dtype not in _TYPES:
-        name = _NAMES.get(message.dtype, f"number {message.dtype}")
         if message.dtype == 0:
             raise CorruptRecordError("the bytes are not a TensorProto of TensorFlow: they name no type")
-        raise SchemaError(f"a tensor of TensorFlow's type {name} has no array of NumPy")
+        raise SchemaError(f"a tensor of TensorFlow's type number {message.dtype} has no array of NumPy")
     dtype, field = _TYPES[message.dtype]
     count = math.prod(shape)
     if math.prod(max(size, 1) for size in shape) * dtype.itemsize > _MOST_BYTES:
@@ -184,32 +178,26 @@ def _elements(
         if given.size % 2:
             raise CorruptRecordError("a complex number of a tensor lacks its imaginary part")
         given = given[::2] + 1j * given[1::2]
-    given = given.astype(dtype)
-    if given.size > count:
-        raise CorruptRecordError(
-            "a tensor has more elements than its shape", expected=count, found=given.size
-        )
-    if (count - given.size) * dtype.itemsize > _MOST_FILLED:
-        raise CorruptRecordError(
-            "a tensor repeats its last element beyond the limit",
-            expected=f"at most {_MOST_FILLED} bytes of it",
-            found=(count - given.size) * dtype.itemsize,
-        )
-    rest = np.zeros(1, dtype) if not given.size else given[-1:]
-    return np.concatenate([given, np.repeat(rest, count - given.size)])
+    return _filled(given.astype(dtype), count, np.zeros(1, dtype))
 
 
 def _strings(message: tf_tensor_pb2.TensorFlowTensor, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    count = math.prod(shape)
-    items = list(message.string_val)
     if message.tensor_content:
         raise CorruptRecordError("a tensor of strings has them in its content, where TensorFlow writes none")
-    if len(items) > count or count - len(items) > _MOST_FILLED // 8:
-        raise CorruptRecordError("a tensor has another number of strings", expected=count, found=len(items))
-    out = np.empty(count, object)
-    out[: len(items)] = items
-    out[len(items) :] = items[-1] if items else b""
-    return out.reshape(shape)
+    items = np.array([*message.string_val, None], object)[:-1]
+    return _filled(items, math.prod(shape), np.array([b""], object)).reshape(shape)
+
+
+def _filled(items: np.ndarray[Any, Any], count: int, empty: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the elements of a tensor, of which the last one stands for those that follow."""
+    missing = count - items.size
+    if missing < 0 or missing * items.itemsize > _MOST_FILLED:
+        raise CorruptRecordError(
+            "a tensor has another number of elements than its shape",
+            expected=f"{count}, of which the last one stands for at most {_MOST_FILLED} bytes",
+            found=items.size,
+        )
+    return np.concatenate([items, np.repeat(items[-1:] if items.size else empty, missing)])
 
 
 def as_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

