@@ -54,9 +54,7 @@ class StreamOptions:
             and what comes next.
         memory_bytes: what a process may hold beside its batches, if it delivers whole global batches; each of
             several ranks holds its part of it. The default plan is made to fit, and a warning says where not
-            even one record does; a plan that was given is refused if it does not. Default: 512 MiB; 128 MiB
-            where shards are compressed files on local disk, whose chunks are smaller (more with blocks or
-            records larger than the usual 64 KiB).
+            even one record does; a plan that was given is refused if it does not. Default: 512 MiB.
         scratch: where a stream from a bucket keeps open chunks that do not fit in `memory_bytes`: in an
             unnamed file on a local disk, at most 4 GiB for all ranks together. A path sets its folder, and
             False uses memory alone. "auto" tries the folder of the cache, then that of temporary files, needs
@@ -72,8 +70,7 @@ class StreamOptions:
         num_threads: threads that fetch, check, decode and transform; 0 does it all in the caller's thread. A
             `StreamingDataLoader` has its own `num_threads` instead.
         ahead_bytes: decoded bytes of the batches that are fetched ahead of the consumer. By default 32 MiB,
-            up to 128 MiB if the store's latency is high; less of compressed local shards, and where
-            `memory_bytes` leaves less.
+            up to 128 MiB if the store's latency is high; less where `memory_bytes` leaves less.
         progress: True for a display on stderr, or a function of how far the epoch has come: `done` and
             `total` steps, and `records`. Worker processes need a function that pickles.
 

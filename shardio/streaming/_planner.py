@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from shardio.order import Plan, Schedule, StepGroup, Windows
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
-    from shardio.streaming._plans import Resources
     from shardio.streaming._rows import RowGatherer
 
     _Flags = NDArray[np.bool_]
@@ -66,7 +65,6 @@ class PassLimits(NamedTuple):
 def pass_limits(
     options: StreamOptions,
     components: Sequence[Component],
-    resources: Resources,
     open_bytes: int,
     *,
     threads: int,
@@ -75,7 +73,7 @@ def pass_limits(
     """Return how a pass runs.
 
     Args:
-        options, components, resources: of the stream.
+        options, components: of the stream.
         open_bytes: of the windows that this process has open.
         threads: that build.
         by_value: whether a function of the caller's sees every record.
@@ -86,13 +84,8 @@ def pass_limits(
     # Each thread has a group, and others are ahead: few bytes ahead are small groups, too.
     group_bytes = min(TUNING.group_bytes, -(-ahead_bytes // 4))
     memory = options.memory_bytes
-    if memory is None and local and options.ahead_bytes is None:
-        sizes = [component.order.sizes for component in components]
-        memory = resources.memory(sizes) if resources.has_local_blocks else None
     if memory is not None:
         left = memory - open_bytes
-        if options.memory_bytes is None:  # a plan that was given, or came with a state, may hold more
-            left = max(left, memory // 4)
         # A quarter for what is ahead, one for the chunks of the groups that are being built and delivered,
         # one for the batches that are gathered from them, one for blocks that are decoded.
         group_bytes = max(1, min(group_bytes, left // (4 * (threads + 2))))

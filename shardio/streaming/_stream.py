@@ -151,7 +151,7 @@ class Stream:
                 self.options,
                 self.components,
                 self.row_bytes,
-                self.resources.memory([component.order.sizes for component in self.components]),
+                self.resources.memory_bytes,
                 global_batch=schedule.global_batch,
             )
             self._placed = self.order
@@ -377,7 +377,6 @@ class Stream:
         limits = pass_limits(
             options,
             components,
-            self.resources,
             open_bytes(self.order, self.row_bytes, **place),
             threads=threads,
             by_value=options.transforms_records or collate is not None,

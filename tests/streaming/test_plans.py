@@ -50,9 +50,9 @@ TEXTS = shards(10**8, 100)
         (IMAGES, 256, LOCAL, (128, 1, 1)),
         (IMAGES, 1000, BUCKET, (200, 2, 8)),
         (TOKENS, 64, BUCKET, (32, 256, 5)),
-        (TOKENS, 64, BLOCKS, (32, 64, 5)),
-        (TOKENS, 64, replace(BLOCKS, mixing="best"), (32, 16, 22)),
-        (shards(10**6, 100_000, stored=5 / 8), 256, BLOCKS, (128, 4, 7)),
+        (TOKENS, 64, BLOCKS, (32, 24, 59)),
+        (TOKENS, 64, replace(BLOCKS, mixing="best"), (32, 6, 238)),
+        (shards(10**6, 100_000, stored=5 / 8), 256, BLOCKS, (128, 3, 9)),
         (shards(1_281_100, 1_000_000), 256, BUCKET, (128, 1, 1)),
         (TEXTS, 256, BUCKET, (128, 13_107, 2)),
         (TEXTS, 256, LOCAL, (128, 328, 82)),
@@ -75,24 +75,16 @@ def test_default_plans(
 
 
 @pytest.mark.parametrize("batch", [64, 256])
-@pytest.mark.parametrize(
-    ("sizes", "mebibytes"),
-    [
-        (TOKENS, 128),
-        (shards(10**8, 300, stored=5 / 8), 128),
-        (shards(10**6, 100_000, stored=5 / 8), 512),
-    ],
-)
-def test_less_memory_holds_as_many_chunks_of_compressed_local_files(
-    sizes: ShardSizes, mebibytes: int, batch: int
+@pytest.mark.parametrize(("record", "most"), [(300, 1.6), (8208, 1.5), (100_000, 1.3)])
+def test_chunks_of_compressed_local_files_are_smaller_and_mix_more(
+    record: int, most: float, batch: int
 ) -> None:
-    """Their chunks are smaller, so the default holds less, and mixes as from a bucket or better."""
-    memory = BLOCKS.memory([sizes])
-    assert memory >> 20 == mebibytes
-    assert BLOCKS.memory([sizes, TOKENS]) == max(memory, 128 << 20)
-    [plan], [usual] = order_of(sizes, BLOCKS, batch).plans, order_of(sizes, BUCKET, batch).plans
-    assert plan.open_windows >= 0.9 * usual.open_windows
-    assert plan.chunk_rows <= usual.chunk_rows
+    """In as much memory, at 8 GiB of sorted records."""
+    sizes = shards((8 << 30) // record, record, stored=5 / 8)
+    order, usual = order_of(sizes, BLOCKS, batch), order_of(sizes, BUCKET, batch)
+    assert order.plans[0].chunk_rows <= usual.plans[0].chunk_rows
+    assert order.plans[0].open_windows >= 0.9 * usual.plans[0].open_windows
+    assert measured_mixing(order, order.schedule(0, batch), 1)[0].recurrence <= most
 
 
 @pytest.mark.parametrize("record", [1000, 8192, 100_000])
@@ -223,7 +215,6 @@ def test_plans_of_any_dataset_fit_in_their_memory() -> None:
         )
         held = open_bytes(order, [sizes.row_decoded_bytes], global_batch=order.ranks)
         rows = open_bytes(order, [UNREAD_ROW_BYTES], global_batch=order.ranks)
-        assert resources.memory_bytes is not None
         assert min(held, rows) <= resources.memory_bytes or record + 8 > resources.memory_bytes * 0.7
         assert (
             held <= max(resources.memory_bytes, 1.01 * resources.scratch_bytes) or order.plans[0].window == 1
