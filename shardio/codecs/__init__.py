@@ -29,6 +29,13 @@ from shardio.codecs._example import (
     encode_example as encode_example,
     encode_sequence_example as encode_sequence_example,
 )
+from shardio.codecs._huggingface import (
+    HF_METADATA as HF_METADATA,
+    hf_feature as hf_feature,
+    hf_json as hf_json,
+    with_names as with_names,
+    without_names as without_names,
+)
 from shardio.codecs._images import (
     CenterCrop as CenterCrop,
     ImageCodec as ImageCodec,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shardio.arguments import need
+from shardio.codecs import HF_METADATA, hf_feature, hf_json, without_names
 from shardio.display import plural
 from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
 from shardio.format import parse_json
@@ -35,7 +36,6 @@ from shardio.formats import (
 )
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note, TaskItems, items_digest
-from shardio.reader import HF_METADATA, hf_feature, hf_json, without_names
 from shardio.storage import connect
 
 if TYPE_CHECKING:

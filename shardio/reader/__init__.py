@@ -13,6 +13,7 @@ from shardio.reader._columns import (
     has_table as has_table,
     iterate_rows as iterate_rows,
     read_column_batch as read_column_batch,
+    read_columns as read_columns,
     read_table_bytes as read_table_bytes,
     shards_without_table as shards_without_table,
     sources_of as sources_of,
@@ -44,13 +45,6 @@ from shardio.reader._gather import (
     gather as gather,
 )
 from shardio.reader._groups import DatasetDict as DatasetDict
-from shardio.reader._huggingface import (
-    HF_METADATA as HF_METADATA,
-    hf_feature as hf_feature,
-    hf_features as hf_features,
-    hf_json as hf_json,
-    without_names as without_names,
-)
 from shardio.reader._open import (
     SequentialShard as SequentialShard,
     ShardReader as ShardReader,

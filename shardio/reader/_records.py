@@ -30,7 +30,6 @@ from shardio.reader._columns import (
 from shardio.reader._damage import Damage
 from shardio.reader._filter import FilterOptions, check_mask, matching, parts
 from shardio.reader._groups import Batches, DatasetDict
-from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
 from shardio.reader._positions import positions_of
 from shardio.reader._rows import in_lists, iterate_pieces, look_up
 from shardio.reader._skipping import batches_skipping, decode_skipping, iterate, read_or_errors
@@ -365,17 +364,12 @@ class RecordSequence(Sequence[Any]):
             CorruptBlockError, FormatError, NotFoundError, StorageError: with the address of the record or
                 table.
         """
-        if streaming:
-            import shardio
+        need("to_hf", "shardio[hf]", "datasets", "pyarrow")
+        from shardio.streaming._huggingface import to_hf
 
-            records: Any = self if features is None else self.select_columns(features)
-            # By default without scratch: the plan is then the same on all machines of a job.
-            return shardio.stream(records, **{"global_batch": 1, "scratch": False, **options}).to_hf()
-        if options:
-            raise TypeError(f"{next(iter(options))}= is for streaming=True")
-        self._refuse_mapped("to_hf")
-        kept = getattr(self, "metadata", {}).get(HF_METADATA)
-        return to_hf_dataset(self, features, split=getattr(self, "split", None), kept=kept)
+        if not streaming:
+            self._refuse_mapped("to_hf")
+        return to_hf(self, features, streaming=streaming, **options)
 
     def take(self, n: int) -> Self:
         """Return a reader of the first `n` records, of all where there are fewer.

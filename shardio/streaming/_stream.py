@@ -219,7 +219,7 @@ class Stream:
             ImportError: datasets is not installed: `pip install "shardio[hf]"`.
             ValueError: the stream has a `batch_transform` or pads.
         """
-        need("to_hf", "shardio[hf]", "datasets")
+        need("to_hf", "shardio[hf]", "datasets", "pyarrow")
         from shardio.streaming._huggingface import to_hf_stream
 
         return to_hf_stream(self)

@@ -419,3 +419,14 @@ def test_what_their_loaders_do_not_read(loaded, tmp_path) -> None:
     with pytest.raises(FormatError) as caught:
         loaded(tmp_path / "bad.h5", kind=None)
     assert caught.value.url == str(tmp_path / "bad.h5")
+
+
+def test_a_stream_has_the_features_and_values_of_the_dataset_in_memory(tmp_path) -> None:
+    """Streams gave a column for each part of a struct, and whole numbers for times."""
+    given = everything(4).remove_columns("sound")  # which needs torchcodec in any IterableDataset
+    shardio.convert_dataset(given, tmp_path / "out")
+    reader = shardio.open(tmp_path / "out")
+    streamed = reader.to_hf(streaming=True, shuffle=False)
+    assert streamed.features == given.features
+    rows = datasets.Dataset.from_list(list(streamed.decode(False)), features=given.features)
+    assert stored(rows) == stored(given)
