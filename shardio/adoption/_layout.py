@@ -118,7 +118,7 @@ def find_shards(
     search, peek = ShardSearch(), Peek(storage_options)
     for listing in find_files(urls, storage_options=storage_options, follow_links=follow_links):
         search.listings.append(listing)
-        search.notes += left_notes(listing)
+        search.notes += [*left_notes(listing), *peek.notes(listing)]
         search.ignored += listing.links
         for url in listing.bad_names:
             hidden = not is_data(url.removeprefix(listing.root.url).lstrip("/"))

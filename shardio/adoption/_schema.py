@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardio.adoption._commit import RootedEntry
 from shardio.adoption._layout import AdoptTarget
@@ -22,7 +20,7 @@ from shardio.errors import (
     ShardioError,
     StorageError,
 )
-from shardio.format import Compression, Framing
+from shardio.format import Framing
 from shardio.metadata import Schema, ShardEntry, ShardTable, mds_encoding
 from shardio.reader import ReadOptions, RecordSequence, ShardSource, value_codec
 from shardio.sources import TfdsFolder, format_of_name
@@ -89,30 +87,19 @@ def check_lines(schema: Schema | None, table: ShardTable, stores: Mapping[int, S
 
 
 def _sample(table: ShardTable, stores: Mapping[int, Store]) -> list[bytes]:
-    """Return payloads spread over many shards."""
+    """Return the first payloads of shards that are spread over all, as conversion looks at sources."""
     chosen = np.flatnonzero(table.rows > 0)
     if not len(chosen):
         return []
-    spread = chosen[np.linspace(0, len(chosen) - 1, min(len(chosen), _MOST_SHARDS)).astype(np.int64)]
-    part = table.take(spread)
+    part = table.take(chosen[:: -(-len(chosen) // _MOST_SHARDS)])
+    mean = float(part.decoded_bytes.sum()) / float(part.rows.sum())
+    most = max(1, min(_MOST_ROWS, int(_MOST_BYTES / max(1.0, mean))) // len(part))
+    stops = np.cumsum(part.rows)
+    ends = zip(stops.tolist(), part.rows.tolist(), strict=True)
+    firsts = [np.arange(stop - rows, stop - max(0, rows - most)) for stop, rows in ends]
     source = ShardSource("", part, stores, ReadOptions(decode=False), None)
-    payloads: list[bytes] = RecordSequence(source).read(_positions(part))
+    payloads: list[bytes] = RecordSequence(source).read(np.concatenate(firsts))
     return payloads
-
-
-def _positions(table: ShardTable) -> NDArray[np.int64]:
-    """Return positions spread over every shard; of a compressed one the first, for it may be a stream."""
-    mean = float(table.decoded_bytes.sum()) / float(table.rows.sum())
-    most = max(1, min(_MOST_ROWS // len(table), int(_MOST_BYTES / max(1.0, mean) / len(table))))
-    starts = np.cumsum(table.rows) - table.rows
-    out = []
-    for number in range(len(table)):
-        rows = int(table.rows[number])
-        count = min(rows, most)
-        plain = int(table.compression[number]) == int(Compression.NONE)
-        own = np.linspace(0, rows - 1, count).astype(np.int64) if plain else np.arange(count)
-        out.append(own + int(starts[number]))
-    return np.concatenate(out)
 
 
 class ResolvedSchema(NamedTuple):
@@ -136,32 +123,31 @@ def partition_outcomes(
 ) -> tuple[list[ShardOutcome], list[ShardOutcome]]:
     """Return the outcomes that can be committed, and those that cannot, each with its error.
 
-    A split holds records of one kind: that of the shards it has, else that of most of the new ones.
+    Raises:
+        SchemaError: a split would hold records of two kinds.
     """
-    kinds: dict[str, Counter[Framing]] = {}
-    settled = {entry.split: entry.framing for entry in known}
-    given = list(outcomes)
-    for outcome in given:
-        if outcome.entry is not None:
-            kinds.setdefault(outcome.shard.split, Counter())[outcome.entry.framing] += 1
-    for split, counts in kinds.items():
-        settled.setdefault(split, counts.most_common(1)[0][0])
+    kinds = {entry.split: entry.framing for entry in known if entry.rows}
     good, bad = [], []
-    for outcome in given:
-        entry = outcome.entry
+    # Empty files come last: they have no kind, but that of their split.
+    for outcome in sorted(outcomes, key=lambda each: each.entry is not None and not each.entry.rows):
+        entry, url = outcome.entry, outcome.shard.url
         if entry is None:
             bad.append(outcome)
-        elif entry.framing is not settled[outcome.shard.split]:
-            error = FormatError(
-                f"split {outcome.shard.split!r} holds records of another kind",
-                url=outcome.shard.url,
-                expected=settled[outcome.shard.split].name,
-                found=entry.framing.name,
-                advice="give it a split of its own with split=, or a dataset of its own with into=",
-            )
-            bad.append(replace(outcome, entry=None, error=error))
-        else:
+        elif kinds.setdefault(entry.split, entry.framing) is entry.framing:
             good.append(outcome)
+        elif entry.rows:
+            folder, _, name = url.rpartition("/")
+            files = f"{folder}/*.{name.partition('.')[2]}" if "." in name else "@list.txt with their names"
+            raise SchemaError(
+                f"split {entry.split!r} holds records of two kinds",
+                url=url,
+                expected=f"{kinds[entry.split].name}, as in the other shards",
+                found=entry.framing.name,
+                advice=f"make a dataset of each kind: name its files, as {files}, and its place with into=",
+            )
+        else:
+            error = FormatError("an empty file of another kind than its split", url=url)
+            bad.append(replace(outcome, entry=None, error=error))
     return good, bad
 
 

@@ -262,7 +262,11 @@ class FileSource(ForeignSource):
 
     def notes(self) -> Sequence[str]:
         """Return what the splits rest on, and what was not taken."""
-        return [*self._division.notes, *(note for listing in self._listings for note in left_notes(listing))]
+        peek, notes = self.options.peek, self._division.notes
+        return [
+            *notes,
+            *(note for each in self._listings for note in (*left_notes(each), *peek.notes(each))),
+        ]
 
     def bad_records(self) -> Sequence[BadRecord]:
         """Return files whose names are not text."""

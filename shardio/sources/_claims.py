@@ -90,14 +90,18 @@ def files_of_kind(
 ) -> tuple[list[FoundFile], list[FoundFile]]:
     """Return the files of a listing that are of a kind by their names, and by first bytes.
 
-    In a folder only files without an extension are unclear; named or matched files are always taken.
+    First bytes take precedence over a name.  Without either, named or matched files are always taken.
     """
     named = listing.named.get(kind, [])
     if fits is not None:
         named = [file for file in listing.data if fits(file.key)]
+    misnamed = peek.misnamed(listing)
+    named = [file for file in named if misnamed.get(file, kind) == kind]
+    named += [file for file, found in misnamed.items() if found == kind and file not in named]
     if listing.kind == "folder":
         kinds = peek.kinds(listing.nameless)
-        return named, [file for file, found in zip(listing.nameless, kinds, strict=True) if found == kind]
+        bare = [file for file, found in zip(listing.nameless, kinds, strict=True) if found == kind]
+        return named, bare
     if named or listing.named.keys() - {None}:
         return named, []
     first = next(filter(None, peek.kinds(listing.data[:_MOST_HEADS])), None)

@@ -6,6 +6,7 @@ find.  Each decides by itself which of the files it takes, and lists the others.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -410,9 +411,9 @@ def _exists(place: SplitUrl, storage_options: Mapping[str, Any] | None) -> bool:
     ):
         return False
     store, key = _connect(place.folder, storage_options), place.below(place.folder) or ""
-    if store.head(key) is not None:
-        return True
     try:
+        if store.head(key) is not None:
+            return True
         return store.can_list and next(iter(store.list(f"{key}/", linked=True)), None) is not None
     except DeniedError:  # Files that braces name may be read where nothing may be listed.
         return False
@@ -424,7 +425,8 @@ def _look_up(folder: SplitUrl, listings: list[Listing], storage_options: Mapping
     keys = [SplitUrl.parse(listing.url).below(folder) or "" for listing in listings]
     listed: dict[str, ObjectInfo] | None = None
     if len(set(keys)) > _MOST_HEADS and store.can_list:
-        listed = {info.key: info for info in store.list(linked=True) if "/" not in info.key}
+        with contextlib.suppress(DeniedError):  # what may not be listed may be readable
+            listed = {info.key: info for info in store.list(linked=True) if "/" not in info.key}
     for listing, key in zip(listings, keys, strict=True):
         try:
             info = listed.get(key) if listed is not None else store.head(key)
@@ -443,7 +445,7 @@ def _look_up(folder: SplitUrl, listings: list[Listing], storage_options: Mapping
 def _list_folder(listing: Listing, folder: SplitUrl, storage_options: Mapping[str, Any] | None) -> None:
     """Take every file below a folder."""
     store = _connect(folder, storage_options)
-    infos = list(store.list(linked=True))
+    infos = _listed(store)
     if infos:
         listing.kind, listing.root, listing.matches = "folder", folder, bool
     for info in infos:
@@ -470,7 +472,7 @@ def _matching(url: str, place: SplitUrl, magic: int, storage_options: Mapping[st
     store = _connect(folder, storage_options)
     prefix = literal_prefix(pattern)
     above = prefix[: prefix.rfind("/") + 1]
-    for info in store.list(prefix, linked=True):
+    for info in _listed(store, prefix):
         if matches(info.key):
             _add(listing, store, info)
         elif is_marker(info.key):
@@ -483,6 +485,15 @@ def _matching(url: str, place: SplitUrl, magic: int, storage_options: Mapping[st
             "the pattern matches nothing", url=url, advice="check the address; quote it for the shell"
         )
     return listing
+
+
+def _listed(store: Store, prefix: str = "") -> list[ObjectInfo]:
+    """Return what a store lists; where that is forbidden, the error says how to do without it."""
+    try:
+        return list(store.list(prefix, linked=True))
+    except DeniedError as error:
+        error.advice = "if the files may be read but not listed, write their URLs into a file: @list.txt"
+        raise
 
 
 def _add(listing: Listing, store: Store, info: ObjectInfo) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, UTF8_BOM, parse_json
-from shardio.sources._find import FoundFile
+from shardio.sources._find import FoundFile, Listing
 from shardio.sources._names import format_of_name
 from shardio.storage import connect
 from shardio_indexer import FORMATS, ShardKind, look_at
@@ -20,7 +20,7 @@ _RIEGELI = bytes.fromhex("83af70d10d884a3f00000000000000004000000000000000")
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _HEAD = 4 << 10
 _MOST_WHOLE = 64 << 20
-_REQUESTS = 16
+_REQUESTS = _LOOKS = 16
 
 
 class OtherKind(NamedTuple):
@@ -64,6 +64,7 @@ class Peek:
         self._options = storage_options
         self._kinds: dict[str, str | None] = {}
         self._whole: dict[str, bytes] = {}
+        self._misnamed: dict[str, dict[FoundFile, str]] = {}
 
     def head(self, file: FoundFile, most: int = _HEAD) -> bytes:
         """Return the first bytes of a file."""
@@ -85,6 +86,31 @@ class Peek:
                 found = pool.map(self._kind, fresh)
                 self._kinds.update(zip([file.url for file in fresh], found, strict=True))
         return [self._kinds[file.url] for file in files]
+
+    def misnamed(self, listing: Listing) -> dict[FoundFile, str]:
+        """Return the files that are of another kind by their first bytes than by their names, with that kind.
+
+        Of the files of each kind some are looked at; if one of them is misnamed, all are.
+        """
+        if listing.url not in self._misnamed:
+            found = self._misnamed[listing.url] = {}
+            for named, files in listing.named.items():
+                if named not in (None, "images"):
+                    for some in (files[:: max(1, len(files) // _LOOKS)], files):
+                        pairs = zip(some, self.kinds(some), strict=True)
+                        others = {file: kind for file, kind in pairs if kind not in (None, named)}
+                        if not others:
+                            break
+                        found.update(others)
+        return self._misnamed[listing.url]
+
+    def notes(self, listing: Listing) -> list[str]:
+        """Return the note on files that are of another kind than their names say."""
+        first = {kind: file.url for file, kind in reversed(self.misnamed(listing).items())}
+        return [
+            f"files such as {url} are {kind} by their first bytes, and not what their names say"
+            for kind, url in first.items()
+        ]
 
     def _kind(self, file: FoundFile) -> str | None:
         head = self.head(file)

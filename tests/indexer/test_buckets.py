@@ -125,7 +125,9 @@ def test_a_bucket_that_may_not_be_listed(tmp_path) -> None:
 
     files = tmp_path / "files"
     files.mkdir()
-    (files / "x.tar").write_bytes(tar([("a.txt", b"1")]))
+    names = [f"x{number}.tar" for number in range(10)]  # more than are asked for one by one elsewhere
+    for name in names:
+        (files / name).write_bytes(tar([("a.txt", b"1")]))
 
     async def answer(request: web.Request) -> web.StreamResponse:
         path = files / request.path.rpartition("/")[2]
@@ -138,14 +140,15 @@ def test_a_bucket_that_may_not_be_listed(tmp_path) -> None:
     app.router.add_route("*", "/{path:.*}", answer)
     with serving(app) as url:
         options = {"anon": True, "endpoint_url": url}
-        with pytest.raises(shardio.errors.StorageError):
+        with pytest.raises(shardio.errors.StorageError) as caught:
             shardio_indexer.adopt("s3://mine/*.tar", into=tmp_path / "a", storage_options=options)
-        (tmp_path / "list.txt").write_text("s3://mine/x.tar\n")
-        for number, given in enumerate(["s3://mine/x.tar", f"@{tmp_path}/list.txt"]):
+        assert "@list.txt" in str(caught.value.advice)
+        (tmp_path / "list.txt").write_text("".join(f"s3://mine/{name}\n" for name in names))
+        for number, given in enumerate(["s3://mine/x0.tar", f"@{tmp_path}/list.txt"]):
             into = tmp_path / f"into{number}"
             assert shardio_indexer.adopt(given, into=into, storage_options=options, workers=1).ok
             ds = shardio.open(into, allow_roots={"s3://mine": options})
-            assert list(ds) == [{"__key__": "a", "txt": "1"}]
+            assert list(ds) == [{"__key__": "a", "txt": "1"}] * (1, 10)[number]
 
 
 def test_two_roots_with_shards_of_one_name(moto_endpoint, bucket, tmp_path) -> None:

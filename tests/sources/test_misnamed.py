@@ -1,0 +1,60 @@
+"""First bytes take precedence over names, for adoption and conversion alike; two kinds are refused."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+import shardio
+from shardio.errors import SchemaError
+from tests.indexer.shards import tar, tfrecord
+
+LINES = b'{"n": 1}\n{"n": 2}\n'
+BYTES = {
+    "tfrecord": tfrecord([b"wren", b"robin"]),
+    "tfrecord.gz": gzip.compress(tfrecord([b"wren", b"robin"])),
+    "tar": tar([("a.txt", b"wren"), ("b.txt", b"robin")]),
+}
+NAMES = ("x.tfrecord", "x.tar", "x.jsonl", "x.csv", "x.txt", "x.parquet", "x")
+
+
+def brought(way: str, source: Path, into: Path) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return records by split, and the notes, of a source that was adopted or converted."""
+    if way == "adopt":
+        report = shardio.adopt(source, into=into)
+        return dict(report.splits), report.notes
+    done = shardio.convert_dataset(source, into)
+    return dict(done.records), tuple(done.notes)
+
+
+@pytest.mark.parametrize("way", ["adopt", "convert"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", BYTES)
+def test_first_bytes_take_precedence_over_a_name(tmp_path: Path, kind: str, name: str, way: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(BYTES[kind])
+    (tmp_path / "in" / "README.md").write_text("birds")
+    records, notes = brought(way, tmp_path / "in", tmp_path / "out")
+    assert records == {"train": 2}
+    agrees = name == "x" or name.removeprefix("x.") == kind.removesuffix(".gz")
+    assert any(name in note and "first bytes" in note for note in notes) is not agrees
+    roots = {str(tmp_path / "in"): {}}
+    assert len(shardio.open(tmp_path / "out", allow_roots=roots)) == 2
+
+
+@pytest.mark.parametrize("way", ["adopt", "convert"])
+@pytest.mark.parametrize("other", ["a.tar", "a.jsonl", "misnamed.tfrecord"])
+def test_two_kinds_in_a_split_are_refused_and_the_advice_works(tmp_path: Path, other: str, way: str) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"b{number}.tfrecord").write_bytes(BYTES["tfrecord"])
+    (folder / other).write_bytes(LINES if other == "a.jsonl" else BYTES["tar"])
+    with pytest.raises((SchemaError, ValueError)):
+        brought(way, folder, tmp_path / "both")
+    assert not (tmp_path / "both").exists() or not list((tmp_path / "both").rglob("manifests/*"))
+    assert brought(way, folder / "b*.tfrecord", tmp_path / "one")[0] == {"train": 6}
+    (tmp_path / "list.txt").write_text(f"{folder / other}\n")
+    assert brought(way, f"@{tmp_path / 'list.txt'}", tmp_path / "two")[0] == {"train": 2}
