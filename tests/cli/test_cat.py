@@ -18,6 +18,7 @@ def _cat(*arguments) -> bytes:
     return subprocess.run([*CAT, *map(str, arguments)], check=True, capture_output=True).stdout
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("form", "kind"), [("jsonl", "jsonl"), ("tar", "webdataset")])
 def test_it_writes_what_an_export_writes(birds, tmp_path, form, kind) -> None:
     shardio.export_dataset(birds, tmp_path / "out", kind=kind, split="train")

@@ -125,6 +125,7 @@ def test_conversion_of_shards_that_are_elsewhere(framing, folder, tmp_path, caps
         assert plain(shardio.open(tmp_path / url)) == wanted(framing)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["tfrecord", "jsonl", "parquet", "mds", "webdataset"])
 def test_export_and_back(framing, folder, tmp_path, kind) -> None:
     if framing == "text" and kind in ("parquet", "mds", "webdataset"):

@@ -396,7 +396,7 @@ def test_addresses_of_the_hub(monkeypatch, tmp_path) -> None:
         asked.append(arguments)
         return datasets.Dataset.from_dict({"n": [1]})
 
-    monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr("datasets.load_dataset", load)
     for number, (url, options) in enumerate(
         {
             "hf://datasets/o/n": {"path": "o/n"},

@@ -37,6 +37,7 @@ def tokens(values: list[Any]) -> list[list[Any]]:
     return [value["tokens"].tolist() for value in values]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", list(CODES))
 def test_tokens_keep_their_type(convert, tmp_path, dtype):
     documents = [[[1, 2, 3]], [[]], [[100, 5]]]

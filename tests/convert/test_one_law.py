@@ -544,6 +544,7 @@ def test_a_folder_of_folders_that_are_splits(convert, tmp_path) -> None:
     assert convert.report.records == {"train": 26, "val": 26}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ending", ["jsonl", "tar", "tfrecord"])
 def test_zstandard_windows_of_any_size(convert, tmp_path, ending):
     """A source is read once: what `zstd --ultra -22 --long=31` writes is not damaged."""

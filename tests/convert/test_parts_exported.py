@@ -229,6 +229,7 @@ class Twice(ThreadPoolExecutor):
         return super().submit(fn, *args, **kwargs)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_jobs_export_what_one_process_does(url, tmp_path, kind) -> None:
     options: dict[str, Any] = {"kind": kind, "features": ["word", "score"], "shard_bytes": 2000}

@@ -32,6 +32,7 @@ def test_each_section_with_code_is_run_somewhere() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:records are read", "ignore:Dask")
 @pytest.mark.parametrize("name", ["Dask", "Polars", "torchdata", "DuckDB and datasets", "Other engines"])
 def test_code_of_the_page(name, tmp_path, monkeypatch, capsys) -> None:

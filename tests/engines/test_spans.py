@@ -38,7 +38,7 @@ def _read(spans, columns=None) -> pa.Table:
 
 
 @pytest.mark.filterwarnings("ignore:records are read")
-@pytest.mark.parametrize("size", [64 << 20, 200_000, 3_000])
+@pytest.mark.parametrize("size", [64 << 20, 200_000, 20_000])
 def test_spans_are_the_records_each_once_in_order(reader, size) -> None:
     spans = reader.spans(bytes=size)
     table = _read(spans)

@@ -200,6 +200,7 @@ except StorageError as error:
     assert done.stdout == f"there is no memory for the window of a Zstandard frame {1 << 31} bytes\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [Compression.GZIP, Compression.ZLIB, Compression.ZSTD])
 def test_a_bomb_is_decoded_in_small_pieces(kind):
     """Two gigabytes from two megabytes or less are never in memory at once."""

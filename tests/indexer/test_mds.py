@@ -143,6 +143,7 @@ def unhashed(mds: Path) -> None:
     edited(mds / "val", raw_data={**shard["raw_data"], "hashes": {}})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "count", "table", "longer"])
 def test_damage_is_refused_with_the_shard(mds: Path, damage: str) -> None:
     shard = mds / "val" / "shard.00000.mds"

@@ -183,6 +183,7 @@ def test_a_stream_that_ends_early(tmp_path, compression) -> None:
         ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("log", [23, 27, 28])
 def test_zstandard_with_large_windows(tmp_path, log) -> None:
     """`zstd --long` and `--ultra`: adopted as far as `zstd -d` takes them, else named, and converted."""

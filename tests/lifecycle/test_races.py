@@ -134,6 +134,7 @@ CALLS: dict[str, tuple[Callable[[str], Any], list[int]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:records are read")
 @pytest.mark.parametrize("name", CALLS)
 def test_what_expires_while_it_is_looked_at_is_looked_up_again(name, url, monkeypatch) -> None:

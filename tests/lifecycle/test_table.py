@@ -460,6 +460,7 @@ def engines(pid):
     return [int(each) for each in found if b"sql/_child" in Path(f"/proc/{each}/cmdline").read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_condition_has_no_more_time_than_its_bound(monkeypatch):
     condition, _ = parse_condition(ENDLESS, Schema.parse({"id": "text"}))  # which has started an engine
     monkeypatch.setattr(_engine, "_SECONDS", 1.0)

@@ -30,6 +30,7 @@ def many(count: int = MANY) -> ShardTable:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_many_shards():
     table = many()
     again, _ = parse_list(pack_list(table)[0])

@@ -34,6 +34,7 @@ def numbers(url: Path, split: str) -> list[int]:
     return [int(value["n"]) for value in shardio.open(url, split)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("compression", "mode"),
     [(None, "create"), ("zstd", "append"), ("gzip", "overwrite"), ("zlib", "create")],

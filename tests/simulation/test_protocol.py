@@ -58,6 +58,7 @@ def test_no_state_of_a_larger_world_breaks_an_invariant(long):
     assert states == (616_644 if long else 180_547)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("world", WORLDS)
 def test_each_guard_is_needed(world, long):
     """Without one of them an invariant breaks, and the way there is known; other worlds need the others."""

@@ -88,6 +88,7 @@ def adopted(sources: list[str], root: Path) -> tuple[list[str], shardio_indexer.
     return [value["at"] for value in values], report
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("patterns", PATTERNS.values(), ids=PATTERNS)
 def test_conversion_and_adoption_take_the_same_records(tree, tmp_path, patterns) -> None:
     """Each record once; what is not taken is listed by both, and that is clutter alone."""

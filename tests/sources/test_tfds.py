@@ -293,6 +293,7 @@ def mnist(home: Path) -> None:
     (folder / "dataset_info.json").write_text(json.dumps(info))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [

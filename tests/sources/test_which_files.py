@@ -519,6 +519,7 @@ ODD = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "tfrecord", "webdataset", "mds"])
 @pytest.mark.parametrize("names", ODD, ids="-".join)
 def test_an_export_tells_its_splits(tmp_path, kind, names) -> None:

@@ -213,6 +213,7 @@ def test_a_long_listing_has_no_deadline_while_pages_come(
 # Engines
 
 
+@pytest.mark.slow
 def test_metadata_is_read_without_obstore_so_that_a_parent_may_fork(server: FaultServer) -> None:
     """P15: a process that may start workers reads metadata by fsspec, and its children read by obstore."""
     script = f"""
@@ -396,6 +397,7 @@ def test_an_azure_url_may_name_its_account() -> None:
 # Forks
 
 
+@pytest.mark.slow
 def test_children_forked_under_load_neither_hang_nor_disturb(server: FaultServer) -> None:
     """P15: forks with open readers and requests in flight."""
     store = store_on(server)
@@ -448,6 +450,7 @@ def test_workers_of_every_kind_read(server: FaultServer, method: str) -> None:
 # Writing
 
 
+@pytest.mark.slow
 def test_a_large_spool_file_goes_up_in_parts(
     moto_endpoint: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def test_what_was_acknowledged_is_there(place, relay, tmp_path, headers, how, wh
     assert direct.get("data/key", max_bytes=len(content)) == content
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 @pytest.mark.parametrize("lost", ["request", "head of the reply", "body"])
 def test_what_is_cut_off_on_its_way_is_read_again(place, relay, lost, engine) -> None:
@@ -142,6 +143,7 @@ def test_what_is_cut_off_on_its_way_is_read_again(place, relay, lost, engine) ->
     assert relay.lost
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
 @pytest.mark.parametrize("lost", ["request", "reply", "busy"])
 def test_a_part_that_is_lost_is_sent_again_alone(place, relay, tmp_path, lost) -> None:

@@ -70,6 +70,7 @@ WAYS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:.*is read with fsspec instead of obstore")
 @pytest.mark.parametrize("engine", ["fsspec", None])
 @pytest.mark.parametrize("way", WAYS)

@@ -66,6 +66,7 @@ def test_a_dataset_that_fits_in_its_windows_is_fetched_once(server: FaultServer,
     assert asked.bytes <= 1.08 + 16 * BLOCK / (ROWS * SIZE)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:global_batch=16 gives 3 ranks")
 @pytest.mark.parametrize("plan", [WHOLE, PART])
 @pytest.mark.parametrize("step", [1, 333])

@@ -267,6 +267,7 @@ def fetched(monkeypatch):
     monkeypatch.setattr("shardio.streaming._planner.TUNING", some)
 
 
+@pytest.mark.sampled(2)
 @THREADS
 @pytest.mark.parametrize(
     ("compression", "where"),

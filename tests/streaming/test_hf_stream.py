@@ -53,6 +53,7 @@ def test_examples_are_the_values_in_the_order_of_the_stream(ds) -> None:
     assert list(ds.to_hf(streaming=True, shuffle=False)) == in_memory
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (3, 2), (2, 64)])
 def test_it_resumes_exactly_on_another_number_of_processes(ds, before, after) -> None:
     hub = ds.to_hf(streaming=True, seed=1)
@@ -132,6 +133,7 @@ OPERATIONS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_state_is_exact_through_other_operations(ds, name) -> None:
     change = OPERATIONS[name]

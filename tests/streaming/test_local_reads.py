@@ -69,6 +69,7 @@ PARTS = {
 }
 
 
+@pytest.mark.sampled(2)
 @THREADS
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("part", PARTS)
@@ -119,6 +120,7 @@ def test_a_mixture_may_compare_some(pristine):
         assert (found["_position"] == wanted["_position"]).all()
 
 
+@pytest.mark.sampled(2)
 @THREADS
 @pytest.mark.parametrize("place", [3, 9, 100, -2], ids=["length", "length's checksum", "payload", "checksum"])
 def test_damage_is_found_when_its_record_is_delivered(url, threads, place):

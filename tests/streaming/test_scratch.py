@@ -120,6 +120,7 @@ DATA: dict[str, Callable[[dict[str, str]], Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:.* is one compressed stream:UserWarning")
 @pytest.mark.parametrize(
     ("name", "threads"), [("plain", 2), *((name, 2 * (k % 2)) for k, name in enumerate(DATA))]

@@ -236,6 +236,7 @@ def test_pinned_memory_without_an_accelerator_is_a_warning(url, expected):
     assert lists(loader) == expected[0]
 
 
+@pytest.mark.sampled(2)
 @WAYS
 def test_batches_arrive_on_a_device(url, expected, way):
     assert lists(StreamingDataLoader(dataset(url), device="cpu", **way)) == expected[0]
@@ -372,6 +373,7 @@ def test_skipping_is_bounded_over_all_workers(tmp_path):
 KEPT = {"num_workers": 2, "persistent_workers": True}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("loader_of", [DataLoader, StatefulDataLoader])
 def test_in_torchs_own_loader_epoch_after_epoch(url, expected, loader_of, workers):

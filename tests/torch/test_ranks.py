@@ -280,6 +280,7 @@ def go_on_after_an_error(rank, folder, url, how):
     (folder / f"said-{rank}").write_text(json.dumps([said, sums]), "utf-8")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("how", [{"num_threads": 2}, {"num_workers": 2}], ids=["threads", "workers"])
 def test_a_rank_that_lives_on_after_an_error(tmp_path, how):
