@@ -6,7 +6,6 @@ a lost reply is looked up instead of guessed.  Everything here works through the
 
 from __future__ import annotations
 
-from shardio.catalog._absent import nothing_here as nothing_here
 from shardio.catalog._calls import commit as commit, gc as gc, log as log
 from shardio.catalog._catalog import Catalog as Catalog
 from shardio.catalog._change import commit_change as commit_change

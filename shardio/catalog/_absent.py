@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LOOKED_AT = 100
 
 
-def nothing_here(store: Store, what: str) -> NotFoundError:
+def _nothing_here(store: Store) -> NotFoundError:
     """Return the error of a place without a dataset, which says what there is instead."""
     url, names = store.url, list[str]()
     # Where nothing can be listed, the address is all that can be told.
@@ -38,13 +38,13 @@ def nothing_here(store: Store, what: str) -> NotFoundError:
         n.startswith(f"{naming.METADATA}/") or n.endswith(naming.INDEX_SUFFIX) for n in names
     ):
         found = f"other files, such as {names[0]!r}"
-    return NotFoundError(what, url=url, found=found, advice=advice)
+    return NotFoundError("there is no shardio dataset here", url=url, found=found, advice=advice)
 
 
 def no_version(store: Store, number: int | str | None = None, latest: Version | None = None) -> NotFoundError:
     """Return the error of a version that is not there, or of a place without a dataset (`latest` is None)."""
     if latest is None:
-        return nothing_here(store, "there is no shardio dataset here")
+        return _nothing_here(store)
     expired = number in latest.manifest.expiry.expired_versions
     what = f"version {number} expired" if expired else f"there is no version {number}"
     return NotFoundError(what, url=store.url, advice=f"the latest is version {latest.number}")

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,7 +36,7 @@ from shardio.metadata import (
 )
 from shardio.reader._parquet import read_parquet
 from shardio.reader._source import DatasetSource, ShardSource
-from shardio.reader._subset import count_below, is_ascending, positions_between
+from shardio.reader._subset import Selection, count_below, is_ascending, positions_between
 from shardio.storage import Store, read_intact
 
 SourceT = TypeVar("SourceT", bound=ShardSource)
@@ -398,8 +399,6 @@ def _shard_columns(
     records: Any, columns: Sequence[ChosenColumn], number: int, low: int, stop: int, *, in_table: bool
 ) -> Iterator[Any]:
     """Yield columns of the records `[low, stop)` of an ascending reader, all of one shard."""
-    if low == stop:
-        return
     if not in_table:
         yield from arrow_batches(records[low:stop], columns, batch_rows(records.source, number))
         return
@@ -421,13 +420,21 @@ def iterate_columns(records: Any, columns: Sequence[ChosenColumn]) -> Iterator[A
     Raises:
         FormatError, NotFoundError, StorageError: with the address of the table or record.
     """
-    source, selection = records.source, records.selection
-    lacking = shards_without_table(source, columns)
+    for read, _ in _shard_reads(records, records.selection, columns):
+        yield from read()
+
+
+def _shard_reads(
+    records: Any, selection: Selection, columns: Sequence[ChosenColumn]
+) -> Iterator[tuple[Callable[[], Iterator[Any]], bool]]:
+    """Yield what yields the columns of each shard of an ascending selection, and whether it has a table."""
+    source = records.source
+    has_tables = ~shards_without_table(source, columns)
     reader = type(records)(with_features(source, sources_of(columns), values=True), selection)
     edges = count_below(selection, np.concatenate([np.zeros(1, np.int64), source.stops]))
     for number in np.flatnonzero(np.diff(edges)).tolist():
-        low, stop = int(edges[number]), int(edges[number + 1])
-        yield from _shard_columns(reader, columns, number, low, stop, in_table=not lacking[number])
+        low, stop, in_table = int(edges[number]), int(edges[number + 1]), bool(has_tables[number])
+        yield partial(_shard_columns, reader, columns, number, low, stop, in_table=in_table), in_table
 
 
 def read_columns(records: Any, columns: Sequence[ChosenColumn], *, positions: bool, warn: bool = True) -> Any:
@@ -449,19 +456,12 @@ def read_columns(records: Any, columns: Sequence[ChosenColumn], *, positions: bo
     if not is_ascending(selection):
         held, order = np.unique(np.asarray(selection, np.int64), return_inverse=True)
         selection = held
-    lacking = shards_without_table(source, columns)
-    reader = type(records)(with_features(source, sources_of(columns), values=True), selection)
-    edges = count_below(selection, np.concatenate([np.zeros(1, np.int64), source.stops]))
+    reads = list(_shard_reads(records, selection, columns))
     if warn:
-        warn_of_records(source, lacking & (np.diff(edges) > 0), columns)
-
-    def part(number: int) -> list[Any]:
-        low, stop = int(edges[number]), int(edges[number + 1])
-        return list(_shard_columns(reader, columns, number, low, stop, in_table=not lacking[number]))
-
+        warn_of_records(source, np.array([not in_table for _, in_table in reads], bool), columns)
     empty = columns_schema(columns).empty_table()
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "shardio-columns") as pool:
-        parts = [each for found in pool.map(part, range(len(lacking))) for each in found]
+        parts = [each for found in pool.map(lambda read: list(read[0]()), reads) for each in found]
     whole = pa.concat_tables([empty, *parts])
     if order is not None:
         whole = whole.take(order)

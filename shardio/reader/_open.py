@@ -10,11 +10,11 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal
 
-from shardio.arguments import checked_options, integer, names, options_by_root
+from shardio.arguments import checked_options, names, options_by_root
 from shardio.callers import warn
-from shardio.catalog import Catalog, nothing_here
+from shardio.catalog import Catalog
 from shardio.codecs import CenterCrop, ImageOptions, RandomResizedCrop, RecordCodec
 from shardio.display import plural
 from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
@@ -45,32 +45,6 @@ from shardio_indexer import iterate_payloads
 _PIECE = 1 << 20  # stored bytes of one read, of a file without an index
 
 
-class OpenOptions(TypedDict, total=False):
-    """The options of `open`, for type checkers."""
-
-    version: int | str | None
-    digest: str | None
-    storage_options: Mapping[str, Any] | None
-    engine: str | None
-    decode: bool | str | ImageOptions | RecordCodec
-    image_size: int | tuple[int, int] | None
-    image_crop: str | CenterCrop | RandomResizedCrop | None
-    features: Sequence[str] | None
-    cache: CacheOptions | None
-    verify: bool
-    on_error: Literal["raise", "skip", "quarantine"]
-    allow_roots: Mapping[str, Mapping[str, Any]] | None
-    mmap: bool
-    decoded_bytes: int
-    limits: Limits | None
-
-
-@overload
-def open(url: str | Path, split: str, **options: Unpack[OpenOptions]) -> DatasetReader: ...  # noqa: A001
-@overload
-def open(  # noqa: A001
-    url: str | Path, split: None = None, **options: Unpack[OpenOptions]
-) -> DatasetReader | Any: ...
 @checked_options
 def open(  # noqa: A001, PLR0913 - the name and the options are the public contract
     url: str | Path,
@@ -206,7 +180,7 @@ def is_shard(
         engine, limits: as `shardio.open`.
 
     Raises:
-        NotFoundError: it leads to neither.
+        NotFoundError: it leads to neither, or the dataset has no such version.
         FormatError: it leads to a dataset whose latest manifest is damaged.
         StorageError: the environment failed.
     """
@@ -217,22 +191,14 @@ def is_shard(
         return True
     store = connect(name, storage_options=storage_options, engine=engine)
     try:
-        if Catalog(store, limits=limits or DEFAULT_LIMITS).latest() is not None:
-            return False
-    except (CannotListError, DeniedError):
-        # No hint tells of a dataset, and no listing can. What is forbidden may as well be absent; then the
-        # reason why no dataset was found is the one to be told.
-        with contextlib.suppress(DeniedError):
-            named = version is not None and not isinstance(version, str)
-            if named and store.head(naming.manifest_key(integer("version", version))) is not None:
-                return False
+        Catalog(store, limits=limits or DEFAULT_LIMITS).load(version)
+    except (NotFoundError, CannotListError, DeniedError):
+        # Without a listing, or permission, an object may still be found by its name.
         with contextlib.suppress(DeniedError):
             if _is_object(name, storage_options, engine):
                 return True
         raise
-    if _is_object(name, storage_options, engine):
-        return True
-    raise nothing_here(store, "there is neither a shardio dataset nor a shard here")
+    return False
 
 
 def _is_object(url: str, storage_options: Mapping[str, Any] | None, engine: str | None) -> bool:

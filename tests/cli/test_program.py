@@ -267,7 +267,7 @@ def test_an_error_is_one_line_and_debug_shows_where(run: Run, tmp_path: Path) ->
     ended = run("info", tmp_path / "absent")
     assert (ended.code, ended.out) == (3, "")
     assert ended.err.count("\n") == 1
-    assert ended.err.startswith("shardio: there is neither a shardio dataset nor a shard here")
+    assert ended.err.startswith("shardio: there is no shardio dataset here")
     ended = run("info", tmp_path / "absent", "--debug")
     assert "Traceback" in ended.err
     assert ended.code == 3
