@@ -12,6 +12,7 @@ from shardio.storage._cache import (
     CachedBlocks as CachedBlocks,
     CacheOptions as CacheOptions,
 )
+from shardio.storage._client import on_io_thread as on_io_thread
 from shardio.storage._connect import connect as connect, connect_folder as connect_folder
 from shardio.storage._create import make_folders as make_folders
 from shardio.storage._keys import (
@@ -32,7 +33,6 @@ from shardio.storage._local import (
 from shardio.storage._memory import MemoryStore as MemoryStore
 from shardio.storage._obstore import fork_is_meant as fork_is_meant
 from shardio.storage._remote import RemoteStore as RemoteStore, unlisted as unlisted
-from shardio.storage._services import on_io_thread as on_io_thread
 from shardio.storage._store import (
     CannotListError as CannotListError,
     ChangedObjectError as ChangedObjectError,

@@ -12,7 +12,7 @@ from shardio.storage._keys import Root, split_url, url_text
 from shardio.storage._local import LocalStore
 from shardio.storage._memory import MemoryStore
 from shardio.storage._remote import Backend, RemoteStore
-from shardio.storage._services import SERVICES, Azure, Service
+from shardio.storage._services import AZURE, GENERIC, SERVICES
 from shardio.storage._store import Store
 
 _ENGINES = (None, "fsspec", "obstore")
@@ -54,7 +54,8 @@ def _connect_remote(
 ) -> Store:
     chained = root.path.startswith((f"{root.protocol}://", f"{root.protocol}::"))
     url = root.path if chained else f"{root.protocol}://{root.path}"
-    service = Service if chained else SERVICES.get(root.protocol, Service)
+    protocol = "" if chained else root.protocol
+    service = SERVICES.get(protocol, GENERIC)
     if engine == "obstore" and not service.package:
         raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {root.protocol}://")
     if service.package:
@@ -64,7 +65,7 @@ def _connect_remote(
     if engine == "obstore":
         need("engine='obstore'", "shardio[obstore]", "obstore")
     merged, path = dict(options or {}), root.path
-    account = _AZURE_ACCOUNT.fullmatch(path) if service is Azure else None
+    account = _AZURE_ACCOUNT.fullmatch(path) if service is AZURE else None
     if account is not None:
         path = account[1] + account[3]
         merged.setdefault("account_name", account[2])
@@ -72,7 +73,7 @@ def _connect_remote(
         path = url
     elif not path.strip("/"):
         raise ValueError(f"{url} names no bucket")
-    return RemoteStore(Backend(service, url, path, merged, engine, single_writer))
+    return RemoteStore(Backend(protocol, url, path, merged, engine, single_writer))
 
 
 def connect_folder(

@@ -123,43 +123,34 @@ def make_folders(folder: str, *, root: str) -> None:
     Raises:
         OSError: one cannot be made, or its name not be made permanent.
     """
-    missing = []
-    there = folder
-    while not os.path.isdir(there):
-        missing.append(there)
-        if there == os.path.dirname(there):
-            break
-        there = os.path.dirname(there)
-    for name in reversed(missing):
-        with _opened(os.path.dirname(name)) as sync:
-            try:
-                os.mkdir(name)
-            except FileExistsError:
-                if not os.path.isdir(name):
-                    raise
-            _make_name_durable(name, sync)
-    while len(there) >= len(root) and there != os.path.dirname(there):
-        if _durable_names.get(there) != _name_state(there):
-            try:
-                with _opened(os.path.dirname(there)) as sync:
-                    _make_name_durable(there, sync)
-            except PermissionError:
-                # The writer of what is in there could; reading folders above the data is not ours to ask for.
-                pass
-        there = os.path.dirname(there)
+    names = []
+    while folder != os.path.dirname(folder) and (len(folder) >= len(root) or not os.path.isdir(folder)):
+        names.append(folder)
+        folder = os.path.dirname(folder)
+    for name in reversed(names):
+        state = _name_state(name) if os.path.isdir(name) else None
+        if state is not None and _durable_names.get(name) == state:
+            continue
+        try:
+            with _opened(os.path.dirname(name)) as sync:
+                if state is None:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(name)
+                state = _name_state(name)
+                sync()
+        except PermissionError:
+            # The writer of what is in there could; reading folders above the data is not ours to ask for.
+            if state is None:
+                raise
+            continue
+        if len(_durable_names) >= _MOST_NAMES:
+            _durable_names.clear()
+        _durable_names[name] = state
 
 
 # Folders whose names this process has made permanent, and how they were found before.
 _durable_names: dict[str, tuple[int, ...]] = {}
 _MOST_NAMES = 4096
-
-
-def _make_name_durable(folder: str, sync: Callable[[], None]) -> None:
-    state = _name_state(folder)
-    sync()
-    if len(_durable_names) >= _MOST_NAMES:
-        _durable_names.clear()
-    _durable_names[folder] = state
 
 
 def _name_state(folder: str) -> tuple[int, ...]:
@@ -169,12 +160,25 @@ def _name_state(folder: str) -> tuple[int, ...]:
 
 
 def _publish(temporary: str, target: str, *, single_writer: bool) -> bool:
-    refused: BaseException | None = None
-    for attempt in (_link, _rename_exclusively):
-        try:
-            return attempt(temporary, target)
-        except _UnsupportedHere as error:
-            refused = refused or error.__cause__
+    try:
+        return _link(temporary, target)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        refused = error
+    rename = _exclusive_rename()
+    try:
+        if rename is not None:
+            rename(temporary, target)
+            return True
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED and not os.path.lexists(temporary):
+            what = "the filesystem failed while the file was renamed; whether it has its name is unknown"
+            raise UnknownOutcomeError(what, url=target, found=str(error)) from error
+        if error.errno not in _UNSUPPORTED:
+            raise
     if not single_writer:
         what = "this filesystem can neither link nor rename without replacing, so commits cannot be safe"
         advice = "use another filesystem, or single_writer=True if no other process writes here"
@@ -183,10 +187,6 @@ def _publish(temporary: str, target: str, *, single_writer: bool) -> bool:
         return False
     os.rename(temporary, target)
     return True
-
-
-class _UnsupportedHere(Exception):  # noqa: N818 - control flow within this file, never seen outside
-    pass
 
 
 def _link(temporary: str, target: str) -> bool:
@@ -199,8 +199,6 @@ def _link(temporary: str, target: str) -> bool:
             return True
         if isinstance(error, FileExistsError):
             return False
-        if error.errno in _UNSUPPORTED:
-            raise _UnsupportedHere from error
         raise
     return True
 
@@ -211,24 +209,6 @@ def _links(temporary: str, target: str, error: OSError) -> int:
     except OSError:
         what = "the filesystem failed while the file was given its name; whether it has it is unknown"
         raise UnknownOutcomeError(what, url=target, found=str(error)) from error
-
-
-def _rename_exclusively(temporary: str, target: str) -> bool:
-    rename = _exclusive_rename()
-    if rename is None:
-        raise _UnsupportedHere
-    try:
-        rename(temporary, target)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno in _UNSUPPORTED:
-            raise _UnsupportedHere from error
-        if not os.path.lexists(temporary):
-            what = "the filesystem failed while the file was renamed; whether it has its name is unknown"
-            raise UnknownOutcomeError(what, url=target, found=str(error)) from error
-        raise
-    return True
 
 
 @functools.cache

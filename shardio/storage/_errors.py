@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.redact import redact
-from shardio.storage._store import ChangedObjectError, DeniedError, MissingBucketError, ShortReadError
+from shardio.storage._store import ChangedObjectError, DeniedError, MissingBucketError
 
 
 class ErrorKind(enum.Enum):
@@ -43,12 +43,14 @@ class RequestFailure(NamedTuple):
         text: one line for people: status, code and the service's own words.
         status: the HTTP status, if there was a response.
         applied: whether a write may have taken effect all the same.
+        again: sending it once more may help: no library has done that already.
     """
 
     kind: ErrorKind
     text: str
     status: int | None = None
     applied: bool = False
+    again: bool = True
 
 
 class StatusError(Exception):
@@ -78,7 +80,7 @@ _BY_STATUS = {
     403: ErrorKind.DENIED,
     404: ErrorKind.NOT_FOUND,
     408: ErrorKind.UNAVAILABLE,
-    409: ErrorKind.UNAVAILABLE,
+    409: ErrorKind.EXISTS,  # or it is being created by another
     410: ErrorKind.NOT_FOUND,
     412: ErrorKind.EXISTS,
     416: ErrorKind.PAST_END,
@@ -88,29 +90,39 @@ _BY_STATUS = {
     501: ErrorKind.REFUSED,
     505: ErrorKind.REFUSED,
 }
+_REFUSED = frozenset({400, 401, 403})
+# Codes and words of services that say more than the status with which they come.
+_SKEWED = re.compile(  # of S3 (two of them), STS (two), Azure (two) and Google
+    r"RequestTimeTooSkewed|difference between the request time|Signature not yet current|Signature expired|"
+    r"date header too old|Date header in the request is incorrect|in a reasonable timeframe",
+    re.IGNORECASE,
+)
 _EXPIRED = re.compile(
     r"ExpiredToken|TokenRefreshRequired|RequestExpired|InvalidToken|token (has|is) expired|expired token|"
     r"Invalid Credentials|invalid_token|credentials? (have|has|are) expired|Signature not valid in the spec",
     re.IGNORECASE,
 )
-# In the words of S3 (two of them), STS (two), Azure (two) and Google.
-_SKEWED = re.compile(
-    r"RequestTimeTooSkewed|difference between the request time|Signature not yet current|Signature expired|"
-    r"date header too old|Date header in the request is incorrect|in a reasonable timeframe",
-    re.IGNORECASE,
-)
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified (bucket|container) does not exist")
+_WORDS: list[tuple[ErrorKind, frozenset[int] | None, re.Pattern[str]]] = [
+    (ErrorKind.CLOCK_SKEW, _REFUSED, _SKEWED),
+    (ErrorKind.EXPIRED, _REFUSED, _EXPIRED),
+    (ErrorKind.NO_BUCKET, frozenset({404}), _NO_BUCKET),
+    (
+        ErrorKind.UNAVAILABLE,
+        None,
+        re.compile(r"SlowDown|reduce your request rate|Throttl|ServerBusy|RequestTimeout\b"),
+    ),
+    (ErrorKind.EXISTS, None, re.compile(r"BlobAlreadyExists|PreconditionFailed|conditionNotMet")),
+]
 _INSECURE = re.compile(
     r"CERTIFICATE_VERIFY_FAILED|certificate verify failed|invalid peer certificate|WRONG_VERSION_NUMBER|"
     r"record layer failure|received corrupt message|TLSV1_ALERT|no protocols available",
     re.IGNORECASE,
 )
-_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified (bucket|container) does not exist")
 _NO_BUCKET_CODE = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>")
-_BUSY = re.compile(r"SlowDown|reduce your request rate|Throttl|ServerBusy|RequestTimeout\b")
-_EXISTS = re.compile(r"BlobAlreadyExists|PreconditionFailed|conditionNotMet")
 _OBSTORE_STATUS = re.compile(r"status: (\d{3})\b|status code: (\d{3})\b")
 _OBSTORE_BAD = re.compile(
-    r"UnexpectedRange|NotPartial|RangeNotSupported|InvalidRangeRequest|ParseContentRange|NoContentRange|"
+    r"hyper::Error\(\s*Parse|UnexpectedRange|NotPartial|RangeNotSupported|InvalidRangeRequest|ParseContentRange|NoContentRange|"
     r"Content-Length Header missing"
 )
 _CONNECTION_NAMES = {
@@ -119,14 +131,26 @@ _CONNECTION_NAMES = {
     "IncompleteRead",
     "IncompleteReadError",
     "RequestException",
-    "ResponseParserError",
     "ServiceRequestError",
     "ServiceResponseError",
 }
 
 
+# Packages that send again by themselves what was refused or lost.
+_SENDS_AGAIN = {"azure", "botocore", "obstore"}
+
+
 def classify(error: BaseException) -> RequestFailure:
     """Explain an error of any client library."""
+    failure = _classify(error)
+    if failure.kind not in {ErrorKind.UNAVAILABLE, ErrorKind.CONNECTION}:
+        return failure
+    return failure._replace(
+        again=not any(type(link).__module__.partition(".")[0] in _SENDS_AGAIN for link in chain(error))
+    )
+
+
+def _classify(error: BaseException) -> RequestFailure:
     for link in chain(error):
         if isinstance(link, BadResponseError):
             # What answers in a service's place may answer the look at the object, too.
@@ -169,12 +193,9 @@ def _status_of(error: BaseException) -> tuple[int | None, str, str] | None:
         inner = response.get("Error", {})
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return status, str(inner.get("Code", "")), str(inner.get("Message", ""))
-    status = getattr(error, "status_code", None)
-    if isinstance(status, int):  # azure
+    status = getattr(error, "status_code", getattr(response, "status_code", None))
+    if isinstance(status, int):  # azure; requests, httpx, huggingface_hub
         return status, str(getattr(error, "error_code", "") or ""), _first_line(error)
-    status = getattr(response, "status_code", None)
-    if isinstance(status, int):  # requests, httpx, huggingface_hub
-        return status, "", _first_line(error)
     status = getattr(error, "status", None)
     if module.startswith("aiohttp") and isinstance(status, int) and status >= 300:
         return status, "", _first_line(error)
@@ -190,20 +211,13 @@ def _status_of(error: BaseException) -> tuple[int | None, str, str] | None:
 def _classify_status(status: int | None, code: str, words: str) -> RequestFailure:
     # The words are searched for codes only where the status is an error; a body may hold anything.
     said = f"{code} {words}"
-    if status in {400, 401, 403} and _SKEWED.search(said):
-        kind = ErrorKind.CLOCK_SKEW
-    elif status in {400, 401, 403} and _EXPIRED.search(said):
-        kind = ErrorKind.EXPIRED
-    elif status == 404 and _NO_BUCKET.search(said):
-        kind = ErrorKind.NO_BUCKET
-    elif _BUSY.search(said):
-        kind = ErrorKind.UNAVAILABLE
-    elif _EXISTS.search(said):
-        kind = ErrorKind.EXISTS
-    elif status is None:
-        kind = ErrorKind.REFUSED
-    else:
-        kind = _BY_STATUS.get(status, ErrorKind.UNAVAILABLE if status >= 500 else ErrorKind.REFUSED)
+    found = (
+        kind
+        for kind, statuses, words_of_kind in _WORDS
+        if (statuses is None or status in statuses) and words_of_kind.search(said)
+    )
+    unknown = ErrorKind.UNAVAILABLE if (status or 0) >= 500 else ErrorKind.REFUSED
+    kind = next(found, _BY_STATUS.get(status or 0, unknown))
     # One line, also of a page that a gateway made.
     line = " ".join(words.split())[:200]
     text = " ".join(part for part in (f"status {status}", code, line) if part)
@@ -227,8 +241,9 @@ def _by_class(error: BaseException) -> RequestFailure | None:
         return RequestFailure(ErrorKind.CLOCK_SKEW if _SKEWED.search(text) else ErrorKind.EXPIRED, text)
     if isinstance(error, PermissionError) or names & {"NoCredentialsError", "ClientAuthenticationError"}:
         return RequestFailure(ErrorKind.DENIED, text)
-    if "FlexibleChecksumError" in names:  # botocore: the body is not what the service's checksum says
-        return RequestFailure(ErrorKind.BAD_RESPONSE, text)
+    # botocore: the body is not what the service's checksum says, or not the XML that it should be
+    if names & {"FlexibleChecksumError", "ResponseParserError"}:
+        return RequestFailure(ErrorKind.BAD_RESPONSE, text, applied=True)
     if module.startswith("obstore"):
         if _OBSTORE_BAD.search(str(error)):
             return RequestFailure(ErrorKind.BAD_RESPONSE, text)
@@ -313,10 +328,3 @@ def missing_bucket(url: str) -> MissingBucketError:
     return MissingBucketError(
         what, url=url, advice="create it, or check the name and the account or endpoint"
     )
-
-
-def short_read(url: str, start: int, stop: int, size: int) -> ShortReadError:
-    """Return the error for a range of an object that ends before it."""
-    what = "the object ends before the bytes asked for"
-    found = max(0, min(stop, size) - start)
-    return ShortReadError(what, url=url, start=start, stop=stop, expected=stop - start, found=found)

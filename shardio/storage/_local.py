@@ -35,9 +35,9 @@ from shardio.storage._store import (
     NotDurableError,
     ObjectInfo,
     Offsets,
-    ShortReadError,
     Store,
     UnknownOutcomeError,
+    short_read,
 )
 
 _DONT_NEED = 4  # MADV_DONTNEED
@@ -66,14 +66,10 @@ def open_file(path: str, flags: int) -> int:
         try:
             return os.open(path, flags)
         except OSError as error:
-            if error.errno not in _NONE_LEFT or not _release_descriptors():
+            if error.errno not in _NONE_LEFT:
                 raise
-
-
-def _release_descriptors() -> bool:
-    """Ask for descriptors back; False where there are none to give."""
-    released = [user.release_descriptors() for user in list(descriptor_users)]
-    return any(released)
+            if not any([user.release_descriptors() for user in list(descriptor_users)]):  # noqa: C419 - all of them
+                raise
 
 
 def descriptor_limit() -> int:
@@ -172,7 +168,6 @@ class LocalFile(DataFile):
             raise NotFoundError("this is not a file", url=path)
         self._size = info.st_size
         self._view = self._mapped() if stable else None
-        self._address = 0  # of the map, once it was asked for
         if self._view is not None:
             # A map needs no descriptor.  Here and not later: no other thread knows this number yet.
             self._close_number()
@@ -196,10 +191,10 @@ class LocalFile(DataFile):
         # The file may have shrunk since, so no length from outside sizes a buffer before the file is known
         # to be that long.
         if stop > self._size:
-            _refuse(self.url, start, stop, max(0, min(self._size, stop) - start))
+            raise short_read(self.url, start, stop, self._size)
         data = self._pread(stop - start, start)
         if len(data) != stop - start:
-            _refuse(self.url, start, stop, len(data))
+            raise short_read(self.url, start, stop, start + len(data))
         return memoryview(data)
 
     def _pread(self, length: int, start: int) -> bytes:
@@ -232,13 +227,11 @@ class LocalFile(DataFile):
     def drop_pages(self) -> None:
         calls = _system_calls()
         if self._view and calls is not None and sys.platform.startswith("linux"):
-            if not self._address:
-                self._address = np.frombuffer(self._view, np.uint8).ctypes.data
-            calls.madvise(self._address, len(self._view), _DONT_NEED)
+            address = np.frombuffer(self._view, np.uint8).ctypes.data
+            calls.madvise(address, len(self._view), _DONT_NEED)
 
     def close(self) -> None:
         self._view = None
-        self._address = 0
         self._close_number()
 
     def _close_number(self) -> None:
@@ -256,11 +249,6 @@ class LocalFile(DataFile):
             # Ctrl-C came before the descriptor was given back, and this is not called again.
             self._close_number()
             raise
-
-
-def _refuse(url: str, start: int, stop: int, found: int) -> NoReturn:
-    what = "the file ends before the bytes asked for"
-    raise ShortReadError(what, url=url, start=start, stop=stop, expected=stop - start, found=found)
 
 
 class LocalStore(Store):
@@ -340,11 +328,8 @@ class LocalStore(Store):
             _explain(error, path)
         return _describe(key, info) if stat.S_ISREG(info.st_mode) else None
 
-    def _list(self, prefix: str) -> Iterator[ObjectInfo]:
-        return (info for info in self._walk(prefix, linked=False) if not is_temporary(info.key))
-
-    def _list_linked(self, prefix: str) -> Iterator[ObjectInfo]:
-        return (info for info in self._walk(prefix, linked=True) if not is_temporary(info.key))
+    def _list(self, prefix: str, *, linked: bool) -> Iterator[ObjectInfo]:
+        return (info for info in self._walk(prefix, linked=linked) if not is_temporary(info.key))
 
     def list_temporaries(self) -> Iterator[ObjectInfo]:
         return (info for info in self._walk("", linked=False) if is_temporary(info.key))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shardio.errors import NotFoundError
 from shardio.storage._keys import check_key
-from shardio.storage._store import Buffer, DataFile, ObjectInfo, Offsets, ShortReadError, Store
+from shardio.storage._store import Buffer, DataFile, ObjectInfo, Offsets, Store, short_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,17 +44,11 @@ class _MemoryFile(DataFile):
             raise ValueError(f"a byte range needs 0 <= start <= stop, found [{start}, {stop})")
         view = self._data[start:stop]
         if len(view) != stop - start:
-            what = "the object ends before the bytes asked for"
-            raise ShortReadError(
-                what, url=self.url, start=start, stop=stop, expected=stop - start, found=len(view)
-            )
+            raise short_read(self.url, start, stop, len(self._data))
         return view
 
     def read_many(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
         return [self.read(int(start), int(stop)) for start, stop in zip(starts, stops, strict=True)]
-
-    def close(self) -> None:
-        pass
 
 
 class MemoryStore(Store):
@@ -111,7 +105,8 @@ class MemoryStore(Store):
             file = _files().get(self._base + key)
             return None if file is None else _describe(key, file)
 
-    def _list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def _list(self, prefix: str, *, linked: bool) -> Iterator[ObjectInfo]:
+        del linked
         start = len(self._base)
         with _lock:
             found = [

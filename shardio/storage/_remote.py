@@ -11,11 +11,11 @@ Nothing is requested before the first use, and nothing survives a fork: a child 
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
 import importlib.util
+import io
 import itertools
 import logging
 import os
@@ -25,12 +25,13 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, thread as pools
+from concurrent.futures import Future, ThreadPoolExecutor
 from operator import itemgetter
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.ranges import coalesce, scatter
+from shardio.storage._client import ATTEMPTS, Client, Service
 from shardio.storage._errors import (
     BadResponseError,
     ChangedError,
@@ -39,7 +40,6 @@ from shardio.storage._errors import (
     explain,
     failed,
     missing_bucket,
-    short_read,
 )
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._obstore import (
@@ -50,7 +50,7 @@ from shardio.storage._obstore import (
     open_reader,
     was_forked,
 )
-from shardio.storage._services import Reply, Service
+from shardio.storage._services import GENERIC, SERVICES
 from shardio.storage._store import (
     REFETCHES,
     Buffer,
@@ -59,11 +59,13 @@ from shardio.storage._store import (
     MissingBucketError,
     ObjectInfo,
     Offsets,
+    Reply,
     ShortReadError,
     Store,
     StoreNetwork,
     UnknownOutcomeError,
     holds,
+    short_read,
 )
 
 T = TypeVar("T")
@@ -76,12 +78,15 @@ _FIRST = 1 << 20  # bytes of the first request of `get`; most metadata is smalle
 _THREADS = 64  # requests for data in flight in this process
 _IN_FLIGHT = 128 << 20  # bytes of all of them
 _AT_ONCE = 16  # calls of `concurrently`
-# How often a request is sent in all, by what it fails with. Ten times are 40 seconds on average. An address
-# that has never answered may be mistyped: five times, three seconds. Nothing is sent again after a minute,
-# except once.
-_ATTEMPTS = {ErrorKind.UNAVAILABLE: 10, ErrorKind.CONNECTION: 10, ErrorKind.BAD_RESPONSE: 2 + REFETCHES}
-_FIRST_ATTEMPTS = 5
-_BACKOFF, _LONGEST_BACKOFF, _PATIENCE = 0.2, 20.0, 60.0  # seconds: the n-th wait is random, up to 0.2 * 2**n
+# How often a request is sent in all. What botocore, the Azure SDK and obstore give up is not sent again.
+# aiohttp, by which GCS and web servers are asked, sends nothing again; and no library asks again for a reply
+# that it has begun to hand out.
+_ATTEMPTS = {
+    ErrorKind.UNAVAILABLE: ATTEMPTS,
+    ErrorKind.CONNECTION: ATTEMPTS,
+    ErrorKind.BAD_RESPONSE: 2 + REFETCHES,
+}
+_BACKOFF = 0.5  # seconds: the n-th wait is random, up to 0.5 * 2**n
 _PUTS = 4  # how often a create is sent whose outcome is not known
 _RENEWAL = 60.0  # seconds between two rebuilds of a filesystem whose credentials have expired
 _LONGEST_CONFIRMATION = 2.0  # seconds before an object is read back
@@ -100,7 +105,7 @@ class Backend:
     """A remote root, and how to reach it; a value that pickles.
 
     Attributes:
-        service: its requests.
+        protocol: of its service; empty for a chain of filesystems.
         url: the normalised root.
         path: what its filesystem calls the root: bucket and prefix, or the URL itself.
         options: storage_options in fsspec's terms.
@@ -108,12 +113,17 @@ class Backend:
         single_writer: the caller states that it is the only writer.
     """
 
-    service: type[Service]
+    protocol: str
     url: str
     path: str
     options: Mapping[str, Any]
     engine: str | None
     single_writer: bool
+
+    @property
+    def service(self) -> Service:
+        """The row of its service."""
+        return SERVICES.get(self.protocol, GENERIC)
 
 
 class _Process:
@@ -127,19 +137,17 @@ class _Process:
         self._threads = ThreadPoolExecutor(_THREADS, "shardio-io")
         self._free_bytes = _IN_FLIGHT
         self._freed = threading.Condition()
-        self._built: dict[Any, tuple[Service, object]] = {}
+        self._built: dict[Any, tuple[Client, object]] = {}
         self._lock = threading.Lock()
 
     def submit(self, call: Callable[[], T], size: int) -> Future[T]:
-        """Run a call that holds so many bytes once a thread and room are free; not when exit has begun."""
+        """Run a call that holds so many bytes once a thread and room are free."""
 
         def run() -> T:
             with self._freed:
                 self._freed.wait_for(lambda: self._free_bytes >= size)
                 self._free_bytes -= size
             try:
-                if pools._shutdown:  # noqa: SLF001 - else exit would wait for all that is queued
-                    raise concurrent.futures.CancelledError
                 return call()
             finally:
                 with self._freed:
@@ -148,20 +156,20 @@ class _Process:
 
         return self._threads.submit(run)
 
-    def service(self, backend: Backend, instead_of: Service | None = None) -> Service:
-        """Return the service of a root; built where there is none, or only the one that is of no use."""
+    def client(self, backend: Backend, instead_of: Client | None = None) -> Client:
+        """Return the client of a root; built where there is none, or only the one that is of no use."""
         # Buckets of one service share a filesystem.
         place = "" if backend.service.has_buckets else backend.path
-        key = backend.service, place, _identity(backend.options), _environment()
+        key = backend.service.filesystem, place, _identity(backend.options), _environment()
         with self._lock:
-            service = self._built.get(key, (None, None))[0]
-            if service is None or service is instead_of:
-                service = backend.service(backend.options, backend.path)
+            client = self._built.get(key, (None, None))[0]
+            if client is None or client is instead_of:
+                client = Client(backend.service, backend.options, backend.path)
                 # With the options: some are told apart by their identity, which must not be reused.
-                self._built[key] = service, backend.options
+                self._built[key] = client, backend.options
                 while len(self._built) > 8:
                     del self._built[next(iter(self._built))]
-            return service
+            return client
 
 
 @functools.cache
@@ -189,8 +197,7 @@ class _Wait:
         while self._futures:
             self._futures.popleft().cancel()
 
-    def __del__(self) -> None:
-        self._cancel()
+    __del__ = _cancel
 
 
 def _environment() -> tuple[tuple[str, str], ...]:
@@ -214,6 +221,7 @@ def _identity(value: Any) -> Any:
 _proved: set[Any] = set()
 
 
+@dataclasses.dataclass
 class ObjectIdentity:
     """What is known of an object: its size and ETag, given when it was opened or learned from replies.
 
@@ -222,14 +230,10 @@ class ObjectIdentity:
         size, etag: those of the object that was opened.
     """
 
-    def __init__(self, key: str, url: str, size: int | None = None, etag: str = "") -> None:
-        self.key, self.url = key, url
-        self.size, self.etag = size, etag
-        self._given = size, etag
-
-    def forget(self) -> ObjectIdentity:
-        """Return what was given, without what replies have told."""
-        return ObjectIdentity(self.key, self.url, *self._given)
+    key: str
+    url: str
+    size: int | None = None
+    etag: str = ""
 
     def check(
         self, reply: Reply, start: int, stop: int, *, compared: bool = False, open_ended: bool = False
@@ -273,17 +277,15 @@ class RemoteFile(DataFile):
     def __init__(self, store: RemoteStore, identity: ObjectIdentity) -> None:
         self.url = identity.url
         self._store = store
-        self._identity = identity
+        self._given = identity
+        self.invalidate()
 
     def invalidate(self) -> None:
-        self._identity = self._identity.forget()
+        self._identity = dataclasses.replace(self._given)
 
     @property
     def size(self) -> int:
         return self._store.size_of(self._identity)
-
-    def read(self, start: int, stop: int) -> memoryview:
-        return self.read_many([start], [stop])[0]
 
     def read_many(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
         return self.begin_read(starts, stops)()
@@ -294,9 +296,6 @@ class RemoteFile(DataFile):
         fetch = functools.partial(self._store.fetch, self._identity, compared=checksummed)
         return self._store.begin_ranges(self._identity, (starts, stops), fetch, gap=gap)
 
-    def close(self) -> None:
-        """Do nothing: connections belong to the store."""
-
 
 class RemoteStore(Store):
     """Objects under a bucket's prefix, the URL of a web server, or the root of another filesystem."""
@@ -304,15 +303,14 @@ class RemoteStore(Store):
     def __init__(self, backend: Backend) -> None:
         self.url = backend.url
         self._backend = backend
-        if backend.service is not Service or not backend.single_writer:
+        if backend.service is not GENERIC or not backend.single_writer:
             self.read_only_reason = backend.service.read_only_reason
-        self._service: tuple[Service | None, int] = None, 0
+        self._client: tuple[Client | None, int] = None, 0
         self._renewed = float("-inf")
-        self._answered = False
         self._sent = self._again = 0
         self._fastest = float("inf")
         # Filesystems on top of others, as caches and archives are, are not thread-safe.
-        self._in_turn = threading.Lock() if "::" in backend.url and backend.service is Service else None
+        self._in_turn = threading.Lock() if "::" in backend.url and backend.service is GENERIC else None
 
     def __reduce__(self) -> tuple[object, ...]:
         return RemoteStore, (self._backend,)
@@ -326,7 +324,7 @@ class RemoteStore(Store):
         return StoreNetwork(self._sent, self._again, self._fastest)
 
     def url_of(self, key: str) -> str:
-        if self._backend.service is Service and "::" in self.url:
+        if self._backend.service is GENERIC and "::" in self.url:
             # Caches have names only: the key belongs to the first link that has an address.
             links = self.url.split("::")
             number = next((number for number, link in enumerate(links) if "/" in link), -1)
@@ -339,87 +337,76 @@ class RemoteStore(Store):
         check_key(key)
         return RemoteFile(self, ObjectIdentity(key, self.url_of(key), size, etag))
 
-    def _path(self, key: str) -> str:
-        return f"{self._backend.path}/{key}"
+    def _path(self, client: Client, key: str) -> str:
+        # A client of buckets has many roots.
+        return f"{self._backend.path if client.service.has_buckets else client.root}/{key}"
 
     # Requests
 
     def _request(
         self,
         key: str,
-        send: Callable[[Service], T],
+        send: Callable[[Client, str], T],
         explained: Callable[[Exception, str], ShardioError] = explain,
     ) -> T:
         """Send a request until it succeeds or cannot.
 
         Args:
             key: of the object that it is about.
-            send: sends it once.
+            send: sends it once, given the client and the object's path there.
             explained: makes the error of what the last attempt raised, and the URL.
 
         Raises:
             ShardioError: it failed for good.
         """
-        begun = time.monotonic()
         for number in itertools.count(1):
-            service: Service | None = None
+            client: Client | None = None
             try:
                 # To build a filesystem may fail like a request: it reads files, and asks for credentials.
-                service = self._connected()
+                client = self._connected()
                 sent = time.monotonic()
                 self._sent += 1
                 with self._in_turn or contextlib.nullcontext():
-                    found = send(service)
-                self._answered = True
+                    found = send(client, self._path(client, key))
                 self._fastest = min(self._fastest, time.monotonic() - sent)
             except ShardioError:
                 raise
             except Exception as error:
-                pause = self._pause(error, number, service, time.monotonic() - begun)
-                if pause is None:
+                failure = classify(error)
+                if client is not None and failure.kind is ErrorKind.EXPIRED and self._renew(client):
+                    continue
+                if client is None or number >= (_ATTEMPTS.get(failure.kind, 1) if failure.again else 1):
                     raise explained(error, self.url_of(key)) from error
                 self._again += 1
-                time.sleep(pause)
+                _pause(number)
             else:
                 return found
         raise AssertionError  # for the type checker
 
-    def _pause(self, error: Exception, number: int, service: Service | None, waited: float) -> float | None:
-        """Return the seconds until a request that failed for the n-th time is sent again; None for never."""
-        kind = classify(error).kind
-        if kind is ErrorKind.EXPIRED and service is not None and self._renew(service):
-            return 0.0
-        attempts = _ATTEMPTS.get(kind, 1) if service is not None else 1
-        if kind is ErrorKind.CONNECTION and not self._answered:
-            attempts = _FIRST_ATTEMPTS
-        if number >= attempts or (number > 1 and waited > _PATIENCE):
-            return None
-        return _jitter.uniform(0.0, min(_LONGEST_BACKOFF, _BACKOFF * 2.0**number))
-
-    def _connected(self) -> Service:
-        """Return the service, built by this process."""
+    def _connected(self) -> Client:
+        """Return the client, built by this process."""
         # Looked up once: to compare options and environment costs more than all else of a request here.
-        service, process = self._service
-        if service is None or process != os.getpid():
-            service = _process(os.getpid()).service(self._backend)
-            self._service = service, os.getpid()
-        return service
+        client, process = self._client
+        if client is None or process != os.getpid():
+            client = _process(os.getpid()).client(self._backend)
+            self._client = client, os.getpid()
+        return client
 
-    def _renew(self, service: Service) -> bool:
+    def _renew(self, client: Client) -> bool:
         """Build the filesystem again as its credentials have expired; once a minute at most."""
         if time.monotonic() - self._renewed < _RENEWAL:
             return False
         self._renewed = time.monotonic()
-        self._service = _process(os.getpid()).service(self._backend, instead_of=service), os.getpid()
+        self._client = _process(os.getpid()).client(self._backend, instead_of=client), os.getpid()
         return True
 
-    def _ask(self, key: str, name: str, *arguments: Any, **options: Any) -> Any:
+    def _ask(self, key: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Send one small request about an object.
 
         Raises:
             ShardioError: it failed for good.
         """
-        return self._request(key, lambda service: service.call(name, self._path(key), *arguments, **options))
+        return self._request(key, lambda client, path: client.call(function, path, *arguments, **options))
 
     # Reading
 
@@ -485,10 +472,10 @@ class RemoteStore(Store):
             NotFoundError, ShortReadError, ChangedObjectError, StorageError: as `DataFile.read`.
         """
 
-        def send(service: Service) -> Reply:
-            path = self._path(identity.key)
+        def send(client: Client, path: str) -> Reply:
+            fetch = client.service.fetch
             reply: Reply = (
-                service.call("fetch", path, start, stop) if plain else self._read(service, path, start, stop)
+                client.call(fetch, path, start, stop) if plain else self._read(client, path, start, stop)
             )
             identity.check(reply, start, stop, compared=compared, open_ended=open_ended)
             return reply
@@ -498,46 +485,45 @@ class RemoteStore(Store):
 
         return self._request(identity.key, send, explained).data
 
-    def _read(self, service: Service, path: str, start: int, stop: int) -> Reply:
+    def _read(self, client: Client, path: str, start: int, stop: int) -> Reply:
         """Read by obstore, unless it turns out that its options were translated wrongly."""
         backend = self._backend
         place = path.partition("/")[0] if backend.service.has_buckets else backend.path
         known = place, backend.engine
-        with service.choosing:
-            if known not in service.readers:
-                service.readers[known] = self._open_obstore(service)
-        reader = service.readers[known]
+        with client.choosing:
+            if known not in client.readers:
+                client.readers[known] = self._open_obstore(client, place)
+        reader, fetch = client.readers[known], client.service.fetch
         if reader is None or not reader.takes(path):
-            return cast("Reply", service.call("fetch", path, start, stop))
+            reply: Reply = client.call(fetch, path, start, stop)
+            return reply
         try:
             return reader.fetch(path, start, stop)
         except Exception as error:
             failure = classify(error)
-            if reader.answered or failure.kind not in {*_MAYBE_TRANSLATION, ErrorKind.CONNECTION}:
+            unreachable = failure.kind is ErrorKind.CONNECTION
+            if reader.answered or not (unreachable or failure.kind in _MAYBE_TRANSLATION):
                 raise
-            if failure.kind is ErrorKind.CONNECTION:  # obstore doesn't say why
-                return cast("Reply", service.call("fetch", path, start, stop))
-            if not reader.resolved:
-                service.readers[known] = self._open_obstore(service, resolve=True)
-                return self._read(service, path, start, stop)
-            if backend.engine == "obstore":
+            if not unreachable and not reader.resolved:
+                client.readers[known] = self._open_obstore(client, place, resolve=True)
+                return self._read(client, path, start, stop)
+            if not unreachable and backend.engine == "obstore":
                 raise
-            reply: Reply = service.call("fetch", path, start, stop)
-            service.readers[known] = None
-            self._warn(failure.text)
+            reply = client.call(fetch, path, start, stop)
+            if not unreachable:  # of a failed connection obstore doesn't say why
+                client.readers[known] = None
+                self._warn(failure.text)
             return reply
 
-    def _open_obstore(self, service: Service, *, resolve: bool = False) -> ObstoreReader | None:
+    def _open_obstore(self, client: Client, place: str, *, resolve: bool = False) -> ObstoreReader | None:
         """Return obstore's reader, or None where the filesystem reads; warn where that is not expected."""
-        backend = self._backend
-        if backend.engine == "fsspec" or not backend.service.package:
-            return None
-        if importlib.util.find_spec("obstore") is None:
+        engine = self._backend.engine
+        if engine == "fsspec" or not client.service.package or importlib.util.find_spec("obstore") is None:
             return None
         try:
-            return open_reader(service, backend.path, resolve=resolve)
+            return open_reader(client, place, resolve=resolve)
         except UntranslatableError as error:
-            if backend.engine == "obstore":
+            if engine == "obstore":
                 raise StorageError(
                     str(error), url=self.url, advice="or leave the engine to shardio"
                 ) from error
@@ -612,14 +598,15 @@ class RemoteStore(Store):
     def _describe(self, key: str) -> tuple[ObjectInfo | None, str | None]:
         """Return what is known of an object, if there is one, and its token, if it has one."""
         try:
-            info, token = self._ask(key, "describe")
+            info, token = self._ask(key, self._backend.service.describe)
         except MissingBucketError:
             raise
         except NotFoundError:
             return None, None
         return info._replace(key=key), token
 
-    def _list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def _list(self, prefix: str, *, linked: bool) -> Iterator[ObjectInfo]:
+        del linked
         if not self.can_list:
             what = "this server cannot list its objects"
             raise CannotListError(what, url=self.url, advice="name the version to open")
@@ -631,9 +618,11 @@ class RemoteStore(Store):
         return iter([info for info in found if not is_temporary(info.key)])
 
     def _gather(self, prefix: str) -> list[ObjectInfo]:
-        base = self._path("")
-        found: list[ObjectInfo] = self._ask(prefix, "list")
-        named = (info._replace(key=info.key[len(base) :]) for info in found)
+        def send(client: Client, path: str) -> list[ObjectInfo]:
+            found: list[ObjectInfo] = client.call(client.service.list, path)
+            return [info._replace(key=info.key[len(self._path(client, "")) :]) for info in found]
+
+        named = self._request(prefix, send)
         return sorted(info for info in named if info.key and not info.key.endswith("/"))
 
     # Writing
@@ -641,7 +630,7 @@ class RemoteStore(Store):
     def _put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         self.probe()
         # Filesystems of fsspec have no conditions; there the service looks by itself.
-        unconditional = self._backend.single_writer and self._backend.service is not Service
+        unconditional = self._backend.single_writer and self._backend.service is not GENERIC
         if unconditional and self._head(key) is not None:
             return False
         created = self._create(key, data, exclusive=not unconditional)
@@ -662,14 +651,16 @@ class RemoteStore(Store):
         last: Exception | None = None
         for number in range(_PUTS):
             if number:
-                time.sleep(_jitter.uniform(0.0, _BACKOFF * 2.0**number))
+                _pause(number)
             try:
-                service = self._connected()
+                client = self._connected()
             except Exception as error:
                 raise explain(error, self.url_of(key)) from error
             self._sent += 1
+            again = True
             try:
-                if service.call("put", self._path(key), content, exclusive=exclusive, token=token):
+                put, path = client.service.put, self._path(client, key)
+                if client.call(put, path, content, exclusive=exclusive, token=token):
                     return True
                 # No answer of the service itself: a proxy may have answered in its place.
                 last, in_doubt = BadResponseError("something else confirmed the upload"), True
@@ -677,13 +668,16 @@ class RemoteStore(Store):
                 failure = classify(error)
                 # Without its frames, of which this is one.
                 last, in_doubt = error.with_traceback(None), in_doubt or failure.applied
-                if failure.kind is ErrorKind.EXPIRED and self._renew(service):
+                if failure.kind is ErrorKind.EXPIRED and self._renew(client):
                     continue
                 if failure.kind is not ErrorKind.EXISTS and failure.kind not in _ATTEMPTS:
                     break
-            created = self._is_ours(key, content, token, in_doubt=in_doubt or service.resends)
+                again = failure.again
+            created = self._is_ours(key, content, token, in_doubt=in_doubt or client.service.resends)
             if created is not None:
                 return created
+            if not again:
+                break
         assert last is not None  # noqa: S101 - for the type checker
         raise self._not_created(key, last, in_doubt=in_doubt) from last
 
@@ -724,10 +718,8 @@ class RemoteStore(Store):
 
     def _holds(self, key: str, content: bytes | pathlib.Path, size: int) -> bool:
         """Tell whether the object is byte for byte what was sent."""
-        if isinstance(content, bytes):
-            return holds(self, key, content)
         identity = ObjectIdentity(key, self.url_of(key))
-        with content.open("rb") as file:
+        with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
             return all(
                 file.read(min(LONGEST, size - start))
                 == self.fetch(identity, start, min(start + LONGEST, size), plain=True)
@@ -797,13 +789,13 @@ class RemoteStore(Store):
             return False
 
     def _overwrite(self, key: str, data: Buffer) -> None:
-        self._ask(key, "put", bytes(data), exclusive=False, token="")
+        self._ask(key, self._backend.service.put, bytes(data), exclusive=False, token=secrets.token_hex(16))
 
     def _delete(self, key: str) -> bool:
         if self._head(key) is None:
             return False
         try:
-            self._ask(key, "delete")
+            self._ask(key, self._backend.service.delete)
         except NotFoundError:
             # Another writer was faster, or a first attempt of ours had its reply lost.
             return False
@@ -815,6 +807,11 @@ class RemoteStore(Store):
         yield from self._gather(PROBES)
         if self._backend.single_writer:
             yield from (info for info in self._gather("") if is_temporary(info.key))
+
+
+def _pause(number: int) -> None:
+    """Wait before the request that follows the n-th."""
+    time.sleep(_jitter.uniform(0.0, _BACKOFF * 2.0**number))
 
 
 def unlisted(store: Store) -> str | None:

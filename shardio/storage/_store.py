@@ -77,6 +77,20 @@ class ObjectInfo(NamedTuple):
     etag: str
 
 
+class Reply(NamedTuple):
+    """Bytes of one object, and what the response says about the whole.
+
+    Attributes:
+        data: the bytes; fewer than asked for where the object ends before.
+        total: size of the whole object, or None where the response does not tell.
+        etag: ETag or generation, or "".
+    """
+
+    data: Buffer
+    total: int | None
+    etag: str
+
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -120,6 +134,13 @@ def holds(store: Store, key: str, data: bytes) -> bool:
     return True
 
 
+def short_read(url: str, start: int, stop: int, size: int) -> ShortReadError:
+    """Return the error for a range of an object that ends before it."""
+    what = "the object ends before the bytes asked for"
+    found = max(0, min(stop, size) - start)
+    return ShortReadError(what, url=url, start=start, stop=stop, expected=stop - start, found=found)
+
+
 class StoreNetwork(NamedTuple):
     """What a store knows of the network that its objects are behind.
 
@@ -143,7 +164,6 @@ class DataFile(abc.ABC):
     def size(self) -> int:
         """Size of the object in bytes."""
 
-    @abc.abstractmethod
     def read(self, start: int, stop: int) -> memoryview:
         """Return exactly the bytes `[start, stop)`.
 
@@ -151,6 +171,7 @@ class DataFile(abc.ABC):
             ShortReadError: the object ends before `stop`.
             StorageError: the environment failed.
         """
+        return self.read_many([start], [stop])[0]
 
     @abc.abstractmethod
     def read_many(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
@@ -200,8 +221,7 @@ class DataFile(abc.ABC):
     def drop_pages(self) -> None:  # noqa: B027 - what is not mapped has none
         """Give the pages of the map back to the system; what is looked at again comes from its cache."""
 
-    @abc.abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most hold none
         """Release the handle; calling it twice is allowed. Maps and views handed out stay valid."""
 
     def __enter__(self) -> Self:
@@ -294,24 +314,18 @@ class Store(abc.ABC):
         return all(self._put_again(key, data) for key, data in objects)
 
     def _put_again(self, key: str, data: Buffer | pathlib.Path) -> bool:
-        move = isinstance(data, os.PathLike)
         unknown: UnknownOutcomeError | None = None
         for _ in range(_MAX_PUTS):
             try:
-                if self.put_if_absent(key, data, move=move):
+                if self.put_if_absent(key, data, move=isinstance(data, os.PathLike)):
                     return True
             except NotDurableError:
                 raise
             except UnknownOutcomeError as error:
                 unknown = error
-            # Neither no answer nor a 412, which something in between may give, tells what is there. A service
-            # that fails here is down, and the next create would wait for it as long.
+            # Neither no answer nor a 412, which something in between may give, tells what is there.
             if self.head(key) is not None:
                 return unknown is not None
-            # The file is gone only where the object was made of it. Not `Path.exists`, which raises what the
-            # disk says: `head` says it in our words.
-            if isinstance(data, os.PathLike) and not os.path.exists(data):
-                break
         what = "an object could not be stored: no answer came back, or it was said to be there and is not"
         raise StorageError(what, url=self.url_of(key)) from unknown
 
@@ -390,7 +404,7 @@ class Store(abc.ABC):
             StorageError: the environment failed.
         """
         check_prefix(prefix)
-        return self._list_linked(prefix) if linked else self._list(prefix)
+        return self._list(prefix, linked=linked)
 
     def delete(self, key: str) -> bool:
         """Remove one object; return False if there was none.
@@ -431,9 +445,6 @@ class Store(abc.ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({redact(self.url)!r})"
 
-    def _list_linked(self, prefix: str) -> Iterator[ObjectInfo]:
-        return self._list(prefix)
-
     def _too_large(self, key: str, size: int, max_bytes: int) -> FormatError:
         what = "the object is larger than it may be"
         return FormatError(what, url=self.url_of(key), expected=f"at most {max_bytes} bytes", found=size)
@@ -453,7 +464,7 @@ class Store(abc.ABC):
     def _head(self, key: str) -> ObjectInfo | None: ...
 
     @abc.abstractmethod
-    def _list(self, prefix: str) -> Iterator[ObjectInfo]: ...
+    def _list(self, prefix: str, *, linked: bool) -> Iterator[ObjectInfo]: ...
 
     @abc.abstractmethod
     def _delete(self, key: str) -> bool: ...

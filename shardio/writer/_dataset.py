@@ -58,10 +58,6 @@ class OpenSplit:
     __slots__ = ("add", "before", "fits", "spool")
 
     def __init__(self, before: int, spool: ShardSpool) -> None:
-        self.renew(before, spool)
-
-    def renew(self, before: int, spool: ShardSpool) -> None:
-        """Go on with a new shard."""
         self.before = before
         self.spool = spool
         # Bound once: a record costs few calls.
@@ -234,25 +230,19 @@ class DatasetWriter(AtomicWriter):
             ValueError: the split is not declared, or looks mistyped; the writer is closed, or was opened by
                 the process that this one was forked from.
         """
-        # One record costs few calls: `write_encoded` once more, and what `add` asks first.
-        # A writer that has ended has no splits, so that it need not be asked each time.
-        try:
-            part = self._splits.get(split)
-        except TypeError:  # what cannot be a key, such as a dict of shares, is refused as a name
-            part = None
+        # A record costs few calls; a writer that has ended has no splits, so it need not be asked each time.
+        part = self._splits.get(split) if isinstance(split, str) else None
         if part is None:
             part = self._open_split(split)
         try:
             payload = value if type(value) is self._as_it_is else self._encode(value)
             if part.fits(payload):
                 return
-            block = part.add(payload)
         except ShardioError as error:
             raise error.located(row=part.rows, url=self.url) from error
         except ValueError as error:
             raise SchemaError(str(error), url=self.url, row=part.rows) from error
-        if block is not None:
-            self._take_block(split, part, block)
+        self._add(split, part, payload)
 
     def write_many(self, values: Iterable[Any], split: str = "train") -> None:
         """Append records one after another, as `write` does each; for many small ones of bytes less work.
@@ -349,14 +339,14 @@ class DatasetWriter(AtomicWriter):
 
     def write_encoded(self, payload: bytes, split: str = "train") -> None:
         """Append one record that `encode`, or another dataset of the same schema, has made, as it is."""
-        try:
-            part = self._splits.get(split)
-        except TypeError:  # as in `write`
-            part = None
-        if part is None:
-            part = self._open_split(split)
+        part = self._splits.get(split) if isinstance(split, str) else None
+        self._add(split, part or self._open_split(split), payload)
+
+    def _add(self, split: str, part: OpenSplit, payload: bytes) -> None:
         try:
             block = part.add(payload)
+        except ShardioError as error:
+            raise error.located(row=part.rows, url=self.url) from error
         except ValueError as error:
             raise SchemaError(str(error), url=self.url, row=part.rows) from error
         if block is not None:
@@ -432,7 +422,7 @@ class DatasetWriter(AtomicWriter):
             if self._shards is None and part.spool.stored_bytes >= self._layout.shard_bytes:
                 rows = part.rows
                 self._task.store(split, part.spool)
-                part.renew(rows, self._new_spool(split))
+                self._splits[split] = OpenSplit(rows, self._new_spool(split))
         except BaseException as error:
             self._abandon(error, keep_shards=False)
             raise

@@ -36,8 +36,7 @@ from shardio.storage import Store, make_folders, new_temporary, remove_temporary
 from shardio_indexer import iterate_payloads
 
 _PIECE = 1 << 20
-_WRITTEN = 512 << 10  # bytes that are written by one call
-_MOST_PARTS = 256  # of one call; systems take 1,024
+_WRITTEN = 256 << 10  # bytes that are written by one call
 
 
 CLOSED = "the writer is closed, and nothing can be added; open another one"
@@ -147,12 +146,7 @@ def spool_folder(store: Store, wanted: str | Path | None) -> Path:
     copied to get its name; else the system's temporary folder, or the one the caller wants.
     """  # noqa: D205 - one thought
     beside = wanted is None and store.is_local
-    if wanted is not None:
-        folder = Path(wanted)
-    elif store.is_local:
-        folder = Path(store.url) / "data"
-    else:
-        folder = Path(tempfile.gettempdir())
+    folder = Path(store.url) / "data" if beside else Path(wanted or tempfile.gettempdir())
     try:
         if beside:
             make_folders(str(folder), root=store.url)
@@ -163,15 +157,6 @@ def spool_folder(store: Store, wanted: str | Path | None) -> Path:
             "the spool folder cannot be made", url=str(folder), found=error.strerror
         ) from error
     return folder
-
-
-def _behind(parts: list[Buffer], written: int) -> list[Buffer]:
-    """Return what is left of some buffers of which so many bytes are written."""
-    for number, part in enumerate(parts):
-        if written < len(part):
-            return [memoryview(part)[written:], *parts[number + 1 :]]
-        written -= len(part)
-    return []
 
 
 class ShardSpool:
@@ -246,12 +231,9 @@ class ShardSpool:
         if self._stream is not None:
             self._write_stream(self._stream.flush())
             index.mark_stream(stored_bytes=self._stream_bytes, crc32c=self._stream_crc32c)
-        try:
-            self._write_waiting()
-            if os.name == "nt":  # an open file cannot be moved there
-                self._file.close()
-        except OSError as error:
-            raise self._failed(error) from error
+        self._write_waiting()
+        if os.name == "nt":  # an open file cannot be moved there
+            self._file.close()
         # Else it stays open until `discard`: with its last use a system may forget that writing it failed.
         return FinishedShard(self._path, index.finish())
 
@@ -294,23 +276,17 @@ class ShardSpool:
         # Many blocks at a time: the page cache keeps them in larger pieces, cheaper to write and to map.
         self._waiting.append(stored)
         self._waiting_bytes += len(stored)
-        if self._waiting_bytes >= _WRITTEN or len(self._waiting) >= _MOST_PARTS:
-            try:
-                self._write_waiting()
-            except OSError as error:
-                raise self._failed(error) from error
+        if self._waiting_bytes >= _WRITTEN:
+            self._write_waiting()
 
     def _write_waiting(self) -> None:
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        if len(waiting) > 1 and hasattr(os, "writev"):
-            # From where they are, without a copy in between.
-            number, left = self._file.fileno(), waiting
-            while left:
-                left = _behind(left, os.writev(number, left))
-        else:
-            rest = memoryview(b"".join(waiting) if len(waiting) > 1 else waiting[0] if waiting else b"")
+        rest = memoryview(b"".join(self._waiting))
+        self._waiting, self._waiting_bytes = [], 0
+        try:
             while rest:
                 rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(

@@ -22,10 +22,10 @@ from shardio.writer._spool import FinishedShard, ShardSpool
 
 
 class _Shard(NamedTuple):
-    """A shard that was handed over, and what its split holds up to its end."""
+    """A shard that was handed over, and what each split holds up to its end."""
 
     entry: ShardEntry
-    total: SplitReceipt
+    splits: dict[str, SplitReceipt]
 
 
 class Task:
@@ -65,14 +65,10 @@ class Task:
             base_sha256=base.sha256,
         )
         self._uploads = Uploads()
-        # In order. Those before `_safe_until` are stored, with receipts where a rerun could find them;
-        # `_safe_splits` counts these.
+        # In order. Those before `_safe_until` are stored, with receipts where a rerun could find them; those
+        # before `_named_until` are named by receipts that are there, or may be.
         self._shards: list[_Shard] = []
-        self._safe_until = 0
-        # Those before it are named by receipts that are there, or may be; and the last of these.
-        self._named_until, self._receipt = 0, ""
-        self._safe_splits: dict[str, SplitReceipt] = {}
-        self._stored: set[str] = set()  # keys of the shards and indexes that this task created
+        self._safe_until = self._named_until = 0
         self._is_named = not naming.is_random_session(session)
         # A complete attempt that was taken over leaves no chain of receipts to continue.
         self._chained = self._is_named
@@ -90,7 +86,7 @@ class Task:
     @property
     def written(self) -> Counter[str]:
         """Records of each split that are safely stored."""
-        return Counter({name: part.rows for name, part in self._safe_splits.items()})
+        return Counter({name: part.rows for name, part in self._splits_until(self._safe_until).items()})
 
     @property
     def stored_bytes(self) -> int:
@@ -103,21 +99,18 @@ class Task:
 
     def split(self, name: str) -> SplitReceipt:
         """Return rows and CRC-32C of a split in the shards so far, those on their way too."""
-        unsafe = reversed(self._shards[self._safe_until :])
-        totals = (shard.total for shard in unsafe if shard.entry.split == name)
-        return next(totals, self._safe_splits.get(name, SplitReceipt(0, 0)))
+        return self._splits_until(len(self._shards)).get(name, SplitReceipt(0, 0))
 
-    def _note_safe(self, stop: int) -> None:
-        """Count the shards before a number as safe."""
-        for entry, total in self._shards[self._safe_until : stop]:
-            self._safe_splits[entry.split] = total
-        self._safe_until = stop
+    def _splits_until(self, stop: int) -> dict[str, SplitReceipt]:
+        """Return rows and CRC-32C of each split in the shards before a number."""
+        return self._shards[stop - 1].splits if stop else {}
 
     def take_over(self, work: SafeWork | None) -> None:
         """Continue from what earlier attempts have stored."""
         if work is not None and len(work.table):
-            self._shards = [_Shard(entry, work.receipt.splits[entry.split]) for entry in work.table]
-            self._note_safe(len(self._shards))
+            splits = dict(work.receipt.splits)
+            self._shards = [_Shard(entry, splits) for entry in work.table]
+            self._safe_until = self._named_until = len(self._shards)
             self._chained &= not work.receipt.complete
 
     def store(self, split: str, spool: ShardSpool, *, last: bool = False) -> None:
@@ -157,11 +150,10 @@ class Task:
                 # On a disk files are flushed together; elsewhere each is known by itself.
                 for group in [objects] if self._store.is_local else [[each] for each in objects]:
                     self._put(*group)
-                    self._stored.update(key for key, _ in group)
             finally:
                 spool.discard()
 
-        self._shards.append(_Shard(entry, total))
+        self._shards.append(_Shard(entry, {**self._splits_until(number), split: total}))
         self._uploads.begin(put, lambda: None if last else self._acknowledge(number))
 
     def check(self) -> None:
@@ -170,29 +162,29 @@ class Task:
 
     def _acknowledge(self, number: int) -> None:
         """Count a shard as safe, for all before it are; where a rerun could find it, by a receipt."""
-        entry, total = self._shards[number]
+        entry, splits = self._shards[number]
         if self._chained:
             before = naming.DataKey.parse(self._shards[number - 1].entry.key) if number else None
             receipt = replace(
                 self._template,
                 table=ShardTable.from_entries([entry]),
-                splits={**self._safe_splits, entry.split: total},
+                splits=splits,
                 sequence=number,
                 previous=before.attempt if before is not None else "",
             )
             self._put_receipt(receipt, number + 1, number)
-        self._note_safe(number + 1)
+        self._safe_until = number + 1
 
     def complete(self) -> Receipt:
         """Return the receipt of the whole task; stored too, where another process may commit or rerun it."""
         # Of all that were begun: by the time that this gets its name, they are safe.
         table = ShardTable.from_entries(shard.entry for shard in self._shards)
-        splits = self._safe_splits | {entry.split: total for entry, total in self._shards[self._safe_until :]}
+        splits = self._splits_until(len(self._shards))
         receipt = replace(self._template, complete=True, table=table, splits=splits)
         self._uploads.finish()
         if self._is_named:
             self._put_receipt(receipt, len(self._shards))
-        self._note_safe(len(self._shards))
+        self._safe_until = len(self._shards)
         return receipt
 
     def _put_receipt(self, receipt: Receipt, stop: int, sequence: int | None = None) -> None:
@@ -202,7 +194,7 @@ class Task:
             data = receipt.seal(limits=self._limits)
         except FormatError as error:
             raise error.located(url=self._store.url_of(key)) from error
-        self._named_until, self._receipt = stop, key
+        self._named_until = stop
         self._put((key, data))
 
     def cancel(self) -> None:
@@ -211,18 +203,12 @@ class Task:
 
     def remove_shards(self) -> None:
         """Remove what this task stored and no rerun can find; what stays is left to `shardio gc`."""
-        known = self._named_until
-        with contextlib.suppress(StorageError):
-            # In a bucket it may appear yet; on a disk nothing is on its way any more.
-            if self._store.is_local and self._receipt and self._store.head(self._receipt) is None:
-                known = self._safe_until
-        keys = (key for entry, _ in self._shards[known:] for key in (entry.key, entry.usual_index_key))
-        for key in keys:
-            if key in self._stored:
+        for entry, _ in self._shards[self._named_until :]:
+            for key in (entry.key, entry.usual_index_key):
                 with contextlib.suppress(StorageError):
                     self._store.delete(key)
         if not self._is_named:
-            self._shards, self._safe_until, self._safe_splits = [], 0, {}
+            self._shards, self._safe_until = [], 0
 
     def _put(self, *objects: tuple[str, bytes | Path]) -> None:
         """Create objects under names of this attempt's own."""

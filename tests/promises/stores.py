@@ -86,7 +86,7 @@ class FaultyStore(Store):
     def _head(self, key: str) -> ObjectInfo | None:
         return self._do("head", key, lambda: self.inner.head(key))
 
-    def _list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def _list(self, prefix: str, *, linked: bool) -> Iterator[ObjectInfo]:
         return iter(self._do("list", prefix, lambda: list(self.inner.list(prefix))))
 
     def _delete(self, key: str) -> bool:

@@ -11,6 +11,7 @@ import shardio
 from shardio.errors import CommitOutcomeUnknownError, StorageError
 from tests.promises.appends import append_at_once, check_none_lost_or_doubled
 from tests.promises.places import fresh
+from tests.servers import waits
 from tests.servers.proxy import Exchange, proxy
 
 
@@ -30,7 +31,7 @@ class Losing:
 @pytest.mark.slow
 def test_no_commit_is_lost_or_doubled_when_replies_are(s3, tmp_path, monkeypatch, long):
     """P2: a proxy that drops 30 % of the replies; 8 writers x many appends; exact multiset of records."""
-    monkeypatch.setattr("shardio.storage._remote._BACKOFF", 0.01)
+    waits.shorten(monkeypatch)
     url = fresh("s3", tmp_path)
     shardio.DatasetWriter(url).close()
     with proxy(s3) as relay:
@@ -64,7 +65,7 @@ KINDS = {
 )
 def test_what_something_else_acknowledged_is_not_there(s3, tmp_path, monkeypatch, kind, etag, methods):
     """P2: a gateway answers in the place of the service, with a page; what names the object is not stored."""
-    monkeypatch.setattr("shardio.storage._remote._BACKOFF", 0.01)
+    waits.shorten(monkeypatch)
     url = fresh("s3", tmp_path)
     with shardio.DatasetWriter(url) as out:
         out.write(b"first")

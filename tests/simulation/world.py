@@ -314,7 +314,7 @@ class SimulatedStore(Store):
         found = self.world.call("head", key, lambda: self.world.objects.get(key))
         return None if found is None else ObjectInfo(key, len(found[0]), str(found[1]))
 
-    def _list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def _list(self, prefix: str, *, linked: bool) -> Iterator[ObjectInfo]:
         def listed() -> list[ObjectInfo]:
             found = self.world.objects.items()
             return sorted(ObjectInfo(k, len(d), str(n)) for k, (d, n) in found if k.startswith(prefix))

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers import s3
+from tests.servers import s3, waits
 
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait as often as usual between two attempts, and a twentieth as long."""
-    monkeypatch.setattr("shardio.storage._remote._BACKOFF", 0.01)
+    waits.shorten(monkeypatch)
 
 
 @pytest.fixture(scope="session")

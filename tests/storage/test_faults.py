@@ -40,10 +40,10 @@ def server(running_server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> Faul
 
 
 def open_store(server: FaultServer, client: str, *, single_writer: bool = False, **options: object) -> Store:
-    """Return a store whose library repeats nothing and waits two seconds for an answer."""
+    """Return a store whose library waits two seconds for an answer."""
     protocol, engine = client.split()
     if protocol == "s3":
-        config = {"retries": {"total_max_attempts": 1}, "read_timeout": 2, "connect_timeout": 2}
+        config = {"read_timeout": 2, "connect_timeout": 2}
         given: dict[str, object] = options_for(server.url, config_kwargs=config, **options)
         root = "s3://bucket/root"
     else:

@@ -205,7 +205,7 @@ def test_a_long_listing_has_no_deadline_while_pages_come(
         return await call(fs, method, MaxKeys=1, **arguments)
 
     # What any time limit of one request or one listing would be cut down to.
-    monkeypatch.setattr("shardio.storage._services._BODY_SECONDS", 0.0)
+    monkeypatch.setattr("shardio.storage._client._BODY_SECONDS", 0.0)
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", slow_pages)
     assert [info.key for info in store.list("d/")] == [f"d/{number}" for number in range(8)]
 
@@ -454,7 +454,7 @@ def test_workers_of_every_kind_read(server: FaultServer, method: str) -> None:
 def test_a_large_spool_file_goes_up_in_parts(
     moto_endpoint: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardio.storage._services.PART_BYTES", 5 << 20)
+    monkeypatch.setattr("shardio.storage._client.PART_BYTES", 5 << 20)
     store = connect(f"s3://{make_bucket(moto_endpoint)}/root", storage_options=options_for(moto_endpoint))
     spool = tmp_path / "spool"
     spool.write_bytes(CONTENT * 40)

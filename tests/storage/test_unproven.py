@@ -58,7 +58,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 @pytest.fixture
 def relay(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    monkeypatch.setattr("shardio.storage._services.PART_BYTES", place.part_bytes)
+    monkeypatch.setattr("shardio.storage._client.PART_BYTES", place.part_bytes)
     # Azure's client has sizes of its own: 64 MiB in one request, parts of 4 MiB.
     usual = StorageConfiguration.__init__
     sizes = {"max_single_put_size": place.part_bytes, "max_block_size": place.part_bytes}

@@ -73,7 +73,7 @@ def place(client: str, url: str) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=1, sock_read=1)
         options: dict[str, Any] = {"client_kwargs": {"timeout": timeout}}
         return {"url": f"{url}/bucket/ds", "storage_options": options, "engine": engine}
-    config = {"retries": {"total_max_attempts": 1}, "read_timeout": 1, "connect_timeout": 1}
+    config = {"read_timeout": 1, "connect_timeout": 1}
     options = options_for(url, config_kwargs=config)
     return {"url": "s3://bucket/ds", "storage_options": options, "engine": engine}
 

@@ -1,0 +1,19 @@
+"""Short waits between two attempts at a request, of shardio's and of the client libraries."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+from shardio.storage import _obstore
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait as often as usual, and a fiftieth as long."""
+    monkeypatch.setattr("shardio.storage._remote._BACKOFF", 0.01)
+    monkeypatch.setattr("botocore.retryhandler.delay_exponential", lambda base, growth_factor, attempts: 0.02)
+    waits = {"init_backoff": datetime.timedelta(seconds=0.01), "max_backoff": datetime.timedelta(seconds=0.1)}
+    monkeypatch.setitem(_obstore._RETRIES, "backoff", {**waits, "base": 2})
