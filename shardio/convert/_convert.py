@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
-from shardio.arguments import mapping, no_option
+from shardio.arguments import accepts, mapping, no_option
 from shardio.catalog import Catalog
 from shardio.codecs import record_codec
 from shardio.convert._kinds import open_source
@@ -43,7 +44,6 @@ from shardio.formats import (
     ReadingOptions,
     Sample,
     SourceOptions,
-    keep_as,
     place_error,
     read_samples,
     shown_json,
@@ -220,16 +220,15 @@ class _ConvertWorker:
     def _advice(self, value: Any) -> str:
         """Return what makes a conversion continue past a value that does not fit."""
         features: Mapping[str, Feature] = self.schema or {}
-        for name, feature in features.items():
-            item = value.get(name) if isinstance(value, dict) else None
-            if item is None:
-                continue
-            try:
-                feature.fit(item, name)
-            except SchemaError:
+        for name, item in value.items() if isinstance(value, dict) else ():
+            feature = features.get(name)
+            if (
+                feature is not None
+                and item is not None
+                and not accepts(partial(feature.fit, name=name), item)
+            ):
                 return f"{type_for(name, [item], feature)}, or {SKIP}"
-        unknown = [name for name in value if name not in features] if isinstance(value, dict) else []
-        return f"leave the feature out with {keep_as(unknown[0], None)}, or {SKIP}" if unknown else SKIP
+        return SKIP
 
     def _chosen(self, value: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
         """Return a value without the features left out; unknown ones stay, to be refused."""

@@ -76,10 +76,7 @@ class ListSource(FileSource):
 
     def notes(self) -> Sequence[str]:
         """Return what the split rests on, where the list is a file."""
-        key = self.files[0].key if self.files else ""
-        told = self.options.fn is None and key.lower().endswith((".csv", ".tsv"))
-        note = 'each row names an image, so this is a list of images: kind="csv" makes a table of the columns'
-        notes = [*super().notes(), *([note.replace("csv", key[-3:].lower())] if told else ())]
+        notes = [*super().notes()]
         if self._elsewhere:
             count = plural(len(self._elsewhere), "row")
             notes.append(f"{count} left out, which name files of other places: {self._elsewhere[0]}")
