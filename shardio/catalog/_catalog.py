@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -45,10 +46,6 @@ T = TypeVar("T")
 # What a version looks like whose objects are collected while it is read.
 _UNREADABLE = (NotFoundError, FormatError, StaleIndexError)
 _MAX_RESTARTS = 20
-
-
-def _call(read: Callable[[], T]) -> T:
-    return read()
 
 
 class Catalog:
@@ -98,7 +95,7 @@ class Catalog:
         if hinted:
             # Nearly always the version is there and the next one is not: a bucket is asked for both at once.
             reads = [functools.partial(self._read, hinted), functools.partial(self._following, hinted)]
-            with contextlib.closing(self.store.concurrently(_call, reads)) as found:
+            with contextlib.closing(self.store.concurrently(operator.call, reads)) as found:
                 version = next(found)
                 following = next(found) if version is not None else None
         if version is None:

@@ -33,8 +33,15 @@ class StoredLists:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._refs: dict[bytes, ListRef] = {}
-        self._rows: dict[bytes, str] = {}
+        self._keys: dict[bytes, str] = {}
+
+    def _put(self, key: Callable[[str], str], data: bytes, sha256: bytes) -> str:
+        """Store a content under a new name, unless it is stored already; return its key."""
+        if sha256 not in self._keys:
+            name = key(naming.random_id() + naming.random_id())
+            self._store.put_idempotent((name, data))
+            self._keys[sha256] = name
+        return self._keys[sha256]
 
     def put(self, data: bytes, sha256: bytes, count: int) -> ListRef:
         """Store a sealed list of so many items, unless it is stored already; return its reference.
@@ -42,11 +49,7 @@ class StoredLists:
         Raises:
             StorageError: the environment failed.
         """
-        if sha256 not in self._refs:
-            key = naming.list_key(naming.random_id() + naming.random_id())
-            self._store.put_idempotent((key, data))
-            self._refs[sha256] = ListRef(key, len(data), sha256, count)
-        return self._refs[sha256]
+        return ListRef(self._put(naming.list_key, data, sha256), len(data), sha256, count)
 
     def put_rows(self, data: bytes, sha256: bytes) -> str:
         """Store a sidecar of deleted rows, unless it is stored already; return its key.
@@ -54,11 +57,11 @@ class StoredLists:
         Raises:
             StorageError: the environment failed.
         """
-        if sha256 not in self._rows:
-            key = naming.rows_key(naming.random_id() + naming.random_id())
-            self._store.put_idempotent((key, data))
-            self._rows[sha256] = key
-        return self._rows[sha256]
+        return self._put(naming.rows_key, data, sha256)
+
+    def _put_shards(self, table: ShardTable) -> list[ListRef]:
+        lists = pack_lists(table, most_shards=LIST_SHARDS, most_bytes=_LIST_BYTES)
+        return [self.put(*each) for each in lists]
 
     def extend(
         self, catalog: Catalog, refs: Sequence[ListRef], table: ShardTable, *, merge: bool
@@ -85,10 +88,7 @@ class StoredLists:
             tail.insert(0, kept.pop())
         if tail:
             table = ShardTable.concatenate([*catalog.store.concurrently(catalog.shards_of, tail), table])
-        stored: list[ListRef] = []
-        for data, sha256, shards in pack_lists(table, most_shards=LIST_SHARDS, most_bytes=_LIST_BYTES):
-            stored.append(self.put(data, sha256, shards))
-        return (*kept, *stored)
+        return (*kept, *self._put_shards(table))
 
     def edit(
         self, catalog: Catalog, refs: Sequence[ListRef], change: Callable[[ShardTable], ShardTable]
@@ -113,11 +113,7 @@ class StoredLists:
         for ref, old in zip(refs, catalog.store.concurrently(catalog.shards_of, refs), strict=True):
             new = change(old)
             tables.append(new)
-            if new is old:
-                kept.append(ref)
-                continue
-            for data, sha256, shards in pack_lists(new, most_shards=LIST_SHARDS, most_bytes=_LIST_BYTES):
-                kept.append(self.put(data, sha256, shards))
+            kept += [ref] if new is old else self._put_shards(new)
         return tuple(kept), ShardTable.concatenate(tables)
 
     def move_sessions(
@@ -153,5 +149,4 @@ class StoredLists:
 
     def forget(self, doomed: Collection[str]) -> None:
         """Give up the lists and sidecars among some keys that garbage collection has doomed."""
-        self._rows = {sha256: key for sha256, key in self._rows.items() if key not in doomed}
-        self._refs = {sha256: ref for sha256, ref in self._refs.items() if ref.key not in doomed}
+        self._keys = {sha256: key for sha256, key in self._keys.items() if key not in doomed}

@@ -61,11 +61,6 @@ class FixedLen:
         _check_dtype(self.dtype)
         object.__setattr__(self, "shape", _sizes(self.shape, "shape"))
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The shape as a tuple."""
-        return cast("tuple[int, ...]", self.shape)
-
 
 @dataclass(frozen=True, slots=True)
 class FixedLenSequence:
@@ -91,10 +86,9 @@ class FixedLenSequence:
         _check_dtype(self.dtype)
         object.__setattr__(self, "shape", _sizes(self.shape, "shape", 1))
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The shape of an item as a tuple."""
-        return cast("tuple[int, ...]", self.shape)
+
+def _shape_of(given: FixedLen | FixedLenSequence) -> tuple[int, ...]:
+    return cast("tuple[int, ...]", given.shape)  # since it was made
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,11 +293,11 @@ def _asked(name: str, given: Description, *, listed: bool) -> Iterator[tuple[str
         for key in given.index_keys:
             yield key, kernels.FeatureRequest(key.encode(), "int64")
     elif isinstance(given, FixedLen):
-        count = math.prod(given.sizes)
+        count = math.prod(_shape_of(given))
         default = None if given.default is None else _default(name, given, count)
         required = default is None
     elif isinstance(given, FixedLenSequence) and listed:
-        count, required = math.prod(given.sizes), not given.allow_missing
+        count, required = math.prod(_shape_of(given)), not given.allow_missing
     key = _value_key(name, given)
     yield key, kernels.FeatureRequest(key.encode(), _KINDS[given.dtype], count, required, default)
 
@@ -364,15 +358,15 @@ def _ragged(column: kernels.Column) -> RaggedColumn:
 
 def _shaped(values: npt.NDArray[Any], given: FixedLen | FixedLenSequence) -> npt.NDArray[Any]:
     # One row each, also where a shape holds nothing.
-    rows = len(values) if isinstance(given, FixedLen) else values.size // math.prod(given.sizes)
-    return values.reshape(rows, *given.sizes)
+    rows = len(values) if isinstance(given, FixedLen) else values.size // math.prod(_shape_of(given))
+    return values.reshape(rows, *_shape_of(given))
 
 
 def _padded(name: str, given: FixedLenSequence, column: kernels.Column) -> npt.NDArray[Any]:
     """Return the items of all rows as [n, longest, *shape]."""
     offsets = column.steps
     if offsets is None:
-        items, lengths = math.prod(given.sizes), np.diff(_known(column.offsets))
+        items, lengths = math.prod(_shape_of(given)), np.diff(_known(column.offsets))
         odd = np.flatnonzero(lengths % items)
         if odd.size:
             row, what = int(odd[0]), f"feature {name!r} has the wrong number of values"

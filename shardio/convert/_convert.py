@@ -332,11 +332,11 @@ class ArrowEncoder:
         if dataset is not None and made.encoding == dataset.encoding:
             # Columns of engines may always be null: that changes nothing for readers of the dataset.
             said = set(schema or ())
-            made = made.with_groups(
-                {**ours, **{name: ours[name].replace(optional=theirs[name].optional) for name in kept}}
-                for ours, theirs in zip(made.groups, dataset.groups, strict=True)
-                for kept in [[name for name in ours if name in theirs and name not in said]]
-            )
+            kept = [each for each in made.fields if each in dataset.fields and each[1] not in said]
+            lenient = {
+                each: made.fields[each].replace(optional=dataset.fields[each].optional) for each in kept
+            }
+            made = made.with_fields({**made.fields, **lenient})
         return cls(made, _dropped(schema), found.names)
 
     def payloads(self, table: Any) -> Iterator[Encoded]:

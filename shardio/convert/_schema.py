@@ -377,10 +377,8 @@ def _resolve_values(
         return Schema.parse(schema, encoding=encoding), []
     if source.schema is not None:
         # Values are written anew, under the names that readers see.
-        held = source.schema.with_groups(
-            {name: feature.replace(stored_name=None) for name, feature in group.items()}
-            for group in source.schema.groups
-        )
+        fields = source.schema.fields.items()
+        held = source.schema.with_fields({place: each.replace(stored_name=None) for place, each in fields})
         if mds_layout(held.encoding) is not None:  # samples of MDS are read, and never written
             encoding = encoding or "example"
         if encoding not in (None, held.encoding) and not held.sequence_features:
@@ -462,24 +460,23 @@ def resolve_stored(
             None if given is None and held is None else Schema.parse(given or held or {}, encoding=encoding)
         )
     if dataset is not None and dataset.encoding == held.encoding:
-        held = held.with_groups(map(_added, held.groups, dataset.groups))
+        held = _added(held, dataset)
     keys = {name: feature for name, feature in keys.items() if name not in held}
     if keys and held.encoding in ("example", "sequence_example"):
         held = held.changed({"context": keys} if held.encoding == "sequence_example" else keys)
     return _changed_schema(held, given) if given else held
 
 
-def _added(ours: Mapping[str, Feature], theirs: Mapping[str, Feature]) -> dict[str, Feature]:
-    """Return the features of a dataset, and those that records hold besides."""
-    read = {feature.stored_name or name for name, feature in theirs.items()}
-    new = {name: feature for name, feature in ours.items() if name not in read}
-    for name in new.keys() & theirs.keys():
+def _added(held: Schema, dataset: Schema) -> Schema:
+    """Return the schema of a dataset with the features that records hold besides."""
+    new = {place: feature for place, feature in held.fields.items() if place not in dataset.stored}
+    for place in new.keys() & dataset.fields.keys():
         raise SchemaError(
-            f"the source's records hold {name!r}, and those of the dataset that feature under "
-            f"another name, {theirs[name].stored_name!r}",
+            f"the source's records hold {place[1]!r}, and those of the dataset that feature under "
+            f"another name, {dataset.fields[place].stored_name!r}",
             advice="convert the source into a separate dataset, and append that",
         )
-    return {**theirs, **new}
+    return held.with_fields({**dataset.fields, **new})
 
 
 def _changed_schema(held: Schema, said: Mapping[str, Any]) -> Schema:
@@ -546,17 +543,16 @@ def _as_in_dataset(source: ForeignSource, found: Schema, dataset: Schema, given:
                 f'\'{name}={{"type": "{feature.short}", "optional": true}}\'',
             )  # fmt: skip
     told = {"label"} if source.options.classes is not None and source.names_classes else set()
-    return found.with_groups(
-        {
-            name: feature
-            if name not in theirs
-            else _in_unit(feature, theirs[name], words.get(name))
-            if name in words or name in told
-            else _as_known(source, name, feature, theirs[name])
-            for name, feature in ours.items()
-        }
-        for ours, theirs, words in zip(found.groups, dataset.groups, said, strict=True)
-    )
+    fields = dict(found.fields)
+    for (group, name), known in dataset.fields.items():
+        if (group, name) in fields:
+            feature, words = fields[group, name], said[group == "feature_lists"]
+            fields[group, name] = (
+                _in_unit(feature, known, words.get(name))
+                if name in words or name in told
+                else _as_known(source, name, feature, known)
+            )
+    return found.with_fields(fields)
 
 
 def _in_unit(feature: Feature, known: Feature, given: Any) -> Feature:

@@ -447,11 +447,10 @@ def schema_of(reader: DatasetReader) -> Schema | None:
     schema, chosen = reader.schema, reader.source.options.features
     if schema is None:
         return None
-    return schema.with_groups(
+    return schema.with_fields(
         {
-            name: feature.replace(stored_name=None)
-            for name, feature in group.items()
+            (group, name): feature.replace(stored_name=None)
+            for (group, name), feature in schema.fields.items()
             if chosen is None or name in chosen
         }
-        for group in schema.groups
     )

@@ -134,11 +134,8 @@ def _differences(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, tu
 def _features(schema: Schema | None) -> dict[str, str]:
     if schema is None:
         return {}
-    found = {"": schema.encoding}
-    for prefix, features in zip(("", "[] "), schema.groups, strict=True):
-        for name, feature in features.items():
-            found[prefix + name] = feature.short + (" optional" if feature.optional else "")
-    return found
+    shown = schema.shown.items()
+    return {"": schema.encoding} | {name: each.short + " optional" * each.optional for name, each in shown}
 
 
 def _splits(catalog: Catalog, one: Version, two: Version) -> dict[str, SplitDiff]:

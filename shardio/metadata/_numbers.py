@@ -190,23 +190,23 @@ def _fit_dtype(array: npt.NDArray[Any], rules: Kind, expected: str) -> npt.NDArr
         raise ValueMismatchError(expected, "bfloat16", advice)
     if array.size == 0:
         return np.empty(array.shape, target)  # whatever the dtype of nothing is, without NumPy's warnings
-    if kind == "b" and target.kind in "iufc":
-        return array.astype(target)
-    if kind in "iu" and target.kind in "iu":
-        low, high = int(array.min()), int(array.max())
-        bounds = np.iinfo(target)
+    if kind not in _FITTING.get(target.kind, ""):
+        raise ValueMismatchError(expected, _found(array))
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array.astype(target)
+    if kind in "fc":
+        _refuse_overflow(np.isinf(cast), array, expected)
+    elif kind != "b" and target.kind in "iu":
+        low, high, bounds = int(array.min()), int(array.max()), np.iinfo(target)
         if low < bounds.min or high > bounds.max:
             raise ValueMismatchError(expected, f"the value {low if low < bounds.min else high}")
-        return array.astype(target)
-    if kind in "iu" and target.kind in "fc":
-        with np.errstate(over="ignore"):
-            cast = array.astype(target)
-        if not _holds_exactly(cast, array, rules.digits):
-            raise ValueMismatchError(expected, f"{array.dtype} values that {rules.type} cannot hold exactly")
-        return cast
-    if kind == target.kind == "f" or (kind in "fc" and target.kind == "c"):
-        return _round(array, target, expected)
-    raise ValueMismatchError(expected, _found(array))
+    elif kind != "b" and not _holds_exactly(cast, array, rules.digits):
+        raise ValueMismatchError(expected, f"{array.dtype} values that {rules.type} cannot hold exactly")
+    return cast
+
+
+# By NumPy's kind of a dtype, the kinds of values that it may hold.
+_FITTING = {"i": "biu", "u": "biu", "f": "biuf", "c": "biufc"}
 
 
 def _found(array: npt.NDArray[Any]) -> str:
@@ -219,13 +219,6 @@ def _holds_exactly(cast: npt.NDArray[Any], array: npt.NDArray[Any], digits: int)
         return True
     exact = all(_significant_digits(abs(number)) <= digits for number in array.ravel().tolist())
     return exact and bool(np.isfinite(cast.real).all())
-
-
-def _round(array: npt.NDArray[Any], target: np.dtype[Any], expected: str) -> npt.NDArray[Any]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        cast = array.astype(target)
-    _refuse_overflow(np.isinf(cast), array, expected)
-    return cast
 
 
 def _refuse_overflow(infinite: npt.NDArray[np.bool_], array: npt.NDArray[Any], expected: str) -> None:
@@ -246,7 +239,10 @@ def _fit_bfloat16(array: npt.NDArray[Any], kind: Kind, expected: str) -> npt.NDA
         return np.empty(array.shape, "<u2")
     if array.dtype.kind != "f":
         raise ValueMismatchError(expected, _found(array), "give floats, or the bits as uint16")
-    bits = np.asarray(_round(array, np.dtype("<f4"), expected), order="C").view("<u4").astype(np.uint64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        single = np.asarray(array.astype("<f4"), order="C")
+    _refuse_overflow(np.isinf(single), array, expected)
+    bits = single.view("<u4").astype(np.uint64)
     # NumPy 1 makes a signed number of a Python number and a single unsigned one, unless that has an axis.
     bits = np.atleast_1d(bits)
     # Round to nearest, ties to even, on the 16 bits that go; a NaN keeps its sign and becomes quiet.

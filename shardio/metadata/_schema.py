@@ -118,18 +118,19 @@ class Schema(Mapping[str, Feature]):
         """The features, and the feature lists of a "sequence_example"; empty for other encodings."""
         return self._features, self._sequence
 
-    def with_groups(self, groups: Iterable[Mapping[str, Feature]]) -> Schema:
-        """Return a schema of other `groups`, or this one where they are the same."""
-        features, sequence = groups
-        if features == self._features and sequence == self._sequence:
-            return self
-        return Schema(features, encoding=self.encoding, sequence_features=sequence)
+    @property
+    def shown(self) -> dict[str, Feature]:
+        """All features as people see them: names of feature lists begin with `[] `."""
+        return {f"{'[] ' * (group == GROUPS[1])}{name}": each for (group, name), each in self.fields.items()}
 
     def with_fields(self, fields: Mapping[Place, Feature]) -> Schema:
-        """Return a schema of other features, by group and name."""
-        return self.with_groups(
+        """Return a schema of other features, by group and name; this one where they are the same."""
+        if fields == self.fields:
+            return self
+        context, lists = (
             {name: each for (group, name), each in fields.items() if group == wanted} for wanted in GROUPS
         )
+        return Schema(context, encoding=self.encoding, sequence_features=lists)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold and `parse_schema_json` reads: all but the encoding."""
@@ -410,8 +411,7 @@ class Schema(Mapping[str, Feature]):
         return html_table(list(self._rows()), head=("feature", "type", ""))
 
     def _rows(self) -> Iterator[tuple[str, str, str]]:
-        for (group, name), feature in self.fields.items():
-            yield f"{'[] ' * (group == GROUPS[1])}{name}", feature.short, _more(name, feature)
+        return ((name, feature.short, _more(feature)) for name, feature in self.shown.items())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (dict(self._features), self.encoding, dict(self._sequence))
@@ -457,14 +457,14 @@ def _parse_feature(name: str, given: Any) -> Feature:
         raise type(error)(f"feature {name!r}: {error}") from error
 
 
-def _more(name: str, feature: Feature) -> str:
+def _more(feature: Feature) -> str:
     """Return what there is to say about a feature besides name and type."""
     words = ["optional"] if feature.optional else []
     if feature.classes is not None:
         shown = ", ".join(feature.classes[:_CLASSES_SHOWN])
         words.append(f"{plural(len(feature.classes), 'class', 'classes')}: {shown}")
         words[-1] += ", ..." if len(feature.classes) > _CLASSES_SHOWN else ""
-    if feature.stored_name not in (None, name):
+    if feature.stored_name is not None:
         words.append(f"stored as {feature.stored_name}")
     words += filter(None, (feature.unit, feature.description))
     return "; ".join(words)

@@ -218,10 +218,8 @@ def usable_keys(
     if not old or not new:
         return ()
 
-    def default(schema: Schema, stored: str) -> bytes | None:
-        for name, feature in schema.items():
-            if (feature.stored_name or name) == stored:
-                return table_column(name, stored, "", feature).default_sha256
-        return None
-
-    return tuple(each for each in indexes if default(old[-1], each.feature) == default(new[-1], each.feature))
+    was, now = (
+        {stored: feature.default_items for (_, stored), (_, feature) in schemas[-1].stored.items()}
+        for schemas in (old, new)
+    )
+    return tuple(each for each in indexes if was.get(each.feature, "") == now.get(each.feature, ""))

@@ -75,8 +75,7 @@ def summarize(values: Iterable[Any], schema: Schema | None) -> list[dict[str, An
     """
     found: dict[str, tuple[list[Any], Feature | None]] = {}
     if schema is not None:
-        groups = zip(("", "[] "), schema.groups, strict=True)
-        found = {f"{prefix}{name}": ([], group[name]) for prefix, group in groups for name in group}
+        found = {name: ([], feature) for name, feature in schema.shown.items()}
     records = 0
     for value in values:
         records += 1
