@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardio.arguments import checked_options
 from shardio.errors import SchemaError
-from shardio.joins._reader import JoinedReader, JoinedSource
+from shardio.joins._reader import JoinedReader, JoinedSource, Sides
 from shardio.metadata import Feature
 from shardio.reader import (
     DatasetReader,
@@ -105,7 +105,7 @@ def join(
             found=len(right),
             advice="join by a key with on=, or select the records that belong together on both sides",
         )
-    source = JoinedSource(left.source, right, left.selection, index, names, on)
+    source = JoinedSource(Sides(left.source, right, left.selection, index, names, on))
     return JoinedReader(source, None if len(selection) == len(source) else selection)
 
 

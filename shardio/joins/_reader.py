@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn, Self, overload
 
@@ -30,8 +30,9 @@ from shardio.redact import redact
 from shardio.storage import Address
 
 
-class JoinedSource(DatasetSource):
-    """The shards of the left side, and where the features of the right one come from.
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """What a join is made of.
 
     Attributes:
         left: the left side's source.
@@ -42,36 +43,53 @@ class JoinedSource(DatasetSource):
         on: the feature that records were joined by, or None.
     """
 
-    def __init__(
-        self,
-        left: DatasetSource,
-        right: DatasetReader,
-        base: Selection,
-        index: NDArray[np.int64] | None,
-        names: Mapping[str, str],
-        on: str | None,
-    ) -> None:
+    left: DatasetSource
+    right: DatasetReader
+    base: Selection
+    index: NDArray[np.int64] | None
+    names: Mapping[str, str]
+    on: str | None
+
+
+class JoinedSource(DatasetSource):
+    """The shards of the left side, and where the features of the right one come from.
+
+    Args:
+        sides: of the join; its attributes are those of the source, too.
+        options: how it is read; None for those of the left side.
+    """
+
+    left: DatasetSource
+    right: DatasetReader
+    base: Selection
+    index: NDArray[np.int64] | None
+    names: Mapping[str, str]
+    on: str | None
+
+    def __init__(self, sides: Sides, options: Any = None) -> None:
+        left, right = sides.left, sides.right
         # The same open shards, pool and counters; what is decoded is worked out again.
         self.__dict__.update(
             {name: each for name, each in vars(left).items() if name not in ("codec", "_sides")}
         )
-        self.left, self.right, self.base, self.index = left, right, base, index
-        self.names, self.on = dict(names), on
+        self.__dict__.update(vars(sides))
+        self.joined = sides
         chosen = left.options.features
         mine = {k: v for k, v in (left.schema or {}).items() if chosen is None or k in chosen}
         features: Mapping[str, Feature] = right.schema or {}
-        theirs = {new: features[old].replace(stored_name=None) for old, new in names.items()}
+        theirs = {new: features[old].replace(stored_name=None) for old, new in sides.names.items()}
         # Of the left side's encoding only where that can hold several features.
         encoding = "tensors" if left.schema is not None and left.schema.encoding == "tensors" else "example"
         mine = {name: feature.replace(stored_name=None) for name, feature in mine.items()}
         self.schema = Schema({**mine, **theirs}, encoding=encoding)
+        self.options = options or left.options
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rejoined, (self.left, self.right, self.base, self.index, self.names, self.on, self.options)
+        return JoinedSource, (self.joined, self.options)
 
     def __copy__(self) -> JoinedSource:
         """Return the same join, of which other features may be decoded."""
-        return _rejoined(self.left, self.right, self.base, self.index, self.names, self.on, self.options)
+        return JoinedSource(self.joined, self.options)
 
     @cached_property
     def codec(self) -> Any:
@@ -79,7 +97,7 @@ class JoinedSource(DatasetSource):
         return self._sides[0].codec
 
     @cached_property
-    def _sides(self) -> tuple[DatasetSource, DatasetReader, dict[str, str]]:
+    def _sides(self) -> tuple[DatasetSource, DatasetReader, Mapping[str, str]]:
         """The left side's source, the right side's reader and its names, for the features wanted."""
         chosen, before = self.options.features, self.left.options.features
         if chosen == before:
@@ -136,20 +154,6 @@ class JoinedSource(DatasetSource):
         return {**columns, **{new: found[old] for old, new in names.items()}}
 
 
-def _rejoined(
-    left: DatasetSource,
-    right: DatasetReader,
-    base: Selection,
-    index: NDArray[np.int64] | None,
-    names: Mapping[str, str],
-    on: str | None,
-    options: Any,
-) -> JoinedSource:
-    source = JoinedSource(left, right, base, index, names, on)
-    source.options = options
-    return source
-
-
 def as_stored(
     reader: DatasetReader, features: Sequence[str] | None = None, *, payloads: bool = False
 ) -> DatasetReader:
@@ -178,9 +182,8 @@ def as_stored(
 def _with_values(source: DatasetSource) -> DatasetSource:
     if not isinstance(source, JoinedSource):
         return with_features(source, None, values=True)
-    left, right = _with_values(source.left), as_stored(source.right)
-    options = replace(source.options, decode=True)
-    return _rejoined(left, right, source.base, source.index, source.names, source.on, options)
+    sides = replace(source.joined, left=_with_values(source.left), right=as_stored(source.right))
+    return JoinedSource(sides, replace(source.options, decode=True))
 
 
 def _of_left_alone(reader: DatasetReader, what: str) -> ValueError:
