@@ -7,22 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import shardio
-from shardio.storage import BlockCache
 from tests.promises.power import Cut, Recording
-from tests.promises.power_program import HISTORIES, cached, look
+from tests.promises.power_program import DEEDS, look
 
 
 class Judge:
-    """Compares what a disk kept with what the program had said.
+    """Compares what a disk kept with what the recorded program had said."""
 
-    Args:
-        recording: of the program.
-        history: that it went through.
-    """
-
-    def __init__(self, recording: Recording, history: str) -> None:
+    def __init__(self, recording: Recording) -> None:
         self.seen = [json.loads(line) for _, line in recording.marks]
-        self.deeds = HISTORIES[history]
         self.versions = {seen["version"]: seen["records"] for seen in self.seen if seen}
 
     def __call__(self, cut: Cut, folder: Path) -> None:
@@ -39,25 +32,13 @@ class Judge:
                     records = look(url, version)["records"]
                     assert records == self.versions[version], f"{cut.told}: version {version} holds {records}"
         # Who was interrupted does it again where it was not done, and then goes on.
-        for k in range(done - (found == before), min(done + 1, len(self.deeds))):
-            self.deeds[k](url)
+        for k in range(done - (found == before), min(done + 1, len(DEEDS))):
+            DEEDS[k](url)
             again = look(url)
             wanted = self.seen[k + 1]
             assert _lasting(again) == _lasting(wanted), (
                 f"{cut.told}, then deed {k}: {_differences(again, wanted)}"
             )
-
-
-def check_cache(server: str, cut: Cut, folder: Path) -> None:
-    """What is read through a cache that a power cut left is what there is, and the cache is one again."""
-    wanted = [*range(0, 200, 2), *range(1, 200, 2)]
-    assert cached(server, folder, 0, 200) == wanted, cut.told
-    cache = BlockCache(shardio.CacheOptions(folder / "cache", max_bytes=4000))
-    used = cache.usage()
-    assert 0 < used.num_bytes <= 4000, f"{cut.told}: {used}"
-    cache.clear()
-    left = [path for path in (folder / "cache").rglob("*") if path.is_file()]
-    assert not left, f"{cut.told}: not cleared are {left}"
 
 
 def _lasting(seen: dict[str, Any]) -> dict[str, Any]:

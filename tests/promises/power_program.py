@@ -1,6 +1,6 @@
 """What is done while the power may go; run under strace by `test_p01_power.py`.
 
-    python -m tests.promises.power_program HISTORY ROOT MARKS
+    python -m tests.promises.power_program ROOT MARKS
 
 After each deed it writes a line to MARKS: what an observer sees then, as JSON.
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import shardio
-from tests.servers.web import folder_server
 
 SMALL: dict[str, Any] = {"block_bytes": 64, "shard_bytes": 200}
 
@@ -48,64 +47,37 @@ def task(url: str, number: int) -> None:
     write(url, 300 + 20 * number, 12, mode="append", session="array", task=number, commit=False)
 
 
-Deed = Callable[[str], object]
-HISTORIES: dict[str, list[Deed]] = {
-    "versions": [
-        lambda url: write(url, 0, 30),
-        lambda url: write(url, 100, 12, mode="append"),
-        lambda url: shardio.tag(url, "first"),
-        lambda url: task(url, 0),
-        lambda url: task(url, 1),
-        lambda url: shardio.commit(url, session="array", tasks=2),
-        lambda url: shardio.delete(url, [0, 3, 5], split="a"),
-        lambda url: shardio.build_table(url, ["n"], workers=1),
-        lambda url: shardio.build_keys(url, "n", workers=1),
-        lambda url: shardio.erase(url, [1], split="b", drop_tags=True),
-        lambda url: shardio.compact(url, workers=1),
-        lambda url: shardio.set_schema(url, {"m": shardio.Feature("int64", default=0)}),
-        lambda url: shardio.tag(url, "second"),
-        lambda url: shardio.tag(url, "second", move=True),
-        lambda url: shardio.rename_split(url, "b", "c"),
-        lambda url: shardio.restore(url, shardio.open(url).version - 1),
-        lambda url: shardio.untag(url, "second"),
-        lambda url: write(url, 500, 10, mode="append", compression="zstd"),
-        lambda url: shardio.gc(url, keep=2, dry_run=False),
-        lambda url: write(url, 600, 10, mode="overwrite"),
-        lambda url: shardio.gc(url, keep=1, dry_run=False),
-        lambda url: write(url, 700, 3, mode="append"),
-    ],
-}
+DEEDS: list[Callable[[str], object]] = [
+    lambda url: write(url, 0, 30),
+    lambda url: write(url, 100, 12, mode="append"),
+    lambda url: shardio.tag(url, "first"),
+    lambda url: task(url, 0),
+    lambda url: task(url, 1),
+    lambda url: shardio.commit(url, session="array", tasks=2),
+    lambda url: shardio.delete(url, [0, 3, 5], split="a"),
+    lambda url: shardio.build_table(url, ["n"], workers=1),
+    lambda url: shardio.build_keys(url, "n", workers=1),
+    lambda url: shardio.erase(url, [1], split="b", drop_tags=True),
+    lambda url: shardio.compact(url, workers=1),
+    lambda url: shardio.set_schema(url, {"m": shardio.Feature("int64", default=0)}),
+    lambda url: shardio.tag(url, "second"),
+    lambda url: shardio.tag(url, "second", move=True),
+    lambda url: shardio.rename_split(url, "b", "c"),
+    lambda url: shardio.restore(url, shardio.open(url).version - 1),
+    lambda url: shardio.untag(url, "second"),
+    lambda url: write(url, 500, 10, mode="append", compression="zstd"),
+    lambda url: shardio.gc(url, keep=2, dry_run=False),
+    lambda url: write(url, 600, 10, mode="overwrite"),
+    lambda url: shardio.gc(url, keep=1, dry_run=False),
+    lambda url: write(url, 700, 3, mode="append"),
+]
 
 
-def cached(server: str, folder: Path, first: int, stop: int) -> list[int]:
-    """Read some records of a dataset from a web server, through a cache on the disk."""
-    ds = shardio.open(f"{server}/ds", "all", cache=shardio.CacheOptions(folder / "cache", max_bytes=4000))
-    return [int(record["n"]) for record in ds[first:stop]]
-
-
-PARTS = [*((first, first + 7) for first in range(0, 190, 10)), (0, 200), (30, 90)]
-
-
-def fill(root: str, marks: str) -> None:
-    """Fill a cache that holds less than there is to read."""
-    served = Path(marks).with_name("served")
-    served.mkdir()
-    write(str(served / "ds"), 0, 200, shard_bytes=1 << 20)
-    with Path(marks).open("ab", buffering=0) as out, folder_server(served) as server:
-        out.write(b"{}")
-        for first, stop in PARTS:
-            read = cached(server, Path(root), first, stop)
-            out.write(json.dumps(read).encode())
-
-
-def main(history: str, root: str, marks: str) -> None:
-    if history == "cache":
-        fill(root, marks)
-        return
+def main(root: str, marks: str) -> None:
     url = f"{root}/folder/ds"
     with Path(marks).open("ab", buffering=0) as out:
         out.write(json.dumps({}).encode())
-        for deed in HISTORIES[history]:
+        for deed in DEEDS:
             deed(url)
             out.write(json.dumps(look(url)).encode())
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import shardio
 from tests.promises.power import STRACE, Cut, Recording, Trace, cuts, recorded
-from tests.promises.power_check import Judge, check_cache
-from tests.servers.web import folder_server
+from tests.promises.power_check import Judge
 
 pytestmark = [
     pytest.mark.skipif(STRACE is None, reason="strace is missing, which sees what is written"),
@@ -22,22 +21,11 @@ pytestmark = [
 ]
 
 
-def record(history: str, folder: Path) -> Recording:
-    (folder / "root").mkdir()
-    return recorded(["-m", "tests.promises.power_program", history], folder / "root", folder)
-
-
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory) -> Recording:
-    return record("versions", tmp_path_factory.mktemp("versions"))
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> Iterator[tuple[Recording, str]]:
-    folder = tmp_path_factory.mktemp("cache")
-    recording = record("cache", folder)
-    with folder_server(folder / "served") as server:
-        yield recording, server
+    folder = tmp_path_factory.mktemp("versions")
+    (folder / "root").mkdir()
+    return recorded(["-m", "tests.promises.power_program"], folder / "root", folder)
 
 
 def test_a_number_that_is_free_before_its_close_ends_is_the_next_files():
@@ -75,20 +63,14 @@ def try_cuts(
 @pytest.mark.slow
 def test_what_was_acknowledged_outlasts_a_power_cut(versions, tmp_path):
     """Neither flushes of files nor those of folders are there for nothing, and their lack is noticed."""
-    assert try_cuts(versions, Judge(versions, "versions"), tmp_path, 24, 1) > 24
+    assert try_cuts(versions, Judge(versions), tmp_path, 24, 1) > 24
     for flush in ("flush", "flush folder"):
         events = [each if each.verb != flush else each._replace(verb="nothing") for each in versions.events]
         deaf, folder = Recording(events, versions.marks), tmp_path / flush
         folder.mkdir()
         with pytest.raises((AssertionError, shardio.errors.ShardioError)):
-            try_cuts(deaf, Judge(deaf, "versions"), folder, 60, 1)
-
-
-@pytest.mark.slow
-def test_a_cache_outlasts_a_power_cut(cache, tmp_path):
-    recording, server = cache
-    try_cuts(recording, lambda cut, disk: check_cache(server, cut, disk), tmp_path, 12, 1)
+            try_cuts(deaf, Judge(deaf), folder, 60, 1)
 
 
 def test_more_cuts(versions, tmp_path, long, seeded):
-    try_cuts(versions, Judge(versions, "versions"), tmp_path, 1200 if long else 60, seeded.getrandbits(32))
+    try_cuts(versions, Judge(versions), tmp_path, 1200 if long else 60, seeded.getrandbits(32))

@@ -12,14 +12,9 @@ import pytest
 
 import shardio
 from shardio.storage import Store
+from tests.promises.interrupts import OPERATIONS
 
 ROOT = Path(__file__).parents[2]
-OPERATIONS = [
-    "Write", "WriteSession", "WriteShards", "WriteZlib", "WriteShard",
-    "WriteDataset", "WriteDatasetProcesses", "Shuffled", "Convert", "Adopt",
-    "Erase", "Delete", "Compact", "Keys", "Table", "Repair",
-    "Filter", "Read", "ReadCompressed", "Export", "ExportParquet", "ExportMds",
-]  # fmt: skip
 
 
 @pytest.mark.slow
