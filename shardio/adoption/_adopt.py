@@ -420,13 +420,6 @@ class _Adoption:
         for outcome in bad:
             if outcome.error is not None:
                 self._refused.append(Refusal(outcome.shard.url, outcome.error))
-        made = [outcome.shard.url for outcome in self._outcomes if outcome.entry is not None]
-        if left := sorted(set(made).difference(outcome.shard.url for outcome in good)):
-            # Not removed: another adoption may be about to commit it.
-            self._notes.append(
-                f"{plural(len(left), 'refused shard')} such as {left[0]}: the index that was made stays; no "
-                "reader looks at it, and an adoption that takes the shard need not make it again"
-            )
         again = {(outcome.shard.root, outcome.shard.key) for outcome in good}
         known = [RootedEntry(root, entry) for (root, key), entry in stays.items() if (root, key) not in again]
         search = self._search

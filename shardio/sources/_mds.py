@@ -92,39 +92,34 @@ def find_mds(listing: Listing, peek: Peek) -> list[MdsShard]:
 def read_mds_indexes(
     files: Iterable[FoundFile], read: Callable[[FoundFile], bytes]
 ) -> list[tuple[FoundFile, Mapping[str, Any]]]:
-    """Return the indexes with their contents, without a merged one: each shard is named once.
+    """Return the indexes with their contents; each shard is named once, by the index nearest to it.
 
     Parallel writers leave an index in each folder, and `merge_index` makes one of all above them.
 
     Raises:
         FormatError: one is not of MDS, or a merged one lacks shards.
     """
+    files, named = list(files), set[str]()
     found: dict[str, tuple[FoundFile, Mapping[str, Any]]] = {}
-    for file in files:
+    for file in sorted(files, key=lambda file: file.url.count("/"), reverse=True):
         data = read(file)
         if not is_mds_index(data):
             raise FormatError("this index.json is not one of MDS", url=file.url)
-        found[file.url] = file, parse_json(data)
-    names = {url: _shard_urls(url, index) for url, (_, index) in found.items()}
-    for url in sorted(found, key=len):
-        folder = url.removesuffix(MDS_INDEX)
-        below = {other: names[other] for other in found if other != url and other.startswith(folder)}
-        inner: set[str] = set().union(*below.values())
-        if not names[url] & inner:
-            continue
-        if unnamed := sorted(inner - names[url]):
+        index = parse_json(data)
+        shards = _shard_urls(file.url, index)
+        below = {url for url in named if url.startswith(file.url.removesuffix(MDS_INDEX))}
+        if below.intersection(shards) and (unnamed := sorted(below.difference(shards))):
             raise FormatError(
                 "a merged index.json does not name shards that indexes below it name",
-                url=url,
+                url=file.url,
                 found=unnamed[0],
                 advice="merge the indexes again, or name the folders one by one",
             )
-        if names[url] <= inner:
-            del found[url]
-        else:
-            for other in below:
-                found.pop(other, None)
-    return list(found.values())
+        new = [each for each, url in zip(index["shards"], shards, strict=True) if url not in named]
+        named.update(shards)
+        if new or not shards:
+            found[file.url] = file, {**index, "shards": new}
+    return [found[file.url] for file in files if file.url in found]
 
 
 def mds_shards(file: FoundFile, index: Mapping[str, Any], there: Mapping[str, int] | None) -> list[MdsShard]:
@@ -199,10 +194,10 @@ def refuse_compressed(shards: Collection[MdsShard]) -> None:
         )
 
 
-def _shard_urls(url: str, index: Mapping[str, Any]) -> set[str]:
+def _shard_urls(url: str, index: Mapping[str, Any]) -> list[str]:
     """Return the URLs of the shards that an index names, as they are before compression."""
     folder = url.removesuffix(MDS_INDEX)
     try:
-        return {folder + shard["raw_data"]["basename"] for shard in index["shards"]}
+        return [folder + shard["raw_data"]["basename"] for shard in index["shards"]]
     except (KeyError, TypeError) as error:
         raise FormatError(f"index.json does not describe a shard ({error!r})", url=url) from None
