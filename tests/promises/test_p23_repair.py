@@ -111,17 +111,6 @@ def test_nothing_to_repair(compression, place, tmp_path):
     }
 
 
-@EVERY_PLACE
-@EVERY_KIND
-def test_an_index_that_is_gone_is_made_again(compression, place, tmp_path):
-    case = victim(compression, place, tmp_path)
-    for key in case.of_kind(".shardidx"):
-        case.put(key, None)
-    report = repaired(case.url)
-    assert {(each.how, each.what) for each in report.repaired} == {("rebuilt", "index")}
-    assert (read(case.url), report.lost) == (case.payloads, ())
-
-
 @EVERY_KIND
 def test_a_usual_index_that_is_gone_gets_its_very_bytes(compression, tmp_path):
     """An index made again that is the one that the list names needs no new version."""
@@ -163,6 +152,134 @@ def restart(case: Victim) -> None:
     case.store.overwrite(naming.HINT_KEY, b"2")
 
 
+@pytest.fixture(scope="module")
+def rich_dataset(tmp_path_factory) -> Path:
+    """Return a dataset with every kind of object: two versions, deleted rows, a table, an index of keys."""
+    path = tmp_path_factory.mktemp("rich") / "ds"
+    for version in range(2):
+        with shardio.DatasetWriter(
+            path, {"n": "int64"}, mode="append" if version else "create", block_bytes=200, shard_bytes=700
+        ) as out:
+            for n in range(40):
+                out.write({"n": 100 * version + n})
+    shardio.delete(path, [39])
+    shardio.build_table(path, ["n"], workers=1)
+    shardio.build_keys(path, "n", workers=1)
+    return path
+
+
+def key_of(case: Victim, what: str, number: int = 0) -> str:
+    """Return the key of an object: of the shards and indexes the first, of all else the last."""
+    ends = {
+        "shard": ".tfrecord", "index": ".shardidx", "rows": ".rows", "list": ".list", "manifest": ".manifest",
+        "table": "_shardio/tables/", "keys": "_shardio/keys/",
+    }  # fmt: skip
+    found = [
+        key for key in case.of_kind("") if ends[what] in f"{key}/" and not key.endswith(".tfrecord.shardidx")
+    ]
+    if what in ("shard", "index"):
+        found = case.of_kind(ends[what])
+        return [key for key in found if not key.endswith(".rows")][number]
+    return found[-1]
+
+
+def swap(case: Victim) -> None:
+    a, b = (key_of(case, "shard", number) for number in (0, 1))
+    case.put(a, case.objects[b])
+    case.put(b, case.objects[a])
+
+
+def replace(case: Victim, index: str) -> None:
+    """Put the second shard in the place of the first; do the same to its index, or remove it, or neither."""
+    case.put(key_of(case, "shard"), case.objects[key_of(case, "shard", 1)])
+    if index != "whole":
+        other = case.objects[key_of(case, "index", 1)]
+        case.put(key_of(case, "index"), other if index == "another" else None)
+
+
+def harm(*damages: tuple[str, str]) -> Callable[[Victim], None]:
+    def do(case: Victim) -> None:
+        for what, damage in damages:
+            key = key_of(case, what)
+            good = case.objects[key]
+            case.put(key, flipped(good, 8 * 20) if damage == "one record" else damaged_by(damage, good))
+
+    return do
+
+
+# What is done to a dataset; how it is repaired without a mirror ("" for not at all); records that are lost
+# then: a number, "some", or "a shard". With a mirror nothing is ever lost.
+TABLE: dict[str, tuple[Callable[[Victim], None], str, object]] = {
+    "an index is gone": (harm(("index", "gone")), "rebuilt index", 0),
+    "an index is damaged": (harm(("index", "flipped")), "rebuilt index", 0),
+    "an index is empty": (harm(("index", "empty")), "rebuilt index", 0),
+    "a record is damaged": (harm(("shard", "one record")), "salvaged shard", 1),
+    "a record is damaged, and the index": (
+        harm(("shard", "one record"), ("index", "flipped")), "salvaged shard", 1,
+    ),
+    "a record is damaged, and the index gone": (
+        harm(("shard", "one record"), ("index", "gone")), "salvaged shard", 1,
+    ),
+    "a shard is cut": (harm(("shard", "cut")), "salvaged shard", "some"),
+    "a shard is longer": (harm(("shard", "longer")), "salvaged shard", 0),
+    "a shard is gone": (harm(("shard", "gone")), "dropped shard", "a shard"),
+    "a shard and its index are gone": (
+        harm(("shard", "gone"), ("index", "gone")), "dropped shard", "a shard",
+    ),
+    "two shards are swapped": (swap, "dropped shard", "some"),
+    "another shard in its place": (lambda case: replace(case, "whole"), "dropped shard", "a shard"),
+    "another shard with its index": (lambda case: replace(case, "another"), "dropped shard", "a shard"),
+    "another shard, and no index": (lambda case: replace(case, "gone"), "dropped shard", "a shard"),
+    "deleted rows are gone": (harm(("rows", "gone")), "", None),
+    "deleted rows are damaged": (harm(("rows", "flipped")), "", None),
+    "a table is gone": (harm(("table", "gone")), "", None),
+    "a table is damaged": (harm(("table", "flipped")), "", None),
+    "an index of keys is gone": (harm(("keys", "gone")), "", None),
+    "an index of keys is damaged": (harm(("keys", "flipped")), "", None),
+    "the latest manifest is gone": (harm(("manifest", "gone")), "", None),
+    "the latest manifest is damaged": (harm(("manifest", "flipped")), "", None),
+}  # fmt: skip
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("damage", TABLE)
+def test_what_comes_of_damage(damage, mirrored, rich_dataset, tmp_path):
+    """Records that go into a new shard MUST be those of blocks that match their checksum in an index which
+    the list names, or match their own checksums, but none of a block (without an index: of a shard)
+    that does not match its checksum and of which every record does: these are records, and not those
+    that were written.
+    """
+    url, mirror = str(tmp_path / "ds"), str(tmp_path / "mirror")
+    shutil.copytree(rich_dataset, url)
+    shutil.copytree(rich_dataset, mirror)
+    case = Victim(url, read(url))
+    rows = parse_head(case.objects[key_of(case, "index")]).rows
+    digest = shardio.open(case.url).digest
+    do, how, lost = TABLE[damage]
+    do(case)
+    if mirrored:
+        # No list was made for the latest version, which adds an index of keys: its digest says which it is.
+        report = repaired(case.url, mirror=mirror, digest=digest)
+        assert (read(case.url), report.lost) == (case.payloads, ())
+        assert {each.source for each in report.repaired} == {"mirror"}
+        return
+    if not how:
+        report = shardio.repair(case.url, dry_run=False, workers=1)
+        assert (report.ok, report.version, report.repaired, report.lost) == (False, None, (), ())
+        assert all(each.advice for each in report.unrepaired)
+        return
+    report = repaired(case.url)
+    assert how in {f"{each.how} {each.what}" for each in report.repaired}
+    assert is_part(read(case.url), case.payloads)
+    assert len(read(case.url)) == len(case.payloads) - report.lost_records
+    if lost == "some":
+        assert report.lost_records > 0
+    else:
+        assert report.lost_records == (rows if lost == "a shard" else lost)
+    assert bool(report.lost) == (report.lost_records > 0)
+
+
 @EVERY_PLACE
 @EVERY_KIND
 def test_flipped_bits_of_shards_are_salvaged(compression, place, tmp_path):
@@ -187,54 +304,6 @@ def test_flipped_bits_of_shards_are_salvaged(compression, place, tmp_path):
         assert report.lost_records == len(lost)
         assert all(each.where.endswith(key) for each in report.lost)
         restart(case)
-
-
-def test_valid_records_in_the_wrong_place_are_never_taken(tmp_path):
-    """Records that go into a new shard MUST be those of blocks that match their checksum in an index which
-    the list names, or match their own checksums, but none of a block (without an index: of a shard)
-    that does not match its checksum and of which every record does: these are records, and not those
-    that were written.
-    """
-    url = fresh("local", tmp_path)
-    records = [b"%06d" % k for k in range(60)]
-    with shardio.DatasetWriter(url, None, shard_bytes=400, block_bytes=100) as out:
-        for record in records:
-            out.write(record)
-    case = Victim(url, records)
-    a, b = case.of_kind(".tfrecord")[:2]
-    case.put(a, case.objects[b])
-    case.put(b, case.objects[a])
-    report = repaired(url)
-    assert is_part(read(url), records)
-    assert report.lost_records == len(records) - len(read(url)) > 0
-
-
-@pytest.mark.parametrize("index", ["whole", "gone"])
-def test_good_records_beside_a_damaged_one_are_kept(index, tmp_path):
-    """Those that match their own checksums, with the index and without it."""
-    case = victim("none", "local", tmp_path)
-    key = case.of_kind(".tfrecord")[0]
-    case.put(key, flipped(case.objects[key], 8 * 20))
-    if index == "gone":
-        case.put(key + ".shardidx", None)
-    report = repaired(case.url)
-    assert (report.lost_records, len(report.lost)) == (1, 1)
-    assert len(read(case.url)) == len(case.payloads) - 1
-    assert is_part(read(case.url), case.payloads)
-
-
-def test_deleted_rows_without_an_index_are_not_brought_back(tmp_path):
-    """Nothing tells which records of a damaged shard without an index were deleted."""
-    case = victim("none", "local", tmp_path)
-    mirror = copy_of(case, tmp_path)
-    shardio.delete(case.url, [3])
-    key = case.of_kind(".tfrecord")[0]
-    case.put(key, flipped(case.objects[key], 8 * 20))
-    case.put(key + ".shardidx", None)
-    report = shardio.repair(case.url, dry_run=False, workers=1)
-    assert (report.ok, report.version) == (False, None)
-    assert repaired(case.url, mirror=mirror).lost == ()
-    assert read(case.url) == case.payloads[:3] + case.payloads[4:]
 
 
 LATER: dict[str, Callable[[str], object]] = {
@@ -455,35 +524,6 @@ def overwritten(url: str) -> None:
         out.write(b"new")
 
 
-@pytest.mark.parametrize("damage", ["gone", "flipped"])
-def test_the_latest_manifest_without_a_copy(damage, tmp_path):
-    """It is not made up: the advice names a mirror, an earlier version can be opened."""
-    case = victim("none", "local", tmp_path)
-    mirror = copy_of(case, tmp_path)
-    key = naming.manifest_key(2)
-    case.put(key, damaged_by(damage, case.objects[key]))
-    report = shardio.repair(case.url, dry_run=False)
-    assert (report.ok, report.version) == (False, None)
-    assert "mirror=" in str(report.unrepaired[0].advice)
-    assert case.store.head(key) is None or damage == "flipped"
-    if damage == "gone":
-        assert list(shardio.open(case.url, version=1)) == case.payloads[:40]
-    repaired(case.url, mirror=mirror)
-    assert read(case.url) == case.payloads
-
-
-@pytest.mark.parametrize("lost", ["gone", "damaged"])
-def test_a_shard_of_another_without_an_index(lost, tmp_path):
-    """Without its index nothing proves whose records they are; those of another shard are never taken."""
-    case = victim("none", "local", tmp_path)
-    a, b = case.of_kind(".tfrecord")[:2]
-    case.put(a, case.objects[b])
-    case.put(a + ".shardidx", None if lost == "gone" else case.objects[b + ".shardidx"])
-    report = repaired(case.url)
-    assert report.lost_records == parse_head(case.objects[a + ".shardidx"]).rows
-    assert is_part(read(case.url), case.payloads)
-
-
 @EVERY_KIND
 def test_salvage_brings_nothing_deleted_back(compression, tmp_path):
     """Deleted rows are left behind; the others keep their order."""
@@ -679,39 +719,6 @@ def test_lists_are_made_again_where_a_digest_proves_them(made, tmp_path):
     assert read(url) == records
 
 
-def test_deletion_sidecars(tmp_path):
-    """Deleted rows come back from a mirror; without one, records are never brought back in silence."""
-    source = Path(__file__).parent.parent / "golden" / "v1" / "deleted"
-    url, mirror = str(tmp_path / "deleted"), str(tmp_path / "mirror")
-    for target in (url, mirror):
-        shutil.copytree(source, target)
-    records = read(url)
-    sidecars = sorted(Path(url, "data").glob("*.rows"))
-    if not sidecars:
-        sidecars = [
-            Path(url, entry.deletion_key)
-            for entry in shardio.open(url, "all", decode=False).source.table
-            if entry.deletion_key
-        ]
-    assert sidecars
-    for damage in (None, b"damaged"):
-        for path in sidecars:
-            path.unlink()
-            if damage is not None:
-                path.write_bytes(damage)
-        assert not shardio.repair(url, dry_run=False).ok
-        report = repaired(url, mirror=mirror)
-        assert {each.what for each in report.repaired} == {"deletions"}
-        assert read(url) == records
-        shutil.rmtree(url)
-        shutil.copytree(source, url)
-    for path in sidecars:
-        path.unlink()
-    report = shardio.repair(url, dry_run=False)
-    assert (report.ok, report.version) == (False, None)
-    assert "mirror" in str(report.unrepaired[0].advice)
-
-
 def test_a_single_shard_is_salvaged_by_adoption(tmp_path):
     """What the advice says of a shard by itself works."""
     path = tmp_path / "x.tfrecord"
@@ -797,31 +804,6 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch):
     assert caught.value.advice == "repair the dataset where it can be written, or a copy of it"
     monkeypatch.undo()
     repaired(copy)
-
-
-@pytest.mark.parametrize("damage", ["gone", "flipped"])
-@pytest.mark.parametrize("kind", ["tables", "keys"])
-def test_tables_and_indexes_of_keys_come_back_from_a_mirror_alone(tmp_path, kind, damage):
-    """Their very bytes, under their own names; without a mirror they stay damaged, and are listed."""
-    url, mirror = str(tmp_path / "d"), str(tmp_path / "mirror")
-    with shardio.DatasetWriter(url, {"n": "int64"}) as out:
-        for n in range(30):
-            out.write({"n": n})
-    shardio.build_table(url, ["n"])
-    shardio.build_keys(url, "n")
-    shutil.copytree(url, mirror)
-    (path,) = Path(url, "_shardio", kind).iterdir()
-    whole = path.read_bytes()
-    path.unlink()
-    if damage == "flipped":
-        path.write_bytes(flipped(whole, 8 * (len(whole) - 20)))
-    assert not shardio.verify(url).ok
-    report = shardio.repair(url, dry_run=False)
-    assert (report.ok, report.repaired) == (False, ())
-    assert "--rebuild" in str(report.unrepaired[0].advice)
-    assert repaired(url, mirror=mirror).version is None
-    assert path.read_bytes() == whole
-    assert shardio.open(url).find(7) == 7
 
 
 @pytest.mark.parametrize("place", PLACES)
