@@ -121,7 +121,7 @@ class Catalog:
             raise (CannotListError if denied is None else DeniedError)(
                 f"there is no {naming.HINT_KEY} that names a version and may be read, and the manifests "
                 "cannot be listed",
-                url=self.store.url,
+                url=self.store.url if denied is None or denied is error else denied.url,
                 found=None if denied is None else denied.found,
                 advice="check the address, the credentials or headers in storage_options=, and that they may "
                 "list this prefix (s3:ListBucket); or name the version to open",
