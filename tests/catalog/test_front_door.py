@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import shardio
-from shardio.errors import CommitConflictError, NotFoundError
+from shardio.errors import CommitConflictError, FormatError, NotFoundError
 from shardio.storage import connect
 from tests.promises.places import PLACES, fresh
 from tests.suites.errors import refused
@@ -16,6 +16,18 @@ from tests.suites.errors import refused
 def write(url: str, *records: bytes, mode: str = "overwrite", **options) -> None:
     with shardio.DatasetWriter(url, mode=mode, **options) as out:
         out.write_many(records)
+
+
+def test_damage_of_a_version_is_told_although_another_expired(tmp_path):
+    """Only a version that is gone itself is looked up again."""
+    url = str(tmp_path / "ds")
+    for record in (b"wren", b"robin", b"hawk"):
+        write(url, record)
+    (ref,) = shardio.log(url)[1].manifest.lists
+    shardio.gc(url, expire=[1], dry_run=False)
+    (tmp_path / "ds" / ref.key).write_bytes(b"")
+    with pytest.raises(FormatError):
+        shardio.open(url, version=2)
 
 
 def test_versions_tell_their_metadata(tmp_path):

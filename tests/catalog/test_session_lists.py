@@ -17,6 +17,7 @@ from tests.catalog.test_lists import append, measure
 from tests.metadata.crafted import manifest_message, sealed
 from tests.promises.places import GOLDEN, copied, fresh
 from tests.promises.stores import Counting, faulty
+from tests.suites.errors import refused
 
 
 def commit(url: str, session: str, record: bytes = b"x") -> Version:
@@ -40,6 +41,15 @@ def url(monkeypatch) -> str:
     assert 1 <= len(version.manifest.session_lists) <= 3
     assert sum(ref.shards for ref in version.manifest.session_lists) + len(here) == 20
     return url
+
+
+def test_a_session_of_a_collected_version_is_not_given_up(url):
+    """No manifest is left that names it but by a list of sessions."""
+    shardio.gc(url, keep=1, dry_run=False)
+    assert Catalog(connect(url)).latest().manifest.session("day-0") is None
+    with refused(ValueError, "'day-0'"):
+        shardio.gc(url, abandon=["day-0"])
+    assert len(shardio.open(url)) == 20
 
 
 def test_the_session_that_a_version_merges_stands_in_it():
