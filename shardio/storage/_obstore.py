@@ -106,10 +106,7 @@ class ObstoreReader:
             )
         # One part holds a right body, and of a longer one hardly more than was asked for.
         parts = iter(result.stream(min_chunk_size=end - start + 1))
-        try:
-            data = memoryview(next(parts, b""))
-        except Exception as error:
-            raise BadResponseError(f"the response broke off: {error}") from error
+        data = memoryview(next(parts, b""))
         if len(data) != end - start:
             found = f"more than {end - start}" if len(data) > end - start else str(len(data))
             raise BadResponseError(f"the response holds {found} bytes where {end - start} were asked for")

@@ -15,5 +15,8 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait as often as usual, and a fiftieth as long."""
     monkeypatch.setattr("shardio.storage._remote._BACKOFF", 0.01)
     monkeypatch.setattr("botocore.retryhandler.delay_exponential", lambda base, growth_factor, attempts: 0.02)
+    monkeypatch.setattr(
+        "azure.storage.blob._shared.policies_async.ExponentialRetry.get_backoff_time", lambda *_: 0.02
+    )
     waits = {"init_backoff": datetime.timedelta(seconds=0.01), "max_backoff": datetime.timedelta(seconds=0.1)}
     monkeypatch.setitem(_obstore._RETRIES, "backoff", {**waits, "base": 2})

@@ -90,7 +90,9 @@ def test_reads_return_the_truth_or_the_documented_error(server: FaultServer, cli
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("fault", READ_FAULTS)
+@pytest.mark.parametrize(
+    "fault", [fault for fault in READ_FAULTS if fault != "trickle"]
+)  # that one ends in time
 @pytest.mark.parametrize("client", ["s3 obstore", "http fsspec"])
 @pytest.mark.slow
 def test_a_lasting_fault_is_an_error_in_the_end(server: FaultServer, client: str, fault: str) -> None:

@@ -143,20 +143,6 @@ def test_bytes_in_flight_are_bounded(
     assert 2 <= most_at_once() <= 4
 
 
-@pytest.mark.slow
-def test_requests_that_were_not_sent_are_forgotten_at_exit(server: FaultServer) -> None:
-    script = f"""
-from shardio.storage import connect
-store = connect("s3://bucket/root", storage_options={options_for(server.url)!r}, engine="fsspec")
-file = store.open("a", size={len(CONTENT)})
-file.read(0, 1)
-waits = [file.begin_read([1000 * k], [1000 * k + 10]) for k in range(300)]
-"""
-    with slow_answers(server, 0.3):
-        subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
-    assert len(server.log) < 150
-
-
 @pytest.mark.parametrize("client", ["s3 fsspec", "s3 obstore", "http fsspec", "http obstore"])
 def test_an_endless_reply_is_cut_off(server: FaultServer, client: str) -> None:
     """A reply is never longer than what was asked for, and no more of it is held."""
