@@ -123,7 +123,7 @@ class ShardioDataset(ForeignSource):
                 if isinstance(found, ShardioError):
                     yield BadRecord(f"{found.url or reader.source.url} row {found.row}", str(found))
                 else:
-                    yield Sample(f"{piece.url} {piece.split} {number}", found)
+                    yield Sample(f"{piece.url} {piece.split} row {number}", found)
                 number += 1
 
     def for_writing(self, *, changed: bool) -> ShardioDataset:
