@@ -72,7 +72,7 @@ def place_error(error: ShardioError, where: str, url: str) -> ShardioError:
         where: the place as `Sample` has it, such as "URL byte 81", "URL line 3" or "item 7".
         url: of the file that is read.
     """
-    base = url if where.startswith(url) else ""
+    base = url if f"{where} ".startswith(f"{url} ") else ""
     rest = where.removeprefix(base).strip()
     match = _WITHIN.fullmatch(rest)
     before, unit, number = match.groups() if match else (rest, "", "0")
