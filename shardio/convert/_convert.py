@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
-from shardio.arguments import accepts, mapping, no_option
+from shardio.arguments import accepts
 from shardio.catalog import Catalog
 from shardio.codecs import record_codec
 from shardio.convert._kinds import open_source
@@ -47,6 +47,7 @@ from shardio.formats import (
     place_error,
     read_samples,
     shown_json,
+    take_reading_options,
 )
 from shardio.metadata import Feature, Schema, naming
 from shardio.parallel import Encoded, Note, WriteOptions, check_shuffle, write_dataset
@@ -390,7 +391,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         on_error: what to do about what cannot become a record: "raise", or "skip": left out and listed in
             the report.
         options: how a source of this kind is read: some of `shardio.convert.ReadingOptions`, such as
-            `{"classes": ["cat", "dog"]}`.
+            `{"classes": ["cat", "dog"]}`; they may also be given as separate arguments.
         dry_run: write nothing, only say what it would be: the kind, the splits, the schema as far as it is
             inferred, and what is left out before reading.
         executor: any `concurrent.futures.Executor`; None for processes of this machine, and this one alone
@@ -422,9 +423,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error={on_error!r} must be "raise" or "skip"')
     rest: Any = writing
-    chosen = dict(mapping("options", options))
-    for name in chosen.keys() - ReadingOptions.__dataclass_fields__:
-        raise no_option("options", name, ReadingOptions.__dataclass_fields__)
+    chosen = take_reading_options(options, rest)
     names = (*WriteOptions.__annotations__, *signature(convert_dataset).parameters)
     check_writer_options(writing, "shardio.convert_dataset", names)
     mode, seed, encoding = writing.get("mode", "create"), writing.get("seed", 0), rest.pop("encoding", None)

@@ -494,6 +494,19 @@ class HuggingFaceDataset(_ArrowRows):
             return {str(split): dataset for split, dataset in self.place.items()}
         return {str(getattr(self.place, "split", None) or "train"): self.place}
 
+    def notes(self) -> Sequence[str]:
+        """Return the notes on any table, and on formats of `datasets`, which a conversion ignores."""
+        found = [*super().notes()]
+        for split, dataset in self._splits().items():
+            form = dataset.format
+            if form["type"] == "custom":
+                found.append(f"{split}: the transform is not applied; map() makes it part of the records")
+            hidden = set(dataset.column_names).difference(form["columns"])
+            if hidden and not form["output_all_columns"]:
+                named = ", ".join(sorted(hidden))
+                found.append(f"{split}: what its format hides is written, too: {named}; see remove_columns()")
+        return found
+
     @cached_property
     def _heads(self) -> list[Head]:
         from shardio.convert._columns import Head, table_facts

@@ -58,6 +58,7 @@ from shardio.formats._source import (
     read_samples as read_samples,
     sample_records as sample_records,
     shown_json as shown_json,
+    take_reading_options as take_reading_options,
 )
 from shardio.formats._targets import (
     AtomicOutput as AtomicOutput,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
+from shardio.arguments import mapping, no_option
 from shardio.errors import BadRecord, SchemaError, ShardioError, StorageError
 from shardio.metadata import Feature, Schema
 from shardio.parallel import Note
@@ -209,6 +210,26 @@ class SourceOptions(ReadingOptions):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "listed": {}, "peek": Peek(self.storage_options)}
+
+
+def take_reading_options(options: Mapping[str, Any] | None, beside: dict[str, Any]) -> dict[str, Any]:
+    """Return the `ReadingOptions` that a caller gives, in a mapping or as arguments of their own.
+
+    Args:
+        options: the mapping.
+        beside: other arguments of the call; those that are such options are taken out.
+
+    Raises:
+        TypeError: there is no such option, or one is given twice; names the one that it may stand for.
+    """
+    given = dict(mapping("options", options))
+    known = ReadingOptions.__dataclass_fields__
+    for name in given:
+        if name not in known:
+            raise no_option("options", name, known)
+        if name in beside:
+            raise TypeError(f"{name}= is given twice, as an argument and in options=")
+    return {**given, **{name: beside.pop(name) for name in known if name in beside}}
 
 
 class ForeignSource(ABC):

@@ -154,8 +154,9 @@ def test_a_list_of_images_stays_one(convert, tmp_path):
     for text in ("path,label\nx.wav,3\n", "path,size\nx.jpg,3\n", "name,label\nx.jpg,3\n"):
         convert(table(tmp_path / "b.csv", text))
         assert convert.report.kind == "csv"
-    assert convert(path, options={"fn": len}, schema={"n": "int64"}, on_error="skip") == []
-    assert convert.report.kind == "list"
+    for given in ({"options": {"fn": len}}, {"fn": len}):  # a source's options, in either form
+        assert convert(path, **given, schema={"n": "int64"}, on_error="skip") == []
+        assert convert.report.kind == "list"
 
 
 def test_by_the_command(tmp_path, capsys):

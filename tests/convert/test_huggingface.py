@@ -206,13 +206,19 @@ def test_names_of_splits_that_are_none(tmp_path, convert) -> None:
     assert list(convert(part, split="train")) == [{"n": 1}]
 
 
-def test_the_table_is_converted_whatever_its_format(convert) -> None:
+def test_formats_that_are_ignored_are_noted(convert) -> None:
+    """The table is converted, as `to_parquet` writes it: what a format makes or hides is not lost unsaid."""
     given = datasets.Dataset.from_dict({"n": [1], "m": [2]})
-    for dataset in (
-        given.with_format("numpy", columns=["n"]),
-        given.with_transform(lambda batch: {"n": [7]}),
-    ):
+    ways = {
+        "": given.with_format("numpy"),
+        "the transform is not applied": given.with_transform(lambda batch: {"n": [7]}),
+        "hides is written, too: m;": given.with_format("numpy", columns=["n"]),
+    }
+    for said, dataset in ways.items():
         assert list(convert(dataset)) == [{"n": 1, "m": 2}]
+        found = [note for note in convert.report.notes if note.startswith("train: ")]
+        assert len(found) == bool(said)
+        assert said in "".join(found)
 
 
 def test_a_dataset_without_rows_has_its_schema(tmp_path) -> None:
