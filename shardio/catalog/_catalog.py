@@ -67,15 +67,21 @@ class Catalog:
             StorageError: the environment failed.
         """
 
-        def read() -> Version | None:
+        def read() -> Version | FormatError | None:
             hinted = self.hinted()
-            version = self._highest(hinted)
+            try:
+                version = self._highest(hinted)
+            except FormatError as error:  # of a manifest, which was refetched already
+                return error
             found = version.number if version else 0
             if found < hinted:  # a damaged hint may be another number
                 raise self._lost(hinted, found)
             return version
 
-        return read_intact(read)
+        latest = read_intact(read)
+        if isinstance(latest, FormatError):
+            raise latest
+        return latest
 
     def _lost(self, hinted: int, found: int) -> FormatError:
         # The hint is written after a commit, and manifests are never deleted.
@@ -119,8 +125,9 @@ class Catalog:
         except (CannotListError, DeniedError) as error:
             denied = error if isinstance(error, DeniedError) else self._hint_denied
             raise (CannotListError if denied is None else DeniedError)(
-                f"there is no {naming.HINT_KEY} that names a version and may be read, and the manifests "
-                "cannot be listed",
+                f"{naming.HINT_KEY} names no version, and the manifests cannot be listed"
+                if denied is None
+                else f"access is denied to {naming.HINT_KEY} or the list of manifests",
                 url=self.store.url if denied is None or denied is error else denied.url,
                 found=None if denied is None else denied.found,
                 advice="check the address, the credentials or headers in storage_options=, and that they may "

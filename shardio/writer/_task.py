@@ -69,6 +69,7 @@ class Task:
         # before `_named_until` are named by receipts that are there, or may be.
         self._shards: list[_Shard] = []
         self._safe_until = self._named_until = 0
+        self._stored: set[str] = set()  # keys of shards and indexes that this task created
         self._is_named = not naming.is_random_session(session)
         # A complete attempt that was taken over leaves no chain of receipts to continue.
         self._chained = self._is_named
@@ -150,6 +151,7 @@ class Task:
                 # On a disk files are flushed together; elsewhere each is known by itself.
                 for group in [objects] if self._store.is_local else [[each] for each in objects]:
                     self._put(*group)
+                    self._stored.update(key for key, _ in group)
             finally:
                 spool.discard()
 
@@ -204,7 +206,8 @@ class Task:
     def remove_shards(self) -> None:
         """Remove what this task stored and no rerun can find; what stays is left to `shardio gc`."""
         for entry, _ in self._shards[self._named_until :]:
-            for key in (entry.key, entry.usual_index_key):
+            # Not what another writer stored under a name that both drew.
+            for key in self._stored.intersection((entry.key, entry.usual_index_key)):
                 with contextlib.suppress(StorageError):
                     self._store.delete(key)
         if not self._is_named:
