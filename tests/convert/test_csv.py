@@ -154,8 +154,8 @@ def test_a_list_of_images_stays_one(convert, tmp_path):
     for text in ("path,label\nx.wav,3\n", "path,size\nx.jpg,3\n", "name,label\nx.jpg,3\n"):
         convert(table(tmp_path / "b.csv", text))
         assert convert.report.kind == "csv"
-    for given in ({"options": {"fn": len}}, {"fn": len}):  # a source's options, in either form
-        assert convert(path, **given, schema={"n": "int64"}, on_error="skip") == []
+    for form in ({"options": {"fn": len}}, {"fn": len}):  # a source's options, in either form
+        assert convert(path, **form, schema={"n": "int64"}, on_error="skip") == []
         assert convert.report.kind == "list"
 
 
