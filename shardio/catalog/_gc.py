@@ -259,7 +259,7 @@ class _Plan:
         return bool(self.doomed or new)
 
     def expiry(self) -> Expiry:
-        """Return what the fence says."""
+        """Return the expiry that the new version records."""
         keys = tuple(sorted(info.key for info in self.doomed))
         return Expiry(tuple(sorted(self.expired)), tuple(sorted(self.abandoned)), keys, not self._linked)
 

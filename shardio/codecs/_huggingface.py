@@ -16,7 +16,7 @@ _MOST_SIZES = 5  # of `Array5D`, the last of its kind
 
 
 def hf_feature(feature: Feature) -> dict[str, Any]:
-    """Return what a feature is for `datasets`, as JSON."""
+    """Return a feature as JSON in the form of `datasets`."""
     found: dict[str, Any]
     if feature.classes is not None:
         found = {"names": list(feature.classes), "_type": "ClassLabel"}
@@ -80,7 +80,7 @@ def without_names(node: Any, name: str, known: Mapping[str, Any]) -> Any:
 
 
 def with_names(node: Any, name: str, known: Mapping[str, Feature]) -> Any:
-    """Return what `without_names` was given, with the names that the classes have now."""
+    """Undo `without_names`, with the current names of the classes."""
     if not isinstance(node, dict):
         return node
     if node.get("_type") == "ClassLabel" and "names" not in node:

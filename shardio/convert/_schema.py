@@ -221,7 +221,7 @@ def _shape_of(shapes: set[tuple[int, ...]], *, empty: bool) -> tuple[int | None,
 def _type_of(value: Any) -> tuple[str | None, tuple[int, ...]]:
     """Return the type of a value and its shape; no type for an empty list, which could be of any.
 
-    What no feature takes is json, too, whose writer says so: there it is known in which record.
+    A value that no feature takes counts as json, too: its writer refuses it with the record.
     """
     if isinstance(value, list | tuple):
         return _type_of_list(value)

@@ -145,7 +145,7 @@ class Schema(Mapping[str, Feature]):
         return self.encoding == "sequence_example"
 
     def differences(self, older: Schema) -> list[Difference]:
-        """Return what differs from an older schema; a feature is known by its name in records."""
+        """Return the differences from an older schema; features are matched by their stored names."""
         return [*compare(older.stored, self.stored)]
 
     def incompatibility(self, older: Schema) -> str | None:
@@ -432,7 +432,7 @@ def _given_groups(given: Mapping[str, Any], encoding: str) -> tuple[Any, Any]:
 
 
 def _places(groups: Iterable[Any]) -> dict[Place, Any]:
-    """Return what is given of features by group and name."""
+    """Return the given features by group and name."""
     places: dict[Place, Any] = {}
     for group, given in zip(GROUPS, groups, strict=True):
         if not isinstance(given, Mapping):

@@ -488,7 +488,7 @@ def _matching(url: str, place: SplitUrl, magic: int, storage_options: Mapping[st
 
 
 def _listed(store: Store, prefix: str = "") -> list[ObjectInfo]:
-    """Return what a store lists; where that is forbidden, the error says how to do without it."""
+    """List a store; if that is denied, the error says how to do without a list."""
     try:
         return list(store.list(prefix, linked=True))
     except DeniedError as error:

@@ -220,7 +220,7 @@ async def answered(request: contextlib.AbstractAsyncContextManager[Any]) -> Asyn
 
 
 async def bytes_of(data: bytes | pathlib.Path) -> bytes:
-    """Return what is to be stored."""
+    """Return the bytes of an object, read from its file if it has one."""
     return data if isinstance(data, bytes) else await asyncio.to_thread(data.read_bytes)
 
 

@@ -157,7 +157,7 @@ class _Process:
         return self._threads.submit(run)
 
     def client(self, backend: Backend, instead_of: Client | None = None) -> Client:
-        """Return the client of a root; built where there is none, or only the one that is of no use."""
+        """Return the client of a root; build one if there is none, or only `instead_of`."""
         # Buckets of one service share a filesystem.
         place = "" if backend.service.has_buckets else backend.path
         key = backend.service.filesystem, place, _identity(backend.options), _environment()

@@ -25,7 +25,7 @@ def _filesystem(options: Mapping[str, Any], root: str) -> tuple[Any, str]:
 
 
 def _describer(client: Client) -> Any:
-    """Return what knows sizes: a cache would look in a folder's listing, which web servers do not have."""
+    """Return the filesystem below any cache; a cache lists the folder for a size, which fails on the web."""
     from fsspec.implementations.cached import CachingFileSystem
 
     fs = client.fs
