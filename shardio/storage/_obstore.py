@@ -153,7 +153,7 @@ def refuse_unknown(options: dict[str, Any], known: set[str], where: str) -> None
         raise UntranslatableError(f"obstore has no counterpart for {', '.join(unknown)} in {where}")
 
 
-# obstore calls the providers of credentials in its own threads, so they are plain functions that wait on the loop.
+# obstore calls the providers of credentials in its own threads: plain functions that wait on the loop.
 
 
 def wait_for(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
