@@ -278,7 +278,7 @@ def _block(value: Any) -> list[str] | None:
 
 
 def _has_text(item: Any) -> bool:
-    """Tell whether a value's class defines `__str__`; dicts, lists and plain dataclasses don't."""
+    """Return whether a value's class defines `__str__`; dicts, lists and plain dataclasses don't."""
     own: Any = type(item).__str__
     return own is not object.__str__ or isinstance(item, int | float)
 

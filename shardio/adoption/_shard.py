@@ -304,7 +304,7 @@ class AdoptJob:
 
     @property
     def label(self) -> str:
-        """What is indexed, for an error."""
+        """The file that is indexed, as errors name it."""
         return plural(len(self.shards), "shard")
 
     @property

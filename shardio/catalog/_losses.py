@@ -32,7 +32,7 @@ class Loss:
         version: the last one that names it.
         entry: as that version lists it.
         split: name of its split in the latest version.
-        salvaged: what was good of it, as the version `salvaged_version` lists it; None for nothing.
+        salvaged: its intact records, as version `salvaged_version` lists them; None if there were none.
         salvaged_version: that version.
     """
 
@@ -90,7 +90,7 @@ def _follow(
         return losses
     entries = {entry.uuid: entry for entry in catalog.table(before)}
     here = {entry.uuid: entry for entry in catalog.table(later)}
-    # A shard that came back ends what was salvaged from it, and what was salvaged from that.
+    # A shard that came back replaces its salvaged records, and those salvaged from them.
     back: set[bytes] = set()
     for each in losses:
         if each.entry.uuid in here or each.entry.uuid in back:

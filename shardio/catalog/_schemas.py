@@ -57,7 +57,7 @@ def merge_onto(newest: Schema, began: Schema | None, ours: Schema) -> Schema:
 
 
 def _extends(one: Any, other: Any) -> bool:
-    """Tell whether one of two lists of classes begins with the other."""
+    """Return whether one of two lists of classes begins with the other."""
     lists = isinstance(one, tuple) and isinstance(other, tuple)
     return lists and all(a == b for a, b in zip(one, other, strict=False))
 

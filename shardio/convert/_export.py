@@ -236,7 +236,7 @@ class _SplitPart:
 
     @property
     def label(self) -> str:
-        """What is exported, for an error."""
+        """The split or the records that are exported, as errors name them."""
         return f"split {self.split!r}"
 
     @property

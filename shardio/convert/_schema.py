@@ -115,10 +115,10 @@ def infer_from_values(
     """Return the schema to convert with.
 
     Args:
-        source: asked for what it declares.
+        source: declares its schema and its types.
         samples: some of its records.
         given: the caller's word: types of some features (None leaves a feature out), or a whole `Schema`.
-        notes: gets what was decided where values contradict each other.
+        notes: takes a line for each decision between values that contradict each other.
         encoding: of the records.
         clash: what becomes of values that contradict each other.
 
@@ -468,7 +468,7 @@ def resolve_stored(
 
 
 def _added(held: Schema, dataset: Schema) -> Schema:
-    """Return the schema of a dataset with the features that records hold besides."""
+    """Return the schema of a dataset, with the other features that records hold."""
     new = {place: feature for place, feature in held.fields.items() if place not in dataset.stored}
     for place in new.keys() & dataset.fields.keys():
         raise SchemaError(
@@ -610,7 +610,7 @@ MdsLayout = Sequence[tuple[str, str, int | None]]
 
 
 class Inferred(NamedTuple):
-    """A schema and what it rests on.
+    """A schema and its origin.
 
     Attributes:
         schema: None where the records stay bytes, or text.

@@ -25,7 +25,7 @@ INT64_LIMIT = 1 << 63  # what an int64 does not reach
 # A schema is inferred of so many records in so many places; of a source below `SMALL_BYTES` in more places.
 LOOK_AT = 1000
 _LOOK_AT_BYTES = 64 << 20
-# What is behind the URL in the place of a record: a byte, or a number of the record.
+# The rest of the place of a record after its URL: a byte, or the number of the record.
 _WITHIN = re.compile(r"(.*?) ?\b(byte|row|line|document|sample|item|key) (\d+)", re.DOTALL)
 _PLACES = 8
 SMALL_BYTES = 16 << 20

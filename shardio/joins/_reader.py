@@ -55,25 +55,20 @@ class JoinedSource(DatasetSource):
     """The shards of the left side, and where the features of the right one come from.
 
     Args:
-        sides: of the join; its attributes are those of the source, too.
+        sides: of the join.
         options: how it is read; None for those of the left side.
-    """
 
-    left: DatasetSource
-    right: DatasetReader
-    base: Selection
-    index: NDArray[np.int64] | None
-    names: Mapping[str, str]
-    on: str | None
+    Attributes:
+        sides: of the join.
+    """
 
     def __init__(self, sides: Sides, options: Any = None) -> None:
         left, right = sides.left, sides.right
         # The same open shards, pool and counters; what is decoded is worked out again.
         self.__dict__.update(
-            {name: each for name, each in vars(left).items() if name not in ("codec", "_sides")}
+            {name: each for name, each in vars(left).items() if name not in ("codec", "_wanted")}
         )
-        self.__dict__.update(vars(sides))
-        self.joined = sides
+        self.sides = sides
         chosen = left.options.features
         mine = {k: v for k, v in (left.schema or {}).items() if chosen is None or k in chosen}
         features: Mapping[str, Feature] = right.schema or {}
@@ -85,43 +80,44 @@ class JoinedSource(DatasetSource):
         self.options = options or left.options
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return JoinedSource, (self.joined, self.options)
+        return JoinedSource, (self.sides, self.options)
 
     def __copy__(self) -> JoinedSource:
         """Return the same join, of which other features may be decoded."""
-        return JoinedSource(self.joined, self.options)
+        return JoinedSource(self.sides, self.options)
 
     @cached_property
     def codec(self) -> Any:
         """What decodes the left side's records."""
-        return self._sides[0].codec
+        return self._wanted[0].codec
 
     @cached_property
-    def _sides(self) -> tuple[DatasetSource, DatasetReader, Mapping[str, str]]:
+    def _wanted(self) -> tuple[DatasetSource, DatasetReader, Mapping[str, str]]:
         """The left side's source, the right side's reader and its names, for the features wanted."""
-        chosen, before = self.options.features, self.left.options.features
+        sides = self.sides
+        chosen, before = self.options.features, sides.left.options.features
         if chosen == before:
-            return self.left, self.right, self.names
+            return sides.left, sides.right, sides.names
         assert self.schema is not None  # noqa: S101 - as the constructor set it
         wanted = tuple(self.schema) if chosen is None else chosen
         unknown = [name for name in wanted if name not in self.schema]
         if unknown:
             message = f"there is no feature {unknown[0]!r}; the features are {', '.join(sorted(self.schema))}"
             raise ValueError(message)
-        names = {old: new for old, new in self.names.items() if new in wanted}
-        mine = tuple(name for name in wanted if name not in self.names.values())
-        left = with_features(self.left, mine)
-        right = type(self.right)(with_features(self.right.source, tuple(names)), self.right.selection)
+        names = {old: new for old, new in sides.names.items() if new in wanted}
+        mine = tuple(name for name in wanted if name not in sides.names.values())
+        left = with_features(sides.left, mine)
+        right = type(sides.right)(with_features(sides.right.source, tuple(names)), sides.right.selection)
         return left, right, names
 
     def matches(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which records of the right side belong to positions of the left side's source."""
-        places = count_below(self.base, positions)
-        return places if self.index is None else self.index[places]
+        places = count_below(self.sides.base, positions)
+        return places if self.sides.index is None else self.sides.index[places]
 
     def add_values(self, values: Sequence[Any], positions: NDArray[np.int64]) -> list[Any]:
         """Return values of the left side with those of the right."""
-        left, right, names = self._sides
+        left, right, names = self._wanted
         if isinstance(left, JoinedSource):
             values = left.add_values(values, positions)
         if not names:
@@ -136,7 +132,7 @@ class JoinedSource(DatasetSource):
         """Return the columns of the joined features of values that `add_values` has made."""
         from shardio.codecs import collate
 
-        left, right, names = self._sides
+        left, right, names = self._wanted
         columns = left.columns_of(values) if isinstance(left, JoinedSource) else {}
         features: Mapping[str, Feature] = right.schema or {}
         for old, new in names.items():
@@ -145,7 +141,7 @@ class JoinedSource(DatasetSource):
 
     def add_columns(self, columns: dict[str, Any], positions: NDArray[np.int64]) -> dict[str, Any]:
         """Return columns of the left side with those of the right."""
-        left, right, names = self._sides
+        left, right, names = self._wanted
         if isinstance(left, JoinedSource):
             columns = left.add_columns(columns, positions)
         if not names:
@@ -182,7 +178,8 @@ def as_stored(
 def _with_values(source: DatasetSource) -> DatasetSource:
     if not isinstance(source, JoinedSource):
         return with_features(source, None, values=True)
-    sides = replace(source.joined, left=_with_values(source.left), right=as_stored(source.right))
+    left, right = _with_values(source.sides.left), as_stored(source.sides.right)
+    sides = replace(source.sides, left=left, right=right)
     return JoinedSource(sides, replace(source.options, decode=True))
 
 
@@ -220,10 +217,10 @@ class JoinedReader(DatasetReader):
     @property
     def parts(self) -> tuple[DatasetReader, ...]:
         """The readers that were joined."""
-        source = self.source
-        whole = len(source.base) == len(source.left)
-        left = DatasetReader if not isinstance(source.left, JoinedSource) else JoinedReader
-        return (*left(source.left, None if whole else source.base).parts, *source.right.parts)
+        sides = self.source.sides
+        whole = len(sides.base) == len(sides.left)
+        left = DatasetReader if not isinstance(sides.left, JoinedSource) else JoinedReader
+        return (*left(sides.left, None if whole else sides.base).parts, *sides.right.parts)
 
     def with_parts(self, parts: Sequence[DatasetReader]) -> DatasetReader:
         """Return this join over other versions of its sides.

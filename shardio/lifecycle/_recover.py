@@ -51,7 +51,7 @@ class Recovery:
             losses: oldest first.
             slots: of each shard of the latest version, what takes its place; then what comes behind all.
         """
-        # The last one first: what it salvaged may itself be of an earlier one.
+        # The last one first: it may have salvaged records from the result of an earlier one.
         for number, loss in enumerate(reversed(losses), len(slots)):
             (shard,) = self.job(self._slice(self.place, loss.version, loss.entry.without_table(), number))
             if shard.unrepaired or shard.new is None:

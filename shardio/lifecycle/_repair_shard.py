@@ -225,7 +225,7 @@ class _ShardRepair:
             index.discard()
         return index.head
 
-    # What is good of a shard.
+    # The intact records of a shard.
 
     def _drop(self, reason: str = "") -> None:
         """Give the shard up; with a reason, all of its rows are listed as lost for it."""

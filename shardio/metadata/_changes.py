@@ -1,4 +1,4 @@
-"""The differences of two schemas, and what each means: for records that exist, and for readers.
+"""The differences of two schemas, and the meaning of each for existing records and for readers.
 
 One comparison and one table. `Schema` reads them: which schema may follow which, what a change is called, and
 what an append takes over from the dataset.
@@ -78,7 +78,7 @@ def compare(older: Stored, newer: Stored) -> Iterator[Difference]:
 
 
 def refuse_values(old: Feature, new: Feature) -> str | None:
-    """Say why values of one feature cannot be read as another, whatever is said of both; or None."""
+    """Say why values of one feature cannot be read as another, apart from annotations; or None."""
     if old.optional and not new.optional:
         return "older records may lack it, and now it is required"
     if new.type not in (old.type, *old.rules.read_as) and not _widens_tensor(old, new):

@@ -254,7 +254,7 @@ class Schema(Mapping[str, Feature]):
                 continue
             lenient = fields[group, name].replace(optional=True)
             if refuse_values(old, lenient) is None:
-                # A default fits the wider type, too: what is stored is the same.
+                # A default fits the wider type, too: its stored form is the same.
                 default = None if old.stored_default is None else lenient.restore(old.stored_default)
                 fields[group, name] = lenient.replace(default=default)
         lacking = {place: each for place, each in self._removed(newest).items() if each.optional}

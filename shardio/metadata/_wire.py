@@ -2,7 +2,7 @@
 
 A parser makes an object of some dozens of bytes of what takes two in a file, so an object of 60 MB can cost
 gigabytes.  `parse` walks the wire format once, builds nothing, and refuses what holds more fields than a file
-of shardio's may; only then the message is parsed.  What is too small to hold more is not walked.
+of shardio's may; only then the message is parsed.  A message too small to hold more is not walked.
 https://protobuf.dev/programming-guides/encoding/
 
 A `MessageLayout` is the one table by which a value becomes a message and a message a value.

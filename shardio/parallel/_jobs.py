@@ -84,7 +84,7 @@ def run(
     Args:
         function: called with a job, in a worker; must be importable there.
         jobs: taken as they are needed: four for each worker are under way.
-        url: of the data, for errors. What is in the memory of this process is worked on here.
+        url: of the data, for errors. Data in the memory of this process is worked on here.
         executor: any of `concurrent.futures`; None for a process pool that ends with this process.
         workers: processes of that pool; None for one per processor, 1 for this process itself.
         progress: called after each job with the sizes of those that ended, as stored bytes.

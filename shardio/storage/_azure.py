@@ -1,4 +1,4 @@
-"""Azure Blob Storage, by the service client of adlfs; the SDK sends again what was refused or lost."""
+"""Azure Blob Storage, by the service client of adlfs; the SDK repeats refused and lost requests."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ _BODY_SECONDS, _SLOWEST = 60, 64 << 10
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 
-def _undefined(*_: object) -> Any:
+def undefined(*_: object, **__: object) -> Any:
+    """Stand for a function that a service has not, and nobody calls."""
     raise NotImplementedError
 
 
@@ -76,8 +77,8 @@ class Service(NamedTuple):
     can_list: bool = True
     read_only_reason: str | None = None
     lifecycle: str | None = None
-    by_options: Callable[[dict[str, Any], str, dict[str, Any]], Any] = _undefined
-    by_filesystem: Callable[[Any, str, dict[str, Any]], Coroutine[Any, Any, Any]] = _undefined
+    by_options: Callable[[dict[str, Any], str, dict[str, Any]], Any] = undefined
+    by_filesystem: Callable[[Any, str, dict[str, Any]], Coroutine[Any, Any, Any]] = undefined
     etag_of: Callable[[Any], str] = str
 
 
@@ -179,7 +180,7 @@ def _check_range(opened: Opened, start: int, stop: int) -> tuple[int, int | None
 
 
 async def _read(read: Callable[[int], Awaitable[bytes]], size: int) -> bytes:
-    """Return a body of exactly this many bytes; what is longer is cut off and refused."""
+    """Return a body of exactly this many bytes; a longer one is cut off and refused."""
     parts = []
     left = size
     try:
@@ -202,7 +203,7 @@ async def _read(read: Callable[[int], Awaitable[bytes]], size: int) -> bytes:
 
 
 def session_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return options of a session: timeouts, and proxies of the environment, which aiohttp has to be told."""
+    """Return options of a session: timeouts, and the proxies of the environment, which aiohttp ignores."""
     from aiohttp import ClientTimeout
 
     timeout = ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_SILENT_SECONDS)

@@ -136,7 +136,7 @@ _CONNECTION_NAMES = {
 }
 
 
-# Packages that send again by themselves what was refused or lost.
+# Packages that repeat refused and lost requests themselves.
 _SENDS_AGAIN = {"azure", "botocore", "obstore"}
 
 

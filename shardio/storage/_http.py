@@ -8,7 +8,7 @@ import urllib.parse
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from shardio.storage._client import Client, Opened, answered, session_options
+from shardio.storage._client import Client, Opened, answered, session_options, undefined
 from shardio.storage._errors import StatusError
 from shardio.storage._obstore import UntranslatableError, refuse_unknown
 from shardio.storage._store import ObjectInfo
@@ -53,9 +53,8 @@ async def describe(client: Client, path: str) -> tuple[ObjectInfo, str | None]:
         return ObjectInfo(path, int(length), _etag(response.headers)), None
 
 
-def refuse(*_: object, **__: object) -> None:
-    """Stand for what no web server does; the store refuses it before."""
-    raise NotImplementedError
+# The store refuses these before, as `can_list` and `read_only_reason` say.
+find = put = delete = undefined
 
 
 def _etag(headers: Mapping[str, str]) -> str:

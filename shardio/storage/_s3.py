@@ -1,4 +1,4 @@
-"""S3 and S3-compatible stores, by s3fs; botocore sends again what was refused or lost."""
+"""S3 and S3-compatible stores, by s3fs; botocore repeats refused and lost requests."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _put(client: Client, path: str, data: bytes | pathlib.Path, *, exclusive: bo
             fs.rm_file(path)
         fs.mv(temporary, path)
     except BaseException:
-        with contextlib.suppress(Exception):  # the first error is the one to be told
+        with contextlib.suppress(Exception):  # the first error counts
             fs.rm_file(temporary)
         raise
     # Filesystems have no answers to be mistaken for theirs.
@@ -96,35 +96,36 @@ def _of_info(path: str, info: Mapping[str, Any]) -> ObjectInfo:
     return ObjectInfo(path, int(info.get("size") or 0), str(etag))
 
 
+def _row(module: Any, **facts: Any) -> Service:
+    """Return the row of a service whose functions are a module."""
+    return Service(
+        module.filesystem, fetch_by(module.open_range), module.describe, module.find, module.put,
+        module.delete, by_options=module.by_options, by_filesystem=module.by_filesystem,
+        etag_of=module.etag_of, **facts,
+    )  # fmt: skip
+
+
 GENERIC = Service(
     _filesystem, _fetch, _describe, _find, _put, _delete,
     has_buckets=False, resends=False,
     read_only_reason="it is not known whether this kind of storage can create an object only if it is absent",
     lifecycle="this kind of storage does not tell whether uploads were left unfinished",
 )  # fmt: skip
-S3 = Service(
-    _s3.filesystem, fetch_by(_s3.open_range), _s3.describe, _s3.find, _s3.put, _s3.delete,
-    package="s3fs", extra="shardio[s3]",
-    by_options=_s3.by_options, by_filesystem=_s3.by_filesystem, etag_of=_s3.etag_of,
+S3 = _row(
+    _s3, package="s3fs", extra="shardio[s3]",
     lifecycle="unfinished uploads in parts are left to the bucket: give it a lifecycle rule that aborts them",
 )  # fmt: skip
-GCS = Service(
-    _gcs.filesystem, fetch_by(_gcs.open_range), _gcs.describe, _gcs.find, _gcs.put, _gcs.delete,
-    package="gcsfs", extra="shardio[gcs]",
-    by_options=_gcs.by_options, by_filesystem=_gcs.by_filesystem, etag_of=_gcs.etag_of,
+GCS = _row(
+    _gcs, package="gcsfs", extra="shardio[gcs]",
     resends=False,  # uploads are POST
     lifecycle="GCS removes uploads that were not finished after a week",
 )  # fmt: skip
-AZURE = Service(
-    _azure.filesystem, fetch_by(_azure.open_range), _azure.describe, _azure.find, _azure.put, _azure.delete,
-    package="adlfs", extra="shardio[azure]",
-    by_options=_azure.by_options, by_filesystem=_azure.by_filesystem, etag_of=_azure.etag_of,
+AZURE = _row(
+    _azure, package="adlfs", extra="shardio[azure]",
     lifecycle="Azure removes the blocks of uploads that were not finished after a week",
 )  # fmt: skip
-WEB = Service(
-    _http.filesystem, fetch_by(_http.open_range), _http.describe, _http.refuse, _http.refuse, _http.refuse,
-    package="aiohttp", extra="aiohttp",
-    by_options=_http.by_options, by_filesystem=_http.by_filesystem, etag_of=_http.etag_of,
+WEB = _row(
+    _http, package="aiohttp", extra="aiohttp",
     has_buckets=False, can_list=False, read_only_reason="a web server takes no objects",
 )  # fmt: skip
 

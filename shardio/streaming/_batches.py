@@ -465,7 +465,7 @@ def _stacks_by_value(source: DatasetSource) -> bool:
     """Tell whether images or tensors of a batch become one array or a list, as their shapes are."""
     schema = (source.codec and source.codec.schema) or {}
     tensors = any(feature.kind == "tensor" for feature in schema.values())
-    joined = isinstance(source, JoinedSource) and _stacks_by_value(source.right.source)
+    joined = isinstance(source, JoinedSource) and _stacks_by_value(source.sides.right.source)
     return tensors or joined or source.options.images is not None
 
 

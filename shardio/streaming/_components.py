@@ -125,11 +125,11 @@ def _joined(source: DatasetSource) -> tuple[Identity, ...]:
     """Return what is joined to a source, and to that, in the order in which it was."""
     if not isinstance(source, JoinedSource):
         return ()
-    right = source.right
+    right = source.sides.right
     rows = right.source.table.live_rows
     one = _identity(right.source, rows, np.zeros_like(rows), right_digest(right))
-    one = replace(one, on=source.on)
-    return (*_joined(source.left), one, *_joined(right.source))
+    one = replace(one, on=source.sides.on)
+    return (*_joined(source.sides.left), one, *_joined(right.source))
 
 
 def _share(column: NDArray[np.int64], rows: NDArray[np.int64], live: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -209,7 +209,8 @@ def mix(
             "the datasets of a mixture need one schema, so that their records fit into one batch"
         )
     joins = [
-        reader.source.names if isinstance(reader.source, JoinedSource) else None for reader, _ in sources
+        reader.source.sides.names if isinstance(reader.source, JoinedSource) else None
+        for reader, _ in sources
     ]
     if any(each != joins[0] for each in joins):
         raise ValueError(

@@ -308,7 +308,7 @@ def _column(batch: Any, name: str, kind: Any, known: Mapping[str, Feature]) -> t
 
 
 def _is_file(kind: Any) -> bool:
-    """Tell whether a type is that of `Image` and `Audio`, or of a list of them."""
+    """Return whether a type is that of `Image` and `Audio`, or of a list of them."""
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
     if not pa.types.is_struct(kind):

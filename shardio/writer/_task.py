@@ -22,7 +22,7 @@ from shardio.writer._spool import FinishedShard, ShardSpool
 
 
 class _Shard(NamedTuple):
-    """A shard that was handed over, and what each split holds up to its end."""
+    """A shard that was handed over, and rows and checksum of each split up to its end."""
 
     entry: ShardEntry
     splits: dict[str, SplitReceipt]
