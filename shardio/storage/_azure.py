@@ -105,7 +105,11 @@ def by_options(options: dict[str, Any], container: str, common: dict[str, Any]) 
     environment = any(name.startswith("AZURE_STORAGE_") for name in os.environ)
     if not (account and key) or "SharedAccessSignature" in stated or environment or any(options.values()):
         return None
-    endpoint = stated.get("BlobEndpoint") or f"https://{account}.blob.core.windows.net"
+    endpoint = stated.get("BlobEndpoint")
+    if endpoint is None:
+        protocol = stated.get("DefaultEndpointsProtocol", "https")
+        suffix = stated.get("EndpointSuffix", "core.windows.net")
+        endpoint = f"{protocol}://{account}.blob.{suffix}"
     config = {"account_name": account, "account_key": key, "endpoint": endpoint.rstrip("/")}
     return _azure_store(container, config, common)
 

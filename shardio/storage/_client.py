@@ -96,17 +96,20 @@ class Client:
     def __init__(self, service: Service, options: Mapping[str, Any], root: str) -> None:
         self.service, self.options, self.root = service, options, root
         self.readers: dict[tuple[str, str | None], ObstoreReader | None] = {}
-        self.choosing = threading.RLock()
+        self.choosing, self._building = threading.Lock(), threading.Lock()
         self._fs: Any = None
         if not service.package:  # to import a cloud's takes half a second, and obstore may not need it
             self._fs, self.root = service.filesystem(options, root)
 
     @property
     def fs(self) -> Any:
-        with self.choosing:
-            if self._fs is None:
-                self._fs, _ = self.service.filesystem(self.options, self.root)
-            return self._fs
+        # No lock once it is there: the I/O thread asks for it while a thread that builds a reader waits for
+        # the I/O thread.
+        if self._fs is None:
+            with self._building:
+                if self._fs is None:
+                    self._fs, _ = self.service.filesystem(self.options, self.root)
+        return self._fs
 
     def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Send one request and wait for it.

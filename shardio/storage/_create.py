@@ -102,7 +102,7 @@ def _on_its_way(target: str, data: Buffer | pathlib.Path, *, move: bool) -> Iter
         yield temporary
 
 
-def replace(target: str, data: Buffer) -> None:
+def replace(target: str, data: Buffer | pathlib.Path) -> None:
     """Write `data` under the name `target`, atomically, over whatever has it; its folder must exist."""
     folder = os.path.dirname(target)
     with _opened(folder) as sync:
@@ -134,8 +134,11 @@ def make_folders(folder: str, *, root: str) -> None:
         try:
             with _opened(os.path.dirname(name)) as sync:
                 if state is None:
-                    with contextlib.suppress(FileExistsError):
+                    try:
                         os.mkdir(name)
+                    except FileExistsError:
+                        if not os.path.isdir(name):
+                            raise
                 state = _name_state(name)
                 sync()
         except PermissionError:

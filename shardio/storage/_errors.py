@@ -136,8 +136,12 @@ _CONNECTION_NAMES = {
 }
 
 
-# Packages that repeat refused and lost requests themselves.
-_SENDS_AGAIN = {"azure", "botocore", "obstore"}
+# Packages that repeat lost requests themselves, and those that were refused with these statuses.
+_REPEATED = {
+    "azure": frozenset(range(400, 600)) - {429},
+    "botocore": frozenset({429, 500, 502, 503, 504, 509}),
+    "obstore": frozenset(range(400, 600)),
+}
 
 
 def classify(error: BaseException) -> RequestFailure:
@@ -145,9 +149,11 @@ def classify(error: BaseException) -> RequestFailure:
     failure = _classify(error)
     if failure.kind not in {ErrorKind.UNAVAILABLE, ErrorKind.CONNECTION}:
         return failure
-    return failure._replace(
-        again=not any(type(link).__module__.partition(".")[0] in _SENDS_AGAIN for link in chain(error))
+    packages = {type(link).__module__.partition(".")[0] for link in chain(error)}
+    repeated = any(
+        failure.status is None or failure.status in _REPEATED[name] for name in packages & _REPEATED.keys()
     )
+    return failure._replace(again=not repeated)
 
 
 def _classify(error: BaseException) -> RequestFailure:

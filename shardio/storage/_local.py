@@ -300,7 +300,7 @@ class LocalStore(Store):
                 raise  # it is not the way to the object that is absent: `put_if_absent` says so
             _explain_write(error, named[0][0])
 
-    def _overwrite(self, key: str, data: Buffer) -> None:
+    def _overwrite(self, key: str, data: Buffer | pathlib.Path) -> None:
         path = self._path(key)
         try:
             make_folders(os.path.dirname(path), root=self.url)

@@ -84,9 +84,10 @@ class MemoryStore(Store):
             data.unlink(missing_ok=True)
         return created
 
-    def _overwrite(self, key: str, data: Buffer) -> None:
+    def _overwrite(self, key: str, data: Buffer | pathlib.Path) -> None:
+        content = data.read_bytes() if isinstance(data, pathlib.Path) else bytes(data)
         with _lock:
-            self._store(key, bytes(data))
+            self._store(key, content)
 
     def _store(self, key: str, content: bytes) -> None:
         from fsspec.implementations.memory import MemoryFile, MemoryFileSystem

@@ -106,7 +106,12 @@ class ObstoreReader:
             )
         # One part holds a right body, and of a longer one hardly more than was asked for.
         parts = iter(result.stream(min_chunk_size=end - start + 1))
-        data = memoryview(next(parts, b""))
+        try:
+            data = memoryview(next(parts, b""))
+        except Exception as error:
+            if result.meta["e_tag"]:  # then obstore has resumed it, as often as it may
+                raise
+            raise BadResponseError(f"the response broke off: {error}") from error
         if len(data) != end - start:
             found = f"more than {end - start}" if len(data) > end - start else str(len(data))
             raise BadResponseError(f"the response holds {found} bytes where {end - start} were asked for")
@@ -141,9 +146,10 @@ def open_reader(client: Client, place: str, *, resolve: bool = False) -> Obstore
 
 
 def _is_configured() -> bool:
-    """Return whether fsspec may have options from files or variables."""
+    """Return whether fsspec may have options from files or variables, or set by the program."""
     folder = os.environ.get("FSSPEC_CONFIG_DIR") or os.path.expanduser("~/.config/fsspec")
-    return os.path.isdir(folder) or any(name.startswith("FSSPEC_") for name in os.environ)
+    conf = getattr(sys.modules.get("fsspec.config"), "conf", None)
+    return bool(conf) or os.path.isdir(folder) or any(name.startswith("FSSPEC_") for name in os.environ)
 
 
 def refuse_unknown(options: dict[str, Any], known: set[str], where: str) -> None:

@@ -788,8 +788,9 @@ class RemoteStore(Store):
         except StorageError:
             return False
 
-    def _overwrite(self, key: str, data: Buffer) -> None:
-        self._ask(key, self._backend.service.put, bytes(data), exclusive=False, token=secrets.token_hex(16))
+    def _overwrite(self, key: str, data: Buffer | pathlib.Path) -> None:
+        content = data if isinstance(data, pathlib.Path) else bytes(data)
+        self._ask(key, self._backend.service.put, content, exclusive=False, token=secrets.token_hex(16))
 
     def _delete(self, key: str) -> bool:
         if self._head(key) is None:

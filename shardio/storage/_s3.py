@@ -12,7 +12,7 @@ from typing import Any
 from shardio.storage import _client
 from shardio.storage._client import ATTEMPTS, TOKEN, Client, Opened, bytes_of
 from shardio.storage._errors import BadResponseError
-from shardio.storage._obstore import refuse_unknown, soon, wait_for
+from shardio.storage._obstore import UntranslatableError, refuse_unknown, soon, wait_for
 from shardio.storage._store import ObjectInfo
 
 
@@ -123,8 +123,10 @@ def _trust(verify: Any, common: dict[str, Any]) -> None:
     if verify is False:
         common["client_options"]["allow_invalid_certificates"] = True
     elif isinstance(verify, str):
-        with open(verify, "rb") as file:
-            common["client_options"]["root_certificate"] = file.read()
+        try:
+            common["client_options"]["root_certificate"] = pathlib.Path(verify).read_bytes()
+        except OSError as error:
+            raise UntranslatableError(f"the certificates cannot be read: {error}") from error
 
 
 def _s3_store(

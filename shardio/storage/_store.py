@@ -326,6 +326,9 @@ class Store(abc.ABC):
             # Neither no answer nor a 412, which something in between may give, tells what is there.
             if self.head(key) is not None:
                 return unknown is not None
+            # The file is gone only where an object was made of it, which may appear yet.
+            if isinstance(data, os.PathLike) and not os.path.exists(data):
+                break
         what = "an object could not be stored: no answer came back, or it was said to be there and is not"
         raise StorageError(what, url=self.url_of(key)) from unknown
 
@@ -348,8 +351,14 @@ class Store(abc.ABC):
         """
         return self.put_if_absent(key, data)
 
-    def overwrite(self, key: str, data: Buffer) -> None:
-        """Write an object in the place of whatever is there; for hints, which no reader trusts.
+    def overwrite(self, key: str, data: Buffer | pathlib.Path) -> None:
+        """Write an object in the place of whatever is there, atomically.
+
+        For hints, which no reader trusts, and for damaged objects.
+
+        Args:
+            key: its name, relative to the root.
+            data: its bytes, or the path of a local file that holds them.
 
         Raises:
             StorageError: it was not written.
@@ -455,7 +464,7 @@ class Store(abc.ABC):
     def _put_if_absent(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool: ...
 
     @abc.abstractmethod
-    def _overwrite(self, key: str, data: Buffer) -> None: ...
+    def _overwrite(self, key: str, data: Buffer | pathlib.Path) -> None: ...
 
     @abc.abstractmethod
     def _get(self, key: str, max_bytes: int) -> bytes: ...

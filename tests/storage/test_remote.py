@@ -302,6 +302,28 @@ assert not loaded, loaded
     subprocess.run([sys.executable, "-c", script], check=True, cwd=pathlib.Path.cwd())
 
 
+def test_a_first_read_beside_other_requests(server: FaultServer) -> None:
+    """The I/O thread needs the filesystem that a thread builds a reader of obstore from."""
+    for number in range(3):  # a client of its own each time
+        options = options_for(server.url, config_kwargs={"max_pool_connections": 50 + number})
+        store = connect("s3://bucket/root", storage_options=options)
+        barrier = threading.Barrier(9)
+
+        def look(store: Store = store, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            for _ in range(3):
+                assert store.head("a") is not None
+
+        others = [threading.Thread(target=look, daemon=True) for _ in range(8)]
+        for other in others:
+            other.start()
+        barrier.wait()
+        assert bytes(store.open("a", size=len(CONTENT)).read(0, 9)) == CONTENT[:9]
+        for other in others:
+            other.join(60)
+            assert not other.is_alive()
+
+
 def test_the_child_of_a_user_of_obstore_reads_with_fsspec_and_says_so_once(
     server: FaultServer, caplog: pytest.LogCaptureFixture
 ) -> None:
