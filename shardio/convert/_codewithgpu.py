@@ -133,8 +133,16 @@ def _declared(
             # Bytes may be images; a look at them tells.
             if kind != "BYTES":
                 yield prefix + name, _TYPES[kind]
+        elif _holds_bytes(kind):
+            yield prefix + name, Unreadable(f"feature {prefix + name!r} is {kind}: JSON holds no bytes")
         else:
             yield prefix + name, "json"
+
+
+def _holds_bytes(kind: Any) -> bool:
+    if isinstance(kind, dict | list):
+        return any(map(_holds_bytes, kind.values() if isinstance(kind, dict) else kind))
+    return bool(kind == "BYTES")
 
 
 def _runs(stops: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:

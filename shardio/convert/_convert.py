@@ -22,7 +22,7 @@ import numpy as np
 
 from shardio.arguments import accepts
 from shardio.catalog import Catalog
-from shardio.codecs import record_codec
+from shardio.codecs import HF_METADATA, record_codec
 from shardio.convert._kinds import open_source
 from shardio.convert._parquet import ArrowTable, HuggingFaceDataset, table_package
 from shardio.convert._partitions import check_keys, fitter, notes_on_keys
@@ -195,7 +195,7 @@ class _ConvertWorker:
             if self.on_error == "raise":
                 raise _refusal(found, piece.url)
             return piece.split, found
-        split = self.splitter(found.where.removeprefix(piece.root), piece.split)
+        split = self.splitter((found.name or found.where).removeprefix(piece.root), piece.split)
         value = found.value
         fitted = False
         try:
@@ -474,7 +474,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     small = opened.in_memory or sum(piece.size for piece in pieces) < SMALL_BYTES
     if writing.get("workers") is None and executor is None and small:
         writing["workers"] = 1
-    writing["metadata"] = {**metadata, **(writing.get("metadata") or {})}
+    free = metadata if base is None else _in_schema_units(metadata, opened, resolved)
+    writing["metadata"] = {**free, **(writing.get("metadata") or {})}
     tasks = _tasks(pieces) if writing.get("shards") is None else None
     written = write_dataset(
         url, pieces, worker, schema=resolved, executor=executor, tasks=tasks,
@@ -543,6 +544,16 @@ def _free_metadata(source: ForeignSource, mode: str) -> dict[str, Any]:
     if mode == "append":
         found.pop("shuffled", None)
     return found
+
+
+def _in_schema_units(free: dict[str, Any], source: ForeignSource, schema: Schema | None) -> dict[str, Any]:
+    """Return the free metadata of an append without the types of times that are converted to other units."""
+    types = free.get(HF_METADATA)
+    if not isinstance(types, dict) or schema is None:
+        return free
+    units = {name: getattr(each, "unit", "") for name, each in source.known().items()}
+    other = {name for name, unit in units.items() if unit and name in schema and schema[name].unit != unit}
+    return {**free, HF_METADATA: {name: each for name, each in types.items() if name not in other}}
 
 
 def _contents(source: ForeignSource, on_error: str, shown: str) -> tuple[Sequence[Piece], list[BadRecord]]:

@@ -215,7 +215,10 @@ def _decompressed(stored: bytes, shard: MdsShard, url: str) -> bytes:
         if name == "snappy":
             return _from_snappy(stored, limit)
         with pa.CompressedInputStream(pa.BufferReader(stored), _CODECS[name]) as stream:
-            return bytes(stream.read(limit))
+            found = bytearray()  # in pieces: the index may claim any size
+            while part := stream.read(min(READ_BYTES, limit - len(found))):
+                found += part
+            return bytes(found)
     except (OSError, ValueError) as error:
         raise FormatError(f"the shard does not decode ({error})", url=url) from None
 

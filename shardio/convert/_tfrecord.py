@@ -123,7 +123,8 @@ class ShardioDataset(ForeignSource):
                 if isinstance(found, ShardioError):
                     yield BadRecord(f"{found.url or reader.source.url} row {found.row}", str(found))
                 else:
-                    yield Sample(f"{piece.url} {piece.split} row {number}", found)
+                    where = f"{piece.url} {piece.split}"
+                    yield Sample(f"{where} row {number}", found, f"{where} {number}")
                 number += 1
 
     def for_writing(self, *, changed: bool) -> ShardioDataset:

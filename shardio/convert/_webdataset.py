@@ -95,7 +95,8 @@ class WebDataset(FileSource):
                 continue
             repeated += [_shown(key)] * (key in seen)
             seen.add(key)
-            yield Sample(where, _value(key, members, frame.data, frame.start))
+            value = _value(key, members, frame.data, frame.start)
+            yield Sample(where, value, f"{piece.url} {_shown(key)}")
         if framer.notes.pop(TarFramer.NO_END, 0):
             yield BadRecord(piece.url, f"the tar file is damaged: {TarFramer.NO_END}; it may have been cut")
         for what, count in framer.notes.items():

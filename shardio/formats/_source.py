@@ -26,7 +26,7 @@ INT64_LIMIT = 1 << 63  # what an int64 does not reach
 LOOK_AT = 1000
 _LOOK_AT_BYTES = 64 << 20
 # The rest of the place of a record after its URL: a byte, or the number of the record.
-_WITHIN = re.compile(r"(.*?) ?\b(byte|row|line|document|sample|item|key) (\d+)", re.DOTALL)
+_WITHIN = re.compile(r"(.*?) ?\b(byte|row|line|document|sample|item|key) (\d+)(?:\.\d+)?", re.DOTALL)
 _PLACES = 8
 SMALL_BYTES = 16 << 20
 
@@ -59,10 +59,17 @@ class Piece(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One record: its place, such as "URL byte 81" or "URL row 3", and its value by feature or payload."""
+    """One record.
+
+    Attributes:
+        where: its place, such as "URL byte 81" or "URL row 3".
+        value: by feature, or its payload.
+        name: what it is known by when splits are drawn, if its place may change; "" for the place.
+    """
 
     where: str
     value: Any
+    name: str = ""
 
 
 def place_error(error: ShardioError, where: str, url: str) -> ShardioError:

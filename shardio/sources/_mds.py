@@ -107,14 +107,16 @@ def read_mds_indexes(
             raise FormatError("this index.json is not one of MDS", url=file.url)
         index = parse_json(data)
         shards = _shard_urls(file.url, index)
-        below = {url for url in named if url.startswith(file.url.removesuffix(MDS_INDEX))}
-        if below.intersection(shards) and (unnamed := sorted(below.difference(shards))):
-            raise FormatError(
-                "a merged index.json does not name shards that indexes below it name",
-                url=file.url,
-                found=unnamed[0],
-                advice="merge the indexes again, or name the folders one by one",
-            )
+        if not named.isdisjoint(shards):
+            folder = file.url.removesuffix(MDS_INDEX)
+            unnamed = sorted(url for url in named.difference(shards) if url.startswith(folder))
+            if unnamed:
+                raise FormatError(
+                    "a merged index.json does not name shards that indexes below it name",
+                    url=file.url,
+                    found=unnamed[0],
+                    advice="merge the indexes again, or name the folders one by one",
+                )
         new = [each for each, url in zip(index["shards"], shards, strict=True) if url not in named]
         named.update(shards)
         if new or not shards:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
-from shardio.errors import FormatError
+from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.format import DEFAULT_LIMITS, UTF8_BOM, parse_json
 from shardio.sources._find import FoundFile, Listing
 from shardio.sources._names import format_of_name
@@ -78,27 +79,35 @@ class Peek:
             self._whole[file.url] = store.get(file.key, max_bytes=_MOST_WHOLE)
         return self._whole[file.url]
 
-    def kinds(self, files: Collection[FoundFile]) -> list[str | None]:
-        """Return the kind of source that each file is by its first bytes, or None; asks concurrently."""
+    def kinds(self, files: Collection[FoundFile], *, named: bool = False) -> list[str | None]:
+        """Return the kind of source that each file is by its first bytes, or None; asks concurrently.
+
+        Args:
+            files: to be looked at.
+            named: their names tell a kind, so one that cannot be read is left to its reader to report.
+        """
         fresh = [file for file in files if file.url not in self._kinds]
         if fresh:
             with ThreadPoolExecutor(min(_REQUESTS, len(fresh))) as pool:
-                found = pool.map(self._kind, fresh)
+                found = pool.map(partial(self._kind, named=named), fresh)
                 self._kinds.update(zip([file.url for file in fresh], found, strict=True))
         return [self._kinds[file.url] for file in files]
 
     def misnamed(self, listing: Listing) -> dict[FoundFile, str]:
         """Return the files that are of another kind by their first bytes than by their names, with that kind.
 
-        Of the files of each kind some are looked at; if one of them is misnamed, all are.
+        Of the files of each kind some are looked at; if one of them is misnamed, all are. Of files that are
+        listed one by one the first are.
         """
+        if listing.kind == "file" and len(self._misnamed) >= _LOOKS:
+            return self._misnamed.get(listing.url, {})
         if listing.url not in self._misnamed:
             found = self._misnamed[listing.url] = {}
-            for named, files in listing.named.items():
-                if named not in (None, "images"):
+            for by_name, files in listing.named.items():
+                if by_name not in (None, "images"):
                     for some in (files[:: max(1, len(files) // _LOOKS)], files):
-                        pairs = zip(some, self.kinds(some), strict=True)
-                        others = {file: kind for file, kind in pairs if kind not in (None, named)}
+                        pairs = zip(some, self.kinds(some, named=True), strict=True)
+                        others = {file: kind for file, kind in pairs if kind not in (None, by_name)}
                         if not others:
                             break
                         found.update(others)
@@ -112,8 +121,13 @@ class Peek:
             for kind, url in first.items()
         ]
 
-    def _kind(self, file: FoundFile) -> str | None:
-        head = self.head(file)
+    def _kind(self, file: FoundFile, *, named: bool) -> str | None:
+        try:
+            head = self.head(file)
+        except (StorageError, NotFoundError):
+            if named:
+                return None
+            raise
         found = look_at(head, named=False).format
         if found is not None:
             return {"tar": "webdataset"}.get(found, found)

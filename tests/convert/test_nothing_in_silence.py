@@ -972,6 +972,9 @@ def test_lists_of_maps(convert, tmp_path) -> None:
     (tmp_path / "g" / "0.data").write_bytes(payload)
     (tmp_path / "g" / "0.index").write_text(f"0 {len(payload)}\n")
     assert convert(tmp_path / "g") == [{"boxes": boxes}]
+    metadata["features"] = {"boxes": [{"x": "BYTES"}]}
+    (tmp_path / "g" / "METADATA").write_text(json.dumps(metadata))
+    convert.refused(tmp_path / "g", SchemaError, r"JSON holds no bytes.*schema=\{\"boxes\": None\}")
 
 
 def varint(value: int) -> bytes:
@@ -1101,6 +1104,20 @@ def test_an_option_given_twice(tmp_path, capsys, twice) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
     assert main(["convert", str(tmp_path / "a.jsonl"), str(tmp_path / "out"), *twice]) == 2
     assert "given twice" in capsys.readouterr().err
+
+
+def test_a_sample_keeps_its_split_where_a_tar_is_packed_again(convert, tmp_path) -> None:
+    members = [(f"{number:03}.txt", b"wren") for number in range(40)]
+    found = []
+    for number, packed in enumerate((members, [("zzz.txt", b"robin"), *members], members[::-1])):
+        folder = tmp_path / f"packed{number}"
+        folder.mkdir()
+        tar(folder / "a.tar", packed)
+        convert(folder, split={"train": 0.5, "val": 0.5}, schema={"__key__": "text", "txt": "text"})
+        val = {each["__key__"] for each in shardio.open(convert.url, "val")}
+        found.append(val - {"zzz"})
+    assert found[0] == found[1] == found[2]
+    assert 5 < len(found[0]) < 35
 
 
 def test_appending_other_metadata(convert, tmp_path) -> None:

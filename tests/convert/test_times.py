@@ -57,6 +57,19 @@ def test_the_same_moment_in_another_unit_is_the_same_number(tmp_path, pair, entr
     assert ds.schema[name].unit == str(unit)
 
 
+def test_an_append_in_another_unit_does_not_rename_the_unit_of_all(tmp_path):
+    """The dataset keeps its microseconds, and `to_hf` gives no other moments."""
+    datasets = pytest.importorskip("datasets")
+    shardio.from_arrow(column(WHEN, pa.timestamp("us")), tmp_path / "ds")
+    more = datasets.Dataset(column(WHEN, pa.timestamp("s")))
+    shardio.convert_dataset(more, tmp_path / "ds", mode="append")
+    ds = shardio.open(tmp_path / "ds")
+    assert ds.schema["t"].unit == "timestamp[us]"
+    assert "t" not in ds.metadata.get("huggingface", {})
+    microseconds = [row["t"] for row in ds.to_hf()]
+    assert microseconds == [row["t"] for row in ds]
+
+
 def test_a_new_description_keeps_the_unit(tmp_path):
     shardio.from_arrow(column(WHEN, pa.timestamp("us")), tmp_path / "ds")
     said = shardio.Feature("int64", optional=True, description="when it was seen")

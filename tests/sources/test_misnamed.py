@@ -9,6 +9,7 @@ import pytest
 
 import shardio
 from shardio.errors import SchemaError
+from shardio.sources import Peek, find_files
 from tests.indexer.shards import tar, tfrecord
 
 LINES = b'{"n": 1}\n{"n": 2}\n'
@@ -58,3 +59,11 @@ def test_two_kinds_in_a_split_are_refused_and_the_advice_works(tmp_path: Path, o
     assert brought(way, folder / "b*.tfrecord", tmp_path / "one")[0] == {"train": 6}
     (tmp_path / "list.txt").write_text(f"{folder / other}\n")
     assert brought(way, f"@{tmp_path / 'list.txt'}", tmp_path / "two")[0] == {"train": 2}
+
+
+def test_a_named_file_that_cannot_be_read_is_left_to_its_reader(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_bytes(LINES)
+    (listing,) = find_files(str(tmp_path))
+    (tmp_path / "b.jsonl").unlink()
+    assert Peek().notes(listing) == []
