@@ -100,7 +100,7 @@ def _follow(
         old = entries[rewrite.old[0]]
         if old.uuid in back:
             continue
-        new = next((here[uuid] for uuid in rewrite.new if uuid not in back), None)
+        new = next((here[uuid] for uuid in rewrite.new if uuid in here and uuid not in back), None)
         for k, each in enumerate(losses):
             # Of a salvaged shard without deleted rows the first loss says all.
             if each.salvaged is not None and each.salvaged.uuid == old.uuid and not old.deleted_rows:
@@ -108,4 +108,10 @@ def _follow(
                 break
         else:
             losses.append(Loss(before, old, old.split, new, later))
-    return losses
+    # A salvaged shard may have come back itself, to another place: that one can be read.
+    return [
+        replace(each, salvaged=here[each.salvaged.uuid], salvaged_version=later)
+        if each.salvaged is not None and each.salvaged.uuid in here
+        else each
+        for each in losses
+    ]

@@ -97,21 +97,18 @@ class Restorer:
         key, path = new_key or named.key, self.path_of(named.key)
         if self.dry_run:
             pass
-        elif named.what == "manifest" and not missing:
-            # Its name must never be free: another writer would commit this version.
-            self.store.overwrite(key, path.read_bytes())
-        else:
-            if not missing and not new_key:
-                self.store.delete(key)
-            if not self.store.put_idempotent((key, path)):
-                try:
-                    named.read(self.store)
-                except WRONG as error:
-                    raise CommitConflictError(
-                        "another object was stored under the name of one that was missing",
-                        url=self.store.url_of(key),
-                        advice="run it again",
-                    ) from error
+        elif not missing and not new_key:
+            # The name is never free: a damaged object is there until its bytes are.
+            self.store.overwrite(key, path)
+        elif not self.store.put_idempotent((key, path)):
+            try:
+                named.read(self.store)
+            except WRONG as error:
+                raise CommitConflictError(
+                    "another object was stored under the name of one that was missing",
+                    url=self.store.url_of(key),
+                    advice="run it again",
+                ) from error
         if not self.dry_run:
             (self.out.new_keys if new_key else self.out.restored_keys).append(key)
         self.out.repaired.append(

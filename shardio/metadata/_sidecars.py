@@ -32,7 +32,7 @@ from shardio.metadata._container import (
 from shardio.metadata._feature import Feature
 from shardio.metadata._kinds import KINDS
 from shardio.metadata._manifest import KeyIndex, KeyRunRef, TableColumn
-from shardio.metadata._schema import Schema
+from shardio.metadata._schema import GROUPS, Schema
 
 # One entry of a run: hash of the key, number of the shard in the run, row in the shard.
 ENTRY = np.dtype([("hash", "<u8"), ("shard", "<u4"), ("row", "<u4")])
@@ -219,7 +219,11 @@ def usable_keys(
         return ()
 
     was, now = (
-        {stored: feature.default_items for (_, stored), (_, feature) in schemas[-1].stored.items()}
+        {
+            stored: feature.default_items
+            for (group, stored), (_, feature) in schemas[-1].stored.items()
+            if group == GROUPS[0]
+        }
         for schemas in (old, new)
     )
     return tuple(each for each in indexes if was.get(each.feature, "") == now.get(each.feature, ""))
