@@ -48,7 +48,8 @@ def check_records(
     Returns:
         How many records are right.
     """
-    good = row = 0
+    good = 0
+    row: int | None = 0  # None behind a gap of which the number of records is not known
     try:
         if compression is None:
             compression = sniff_compression(bytes(data.read(0, min(12, data.size))))
@@ -56,11 +57,14 @@ def check_records(
         for found in salvage_payloads(decoded, limits=limits):
             if isinstance(found, list):
                 good += len(found)
-                row += len(found)
+                row = None if row is None else row + len(found)
             else:
-                error = CorruptRecordError(found.reason, row=row, start=found.start, stop=found.stop)
-                survey.note("record", error, url=data.url, shard=shard, row_stop=row + 1)
-                row += 1
+                what = found.reason.removeprefix("damage: ")
+                error = CorruptRecordError(what, row=row, start=found.start, stop=found.stop)
+                # With its length intact it is one record.
+                row_stop = row + 1 if row is not None and what == "payload crc" else None
+                survey.note("record", error, url=data.url, shard=shard, row_stop=row_stop)
+                row = row_stop
     except FormatError as error:
         survey.note("decode", error, url=data.url, shard=shard)
     except FAILED as error:

@@ -65,7 +65,7 @@ _LOSSES = {
 }
 
 
-def run(
+def run(  # noqa: PLR0913 - what all jobs of the project need
     function: Callable[[AnyJob], Result],
     jobs: Iterable[AnyJob],
     url: str | None,
@@ -75,11 +75,9 @@ def run(
     progress: Callable[[CountProgress], None] | None = None,
     advice: str = "run it again, with fewer workers if memory was short",
     on_lost: Callable[[AnyJob, StorageError], Result] | None = None,
+    awaits: bool = False,
 ) -> Generator[tuple[AnyJob, Result]]:
     """Yield each job with the result of a function, as they end; to be closed, so that workers end.
-
-    Where a job fails on a caller's executor, the results of those that were under way are yielded before its
-    error is raised: what they made is the caller's to keep or to remove.
 
     Args:
         function: called with a job, in a worker; must be importable there.
@@ -90,6 +88,8 @@ def run(
         progress: called after each job with the sizes of those that ended, as stored bytes.
         advice: what to do where a worker is lost.
         on_lost: returns the result of a job whose worker was lost; None to raise the error instead.
+        awaits: where a job fails on a caller's executor, those under way are waited for, a minute at most,
+            and their results are yielded before the error is raised; for jobs that write under `url`.
 
     Raises:
         StorageError: a worker was lost three times over one job, or the caller's executor broke down.
@@ -108,7 +108,7 @@ def run(
             if progress is not None:
                 progress(CountProgress(done, total, "B"))
     except (Exception, KeyboardInterrupt):
-        if runner is not None:
+        if runner is not None and awaits:
             yield from runner.finish(url)
         raise
     finally:

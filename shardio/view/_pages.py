@@ -579,7 +579,7 @@ class Pages:
         name = self._split_name(opened.version, split)
 
         def read() -> _Reading:
-            payloads = opened.readers[name]
+            payloads = opened.readers[name or "all"]  # a version without splits has one reader
             decode = token_decoder(self._address.connect(), opened.version.metadata)
             return _Reading(payloads, payloads.decoded(), decode)
 
