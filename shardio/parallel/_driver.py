@@ -166,6 +166,7 @@ def run_tasks(
     results = run(
         functools.partial(run_task, spec), parts(), spec.write.url,
         executor=executor, workers=workers, progress=watch, advice=_ADVICE,
+        awaits=True,
     )  # fmt: skip
     with closing(results):
         for _, result in results:

@@ -269,8 +269,7 @@ class _Runner(Generic[AnyJob, Result]):
         yield from ((running[each], each.result()) for each in ended if each.exception() is None)
         if left:
             warn(
-                f"a job failed, and {len(left)} others still run on the executor: remove what they write to "
-                f"{url} when they have ended"
+                f"a job failed, and {len(left)} others still run on the executor and may still write to {url}"
             )
 
     def stop(self) -> None:
