@@ -3,7 +3,8 @@
 What is expired or abandoned is the caller's word, never a clock.  Phase one commits a version that names the
 expired versions, the doomed keys and the abandoned sessions; from then on no commit can add one of them.
 Phase two deletes the named keys.  A killed run is finished by the next one, which reads the doomed keys from
-the manifests.  Manifests themselves are never deleted, so a version number is never free twice.
+the manifests.  Manifests themselves are never deleted, so a version number is never free twice.  On a disk
+without room for the manifest, the hint makes room for one that names the largest objects alone.
 
 After a lost race the plan is made again: what others have committed is not garbage.  What shardio did not
 make is never removed, whatever a list or a manifest says, and nothing behind a link.  A list, a sidecar of
@@ -16,13 +17,15 @@ dooms all there was of its expired versions says so (`complete`), and their mani
 
 from __future__ import annotations
 
+import contextlib
+import errno
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.arguments import integer, integers
 from shardio.catalog._commit import Base, publish
 from shardio.catalog._losses import find_losses
-from shardio.errors import NotFoundError, StorageError
+from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.metadata import Expiry, Manifest, ShardTable, naming
 from shardio.progress import CountProgress, displayed
 from shardio.reports import Report
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from shardio.catalog._version import Version
 
 _LISTS_AT_ONCE = 16  # the latest lists mostly name everything
+_FEW = 8  # keys are named at first where the disk has no room for a manifest that names them all
 
 
 @dataclass(frozen=True)
@@ -123,27 +127,51 @@ def collect_garbage(
     if dry_run or not plan.has_work():
         return replace(plan.report, dry_run=dry_run)
 
-    def build(base: Version | None) -> Manifest:
-        nonlocal plan
-        if base is None:
-            raise NotFoundError("there is no shardio dataset here any more", url=catalog.store.url)
-        plan = _follow(plan, base)
-        return replace(base.manifest.carried, operation="gc", expiry=plan.expiry())
+    def remove(most: int | None = None) -> GcReport:
+        """Commit the version that names what goes, at most so many objects, then delete these."""
 
-    fence = publish(catalog, build, bases=[Base.of(plan.latest)])
-    deleted = 0
-    with displayed(progress, "gc") as show:
-        gone = catalog.store.concurrently(lambda info: catalog.store.delete(info.key), plan.doomed)
-        for done, there in enumerate(gone, 1):
-            deleted += there
-            if show is not None:
-                show(CountProgress(done, len(plan.doomed), "objects"))
-    return replace(plan.report, dry_run=False, version=fence.number, deleted=deleted)
+        def build(base: Version | None) -> Manifest:
+            nonlocal plan
+            if base is None:
+                raise NotFoundError("there is no shardio dataset here any more", url=catalog.store.url)
+            if base.sha256 != plan.latest.sha256:  # others have committed
+                plan = _Plan(catalog, base, plan.request)
+            return replace(base.manifest.carried, operation="gc", expiry=plan.expiry(most))
+
+        fence = publish(catalog, build, bases=[Base.of(plan.latest)])
+        doomed, deleted = plan.doomed[:most], 0
+        with displayed(progress, "gc") as show:
+            gone = catalog.store.concurrently(lambda info: catalog.store.delete(info.key), doomed)
+            for done, there in enumerate(gone, 1):
+                deleted += there
+                if show is not None:
+                    show(CountProgress(done, len(doomed), "objects"))
+        found = tuple(sorted(doomed))
+        return replace(plan.report, dry_run=False, version=fence.number, doomed=found, deleted=deleted)
+
+    try:
+        return remove()
+    except StorageError as error:
+        if not _is_full(error):
+            raise
+    # A reader that finds no hint lists instead, and the block that it took is enough for a small manifest.
+    hint = f"{plan.latest.number}".encode()
+    catalog.store.delete(naming.HINT_KEY)
+    try:
+        few = remove(_FEW)
+    except StorageError:
+        with contextlib.suppress(ShardioError):
+            catalog.store.overwrite(naming.HINT_KEY, hint)
+        raise
+    rest = remove()
+    doomed = tuple(sorted({*few.doomed, *rest.doomed}))
+    return replace(rest, doomed=doomed, deleted=few.deleted + rest.deleted)
 
 
-def _follow(plan: _Plan, base: Version) -> _Plan:
-    """Return the plan of the latest version: another one where others have committed."""
-    return plan if base.sha256 == plan.latest.sha256 else _Plan(plan.catalog, base, plan.request)
+def _is_full(error: BaseException | None) -> bool:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return error is not None and _is_full(error.__cause__)
 
 
 class _Request(NamedTuple):
@@ -159,7 +187,7 @@ class _Plan:
 
     Attributes:
         expired: versions, all told.
-        doomed: objects that go.
+        doomed: objects that go, the largest first.
     """
 
     def __init__(self, catalog: Catalog, latest: Version, request: _Request) -> None:
@@ -210,7 +238,8 @@ class _Plan:
             nameless = naming.is_unowned_key(key) or naming.is_sidecar_key(key)
             return key in dead or key in already or nameless or owners[key] in given_up or lost
 
-        self.doomed = [info for info in objects if is_doomed(info.key)]
+        doomed = (info for info in objects if is_doomed(info.key))
+        self.doomed = sorted(doomed, key=lambda info: -info.size)
         unclaimed_bytes = dict.fromkeys(uncommitted - given_up - committed, 0)
         for info in objects:
             owner = owners.get(info.key)
@@ -258,10 +287,11 @@ class _Plan:
         new = self.expired - {*known.expired_versions} or self.abandoned - {*known.abandoned_sessions}
         return bool(self.doomed or new)
 
-    def expiry(self) -> Expiry:
-        """Return the expiry that the new version records."""
-        keys = tuple(sorted(info.key for info in self.doomed))
-        return Expiry(tuple(sorted(self.expired)), tuple(sorted(self.abandoned)), keys, not self._linked)
+    def expiry(self, most: int | None) -> Expiry:
+        """Return the expiry that the new version records, of which at most so many keys."""
+        keys = tuple(sorted(info.key for info in self.doomed[:most]))
+        whole = len(keys) == len(self.doomed) and not self._linked
+        return Expiry(tuple(sorted(self.expired)), tuple(sorted(self.abandoned)), keys, complete=whole)
 
     def _named(
         self, versions: list[Version], objects: list[ObjectInfo]

@@ -7,6 +7,8 @@ import errno
 import io
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,10 @@ from shardio.catalog import Catalog
 from shardio.errors import CommitOutcomeUnknownError, StorageError
 from shardio.metadata import naming
 from shardio.storage import NotDurableError, connect
-from tests.promises.deeds import BASE, beginnings, seen, write
+from tests.promises.deeds import BASE, beginnings, records, seen, write
 from tests.promises.disk import FailingDisk
 from tests.promises.places import copied
+from tests.promises.test_p11_full_disk import may_mount
 from tests.suites.processes import answer_of_child
 
 
@@ -207,6 +210,93 @@ def test_a_commit_that_is_not_durable_is_told_apart(begun, tmp_path, monkeypatch
     assert "the disk failed" in str(caught.value.found)
     monkeypatch.undo()
     assert Catalog(store).latest().number == 3
+
+
+FULL = """
+import os, sys
+from pathlib import Path
+import shardio
+from tests.promises.deeds import write, seen
+url = sys.argv[1] + "/ds"
+write(url, "create", 0, 300)
+write(url, "overwrite", 1000, 20)
+before = seen(url)
+room = 1 << 16
+with open(sys.argv[1] + "/rest", "wb", buffering=0) as file:
+    while room:
+        try:
+            file.write(b"x" * room)
+        except OSError:
+            room //= 2
+try:
+    write(url, "append", 2000, 20)
+    raise SystemExit("there was room")
+except shardio.errors.StorageError as error:
+    assert "free some space" in str(error) or "make room" in str(error), error
+assert seen(url) == before
+doomed = shardio.gc(url, expire=[1]).doomed
+report = shardio.gc(url, expire=[1], dry_run=False)
+assert set(report.doomed) >= set(doomed), report
+assert report.deleted == len(report.doomed) > 20, report
+assert seen(url) == before
+assert not [info for info in doomed if Path(url, info.key).exists()]
+write(url, "append", 2000, 3)
+assert shardio.gc(url).doomed == ()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not may_mount(), reason="only a file system of our own can be full in earnest")
+def test_gc_runs_on_a_full_disk(tmp_path):
+    """P20: it works on a full disk, which is where it is needed."""
+    mounted = 'mount -t tmpfs -o size=1M none "$0" && exec "$@"'
+    command = [
+        "unshare",
+        "-Urm",
+        "sh",
+        "-c",
+        mounted,
+        str(tmp_path),
+        sys.executable,
+        "-c",
+        FULL,
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=600, cwd=Path(__file__).parents[2]
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_gc_that_finds_no_room_names_its_keys_in_two_steps(begun, tmp_path, monkeypatch):
+    """The same with a disk whose fullness is counted: a manifest fits once the hint is gone."""
+    url = str(tmp_path / "ds")
+    write(url, "create", 0, 200)
+    write(url, "overwrite", 1000, 20)
+    before = seen(url)
+    store = connect(url)
+    put = type(store)._put_if_absent
+    refused = []
+
+    def full(self, key, data, *, move):
+        if "manifests" in key and not refused:
+            refused.append(key)
+            error = StorageError("the filesystem refused: No space left on device", url=key)
+            raise error from OSError(errno.ENOSPC, "No space left on device")
+        if "manifests" in key and len(refused) == 1:
+            assert not Path(url, "_shardio", "latest").exists()
+            refused.append(key)
+            assert len(bytes(data)) < 2048, "what the hint took is all there is"
+        return put(self, key, data, move=move)
+
+    monkeypatch.setattr(type(store), "_put_if_absent", full)
+    report = shardio.gc(url, expire=[1], dry_run=False)
+    assert len(refused) == 2
+    assert report.version == 4
+    assert report.deleted == len(report.doomed) > 20
+    assert seen(url) == before
+    assert Path(url, "_shardio", "latest").read_bytes() == b"4"
+    assert records(1000, 1)[0] in seen(url)["b"] + seen(url)["a"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
