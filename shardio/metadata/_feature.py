@@ -17,9 +17,11 @@ import numpy.typing as npt
 
 from shardio.arguments import checked_options, closest
 from shardio.errors import SchemaError
-from shardio.metadata._kinds import KINDS, FeatureKind, Kind, kind_of, parse_short, tensor_parts
+from shardio.metadata._kinds import KINDS, kind_of, parse_short, tensor_parts
 from shardio.metadata._numbers import (
     BFLOAT16,
+    FeatureKind,
+    Kind,
     Shape,
     ValueMismatchError,
     describe,

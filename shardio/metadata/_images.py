@@ -32,6 +32,7 @@ _MODES = {
     "webp": {"RGB", "RGBA"},
     "tiff": {"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"},
 }
+ENCODED = (*_MODES,)
 
 
 def image_type(data: bytes) -> str | None:

@@ -1,6 +1,6 @@
 """The kinds of values that a feature may have: one table, which schemas, features and codecs look up.
 
-A new type is a row of `KINDS`. How types are spelled is here, too.
+A new type is a row of `KINDS`, one of numbers a row of `NUMBERS`. How types are spelled is here, too.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,11 @@ import numpy.typing as npt
 from shardio.arguments import closest
 from shardio.errors import CorruptRecordError, SchemaError
 from shardio.format import check_json_depth, check_json_keys, parse_json
-from shardio.metadata._images import encode_image, image_type, is_image
+from shardio.metadata._images import ENCODED, encode_image, image_type, is_image
 from shardio.metadata._numbers import (
     BFLOAT16,
+    NUMBERS,
+    Kind,
     Shape,
     ValueMismatchError,
     describe,
@@ -31,45 +32,6 @@ from shardio.metadata._numbers import (
     short_form,
 )
 from shardio.metadata._tf_tensor import as_bfloat16, parse_typed, serialize_numbers, serialize_tensor
-
-FeatureKind = Literal["number", "bytes", "text", "image", "json", "tensor"]
-
-
-class Kind(NamedTuple):
-    """What is known of a type. A feature of numbers is one array, each item of another one is bytes.
-
-    Attributes:
-        type: its name, as schemas and manifests spell it.
-        family: of types with the same rules.
-        encode: returns the stored bytes of an item; raises ValueMismatchError.
-        decode: returns the value of stored bytes, or raises ValueError; None: they are the value.
-        check: raises ValueMismatchError where bytes are not of the type; None: any are.
-        dtype: of numbers, little-endian.
-        digits: of floats, the binary digits of integers that they hold whatever these are.
-        code: of one number in `struct`; "" where it has none.
-        example: the list of an Example that holds it. Numbers are there as they are, or all of an array as
-            one bytes value.
-        in_tensors: a TensorProto of caffe2 can hold it.
-        in_json: JSON has such values.
-        arrays: a column of values that are alike is one array.
-        most_dimensions: of its shape, and what to do about more.
-        read_as: other types that read its stored bytes as they are.
-    """
-
-    type: str
-    family: FeatureKind
-    encode: Callable[[Any], bytes] | None = None
-    decode: Callable[[bytes], Any] | None = None
-    check: Callable[[bytes], None] | None = None
-    dtype: np.dtype[Any] | None = None
-    digits: int = 0
-    code: str = ""
-    example: Literal["int64", "float", "bytes"] = "bytes"
-    in_tensors: bool = True
-    in_json: bool = False
-    arrays: bool = False
-    most_dimensions: tuple[int, str] = (1, "at most one dimension, a list, is possible")
-    read_as: tuple[str, ...] = ()
 
 
 def _encode_bytes(value: object) -> bytes:
@@ -177,14 +139,6 @@ def _decode_tensor(data: bytes | bytearray | memoryview, *, type_name: str) -> n
     return array
 
 
-def _number(name: str, dtype: str, code: str = "", digits: int = 0, **rules: Any) -> Kind:
-    most = (32, "at most 32 dimensions are possible")
-    return Kind(
-        name, "number", dtype=np.dtype(dtype), code=code, digits=digits, most_dimensions=most,
-        **{"arrays": True, **rules},
-    )  # fmt: skip
-
-
 def _image(name: str) -> Kind:
     encode, check = partial(_encode_image, type_name=name), partial(_check_image, type_name=name)
     return Kind(name, "image", encode, check=check, read_as=("image", "bytes"))
@@ -200,23 +154,8 @@ _JSON_LISTS = (0, "json holds lists by itself")
 KINDS = {
     kind.type: kind
     for kind in (
-        _number("bool", "?"),
-        _number("int8", "i1", "b"),
-        _number("int16", "<i2", "h"),
-        _number("int32", "<i4", "i"),
-        _number("int64", "<i8", "q", example="int64"),
-        _number("uint8", "u1", "B"),
-        _number("uint16", "<u2", "H"),
-        _number("uint32", "<u4", "I", in_tensors=False),
-        _number("uint64", "<u8", "Q", in_tensors=False),
-        _number("float16", "<f2", "e", 11),
-        _number("float32", "<f4", "f", 24, example="float"),
-        _number("float64", "<f8", "d", 53),
-        _number("complex64", "<c8", "", 24, in_tensors=False),
-        _number("complex128", "<c16", "", 53, in_tensors=False),
-        # NumPy knows no bfloat16; its 16 bits travel as uint16 and an adapter views them as what it likes.
-        _number(BFLOAT16, "<u2", "", 8),
-        *map(_image, ("image", "jpeg", "png", "webp", "tiff")),
+        *NUMBERS.values(),
+        *map(_image, ("image", *ENCODED)),
         Kind("bytes", "bytes", _encode_bytes),
         Kind("text", "text", _encode_text, bytes.decode, in_json=True, read_as=("bytes",)),
         Kind(

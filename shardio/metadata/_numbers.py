@@ -1,4 +1,4 @@
-"""The fitting of values to kinds of numbers.
+"""The kinds of numbers, one table, and the fitting of values to them.
 
 A number value fits when nothing is lost that the caller did not ask to lose: integers and booleans must keep
 their value, floats may be rounded to the feature's precision but may not overflow to infinity.  Byte order,
@@ -8,14 +8,11 @@ strides and memory order of the input never matter.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from shardio.metadata._kinds import Kind
 
 Shape = tuple[int | None, ...]
 
@@ -26,6 +23,79 @@ _LONGEST_PRINTED = 2000
 _QUIET = 0x40
 _INFINITY = 0x7F80
 _FLOAT32_DIGITS, _FLOAT64_DIGITS = 24, 53
+
+FeatureKind = Literal["number", "bytes", "text", "image", "json", "tensor"]
+
+
+class Kind(NamedTuple):
+    """What is known of a type. A feature of numbers is one array, each item of another one is bytes.
+
+    Attributes:
+        type: its name, as schemas and manifests spell it.
+        family: of types with the same rules.
+        encode: returns the stored bytes of an item; raises ValueMismatchError.
+        decode: returns the value of stored bytes, or raises ValueError; None: they are the value.
+        check: raises ValueMismatchError where bytes are not of the type; None: any are.
+        dtype: of numbers, little-endian.
+        digits: of floats, the binary digits of integers that they hold whatever these are.
+        code: of one number in `struct`; "" where it has none.
+        example: the list of an Example that holds it. Numbers are there as they are, or all of an array as
+            one bytes value.
+        tensorflow: of numbers, the number of the type in a TensorProto of TensorFlow, and the field of such
+            a message that may hold the elements.
+        in_tensors: a TensorProto of caffe2 can hold it.
+        in_json: JSON has such values.
+        arrays: a column of values that are alike is one array.
+        most_dimensions: of its shape, and what to do about more.
+        read_as: other types that read its stored bytes as they are.
+    """
+
+    type: str
+    family: FeatureKind
+    encode: Callable[[Any], bytes] | None = None
+    decode: Callable[[bytes], Any] | None = None
+    check: Callable[[bytes], None] | None = None
+    dtype: np.dtype[Any] | None = None
+    digits: int = 0
+    code: str = ""
+    example: Literal["int64", "float", "bytes"] = "bytes"
+    tensorflow: tuple[int, str] = (0, "")
+    in_tensors: bool = True
+    in_json: bool = False
+    arrays: bool = False
+    most_dimensions: tuple[int, str] = (1, "at most one dimension, a list, is possible")
+    read_as: tuple[str, ...] = ()
+
+
+def _number(name: str, dtype: str, tensorflow: tuple[int, str], code: str = "", **rules: Any) -> Kind:
+    most = (32, "at most 32 dimensions are possible")
+    return Kind(
+        name, "number", dtype=np.dtype(dtype), code=code, tensorflow=tensorflow, arrays=True,
+        most_dimensions=most, **rules,
+    )  # fmt: skip
+
+
+NUMBERS = {
+    kind.type: kind
+    for kind in (
+        _number("bool", "?", (10, "bool_val")),
+        _number("int8", "i1", (6, "int_val"), "b"),
+        _number("int16", "<i2", (5, "int_val"), "h"),
+        _number("int32", "<i4", (3, "int_val"), "i"),
+        _number("int64", "<i8", (9, "int64_val"), "q", example="int64"),
+        _number("uint8", "u1", (4, "int_val"), "B"),
+        _number("uint16", "<u2", (17, "int_val"), "H"),
+        _number("uint32", "<u4", (22, "uint32_val"), "I", in_tensors=False),
+        _number("uint64", "<u8", (23, "uint64_val"), "Q", in_tensors=False),
+        _number("float16", "<f2", (19, "half_val"), "e", digits=11),
+        _number("float32", "<f4", (1, "float_val"), "f", digits=24, example="float"),
+        _number("float64", "<f8", (2, "double_val"), "d", digits=53),
+        _number("complex64", "<c8", (8, "scomplex_val"), digits=24, in_tensors=False),
+        _number("complex128", "<c16", (18, "dcomplex_val"), digits=53, in_tensors=False),
+        # NumPy knows no bfloat16; its 16 bits travel as uint16 and an adapter views them as what it likes.
+        _number(BFLOAT16, "<u2", (14, "half_val"), digits=8),
+    )
+}
 
 
 class ValueMismatchError(Exception):

@@ -12,34 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from shardio.errors import CorruptRecordError, SchemaError
-from shardio.metadata._numbers import BFLOAT16, ValueMismatchError, describe, holds_mask, to_number_array
+from shardio.metadata._numbers import (
+    BFLOAT16,
+    NUMBERS,
+    Kind,
+    ValueMismatchError,
+    describe,
+    holds_mask,
+    to_number_array,
+)
 
 if TYPE_CHECKING:
     from shardio.v1 import tf_tensor_pb2
 
 _STRING = 7
-_BFLOAT16 = 14
-# Number of the type -> dtype of NumPy, and the typed field that may hold the elements.
-_TYPES: dict[int, tuple[np.dtype[Any], str]] = {
-    1: (np.dtype("<f4"), "float_val"),
-    2: (np.dtype("<f8"), "double_val"),
-    3: (np.dtype("<i4"), "int_val"),
-    4: (np.dtype("u1"), "int_val"),
-    5: (np.dtype("<i2"), "int_val"),
-    6: (np.dtype("i1"), "int_val"),
-    8: (np.dtype("<c8"), "scomplex_val"),
-    9: (np.dtype("<i8"), "int64_val"),
-    10: (np.dtype("?"), "bool_val"),
-    _BFLOAT16: (np.dtype("<u2"), "half_val"),
-    17: (np.dtype("<u2"), "int_val"),
-    18: (np.dtype("<c16"), "dcomplex_val"),
-    19: (np.dtype("<f2"), "half_val"),
-    22: (np.dtype("<u4"), "uint32_val"),
-    23: (np.dtype("<u8"), "uint64_val"),
-}
-_NUMBERS = {dtype: number for number, (dtype, _) in _TYPES.items() if number != _BFLOAT16}
-_PARTS = {"scomplex_val": 2, "dcomplex_val": 2}  # numbers of the field for each element
-_BITS = {"half_val"}
+_TYPES = {kind.tensorflow[0]: kind for kind in NUMBERS.values()}
 _MOST_DIMENSIONS = 32
 _MOST_BYTES = (1 << 32) - 1
 # One value may stand for all that follow, so a few bytes may claim any size.
@@ -92,13 +79,12 @@ def serialize_numbers(values: npt.NDArray[Any], name: str) -> bytes:
         SchemaError: TensorFlow has no type for it.
     """
     little = values.astype(values.dtype.newbyteorder("<"), copy=False)
-    number = _BFLOAT16 if name == BFLOAT16 else _NUMBERS.get(little.dtype)
-    if number is None:
+    if name not in NUMBERS:
         raise SchemaError(
             f"TensorFlow has no type for an array of {values.dtype}",
             advice="cast it first, for example array.astype('float32')",
         )
-    return _serialized(number, values.shape, tensor_content=little.tobytes())
+    return _serialized(NUMBERS[name].tensorflow[0], values.shape, tensor_content=little.tobytes())
 
 
 def _serialized(number: int, shape: tuple[int, ...], **content: Any) -> bytes:
@@ -150,17 +136,14 @@ def parse_typed(data: bytes | bytearray | memoryview) -> tuple[str, npt.NDArray[
         if message.dtype == 0:
             raise CorruptRecordError("the bytes are not a TensorProto of TensorFlow: they name no type")
         raise SchemaError(f"a tensor of TensorFlow's type number {message.dtype} has no array of NumPy")
-    dtype, field = _TYPES[message.dtype]
-    count = math.prod(shape)
-    if math.prod(max(size, 1) for size in shape) * dtype.itemsize > _MOST_BYTES:
+    kind = _TYPES[message.dtype]
+    if math.prod(max(size, 1) for size in shape) * np.dtype(kind.dtype).itemsize > _MOST_BYTES:
         raise CorruptRecordError("a tensor is larger than a record can be", found=shape)
-    name = BFLOAT16 if message.dtype == _BFLOAT16 else dtype.name
-    return name, _elements(message, dtype, field, count).reshape(shape)
+    return kind.type, _elements(message, kind, math.prod(shape)).reshape(shape)
 
 
-def _elements(
-    message: tf_tensor_pb2.TensorFlowTensor, dtype: np.dtype[Any], field: str, count: int
-) -> np.ndarray[Any, Any]:
+def _elements(message: tf_tensor_pb2.TensorFlowTensor, kind: Kind, count: int) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(kind.dtype)
     if message.tensor_content:
         if len(message.tensor_content) != count * dtype.itemsize:
             raise CorruptRecordError(
@@ -171,10 +154,10 @@ def _elements(
         # Any byte but 0 would be another true.
         content = np.frombuffer(message.tensor_content, "u1" if dtype.kind == "b" else dtype)
         return content != 0 if dtype.kind == "b" else content.copy()
-    given = np.array(getattr(message, field))
-    if field in _BITS:
+    given = np.array(getattr(message, kind.tensorflow[1]))
+    if kind.tensorflow[1] == "half_val":  # the bits
         given = given.astype(np.uint16).view(dtype)
-    elif field in _PARTS:
+    elif dtype.kind == "c":
         if given.size % 2:
             raise CorruptRecordError("a complex number of a tensor lacks its imaginary part")
         given = given[::2] + 1j * given[1::2]
