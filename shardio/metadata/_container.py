@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardio import kernels
-from shardio.errors import FormatError, UnsupportedVersionError
+from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Buffer, Limits
+from shardio.metadata._wire import FORMAT_VERSION, check_version
 
-FORMAT_VERSION = 1
 MAGIC = b"SHRDCOL1"
 END = b"SHRDEND1"
 ALIGN = 8
@@ -277,14 +277,13 @@ class ColumnReader:
         crc = kernels.crc32c(head[PREFIX.size :], kernels.crc32c(head[: PREFIX.size - _CRC.size]))
         if crc != expected:
             raise self.broken("has a directory with another checksum", f"{expected:#010x}", f"{crc:#010x}")
-        if version == 0:
-            raise self.broken("names no format version", FORMAT_VERSION, version)
-        if version != FORMAT_VERSION:
-            raise self._newer(f"version {version}")
         columns, found, place = self.kind.columns, dict[str, ColumnEntry](), stop
-        for raw, code, crc, items, size in _ENTRY.iter_unpack(head[PREFIX.size :]):
-            name = raw.rstrip(b"\0").decode("ascii", "replace")
-            dtype = code.rstrip(b"\0").decode("ascii", "replace")
+        listed = [
+            (_ascii(raw), _ascii(code), *rest) for raw, code, *rest in _ENTRY.iter_unpack(head[PREFIX.size :])
+        ]
+        unknown = [name for name, *_ in listed if name not in columns and not name.startswith(_OPTIONAL)]
+        check_version(version, unknown, what=self.kind.what, url=self.url)
+        for name, dtype, crc, items, size in listed:
             entry = ColumnEntry(name, dtype, crc, items, aligned(place), aligned(place) + size)
             place = entry.stop
             if name in found:
@@ -292,8 +291,6 @@ class ColumnReader:
             if name in columns:
                 self._check_entry(entry, size)
                 found[name] = entry
-            elif not name.startswith(_OPTIONAL):
-                raise self._newer(f"column {name[:32]!r}")
         self.stop = aligned(place)
         known = [name for name in columns if name in found]
         if known != [*found]:
@@ -319,15 +316,6 @@ class ColumnReader:
             right, expected = size == items * width, f"{items} items of {width} bytes"
         if not right:
             raise self.broken("has another size", expected, f"{size} bytes", column=name)
-
-    def _newer(self, found: str) -> UnsupportedVersionError:
-        return UnsupportedVersionError(
-            f"a {self.kind.what} was written by a newer shardio",
-            url=self.url,
-            expected=f"version {FORMAT_VERSION}",
-            found=found,
-            advice="upgrade shardio to read it",
-        )
 
     def column(self, entry: ColumnEntry) -> Any:
         """Return a column, compared with its CRC: an array, of digests [items, width]; or `Texts`.
@@ -424,6 +412,10 @@ class ColumnReader:
         found = bytes(memoryview(self.data)[self.stop : self.stop + 64])
         if found != END:
             raise self.broken("does not end as the format says", END, found)
+
+
+def _ascii(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode("ascii", "replace")
 
 
 def ending(size: int) -> bytes:

@@ -7,7 +7,7 @@ Beside it: the lists of sessions that manifests name, and the free metadata of m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -242,14 +242,13 @@ _MANIFEST = MessageLayout(
 )
 
 
-def _critical(manifest: Manifest) -> dict[str, bool]:
-    """Return the critical features, sorted, and whether a manifest uses each."""
-    return {
-        "deletions": manifest.deletions,
-        "foreign_roots": bool(manifest.roots),
-        "session_lists": bool(manifest.session_lists),
-        "stored_names": any(schema.stores_other_names for schema in manifest.schemas),
-    }
+# What a reader must know to read a manifest: by name, sorted, whether one uses it.
+_CRITICAL: dict[str, Callable[[Manifest], bool]] = {
+    "deletions": lambda manifest: manifest.deletions,
+    "foreign_roots": lambda manifest: bool(manifest.roots),
+    "session_lists": lambda manifest: bool(manifest.session_lists),
+    "stored_names": lambda manifest: any(schema.stores_other_names for schema in manifest.schemas),
+}
 
 
 def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tuple[bytes, bytes]:
@@ -258,7 +257,7 @@ def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tup
     Raises:
         FormatError: it breaks a rule of the format or is over a limit, so that no reader would take it.
     """
-    features = [name for name, used in _critical(manifest).items() if used]
+    features = [name for name, uses in _CRITICAL.items() if uses(manifest)]
     message = _MANIFEST.write(manifest, format_version=FORMAT_VERSION, critical_features=features)
     _check(manifest, message, None, limits)
     advice = "write larger shards, less free metadata or fewer splits; or begin another dataset"
@@ -279,7 +278,9 @@ def parse_manifest(
     Raises:
         FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
     """
-    message, digest = unseal_message(pb.Manifest, data, what=_WHAT, url=url, limits=limits)
+    message, digest = unseal_message(
+        pb.Manifest, data, what=_WHAT, url=url, limits=limits, critical=_CRITICAL
+    )
     if message.version != version:
         raise FormatError(
             "a manifest is under another's name",
@@ -360,8 +361,9 @@ def _check(manifest: Manifest, message: pb.Manifest, url: str | None, limits: Li
 
     critical = list(message.critical_features)
     need(critical == sorted(set(critical)), "critical features are sorted, each once", critical)
-    for feature, used in _critical(manifest).items():
-        need((feature in critical) == used, f"{feature} is a critical feature where it is used", critical)
+    for feature, uses in _CRITICAL.items():
+        rule = f"{feature} is a critical feature where it is used"
+        need((feature in critical) == uses(manifest), rule, critical)
     need(len(manifest.roots) == len(message.roots), "roots have one URL each")
     need(0 not in manifest.roots, "root 0 is the dataset's own and is not listed")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from google.protobuf.message import Message
@@ -20,9 +20,6 @@ from shardio import kernels
 from shardio.errors import FormatError, ShardioError
 from shardio.format import Limits
 from shardio.metadata._wire import M, check_counts, check_version, parse
-
-# Critical features of manifests that this version reads; other sealed objects have none.
-MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots", "session_lists", "stored_names"})
 
 # What to do about an object of a dataset that is damaged, gone or another's.
 COPY_ADVICE = "`shardio repair --mirror` restores it from a copy of the dataset"
@@ -69,17 +66,19 @@ def seal_message(message: Message, *, what: str, limits: Limits, advice: str) ->
 
 
 def unseal_message(
-    kind: type[M], data: bytes, *, what: str, url: str | None, limits: Limits
+    kind: type[M], data: bytes, *, what: str, url: str | None, limits: Limits, critical: Collection[str] = ()
 ) -> tuple[M, bytes]:
     """Return the message and the digest of sealed bytes; see `unseal` and `parse`.
+
+    `critical` are the critical features that this program reads.
 
     Raises:
         FormatError, UnsupportedVersionError: damaged, over a limit or newer.
     """
     payload, digest = unseal(data, what=what, url=url)
     message = parse(kind, payload, what=what, url=url, limits=limits)
-    features = getattr(message, "critical_features", ())
-    check_version(message.format_version, features, MANIFEST_FEATURES, what=what, url=url)  # type: ignore[attr-defined] # of all sealed ones
+    unknown = sorted({*getattr(message, "critical_features", ())} - {*critical})
+    check_version(message.format_version, unknown, what=what, url=url)  # type: ignore[attr-defined] # of all sealed ones
     return message, digest
 
 

@@ -10,7 +10,7 @@ A `MessageLayout` is the one table by which a value becomes a message and a mess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar, cast
@@ -155,21 +155,21 @@ def _read_varint(data: bytes, place: int, stop: int) -> tuple[int, int]:
 _NOT_PACKED = {FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES}
 
 
-def check_version(
-    version: int, features: Iterable[str], known: frozenset[str], *, what: str, url: str | None
-) -> None:
-    """Raise `UnsupportedVersionError` for what this program is too old to read; version 0 is none at all."""
+def check_version(version: int, unknown: Collection[str], *, what: str, url: str | None) -> None:
+    """Raise where a file is newer than this program: by its version, or by parts that it must know.
+
+    Raises:
+        FormatError: it names no version, which is 0.
+        UnsupportedVersionError: it is newer.
+    """
     if version == 0:
         raise FormatError(f"a {what} names no format version", url=url, expected=FORMAT_VERSION)
-    unknown = sorted(set(features) - known)
     if version != FORMAT_VERSION or unknown:
-        found = f"version {version}" + (f" with {', '.join(map(repr, unknown))}" if unknown else "")
         raise UnsupportedVersionError(
             f"a {what} was written by a newer shardio",
             url=url,
-            expected=f"version {FORMAT_VERSION}"
-            + (f" with {', '.join(sorted(known))} at most" if unknown else ""),
-            found=found,
+            expected=f"version {FORMAT_VERSION}",
+            found=f"version {version}" + "".join(f", {name!r}" for name in [*unknown][:20]),
             advice="upgrade shardio to read it",
         )
 
