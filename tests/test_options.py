@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import shardio
-import shardio_indexer
 from tests.suites.errors import refused
 
 
@@ -48,16 +47,3 @@ def test_an_option_that_no_writer_has(tmp_path, lines, option, match) -> None:
         shardio.write_dataset(tmp_path / "ds", [1], repr, **given)
     with pytest.raises(TypeError, match=match):
         shardio.convert_dataset(lines, tmp_path / "ds", **given)
-
-
-def test_progress_of_every_function(tmp_path, lines, capsys) -> None:
-    seen: list[Any] = []
-    for progress in (True, seen.append):
-        shardio.convert_dataset(lines, tmp_path / "ds", mode="overwrite", progress=progress)
-        shardio.export_dataset(tmp_path / "ds", tmp_path / f"out{len(seen)}", kind="jsonl", progress=progress)
-        into = str(tmp_path / f"adopted{len(seen)}")
-        shardio_indexer.adopt(lines, into=into, progress=progress)
-    told = capsys.readouterr().err
-    for task in ("write: 100%", "export: 100%", "index: 100%"):
-        assert task in told
-    assert seen

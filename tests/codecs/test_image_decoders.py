@@ -26,7 +26,6 @@ from shardio.codecs import (
     RandomResizedCrop,
     _images as images,
     decode_image,
-    record_codec,
 )
 from shardio.codecs._images import Box, sized_image
 from shardio.errors import CorruptRecordError, FormatError
@@ -259,14 +258,6 @@ def test_a_limit_counts_what_is_between_rows_and_columns(mode, channels) -> None
     out = io.BytesIO()
     Image.new(mode, (3_000_000, 1)).save(out, "PNG")
     assert not sized(out.getvalue(), ImageOptions(size=224, channels=channels))[..., :3].any()
-
-
-def test_a_damaged_image_of_a_batch_names_feature_and_row(decoder) -> None:
-    codec = record_codec({"i": "jpeg"}, images=ImageOptions(size=8))
-    good, bad = codec.encode({"i": FILES["small"]}), codec.encode({"i": FILES["4:2:0"][:900]})
-    with refused(CorruptRecordError, "'i'") as caught:
-        codec.decode_batch([good, good, bad])
-    assert caught.value.row == 2
 
 
 # ------------------------------------------------------------------------------------------------ options

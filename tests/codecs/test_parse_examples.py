@@ -53,15 +53,6 @@ def test_same_values_as_tensorflow():
         assert found["texts"].shape.tolist() == [41, longest]
 
 
-def test_records_in_one_buffer():
-    records = payloads("examples-plain.tfrecord")
-    buffer = b"".join(records)
-    stops = np.cumsum([len(record) for record in records])
-    starts = stops - [len(record) for record in records]
-    found = parse_examples((buffer, starts, stops), {"id": FEATURES["id"]})
-    assert found["id"].tolist() == parse_examples(records, {"id": FEATURES["id"]})["id"].tolist()
-
-
 ONE = encode_example({"n": [1, 2], "f": [1.5], "b": b"x", "none": []})
 
 

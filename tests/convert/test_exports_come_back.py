@@ -352,26 +352,6 @@ def test_tfrecord(trial, dataset) -> None:
     )
 
 
-def test_what_is_damaged_is_left_out_alone(tmp_path) -> None:
-    """The rest is exported record by record, up to the last; the one is listed by its position."""
-    url = tmp_path / "d"
-    with shardio.DatasetWriter(url, {"n": "int64"}, block_bytes=1) as out:
-        for n in range(11):
-            out.write({"n": n})
-    place = shardio.open(url).locate(5)
-    file = Path(place.url.removeprefix("file://"))
-    data = bytearray(file.read_bytes())
-    data[place.stop - 5] ^= 1
-    file.write_bytes(data)
-    with pytest.raises(ShardioError):
-        shardio.export_dataset(url, tmp_path / "refused", kind="jsonl")
-    report = shardio.export_dataset(url, tmp_path / "out", kind="jsonl", on_error="skip")
-    (bad,) = report.skipped
-    assert bad.where == f"{shardio.open(url).source.url} train 5"
-    lines = (tmp_path / "out" / "train.jsonl").read_text().splitlines()
-    assert [json.loads(line)["n"] for line in lines] == [n for n in range(11) if n != 5]
-
-
 def test_a_place_where_no_folder_can_be_made(tmp_path) -> None:
     """A bare OSError of the system."""
     with shardio.DatasetWriter(tmp_path / "d", {"n": "int64"}) as out:

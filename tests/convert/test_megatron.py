@@ -86,30 +86,6 @@ def test_splits_and_types_of_several_files(convert, tmp_path):
     assert convert.report.ignored == []
 
 
-@pytest.mark.parametrize(
-    ("start", "data", "reason"),
-    [
-        (0, b"x", "not the index of a Megatron dataset"),
-        (9, b"\2", "another version.*expected 1, found 2"),
-        (17, b"\x09", "code of no type.*found 9"),
-        (18, b"\xff", "has another size"),
-        (-8, b"\7", "has another size|belong to no document|follow one another"),
-        (-24, b"\1", "follow one another"),
-    ],
-    ids=["magic", "version", "type", "count", "end", "start"],
-)
-def test_damaged_indexes(convert, tmp_path, start, data, reason):
-    prefix = write(tmp_path / "a", [[[1, 2]], [[3]]])
-    index = bytearray(Path(f"{prefix}.idx").read_bytes())
-    start %= len(index)
-    index[start : start + 1] = data
-    Path(f"{prefix}.idx").write_bytes(index)
-    convert.refused(f"{prefix}.idx", FormatError, reason, kind="megatron")
-    assert convert(f"{prefix}.idx", kind="megatron", on_error="skip") == []
-    (bad,) = convert.report.skipped
-    assert bad.where.endswith("a.idx")
-
-
 def test_types_by_hand(convert, tmp_path):
     prefix = write(tmp_path / "a", [[[1, 2]], [[300]]])
     values = convert(f"{prefix}.idx", schema={"tokens": "int64[?]"})

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import strategies as st
 
 import shardio
 import shardio_indexer
@@ -20,7 +20,6 @@ from tests.golden.schema.make import read as read_golden
 from tests.indexer.shards import tfrecord
 from tests.suites.errors import refused
 
-FIRST = {"label": 1, "text": "a", "old": 1}
 CAT = Feature("int64", classes=["cat", "dog"])
 
 
@@ -329,80 +328,6 @@ def test_the_program(tmp_path, capsys) -> None:
 # -------------------------------------------------------------------- any history against a model of dicts
 
 NUMBERS = st.integers(0, 2)
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["add", "default", "rename", "drop", "classes", "append", "append"]), NUMBERS, NUMBERS
-    ),
-    min_size=1,
-    max_size=7,
-)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("encoding", ["example", "tensors", "sequence_example"])
-@settings(max_examples=max(8, settings().max_examples // 10))
-@given(steps=STEPS)
-def test_whatever_a_schema_goes_through(tmp_path_factory, encoding, steps) -> None:
-    """Every reader sees of a record what it was written with, by its newest name, else the newest default."""
-    url = tmp_path_factory.mktemp("model") / "ds"
-    sequence = encoding == "sequence_example"
-
-    def placed(features: dict[str, Any]) -> dict[str, Any]:
-        return {"context": features, "feature_lists": {}} if sequence else features
-
-    def change(features: dict[str, Any] | None = None, **options: Any) -> None:
-        shardio.set_schema(url, None if features is None else placed(features), **options)
-
-    # By stored name: reader's name, default, number of classes; and of each record what was written.
-    columns: dict[str, list[Any]] = {"s0": ["s0", 7, 0]}
-    records: list[dict[str, int]] = []
-    with shardio.DatasetWriter(url, placed({"s0": Feature("int64", default=7)}), encoding=encoding):
-        pass
-    for counter, (kind, which, number) in enumerate(steps, 1):
-        stored = list(columns)[which % len(columns)]
-        name, default, classes = columns[stored]
-        if kind == "add":
-            columns[f"s{counter}"] = [f"s{counter}", number, 0]
-            change({f"s{counter}": Feature("int64", default=number)})
-        elif kind == "default" and not classes:
-            columns[stored][1] = number + 10
-            change({name: Feature("int64", default=number + 10)})
-        elif kind == "rename":
-            columns[stored][0] = f"r{counter}"
-            change(rename={name: f"r{counter}"})
-        elif kind == "drop" and len(columns) > 1:
-            del columns[stored]
-            change({name: None})
-        elif kind == "classes" and default < 50:
-            columns[stored][2] = 50 + counter
-            change({name: Feature("int64", default=default, classes=[f"c{k}" for k in range(50 + counter)])})
-        elif kind == "append":
-            with shardio.DatasetWriter(url, mode="append") as out:
-                for k in range(number + 1):
-                    given_ = {s: k + counter for n, s in enumerate(columns) if (n + k) % 2}
-                    records.append(given_)
-                    out.write(placed({columns[s][0]: value for s, value in given_.items()}))
-    wanted = [{n: r.get(s, default) for s, (n, default, _) in columns.items()} for r in records]
-    reader = shardio.open(url)
-    assert reader.schema is not None
-    assert {n: len(f.classes or ()) for n, f in reader.schema.items()} == {
-        n: c for n, _, c in columns.values()
-    }
-
-    def plain(value: Any) -> dict[str, int]:
-        return {n: int(v) for n, v in (value["context"] if sequence else value).items()}
-
-    assert [plain(value) for value in reader] == wanted
-    assert [plain(reader[k]) for k in range(len(reader))] == wanted
-    assert [plain(value) for value in reader.read(range(len(reader)))] == wanted
-    if not records:
-        return
-    stream = shardio.stream(reader, global_batch=len(records), shuffle=False)
-    for batch in (reader.read_batch(range(len(reader))), next(reader.iter_batches(1000)), next(iter(stream))):
-        found = batch["context"] if sequence else batch
-        assert {n: np.asarray(v).tolist() for n, v in found.items()} == {
-            n: [w[n] for w in wanted] for n in wanted[0]
-        }
 
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "schema"

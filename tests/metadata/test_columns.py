@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import pickle
 import tracemalloc
 
 import numpy as np
@@ -28,29 +27,6 @@ def many(count: int = MANY) -> ShardTable:
         )
         for k in range(count)
     )  # fmt: skip
-
-
-@pytest.mark.slow
-def test_many_shards():
-    table = many()
-    again, _ = parse_list(pack_list(table)[0])
-    entries = list(table)
-    assert list(again) == entries
-    assert [again[k] for k in (-1, 4097, 0, 255, 256)] == [entries[k] for k in (-1, 4097, 0, 255, 256)]
-    assert list(pickle.loads(pickle.dumps(again))) == entries
-    for split in ("train", "test"):
-        assert list(again.of_split(split)) == [each for each in entries if each.split == split]
-    whole = ShardTable.concatenate([again, many(3), again.of_split("test")])
-    assert list(whole) == [*entries, *entries[:3], *entries[::7]]
-    assert [*whole.key] == [each.key for each in whole]
-    assert whole.rows.tolist() == [each.rows for each in whole]
-    assert whole.row_stops().tolist() == np.cumsum(whole.rows).tolist()
-    assert whole.key[MANY - 1 : MANY + 1] == [entries[-1].key, entries[0].key]
-    assert whole.has_doubles()
-    assert not again.has_doubles()
-    assert list(again.with_schema(3).take([5000, 2])) == [
-        ShardEntry(**{**vars(entries[k]), "schema": 3}) for k in (5000, 2)
-    ]
 
 
 @pytest.mark.parametrize("number", [0, 5000, MANY - 1])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import errno
-import multiprocessing
 import os
 import pathlib
 import pickle
@@ -26,7 +24,7 @@ from shardio.storage import (
 )
 from tests.suites.descriptors import open_in
 from tests.suites.errors import refused
-from tests.suites.store import CONTENT, StoreLaws, put_from_process
+from tests.suites.store import CONTENT, StoreLaws
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -338,16 +336,3 @@ def test_no_permission_is_explained(store: LocalStore, monkeypatch: pytest.Monke
     with refused(StorageError, "permissions") as caught:
         store.get("a", max_bytes=1)
     assert caught.value.url == store.url_of("a")
-
-
-def test_many_racers_for_many_names(store: LocalStore) -> None:
-    """P3: of 16 processes that race for a version, one wins, every time."""
-    context = multiprocessing.get_context("fork")
-    with concurrent.futures.ProcessPoolExecutor(16, mp_context=context) as pool:
-        jobs = [
-            pool.submit(put_from_process, pickle.dumps(store), f"v{k}", bytes([n]))
-            for k in range(20)
-            for n in range(16)
-        ]
-        won = [job.result() for job in jobs]
-    assert [won[k * 16 : k * 16 + 16].count(True) for k in range(20)] == [1] * 20
