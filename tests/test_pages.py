@@ -61,7 +61,7 @@ STREAMS = {
     )
 }  # fmt: skip
 # Quick ones; the others start clusters and servers, or train.
-EVERY_RUN = {"README.md", "docs/index.md", "docs/adoption.md", "docs/coming-from.md"}
+EVERY_RUN = {"docs/index.md", "docs/adoption.md", "docs/coming-from.md"}
 # What a newcomer reads first warns of nothing.
 SILENT = {"docs/quickstart.md"}
 BIRDS = 600

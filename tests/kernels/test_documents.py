@@ -72,7 +72,8 @@ WRONG = [
 ]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
 )
 
 
@@ -104,7 +105,7 @@ def test_what_is_wrong_or_in_doubt_is_not(line: str) -> None:
     assert count(["[1]", line, "[2]"]) == 1
 
 
-@given(st.lists(VALUES.map(json.dumps) | st.text(alphabet='{}[]":,1e-.\\ atrue'), max_size=8))
+@given(st.lists(VALUES.map(json.dumps) | st.text(alphabet='{}[]":,1e-.\\ atrue', max_size=20), max_size=4))
 def test_it_passes_documents_alone(lines: list[str]) -> None:
     passed = count(lines)
     assert all(map(is_document, lines[:passed]))

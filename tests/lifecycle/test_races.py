@@ -18,8 +18,8 @@ from tests.suites.errors import refused
 SCHEMA = {"n": "int64"}
 
 
-@pytest.mark.xdist_group("processes")
-@pytest.mark.parametrize("place", ["local", pytest.param("s3", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["local", "s3"])
 def test_processes_that_change_one_dataset_at_random(place, tmp_path) -> None:
     if place == "local":
         check_race(str(tmp_path / "ds"), None, seed=1, steps=20)

@@ -28,6 +28,7 @@ class TestMotoWithFsspec(S3Laws):
     pass
 
 
+@pytest.mark.slow  # the laws once more
 class TestMotoWithObstore(S3Laws):
     engine = "obstore"
     start_method = None  # told once is enough
