@@ -192,9 +192,10 @@ def bucket_of_a_case(request) -> None:
 def tuning(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return what changes the numbers that steer reads, so that small datasets have many runs."""
 
-    def change(**numbers: Any) -> None:
+    def change(room: str = "reader", **numbers: Any) -> None:
         for name, module in list(sys.modules.items()):
-            if name.startswith("shardio.reader.") and hasattr(module, "TUNING"):
-                monkeypatch.setattr(module, "TUNING", replace(module.TUNING, **numbers))
+            known = getattr(module, "TUNING", None) if name.startswith(f"shardio.{room}.") else None
+            if known is not None and hasattr(known, next(iter(numbers))):
+                monkeypatch.setattr(module, "TUNING", replace(known, **numbers))
 
     return change

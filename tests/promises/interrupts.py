@@ -354,6 +354,19 @@ class ReadCompressed(Read):
         make(folder / "ds", compression="zstd")
 
 
+class Stream(OnDataset):
+    """With threads, which are to end."""
+
+    rooms = ("streaming/",)
+
+    def run(self, folder):
+        stream = shardio.stream(shardio.open(folder / "ds"), global_batch=6, num_threads=2)
+        assert sorted(n for batch in stream for n in batch["n"].tolist()) == EVERY
+
+    def check(self, folder):
+        assert numbers(folder / "ds") == EVERY
+
+
 class Export(OnDataset):
     rooms = ("convert/",)
     kind = "jsonl"
@@ -429,7 +442,7 @@ OPERATIONS = {
         Write, WriteSession, WriteShards, WriteZlib, WriteShard,
         WriteDataset, WriteDatasetProcesses, Shuffled, Convert, Adopt,
         Erase, Delete, Compact, Keys, Table, Repair,
-        Filter, Read, ReadCompressed, Export, ExportParquet, ExportMds,
+        Filter, Read, ReadCompressed, Export, ExportParquet, ExportMds, Stream,
     )
 }  # fmt: skip
 

@@ -105,24 +105,6 @@ def test_a_writer_that_is_dropped(mode, place, tmp_path):
     check_nothing_new(url, before)
 
 
-@pytest.mark.sampled(2)
-@EVERY_PLACE
-@pytest.mark.slow
-def test_a_generator_that_is_dropped(place, tmp_path):
-    url = fresh(place, tmp_path)
-
-    def writes() -> Iterator[None]:
-        with shardio.DatasetWriter(url, **SMALL) as out:
-            fill(out)
-            yield
-
-    steps = writes()
-    next(steps)
-    del steps
-    gc.collect()
-    check_nothing_new(url, None)
-
-
 @EVERY_PLACE
 def test_a_writer_that_is_aborted(place, tmp_path):
     url = fresh(place, tmp_path)
@@ -282,20 +264,6 @@ def test_killed_in_the_middle_of_an_upload(s3, tmp_path, monkeypatch):
         go_on.touch()
         assert child.end()[0] == -signal.SIGKILL
     check_nothing_new(url, before)
-
-
-def test_sigterm_turned_into_an_exception_cleans_up(tmp_path):
-    """Handling SIGTERM as the runtimes of clusters advise gives the same as Ctrl-C."""
-    url, ready = str(tmp_path / "ds"), tmp_path / "ready"
-
-    def work() -> None:
-        signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit(143)))
-        write_and_wait(url, ready)
-
-    child = in_child(work, ready)
-    child.kill(signal.SIGTERM)
-    child.end()
-    check_nothing_new(url, None)
 
 
 def test_a_task_whose_worker_dies_publishes_nothing(tmp_path):

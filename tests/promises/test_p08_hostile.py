@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from google.protobuf.message import DecodeError
 
 from shardio.format import Compression, Framing
 from shardio.kernels import crc32c
@@ -25,10 +23,7 @@ from shardio.v1 import manifest_pb2
 from tests.format.plain import frame, masked
 from tests.format.test_blocks import crafted_zstd
 from tests.metadata.crafted import (
-    LIST,
-    columns_in,
     columns_of,
-    container,
     header_of,
     index_of,
     list_of,
@@ -269,70 +264,3 @@ def watched(roots: list[Path]) -> dict[str, str]:
     )
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     return {line.split(" | ")[0]: line for line in done.stdout.splitlines()}
-
-
-def repaired(data: bytes, at: int, value: int) -> bytes:
-    """Change a byte of a sealed object and repair its checksums."""
-    payload = bytearray(data[16:-44])
-    payload[at % len(payload)] = value
-    return sealed(bytes(payload))
-
-
-def mend_references(root: Path) -> None:
-    """Name the mutant's digests in what refers to it: index in list, list in manifest."""
-    (listed,) = root.rglob("*.list")
-    (manifest,) = root.rglob("*.manifest")
-    (index,) = root.rglob("*.shardidx")
-    with contextlib.suppress(ValueError, LookupError, TypeError):  # the list is a mutant
-        columns = columns_in(listed.read_bytes())
-        head = index.read_bytes()[: columns["index_head_bytes"][1][0]]
-        columns["index_head_sha256"] = "b32", hashlib.sha256(head).digest()
-        listed.write_bytes(container(LIST, columns))
-    with contextlib.suppress(DecodeError):
-        version = manifest_pb2.Manifest.FromString(manifest.read_bytes()[16:-44])
-        data = listed.read_bytes()
-        for ref in version.lists:
-            ref.bytes, ref.sha256 = len(data), hashlib.sha256(data).digest()
-        manifest.write_bytes(sealed(version))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("end", [".manifest", ".list", ".shardidx"])
-def test_mutated_metadata_with_mended_checksums(end, tmp_path, long):
-    """P8: mutators that repair the CRC; what comes out is ShardioError, or records."""
-    dice = np.random.Generator(np.random.Philox(5))
-    good = Path(copied(GOLDEN / "three", "local", tmp_path))
-    roots = []
-    for number in range(400 if long else 40):
-        root = Path(copied(good, "local", tmp_path))
-        (path,) = [path for path in root.rglob(f"*{end}") if path.is_file()]
-        data = path.read_bytes()
-        for _ in range(int(dice.integers(1, 4))):
-            data = MEND[end](data, int(dice.integers(0, len(data))), int(dice.integers(0, 256)))
-        path.write_bytes(data)
-        mend_references(root)
-        roots.append(root.rename(tmp_path / f"mutant-{number}"))
-    said = watched([good, *roots])
-    assert len(said) == len(roots) + 1
-
-
-def mended_columns(data: bytes, at: int, value: int) -> bytes:
-    """Change a byte of a file of columns and repair the checksums of its columns and directory."""
-    count = min(int.from_bytes(data[16:20], "little"), len(data) // 56)
-    stop = place = 24 + 56 * count
-    out = bytearray(data)
-    out[24 + at % (stop - 24) if at % 2 else at] = value
-    for begin in range(24, stop, 56):
-        place += -place % 8
-        size = min(int.from_bytes(out[begin + 48 : begin + 56], "little"), len(out))
-        out[begin + 36 : begin + 40] = crc32c(bytes(out[place : place + size])).to_bytes(4, "little")
-        place += size
-    out[20:24] = crc32c(bytes(out[24:stop]), crc32c(bytes(out[:20]))).to_bytes(4, "little")
-    return bytes(out)
-
-
-MEND: dict[str, Callable[[bytes, int, int], bytes]] = {
-    ".manifest": repaired,
-    ".list": mended_columns,
-    ".shardidx": mended_columns,
-}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import shardio
-from shardio.errors import CorruptBlockError, SchemaError
+from shardio.errors import SchemaError
 from tests.promises.places import GOLDEN, PLACES, copied, fresh
 from tests.streaming.datasets import RICH, rich_value, write
 from tests.suites.errors import refused
@@ -91,22 +91,6 @@ def test_a_batch_is_the_callers_own(tmp_path):
     for batch in raw.iter_batches(3):
         batch.clear()
     assert [payload for batch in raw.iter_batches(3) for payload in batch] == list(raw)
-
-
-@pytest.mark.parametrize("decode", [True, False])
-def test_damage_is_raised_with_its_address_after_what_comes_before(decode, tmp_path):
-    ds = shardio.open(write(tmp_path / "d", [100]), decode=decode)
-    where = ds.locate(70)
-    path = tmp_path / "d" / where.shard
-    data = bytearray(path.read_bytes())
-    data[where.start + 13] ^= 1
-    path.write_bytes(data)
-    seen = []
-    with pytest.raises(CorruptBlockError) as caught:
-        seen.extend(shardio.open(tmp_path / "d", decode=decode).iter_batches(2))
-    assert 10 < 2 * len(seen) <= 70
-    assert caught.value.shard == where.shard
-    assert caught.value.start <= where.start < where.stop <= caught.value.stop
 
 
 def test_a_record_that_does_not_fit_is_named(tmp_path):

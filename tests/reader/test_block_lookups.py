@@ -12,10 +12,9 @@ import pytest
 import zstandard
 
 import shardio
-from shardio.errors import CorruptBlockError, FormatError
 from shardio.metadata import parse_head
 from tests.promises.places import PLACES, fresh
-from tests.reader.test_frames_alone import changed, key_of
+from tests.reader.test_frames_alone import key_of
 from tests.suites.errors import refused
 
 # Such bytes are stored as they are, so that a flipped bit is one of a record and decodes.
@@ -62,26 +61,6 @@ def test_a_block_is_decoded_once_for_its_neighbours(place, tmp_path):
     assert opened == {0: 400, 1 << 20: blocks}
     with refused(ValueError, "decoded_bytes="):
         shardio.open(url, decoded_bytes=-1)
-
-
-@EVERY_PLACE
-@pytest.mark.parametrize("part", ["block", "index"])
-def test_damage_is_told_by_every_lookup_and_harms_no_other_block(place, part, tmp_path):
-    url = written(place, tmp_path)
-    key = key_of(url, ".shardidx")
-    head = parse_head(shardio.storage.connect(url).get(key, max_bytes=1 << 20))
-    first, stop = head.block_rows(2)
-    if part == "block":
-        changed(url, key_of(url, ".zst"), sum(head.block_bounds(2)) // 2)
-    else:
-        changed(url, key, head.frame_stop_offset + 4 * first)
-    ds = shardio.open(url)
-    for ask in (lambda: ds[first], lambda: ds[first], lambda: ds.read([0, first]), lambda: ds[stop - 1]):
-        with pytest.raises(CorruptBlockError if part == "block" else FormatError) as caught:
-            ask()
-        assert caught.value.row == first
-    assert ds.read([first - 1, stop]) == [RECORDS[first - 1], RECORDS[stop]]
-    assert [ds[first - 1], ds[stop]] == [RECORDS[first - 1], RECORDS[stop]]
 
 
 def test_a_reader_that_skips_damage_keeps_nothing(tmp_path):

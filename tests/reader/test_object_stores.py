@@ -466,27 +466,6 @@ def test_of_a_group_only_what_failed_is_asked_for_again(
     assert not caplog.records
 
 
-@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
-def test_lasting_damage_is_told_with_its_address(server: FaultServer, engine: str) -> None:
-    """P21: errors give exact addresses."""
-    ds = opened(server, engine)
-    place = ds.locate(40)
-    asked(server)
-    server.plan = lambda r: "damaged" if r.path.endswith(".tfrecord") else None
-    for read in (lambda: ds[40], lambda: ds.read([700, 40]), lambda: list(ds)):
-        with pytest.raises(CorruptBlockError) as caught:
-            read()
-        assert caught.value.url is not None
-        assert caught.value.url.startswith("s3://bucket/birds/data/")
-        assert caught.value.row is not None
-    with pytest.raises(CorruptBlockError) as caught:
-        ds[40]
-    assert caught.value.url == place.url
-    assert caught.value.shard == place.shard
-    assert caught.value.start <= place.start < caught.value.stop
-    assert ds.stats["refetched"] >= 4
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 @pytest.mark.parametrize(
@@ -512,18 +491,6 @@ def test_no_fault_reaches_the_records(server: FaultServer, engine: str, fault: s
         assert ds.read(wanted) == [RECORDS[k] for k in wanted]
     assert list(ds[200:600]) == RECORDS[200:600]
     assert len(hit) > 5
-
-
-def test_records_before_a_missing_shard_are_delivered(server: FaultServer) -> None:
-    """Reading ahead changes nothing about the order in which things are told."""
-    ds = opened(server)
-    third = ds.source.table.key[3]
-    del server.objects[f"/bucket/birds/{third}"]
-    rows = iter(ds)
-    good = int(ds.source.stops[2])
-    assert [next(rows) for _ in range(good)] == RECORDS[:good]
-    with pytest.raises(NotFoundError):
-        next(rows)
 
 
 # Web servers and other filesystems

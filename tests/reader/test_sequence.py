@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
-import os
 import pickle
 import threading
 from collections.abc import Sequence
@@ -18,9 +16,7 @@ from hypothesis import given, settings, strategies as st
 
 import shardio
 from shardio.errors import FormatError, NotFoundError
-from shardio.reader import DatasetSource, ReadOptions
 from tests.promises.places import GOLDEN, PLACES, SHARD_RECORDS, copied, fresh, payloads
-from tests.suites.descriptors import open_in
 from tests.suites.errors import refused
 
 NAMES = ["none", "zstd", "gzip", "deleted", "adopted", "three", "empty"]
@@ -202,56 +198,6 @@ def test_a_pickle_of_a_dataset_that_was_replaced(tmp_path):
     manifest.write_bytes(next(Path(other, "_shardio", "manifests").iterdir()).read_bytes())
     with refused(FormatError, "digest"):
         pickle.loads(pickled)
-
-
-def test_a_forked_child_reads_on(urls):
-    """P15: safe after fork: a reader with open shards continues in a child."""
-    ds, wanted = both(urls, "gzip", "local")
-    assert ds[0] == wanted[0]
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(writing, b"right" if list(ds) == wanted and ds[1] == wanted[1] else b"wrong")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reading, 10) == b"right"
-    os.close(reading)
-    os.close(writing)
-    assert list(ds) == wanted
-
-
-def test_a_forked_child_counts_what_it_opens(urls):
-    """What another thread was just opening takes no room there: that thread is the parent's."""
-    ds, wanted = both(urls, "gzip", "local")
-    pool = ds.source.pool
-    pool._opening_of(0)  # as of a thread that is about to
-    assert ds[len(ds) - 1] == wanted[-1]
-    child = os.fork()
-    if child == 0:
-        os._exit(int(not (ds[len(ds) // 2] == wanted[len(ds) // 2] and not pool._opening)))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-@pytest.mark.slow
-def test_open_files_are_bounded(tmp_path):
-    """Shards are opened when first needed and kept in a bounded number."""
-    url = str(tmp_path / "ds")
-    with shardio.DatasetWriter(url, block_bytes=20, shard_bytes=20) as out:
-        for k in range(60):
-            out.write(b"record %d" % k)
-    (source,) = DatasetSource.resolve_each(url, None, ReadOptions(max_open_shards=5))
-    ds = shardio.DatasetReader(source)
-    assert ds.num_shards >= 30
-    assert len(source.pool) == 0, "opening a dataset opens no shard"
-    assert list(ds) == [b"record %d" % k for k in range(60)]
-    for k in (0, 59, 30, 1):
-        assert ds[k] == b"record %d" % k
-    gc.collect()
-    assert len(source.pool) <= 5
-    assert len(open_in(tmp_path)) <= 5
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(ds.__getitem__, range(60))) == [b"record %d" % k for k in range(60)]
-    assert ds.read(range(60)) == list(ds)
 
 
 def test_facts_of_a_dataset(urls):

@@ -232,27 +232,6 @@ def test_drop_pad_and_keep(rich):
     assert padded[-1]["n"].tolist()[:5] == keep[-1]
 
 
-def test_positions_are_those_of_the_slice_that_was_given(rich):
-    ds = rich["example"][5:30]
-    for batch in shardio.stream(ds, global_batch=5, plan=plan(ranks=1), positions=True):
-        assert batch["_position"].dtype == np.int64
-        assert [int(ds[position]["n"]) for position in batch["_position"]] == batch["n"].tolist()
-
-
-def test_a_mixture_says_where_a_record_comes_from(rich):
-    a, b = rich["example"][:20], rich["example"][20:]
-    stream = shardio.stream(
-        shardio.mix([(a, 1), (b, 2)]), global_batch=6, plan=plan(1, 1), positions=True, shuffle=False
-    )
-    count = 0
-    for batch in stream:
-        for source, position, n in zip(batch["_source"], batch["_position"], batch["n"], strict=True):
-            assert int((a, b)[source][position]["n"]) == n
-            count += 1
-        assert batch["_source"].tolist().count(1) == 4
-    assert count == 24
-
-
 class Point:
     def __init__(self, n):
         self.n = n

@@ -6,9 +6,7 @@ import json
 import multiprocessing
 import os
 import resource
-import shutil
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +15,12 @@ import pytest
 import shardio
 from shardio.errors import (
     CorruptBlockError,
-    CorruptRecordError,
     FormatError,
-    NotFoundError,
-    SchemaError,
     StorageError,
 )
 from shardio.order import Plan
 from shardio.reader import Damage
 from shardio.storage import LocalStore
-from shardio.streaming._options import TUNING as STREAM_TUNING
 from shardio_indexer import adopt
 from tests.streaming.datasets import flat, plan, write
 from tests.suites.processes import run_together
@@ -84,13 +78,6 @@ def test_skipped_records_are_missing_and_nothing_else_changes(url, compression, 
         assert got == [[n for n in batch if n not in bad] for batch in whole[rank]]
         missed = sum(n in bad for n in flat(whole[rank]))
         assert stream.components[0].reader.stats["records_skipped"] == missed
-
-
-def test_raising_is_the_default(url):
-    ds = shardio.open(write(url, [100]))
-    hurt(ds, 50)
-    with pytest.raises(CorruptBlockError):
-        list(make(url, "raise"))
 
 
 def test_other_columns_are_shortened_with_the_records(url):
@@ -244,27 +231,15 @@ def test_shards_of_one_name_in_a_mixture_are_told_apart(tmp_path, monkeypatch):
     assert len(set(quarantined(tmp_path))) == 80
 
 
-@pytest.mark.parametrize("mmap", [True, False])
-def test_damage_of_local_shards_under_an_interleaved_plan(url, mmap):
-    """Rows are copied out of shards without a look into their maps: every block is compared all the same."""
-    ds = shardio.open(write(url, [300, 100]))
-    bad = hurt(ds, 33) | hurt(ds, 350)
-    shape = Plan(ranks=2, workers=1, chunk_rows=8, interleave=3, window=5)
-    given = {"plan": shape, "global_batch": 10, "remainder": "keep", "num_threads": 0}
-    with pytest.raises(CorruptBlockError) as caught:
-        list(shardio.stream(shardio.open(url, mmap=mmap), **given))
-    assert caught.value.row in {ds.locate(position).row for position in bad}
-    skipping = shardio.open(url, mmap=mmap, on_error="skip")
-    stream = shardio.stream(skipping, **given)
-    for _ in range(2):  # blocks that were compared once are not compared again, damaged ones are
-        assert sorted(flat(batch["n"].tolist() for batch in stream)) == sorted(set(range(400)) - bad)
+@pytest.fixture
+def fetched(monkeypatch, tuning):
+    """Return what lets files be read as objects of a bucket are, some chunks by each call."""
 
+    def change():
+        monkeypatch.setattr(LocalStore, "is_local", False)
+        tuning("streaming", group_bytes=3 * 64 * 8)
 
-def fetched(monkeypatch):
-    """Let files be read as objects of a bucket are, some chunks by each call."""
-    monkeypatch.setattr(LocalStore, "is_local", False)
-    some = replace(STREAM_TUNING, group_bytes=3 * 64 * 8)
-    monkeypatch.setattr("shardio.streaming._planner.TUNING", some)
+    return change
 
 
 @pytest.mark.sampled(2)
@@ -274,6 +249,8 @@ def fetched(monkeypatch):
     [
         (None, "fetched"),
         (None, "no frames"),
+        (None, "mapped"),
+        (None, "read"),
         ("zstd", "fetched"),
         ("zstd", "no frames"),
         ("zstd", "mapped"),
@@ -281,10 +258,10 @@ def fetched(monkeypatch):
         ("gzip", "mapped"),
     ],
 )
-def test_damage_under_an_interleaved_plan(monkeypatch, tuning, url, threads, compression, where):
+def test_damage_under_an_interleaved_plan(fetched, tuning, url, threads, compression, where):
     """Frames are taken from their blocks, and yet nothing is delivered of a block that was not compared."""
     if where in ("fetched", "no frames"):
-        fetched(monkeypatch)
+        fetched()
     if where == "no frames":  # as those of many rows, which do not come with the head of an index
         tuning(frames_bytes=0)
     write(url, [300, 100], compression=compression)
@@ -315,9 +292,9 @@ def test_damage_under_an_interleaved_plan(monkeypatch, tuning, url, threads, com
 
 @THREADS
 @pytest.mark.parametrize("row", [0, 70, 299])
-def test_a_damaged_end_of_a_frame_is_told(monkeypatch, url, threads, row):
+def test_a_damaged_end_of_a_frame_is_told(fetched, url, threads, row):
     """P5: where the index came whole with its head, too, and its frames are dealt without looking again."""
-    fetched(monkeypatch)
+    fetched()
     write(url, [300])
     ds = shardio.open(url, mmap=False)
     (index,) = Path(url).rglob("*.shardidx")
@@ -328,64 +305,6 @@ def test_a_damaged_end_of_a_frame_is_told(monkeypatch, url, threads, row):
     shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
     with pytest.raises(FormatError):
         list(shardio.stream(shardio.open(url, mmap=False), plan=shape, global_batch=10, num_threads=threads))
-
-
-def test_an_environment_that_fails_is_not_damage(url):
-    write(url, [50])
-    stream = make(url)
-    list(stream)
-    shutil.rmtree(url)
-    with pytest.raises(NotFoundError):
-        make(url)
-
-
-@THREADS
-def test_records_that_do_not_decode_are_damage_with_an_address(url, threads):
-    """A record whose bytes are whole, but are not an image: found by decoding."""
-    import io
-
-    from PIL import Image
-
-    def value(n):
-        out = io.BytesIO()
-        Image.new("L", (2, 2), n).save(out, "PNG")
-        return {"n": n, "image": b"\x89PNG\r\n\x1a\n, no more" if n in (13, 14, 70) else out.getvalue()}
-
-    write(url, [40, 60], schema={"n": "int64", "image": "png"}, value=value)
-    ds = shardio.open(url, decode="image")
-    given = {"global_batch": 5, "plan": plan(1, 1), "shuffle": False, "num_threads": threads}
-    got = []
-    with pytest.raises(CorruptRecordError) as caught:
-        for batch in shardio.stream(ds, **given):
-            got += batch["n"].tolist()
-    place = ds.locate(13)
-    assert (caught.value.url, caught.value.shard, caught.value.row) == (place.url, place.shard, place.row)
-    assert got == list(range(10))
-    skipping = shardio.open(url, decode="image", on_error="quarantine")
-    batches = list(shardio.stream(skipping, **given))
-    assert flat(batch["n"].tolist() for batch in batches) == [n for n in range(100) if n not in (13, 14, 70)]
-    assert [len(batch["image"]) for batch in batches][2] == 3
-    assert skipping.stats["records_skipped"] == 3
-    lines = (url.parent / "shardio-quarantine.jsonl").read_text(encoding="utf-8").splitlines()
-    entries = [json.loads(line) for line in lines]
-    assert [(entry["shard"], entry["rows"]) for entry in entries] == [
-        (ds.locate(n).shard, [ds.locate(n).row]) for n in (13, 14, 70)
-    ]
-
-
-def test_a_record_against_the_schema_names_its_row(url):
-    other = url.parent / "other"
-    write(other, [10], value=lambda n: shardio.codecs.encode_example({"m" if n == 7 else "n": n}))
-    write(url, [10])
-    # The same shard under a schema that it does not follow.
-    good, bad = shardio.open(url), shardio.open(other)
-    bad.source.schema = good.schema
-    bad.source.__dict__.pop("codec", None)
-    stream = shardio.stream(type(bad)(bad.source), global_batch=2, shuffle=False)
-    with pytest.raises(SchemaError) as caught:
-        list(stream)
-    assert caught.value.row == 7
-    assert caught.value.url == bad.locate(7).url
 
 
 @THREADS

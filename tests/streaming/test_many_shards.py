@@ -39,15 +39,6 @@ def test_the_first_batch_opens_the_shards_of_its_records(url, threads):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("threads", [0, 2])
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_the_records_are_those_of_any_other_way_to_read(url, threads, shuffle):
-    mapped = numbers(make(shardio.open(url), num_threads=threads, shuffle=shuffle))
-    assert mapped == numbers(make(shardio.open(url, mmap=False), num_threads=threads, shuffle=shuffle))
-    assert sorted(flat(mapped)) == list(range(5 * SHARDS))
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("threads", [0, 2])
 def test_damage_ends_the_pass_at_its_record_and_may_be_skipped(tmp_path, threads):
     url = write(str(tmp_path / "d"), [5] * SHARDS, schema={"n": "int64"})
     whole = numbers(make(shardio.open(url)))

@@ -172,21 +172,6 @@ def test_a_copy_stands_where_the_next_pass_would_begin(ds):
     assert numbers(pickle.loads(pickle.dumps(stream))) == numbers(make(ds, epoch=2))
 
 
-def test_resume_with_another_batch_and_other_ranks(ds):
-    stream = make(ds)
-    it = iter(stream)
-    seen = [next(it)["n"].tolist() for _ in range(6)]
-    it.close()
-    state = json.loads(json.dumps(stream.state_dict()))
-    shares = []
-    for rank in range(3):
-        other = make(ds, global_batch=6, rank=rank, world_size=3)
-        other.load_state_dict(state)
-        shares.append(numbers(other))
-    assert len({len(share) for share in shares}) == 1
-    assert sorted(flat(seen) + flat(flat(shares))) == list(range(100))
-
-
 def test_a_state_survives_an_append_elsewhere_and_names_a_change_here():
     url = memory_url()
     for mode, split in (("create", "train"), ("append", "eval")):

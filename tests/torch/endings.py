@@ -1,4 +1,4 @@
-"""A program that ends while a loader with worker processes is alive: `python endings.py URL METHOD`."""
+"""A program that ends while a loader with threads or worker processes is alive: `endings.py URL METHOD`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import shardio
 from shardio.torch import StreamingDataLoader, StreamingDataset
 
 if __name__ == "__main__":
+    how = {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": sys.argv[2]}
     loader = StreamingDataLoader(
         StreamingDataset(shardio.open(sys.argv[1]), global_batch=4),
-        num_workers=1,
-        persistent_workers=True,
-        multiprocessing_context=sys.argv[2],
+        **({"num_threads": 2} if sys.argv[2] == "threads" else how),
     )
     for _ in loader:
         pass

@@ -100,18 +100,6 @@ def test_an_early_break_and_the_same_epoch_again(url, expected, way):
     assert lists(loader) == expected[0]
 
 
-@pytest.mark.sampled(2)
-@WAYS
-def test_set_epoch(url, expected, way):
-    loader = StreamingDataLoader(dataset(url), **way)
-    loader.set_epoch(2)
-    assert lists(loader) == expected[2]
-    loader.set_epoch(0)
-    assert lists(loader) == expected[0]
-    loader.set_epoch(0)
-    assert lists(loader) == expected[0]
-
-
 @pytest.mark.sampled(4)
 @WAYS
 def test_two_loaders_at_once(url, expected, way):
@@ -152,33 +140,6 @@ def test_of_an_epoch_that_ended_no_processes_are_started(url, expected, monkeypa
         with pytest.warns(UserWarning, match="of the end of epoch 0: this pass over it has no batches"):
             assert lists(resumed) == []
     assert lists(resumed) == expected[1]
-
-
-def augment(value, rng):
-    return {"n": value["n"], "r": rng.random(), "noise": rng.standard_normal(3, dtype=np.float32)}
-
-
-@pytest.mark.slow
-def test_augmented_batches_are_bit_identical_after_an_elastic_resume(url):
-    """With threads and with processes, on other numbers of ranks and workers."""
-    options = {"random_transform": augment, "plan": plan(ranks=6, workers=2)}
-    whole = list(StreamingDataLoader(dataset(url, **options)))
-    loader = StreamingDataLoader(dataset(url, rank=1, world_size=3, **options), num_workers=2)
-    it = iter(loader)
-    for _ in range(11):
-        next(it)
-    state = loader.state_dict()
-    it.close()
-    for way in ({"num_threads": 2}, {"num_workers": 3}):
-        shares = []
-        for rank in range(2):
-            resumed = StreamingDataLoader(dataset(url, rank=rank, world_size=2, **options), **way)
-            resumed.load_state_dict(state)
-            shares.append(list(resumed))
-        for step, batch in enumerate(whole[11:]):
-            for name, column in batch.items():
-                together = torch.cat([share[step][name] for share in shares])
-                assert together.numpy().tobytes() == column.numpy().tobytes()
 
 
 @WAYS
@@ -304,11 +265,6 @@ def test_copies_to_an_accelerator_run_beside_it(url, monkeypatch, way):
     # The first batch is built by the thread that asks for it.
     assert in_main == ({True, False} if way == {"num_threads": 2} else {True})
     assert all(entry[-1] for entry in fake.log if entry[0] in ("wait", "used on"))
-
-
-def test_prefetching_is_bounded(url, expected):
-    loader = StreamingDataLoader(dataset(url), num_workers=2, prefetch_factor=1)
-    assert lists(loader) == expected[0]
 
 
 def _legacy_state():
@@ -470,20 +426,6 @@ def test_torchdatas_loader_goes_on_in_a_later_epoch(url, expected, options, step
     assert head + lists(other) == expected[1]
     data.set_epoch(2)
     assert lists(other) == expected[2]
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("workers", [0, 1, 3])
-@pytest.mark.parametrize("steps", [1, 7, 33])
-def test_in_torchdatas_stateful_loader(url, expected, workers, steps):
-    loader = StatefulDataLoader(dataset(url), batch_size=None, num_workers=workers)
-    it = iter(loader)
-    head = [next(it)["n"].tolist() for _ in range(steps)]
-    state = pickle.loads(pickle.dumps(loader.state_dict()))
-    del it
-    other = StatefulDataLoader(dataset(url), batch_size=None, num_workers=workers)
-    other.load_state_dict(state)
-    assert head + lists(other) == expected[0]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -53,9 +53,9 @@ def test_the_batches_are_those_of_threads(tmp_path, method):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.xdist_group("processes")
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "threads", "forkserver", "spawn"])
 def test_a_program_that_ends_says_nothing(tmp_path, method):
     """No traceback of torch's or multiprocessing's, in the program or in its worker processes."""
     root = Path(__file__).parents[2]

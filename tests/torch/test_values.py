@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, default_collate
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 import shardio
 from shardio.codecs import encode_example, encode_tensors
 from shardio.errors import SchemaError
 from shardio.torch import StreamingDataLoader, StreamingDataset, seeded
-from tests.streaming.datasets import flat, plan, write
+from tests.streaming.datasets import plan, write
 from tests.suites.errors import refused
 
 WAYS = pytest.mark.parametrize("way", [{"num_threads": 2}, {"num_threads": 0}, {"num_workers": 2}], ids=str)
@@ -137,13 +136,6 @@ def test_a_transform_may_drop_records_where_that_was_asked_for(url, way):
 def test_positions_need_names(url):
     with pytest.raises(TypeError, match="let it return dicts"):
         list(StreamingDataLoader(dataset(url, transform=as_tuple, positions=True)))
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
-def test_a_loader_that_batches_again_is_refused_with_the_line_to_write(url, kind, workers):
-    with refused(ValueError, "batch_size="):
-        next(iter(kind(dataset(url), batch_size=8, num_workers=workers)))
 
 
 def test_the_map_style_view_begins_anywhere(url):
@@ -285,32 +277,6 @@ def test_a_transform_that_hangs_is_interrupted_by_the_first_ctrl_c(url, threads)
     _, said = process.communicate(timeout=600)
     assert said.rstrip().endswith("KeyboardInterrupt")
     assert process.returncode in (1, 130, -signal.SIGINT)
-
-
-@pytest.mark.slow  # as test_start_methods.py has it, with an iterator that is still alive
-@pytest.mark.parametrize("options", ["num_threads=2", "num_workers=2"])
-def test_a_loader_that_is_alive_when_the_interpreter_ends_says_nothing(url, options):
-    code = f"""
-        import shardio
-        from shardio.torch import StreamingDataLoader, StreamingDataset
-        loader = StreamingDataLoader(StreamingDataset(shardio.open({str(url)!r}), global_batch=4), {options})
-        it = iter(loader)
-        next(it)
-    """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_numbers_of_all_records_once(url):
-    assert sorted(flat(batch["n"].tolist() for batch in StreamingDataLoader(dataset(url)))) == list(
-        range(100)
-    )
 
 
 def test_tensors_of_bfloat16_are_refused_with_advice_that_works():
