@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import pickle
-import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 import shardio
 from shardio.errors import ResumeError, SchemaError
-from shardio.reader._subset import (
-    Subset,
-    chosen,
-    count_below,
-    positions_at,
-    positions_between,
-    selection_digest,
-)
 from tests.streaming.datasets import edited, flat, memory_url, numbers, plan, write
 from tests.suites.errors import refused
 
@@ -73,7 +65,6 @@ def ways(ds, mask):
         ds.filter(lambda columns: np.isin(columns["n"], positions), features=["n"], batch_size=32),
         ds.filter(lambda columns: [int(n) in kept for n in columns["n"]]),
         twice.filter(mask[np.asarray(twice.selection)]),
-        type(ds)(ds.source, Subset.of_mask(mask)),
         ds[:].select(positions)[0 : len(positions)],
     ]
 
@@ -171,14 +162,6 @@ def test_reports_and_pickles(ds):
     assert numbers(shardio.stream(other, global_batch=5)) == numbers(shardio.stream(part, global_batch=5))
 
 
-def test_selections_in_mixtures(ds):
-    even, odd = ds.filter(np.arange(ROWS) % 2 == 0), ds[1::2]
-    mixed = shardio.mix([(even, 3), (odd, 1)])
-    batch = next(iter(shardio.stream(mixed, global_batch=8, positions=True)))
-    assert [n % 2 for n in batch["n"].tolist()] == batch["_source"].tolist()
-    assert batch["_source"].sum() == 2
-
-
 def test_blocks_without_a_chosen_record_are_not_read(tmp_path):
     ds = shardio.open(write(tmp_path / "d", [4096], compression="zstd", block_bytes=256), mmap=False)
     part = ds.filter(np.arange(4096) % 512 == 0)
@@ -271,53 +254,50 @@ def test_records_without_a_schema():
     assert list(part) == [bytes([n]) for n in range(0, 30, 2)]
 
 
-def test_many_records_take_a_bit_each():
-    """A selection of half of ten million records takes 1.4 MB, and so does what a stream keeps of it."""
-    total = 10_000_000
-    mask = np.zeros(total, bool)
-    mask[::2] = True
-    tracemalloc.start()
-    try:
-        subset = chosen(range(total), mask, total)
-        held, _ = tracemalloc.get_traced_memory()
-        assert held < total / 8 * 1.2
-        assert len(pickle.dumps(subset)) < total / 8 * 1.1
-        assert positions_between(subset, 4_000_000, 4_000_003).tolist() == [8_000_000, 8_000_002, 8_000_004]
-    finally:
-        tracemalloc.stop()
+MANY = 70_000  # two blocks of a digest
 
 
-@given(
-    st.integers(1, 20_000),
-    st.integers(0, 2**32),
-    st.sampled_from([0.001, 0.02, 0.3, 0.999]),
-    st.lists(st.integers(0, 20_000), max_size=30),
-)
-def test_every_form_of_a_selection_is_the_same(total, seed, share, at):
-    """Bitmap, array and range agree with NumPy on positions, counts, slices and digest."""
-    mask = np.random.default_rng(seed).random(total) < share
+@pytest.fixture(scope="module")
+def many():
+    url = memory_url()
+    with shardio.DatasetWriter(url) as out:
+        out.write_many(b"%d" % n for n in range(MANY))
+    return shardio.open(url)
+
+
+def known_by(part):
+    """Return what states know a part by."""
+    return shardio.stream(part, global_batch=1, scratch=False).state_dict()["datasets"][0]["selection"]
+
+
+def digest_of(mask):
+    """Compute the same as docs/order.md says it."""
+    digest = hashlib.sha256(b"shardio selection 1")
+    for block in range(0, MANY, 1 << 16):
+        bits = np.zeros(1 << 16, bool)
+        bits[: len(mask) - block] = mask[block : block + (1 << 16)]
+        if bits.any():
+            digest.update(
+                (block >> 16).to_bytes(8, "little") + np.packbits(bits, bitorder="little").tobytes()
+            )
+    return digest.hexdigest()
+
+
+@settings(max_examples=max(15, settings().max_examples // 5))
+@given(st.integers(0, 2**32), st.sampled_from([0.001, 0.02, 0.3, 0.999]), st.lists(st.integers(0, 2**31)))
+def test_every_form_of_a_selection_is_the_same(many, seed, share, at):
+    """As NumPy has it: positions, slices, choices; few take 8 bytes each, many a bit."""
+    mask = np.random.default_rng(seed).random(MANY) < share
     positions = np.flatnonzero(mask)
-    subset = Subset.of_mask(mask)
-    borders = np.array([min(each, total) for each in at], np.int64)
-    assert len(subset) == len(positions)
-    assert np.asarray(subset).tolist() == positions.tolist()
-    assert count_below(subset, borders).tolist() == np.searchsorted(positions, borders).tolist()
-    assert count_below(positions, borders).tolist() == np.searchsorted(positions, borders).tolist()
-    assert selection_digest(subset) == selection_digest(positions)
-    if len(positions):
-        numbers = np.array([each % len(positions) for each in at], np.int64)
-        assert positions_at(subset, numbers).tolist() == positions[numbers].tolist()
-        part = subset[len(positions) // 3 : -1]
-        assert np.asarray(part).tolist() == positions[len(positions) // 3 : -1].tolist()
-        assert count_below(part, borders).tolist() == (
-            np.searchsorted(positions[len(positions) // 3 : -1], borders).tolist()
-        )
-        assert np.asarray(subset[::-2]).tolist() == positions[::-2].tolist()
-        assert subset[-1] == positions[-1]
-    step = range(total // 3, total, 3)
-    regular = np.arange(total // 3, total, 3)
-    assert count_below(step, borders).tolist() == np.searchsorted(regular, borders).tolist()
-    assert selection_digest(step) == selection_digest(regular)
-    assert np.asarray(chosen(step, mask[total // 3 :: 3], total)).tolist() == (
-        regular[mask[total // 3 :: 3]].tolist()
-    )
+    numbers = [each % len(positions) for each in at]
+    for part in (many.filter(mask), many.select(positions)):
+        assert np.array_equal(part.selection, positions)
+        assert np.array_equal(part.select(numbers).selection, positions[numbers])
+        assert part.locate(-1).row == positions[-1]
+        for cut in (slice(len(positions) // 3, -1), slice(None, None, -2), slice(5, None, 7)):
+            assert np.array_equal(part[cut].selection, positions[cut])
+        assert known_by(part) == digest_of(mask)
+        assert len(pickle.dumps(part)) < 36_000
+    third, every = many[MANY // 3 :: 3], np.arange(MANY // 3, MANY, 3)
+    assert known_by(third) == known_by(many.select(every))
+    assert np.array_equal(third.filter(mask[every]).selection, every[mask[every]])
