@@ -43,7 +43,12 @@ def sequence_of(count, *fields):
     """Return the order of the chunks: `Permutation`, once more, with the `sequence` key."""
     if count <= 4096:
         return shuffled(count, "sequence", *fields, count)
-    words_ = [int(word) for word in words("sequence", *fields, count).random_raw(8)]
+    raw = words("sequence", *fields, count).random_raw(8).tolist()
+    return [permuted(count, x, raw) for x in range(count)]
+
+
+def permuted(count, x, raw):
+    """Return the number at place x of a large permutation, with Python's own integers."""
     bits = max(1, (count - 1).bit_length() // 2)
     wide, full, odd = -(-count // 2**bits), 2**64, 0x9E3779B97F4A7C15
 
@@ -51,22 +56,16 @@ def sequence_of(count, *fields):
         y = (half + word) * odd % full
         return (y ^ (y >> 32)) * odd % full
 
-    def network(x):
+    while True:
         low, high = x % 2**bits, x // 2**bits
-        for i, word in enumerate(words_):
+        for i, word in enumerate(raw):
             if i % 2 == 0:
                 low ^= mix(high, word) >> (64 - bits)
             else:
                 high = (high + ((mix(low, word) >> 32) * wide >> 32)) % wide
-        return high * 2**bits + low
-
-    found = []
-    for x in range(count):
-        y = network(x)
-        while y >= count:
-            y = network(y)
-        found.append(y)
-    return found
+        x = high * 2**bits + low
+        if x < count:
+            return x
 
 
 def lanes_of(sizes, plan, *, seed, epoch, source=0, cycle=0, shuffle=True):

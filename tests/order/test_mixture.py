@@ -52,15 +52,6 @@ def test_stop_all_delivers_every_row_and_begins_again_in_another_order():
     assert {row: n for row, n in seen.items() if row[0] == 1} == {(1, i): 1 for i in range(200)}
 
 
-def test_two_epochs_and_two_sources_differ():
-    order = mixed_order([sizes_of(60), sizes_of(60)], Mixture((1, 1)), global_batch=4, plan=small_plan())
-    rows = [next(lanes_of(order, epoch=epoch)) for epoch in (0, 1)]
-    assert rows[0].sources.tolist() != rows[1].sources.tolist()
-    own = [[r.positions[r.sources == i].tolist() for i in range(2)] for r in rows]
-    assert own[0][0] != own[1][0]
-    assert own[0][0] != own[0][1]
-
-
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6), st.integers(1, 2000))
 def test_counts_are_those_of_the_largest_remainder(weights, period):
     """Weights become integers over a period by largest remainder."""

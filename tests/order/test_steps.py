@@ -17,7 +17,6 @@ from tests.order.reference import Replay, lanes_of
 from tests.order.shapes import (
     needs,
     order_of,
-    positions_in,
     random_plan,
     random_sizes,
     sizes_of,
@@ -62,20 +61,6 @@ def test_a_step_far_away_is_found_without_the_steps_before():
     assert last.positions.size == 10**9 - 256 * (schedule.stop - 1)
     middle = schedule.batch(schedule.stop // 2, rank=3, world_size=8).positions
     np.testing.assert_array_equal(middle, schedule.batch(schedule.stop // 2).positions[96:128])
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_windows_hold_every_row_once(shuffle):
-    """Each is a run of positions, and gives its own rows."""
-    sizes = sizes_of(5, 0, 17, 1, 40)
-    epoch = order_of(sizes, global_batch=4, plan=small_plan(), shuffle=shuffle).source_epoch(1, 0, 0)
-    lanes = np.arange(epoch.lane_lengths.size)
-    parts = np.stack([lanes, np.zeros_like(lanes), epoch.lane_lengths], axis=1)
-    windows, window, row = epoch.locate(parts)
-    held = [list(positions_in(windows, number)) for number in range(len(windows))]
-    assert sorted(itertools.chain(*held)) == list(range(sizes.total_rows))
-    found = [held[w][i] for w, i in zip(window, row, strict=True)]
-    assert found == epoch.rows(parts).positions.tolist()
 
 
 @pytest.mark.parametrize(("R", "W"), [(1, 1), (2, 2), (4, 2), (1, 4), (4, 4)])

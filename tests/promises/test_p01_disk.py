@@ -183,15 +183,6 @@ def test_manifests_that_may_not_be_listed(open_to_all):
     assert seen(open_to_all) == BASE
 
 
-def test_a_lost_permission_is_told_and_not_what_was_cleaned_up(open_to_all):
-    data = Path(open_to_all, "data")
-    lose = f"os.chmod({str(data)!r}, 0o555)"
-    said = as_somebody(APPEND.replace("LOSE", lose), open_to_all)
-    data.chmod(0o755)
-    assert said.startswith("StorageError the filesystem refused: Permission denied"), said
-    assert seen(open_to_all) == BASE
-
-
 def test_a_commit_that_is_not_durable_is_told_apart(begun, tmp_path, monkeypatch):
     """P2: the manifest can be read back, so only the disk's word says that a crash may undo it."""
     url = copied(begun, "local", tmp_path)

@@ -181,18 +181,6 @@ def test_a_writer_takes_nothing_after_a_commit_that_failed(verb, tmp_path):
     assert list(shardio.open(url)) == [b"first"]
 
 
-def test_a_session_takes_nothing_after_its_end(tmp_path):
-    """A task that has ended stays as it ended: what `written` says is what the commit takes."""
-    url = str(tmp_path / "ds")
-    with shardio.DatasetWriter(url, session="run", task=0, commit=False) as out:
-        out.write(b"0")
-    with pytest.raises(ValueError, match="the writer is closed"):
-        out.write(b"late")
-    assert out.written == {"train": 1}
-    shardio.commit(url, session="run", tasks=1)
-    assert list(shardio.open(url)) == [b"0"]
-
-
 def test_a_shard_writer_that_is_dropped_says_so(tmp_path):
     out = shardio.ShardWriter(tmp_path / "x.tfrecord")
     out.write(b"wren")

@@ -313,22 +313,6 @@ def test_classes_of_other_numbers_do_not_pair(tmp_path) -> None:
             shardio.join(one, other, on="bird", how="inner")
 
 
-@settings(max_examples=max(10, settings().max_examples // 10))
-@given(
-    st.lists(st.integers(-3, 40), unique=True, max_size=30),
-    st.lists(st.integers(-3, 40), unique=True, max_size=30),
-)
-def test_by_key_as_dicts_say(tmp_path_factory, ours, theirs) -> None:
-    folder = tmp_path_factory.mktemp("keys")
-    left = written(folder / "l", {"k": "int64"}, [{"k": k} for k in ours])
-    right = written(folder / "r", {"k": "int32", "b": "text"}, [{"k": k, "b": f"b{k}"} for k in theirs])
-    if not ours or not theirs:
-        return
-    inner = shardio.join(shardio.open(left), shardio.open(right), on="k", how="inner")
-    model = {k: f"b{k}" for k in theirs}
-    assert [(int(v["k"]), v["b"]) for v in inner] == [(k, model[k]) for k in ours if k in model]
-
-
 def test_what_works_on_one_dataset(sides) -> None:
     reader = joined(sides)
     for call in (

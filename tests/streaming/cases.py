@@ -2,8 +2,6 @@
 
 Which records a dataset holds is known because this file wrote it; which of them a batch holds is worked out
 by `tests.order.reference`, written from docs/order.md.
-
-    python -m tests.streaming.cases FIRST COUNT
 """
 
 from __future__ import annotations
@@ -13,12 +11,10 @@ import functools
 import json
 import math
 import random
-import sys
 import tempfile
-import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -385,22 +381,3 @@ def quietly(case: Case) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return run_case(case)
-
-
-def main(first: int, count: int, make: Callable[[random.Random], Case] = Case) -> None:
-    kinds: Counter[str] = Counter()
-    steps, began = 0, time.monotonic()
-    for number in range(first, first + count):
-        case = make(random.Random(number))
-        try:
-            steps += quietly(case)
-        except BaseException:
-            print(f"case {number}: {case.kind} {case.place} {case.compression} {case.options}", flush=True)
-            raise
-        kinds[case.kind] += 1
-    seconds = time.monotonic() - began
-    print(f"cases {first} to {first + count - 1} {dict(kinds)}: {steps} steps as expected, {seconds:.0f} s")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

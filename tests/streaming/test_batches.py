@@ -9,7 +9,7 @@ import pytest
 
 import shardio
 from shardio.codecs import RaggedColumn
-from tests.streaming.datasets import RICH, flat, memory_url, numbers, plan, rich_value, write
+from tests.streaming.datasets import RICH, flat, memory_url, plan, rich_value, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:some chunks are fetched more than once:UserWarning")
 THREADS = pytest.mark.parametrize("threads", [0, 2])
@@ -217,21 +217,6 @@ def test_tensors_of_a_batch_stack_whatever_was_decoded_with_them():
     assert shapes == [[(1, 2), (1, 2), (1, 3), (0, 2)], [(1, 2), (1, 2), (1, 3), (1, 3)]]
 
 
-def test_drop_pad_and_keep(rich):
-    ds = rich["example"]
-    given = {"global_batch": 8, "plan": plan()}
-    drop = numbers(shardio.stream(ds, **given))
-    keep = numbers(shardio.stream(ds, remainder="keep", **given))
-    padded = list(shardio.stream(ds, remainder="pad", valid=True, **given))
-    assert [len(batch) for batch in drop] == [8] * 4
-    assert [len(batch) for batch in keep] == [8] * 4 + [5]
-    assert keep[:4] == drop
-    assert [len(batch["n"]) for batch in padded] == [8] * 5
-    assert padded[-1]["_valid"].tolist() == [True] * 5 + [False] * 3
-    assert all(batch["_valid"].all() for batch in padded[:-1])
-    assert padded[-1]["n"].tolist()[:5] == keep[-1]
-
-
 class Point:
     def __init__(self, n):
         self.n = n
@@ -272,24 +257,3 @@ def test_a_batch_transform_sees_columns_and_may_return_anything(rich):
     doubled, count = next(iter(stream))
     assert count == len(RICH) + 1
     assert (doubled % 2 == 0).all()
-
-
-def random_columns(value, rng):
-    return {"n": value["n"], "r": rng.random(), "noise": rng.standard_normal(3, dtype=np.float32)}
-
-
-def test_randomness_belongs_to_the_record():
-    """The same augmented batch on 3 ranks, on 1, with threads or without."""
-    ds = shardio.open(write(memory_url(), [40, 7, 53]))
-    given = {"plan": plan(ranks=3, workers=2), "seed": 5, "epoch": 2, "random_transform": random_columns}
-    alone = list(shardio.stream(ds, global_batch=12, num_threads=0, **given))
-    shares = [
-        list(shardio.stream(ds, global_batch=12, rank=r, world_size=3, num_threads=2, **given))
-        for r in range(3)
-    ]
-    for step, whole in enumerate(alone):
-        for name in whole:
-            together = np.concatenate([share[step][name] for share in shares])
-            assert together.tobytes() == whole[name].tobytes()
-    again = list(shardio.stream(ds, global_batch=12, num_threads=0, **{**given, "epoch": 3}))
-    assert not set(again[0]["r"]) & set(alone[0]["r"])

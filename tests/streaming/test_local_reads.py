@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import shardio
-from shardio.errors import CorruptBlockError, FormatError
+from shardio.errors import CorruptBlockError
 from shardio.order import Plan
 from tests.suites.descriptors import open_in
-from tests.suites.errors import refused
 
 MANY = 900
 SHAPE = Plan(ranks=4, workers=1, chunk_rows=32, interleave=6, window=32)
@@ -152,20 +151,6 @@ def test_damage_that_came_after_a_block_was_compared_is_not_delivered(url, threa
         file.write(bytes([byte ^ 1]))
     with pytest.raises(CorruptBlockError):
         records(stream(ds, num_threads=threads))
-
-
-@THREADS
-def test_a_damaged_index_is_an_error(url, threads):
-    index = next(iter(sorted((url / "data").glob("*.shardidx"))))
-    data = bytearray(index.read_bytes())
-    ds = shardio.open(url)
-    data[ds.source.pool.get(0).head.frame_stop_offset + 4 * 7] ^= 1
-    number = ds.source.table.key.index(str(index.relative_to(url)).removesuffix(".shardidx"))
-    if number:
-        pytest.skip("the first index by name is of another shard")
-    index.write_bytes(data)
-    with refused(FormatError, "index"):
-        records(stream(shardio.open(url), num_threads=threads))
 
 
 def replace_by_another(path):

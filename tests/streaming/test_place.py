@@ -117,14 +117,6 @@ def test_len_is_that_of_the_epoch_and_remaining_is_what_is_left(ds):
     assert len(other) == len(numbers(other)) == 13
 
 
-@pytest.mark.parametrize(("remainder", "steps"), [("drop", 12), ("pad", 13), ("keep", 13)])
-@pytest.mark.parametrize("world_size", [1, 3, 8])
-def test_len_is_the_same_on_every_rank(ds, remainder, steps, world_size):
-    for rank in range(world_size):
-        stream = make(ds, remainder=remainder, rank=rank, world_size=world_size, plan=plan(ranks=1))
-        assert len(stream) == steps
-
-
 def test_of_two_passes_over_one_stream_the_later_one_counts(ds):
     stream = make(ds)
     old = iter(stream)
@@ -199,14 +191,6 @@ def test_deletions_and_slices_are_part_of_the_dataset_that_a_state_belongs_to(ds
     for other in (edited(ds, deleted={0: [1]}), edited(ds, deleted={1: [1]}), ds[:99], ds[1:]):
         with refused(ResumeError, "fingerprint"):
             make(other).load_state_dict(state)
-
-
-@pytest.mark.parametrize("name", ["seed", "shuffle", "remainder"])
-def test_what_differs_from_the_state_is_named(ds, name):
-    state = make(ds).state_dict()
-    other = {"seed": 1, "shuffle": False, "remainder": "drop"}[name]
-    with pytest.raises(ResumeError, match=name):
-        make(ds, **{name: other}).load_state_dict(state)
 
 
 def test_a_refused_state_changes_nothing(ds):

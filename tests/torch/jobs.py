@@ -1,28 +1,20 @@
-"""Jobs of several processes over torch.distributed (gloo), one of them killed, resumed on another number.
-
-`python -m tests.torch.jobs` runs the whole matrix of 1-4 processes with 0, 1 and 3 loader workers; the tests
-run a small part of it.
-"""
+"""Jobs of several processes over torch.distributed (gloo), one of them killed, resumed on another number."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import multiprocessing
 import os
 import signal
-import sys
-import tempfile
 import time
 import warnings
-from pathlib import Path
 
 import torch.distributed as dist
 
 import shardio
 from shardio.torch import StreamingDataLoader, StreamingDataset
-from tests.streaming.datasets import flat, write
+from tests.streaming.datasets import flat
 
 BATCH = 12  # a multiple of every number of processes
 OPTIONS = {"global_batch": BATCH, "seed": 7, "remainder": "keep"}
@@ -137,24 +129,3 @@ def run_job(url, folder, lives):
             seen = {step: rows for step, rows in seen.items() if step < state["step"]}
     assert seen == expected
     return seen
-
-
-def main():
-    worlds = list(itertools.product((1, 2, 3, 4), (0, 1, 3)))
-    with tempfile.TemporaryDirectory() as place:
-        url = write(Path(place) / "d", [70, 5, 125, 40], compression="zstd", block_bytes=512)
-        for number, (first, second) in enumerate(itertools.product(worlds, worlds)):
-            if first[0] == second[0]:
-                continue
-            folder = Path(place) / f"job-{number}"
-            folder.mkdir()
-            way, other = ("workers", "threads")[:: 1 if number % 3 else -1]
-            run_job(url, folder, [(*first, way, 8), (*second, other, None)])
-            print(
-                f"{first} by {way} killed at step 8, {second} by {other}: every step as of one process",
-                flush=True,
-            )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
