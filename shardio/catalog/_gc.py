@@ -260,7 +260,8 @@ class _Plan:
         """Return the lost records, by shard, that a mirror can restore until these versions expire."""
         losses = find_losses(self.catalog, {version.number: version for version in versions})
         newest = max(self.expired, default=0)
-        return {loss.entry.key: loss.lost_rows for loss in losses if loss.version.number <= newest}
+        lost = {loss.entry.key: loss.lost_rows[0] for loss in losses if loss.version.number <= newest}
+        return {key: rows for key, rows in lost.items() if rows}
 
     def _merged(self, versions: list[Version], uncommitted: set[str]) -> set[str]:
         """Return the ids of sessions that were merged; refuse to give up one of them.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from shardio.catalog._version import Version
@@ -26,26 +27,39 @@ _STEADY = {
 
 @dataclass(frozen=True)
 class Loss:
-    """A shard that a repair replaced by what was good of it, or dropped.
+    """A shard that a repair replaced by its intact records, or dropped.
 
     Attributes:
-        version: the last one that names it.
-        entry: as that version lists it.
+        shards: the shard, what was salvaged from it, what was salvaged from that, and so on; each with the
+            last version that lists it, as that lists it.
+        dropped: nothing was salvaged from the last of these.
         split: name of its split in the latest version.
-        salvaged: its intact records, as version `salvaged_version` lists them; None if there were none.
-        salvaged_version: that version.
     """
 
-    version: Version
-    entry: ShardEntry
+    shards: tuple[tuple[Version, ShardEntry], ...]
+    dropped: bool
     split: str
-    salvaged: ShardEntry | None = None
-    salvaged_version: Version | None = None
 
     @property
-    def lost_rows(self) -> int:
-        """How many of its records were lost."""
-        return self.entry.live_rows - (0 if self.salvaged is None else self.salvaged.rows)
+    def version(self) -> Version:
+        """The last version that lists the shard."""
+        return self.shards[0][0]
+
+    @property
+    def entry(self) -> ShardEntry:
+        """The shard, as that version lists it."""
+        return self.shards[0][1]
+
+    @property
+    def uuids(self) -> list[bytes]:
+        """UUIDs of the shard and of those that were salvaged from it."""
+        return [entry.uuid for _, entry in self.shards]
+
+    @property
+    def lost_rows(self) -> list[int]:
+        """How many records each repair lost."""
+        rows = [entry.live_rows - later.rows for (_, entry), (_, later) in pairwise(self.shards)]
+        return [*rows, self.shards[-1][1].live_rows] if self.dropped else rows
 
 
 def find_losses(catalog: Catalog, versions: Mapping[int, Version]) -> list[Loss]:
@@ -68,7 +82,7 @@ def find_losses(catalog: Catalog, versions: Mapping[int, Version]) -> list[Loss]
     history: dict[int, list[Loss]] = {first: []}
     for number in numbers:
         history[number] = _follow(catalog, versions[number - 1], versions[number], history)
-    return [loss for loss in history[latest.number] if loss.lost_rows > 0]
+    return [loss for loss in history[latest.number] if sum(loss.lost_rows)]
 
 
 def _follow(
@@ -90,28 +104,28 @@ def _follow(
         return losses
     entries = {entry.uuid: entry for entry in catalog.table(before)}
     here = {entry.uuid: entry for entry in catalog.table(later)}
-    # A shard that came back replaces its salvaged records, and those salvaged from them.
-    back: set[bytes] = set()
-    for each in losses:
-        if each.entry.uuid in here or each.entry.uuid in back:
-            back |= {each.entry.uuid, each.salvaged.uuid if each.salvaged else b""}
-    losses = [each for each in losses if each.entry.uuid not in back]
+    # A shard that came back holds the records of all that was salvaged from it.
+    back = {uuid for loss in losses if loss.entry.uuid in here for uuid in loss.uuids}
+    losses = [loss for loss in losses if loss.entry.uuid not in back]
     for rewrite in manifest.rewrites:
         old = entries[rewrite.old[0]]
         if old.uuid in back:
             continue
-        new = next((here[uuid] for uuid in rewrite.new if uuid in here and uuid not in back), None)
-        for k, each in enumerate(losses):
-            # Of a salvaged shard without deleted rows the first loss says all.
-            if each.salvaged is not None and each.salvaged.uuid == old.uuid and not old.deleted_rows:
-                losses[k] = replace(each, salvaged=new, salvaged_version=later)
-                break
-        else:
-            losses.append(Loss(before, old, old.split, new, later))
-    # A salvaged shard may have come back itself, to another place: that one can be read.
-    return [
-        replace(each, salvaged=here[each.salvaged.uuid], salvaged_version=later)
-        if each.salvaged is not None and each.salvaged.uuid in here
-        else each
-        for each in losses
-    ]
+        salvaged = [(later, here[uuid]) for uuid in rewrite.new if uuid in here and uuid not in back]
+        end = ((before, old), *salvaged[:1])
+        losses = [
+            replace(loss, shards=(*loss.shards[:-1], *end), dropped=not salvaged)
+            if loss.uuids[-1] == old.uuid
+            else loss
+            for loss in losses
+        ]
+        losses.append(Loss(end, not salvaged, old.split))
+    return [_cut(loss, later, here) for loss in losses]
+
+
+def _cut(loss: Loss, version: Version, here: Mapping[bytes, ShardEntry]) -> Loss:
+    """Return a loss up to the first salvaged shard that a version lists: it may have come back itself."""
+    for number, uuid in enumerate(loss.uuids):
+        if uuid in here:
+            return replace(loss, shards=(*loss.shards[:number], (version, here[uuid])), dropped=False)
+    return loss

@@ -256,7 +256,9 @@ def _find_expiring(catalog: Catalog, latest: Version, rewritten: Targets) -> dic
         "dropped_tags": dict(latest.manifest.tags),
         "pending_gc": _stored(catalog, {key: old[key] for key in old.keys() - kept - {""}}, kept),
         "external_copies": tuple(sorted(external)),
-        "lost_for_good": {loss.entry.key: loss.lost_rows for loss in find_losses(catalog, versions)},
+        "lost_for_good": {
+            loss.entry.key: rows for loss in find_losses(catalog, versions) if (rows := loss.lost_rows[0])
+        },
     }
 
 

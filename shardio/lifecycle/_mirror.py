@@ -1,7 +1,7 @@
 """Objects by the digests that name them: fetched from a mirror, proven, put back where they were.
 
-Promises: nothing is stored before it was compared with the digest in what names it; what is missing gets its
-very bytes back under its own name.
+Promises: nothing is stored before it was compared with the digest in what names it; what is missing or
+damaged gets its exact bytes back under its own name.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Restorer:
             (self.out.new_keys if new_key else self.out.restored_keys).append(key)
         self.out.repaired.append(
             Repaired(
-                how="rebuilt" if source == "shard" else "replaced" if new_key else "restored",
+                how="rebuilt" if source == "shard" else "restored",
                 what=named.what,
                 url=self.store.url_of(named.key),
                 by=None if self.dry_run else key,
@@ -121,9 +121,9 @@ class Restorer:
             )
         )
 
-    def restore(self, named: Named[T], *, missing: bool, new_key: str = "") -> T | None:
+    def restore(self, named: Named[T], *, missing: bool) -> T | None:
         """Put an object back from the mirror; return what it holds, None where the mirror hasn't it."""
         found = self.fetch(named)
         if found is not None:
-            self.put(named, missing=missing, new_key=new_key)
+            self.put(named, missing=missing)
         return found

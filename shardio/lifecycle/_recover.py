@@ -7,14 +7,14 @@ cannot be told from what was deleted, is noted.
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardio.catalog import Catalog, Loss, Version
+from shardio.catalog import Catalog, Loss, Version, find_losses
 from shardio.errors import FormatError, NotFoundError
 from shardio.lifecycle._repair_report import Repaired, Repairs
 from shardio.lifecycle._repair_shard import RepairedShard, RepairJob
@@ -28,13 +28,14 @@ _AT_ONCE = 1024  # records
 
 @dataclass(frozen=True)
 class Recovery:
-    """What brings lost shards back.
+    """Restores lost shards to their places.
 
     Attributes:
         catalog, place: the dataset.
         mirror: a copy of it.
         job: fetches a shard from the mirror.
         out: takes what is to be reported.
+        slots: of each shard of the latest version, what takes its place; then what follows all of them.
     """
 
     catalog: Catalog
@@ -42,89 +43,112 @@ class Recovery:
     mirror: Address
     job: RepairJob
     out: Repairs
-    _deleted: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    slots: list[list[ShardEntry]]
 
-    def recover(self, losses: Sequence[Loss], slots: list[list[ShardEntry]]) -> None:
-        """Put lost shards that the mirror has to their places.
+    def recover(self, versions: Mapping[int, Version]) -> None:
+        """Restore what was lost up to the latest of these versions.
 
-        Args:
-            losses: oldest first.
-            slots: of each shard of the latest version, what takes its place; then what comes behind all.
+        Oldest first: the first shard holds the records of all that were salvaged from it.
         """
-        # The last one first: it may have salvaged records from the result of an earlier one.
-        for number, loss in enumerate(reversed(losses), len(slots)):
-            (shard,) = self.job(self._slice(self.place, loss.version, loss.entry.without_table(), number))
-            if shard.unrepaired or shard.new is None:
+        try:
+            losses = find_losses(self.catalog, versions)
+        except (FormatError, NotFoundError) as error:  # a list that stays damaged, or does in a dry run
+            self.out.notes.append(f"what earlier repairs lost is looked up once all lists are there: {error}")
+            return
+        recovered: dict[bytes, tuple[Loss, ShardEntry]] = {}
+        covered: set[bytes] = set()
+        for number, loss in enumerate(losses, len(self.slots)):
+            if loss.entry.uuid in covered:
                 continue
-            places = {each.uuid: (i, k) for i, slot in enumerate(slots) for k, each in enumerate(slot)}
-            i, k = places.get(loss.salvaged.uuid, (-1, -1)) if loss.salvaged else (-1, -1)
-            salvaged = slots[i][k] if i >= 0 else None
-            try:
-                entry = self._without_spent(loss, salvaged, shard)
-            except (FormatError, NotFoundError) as error:
-                self.out.notes.append(
-                    f"the mirror has {loss.entry.key}, of which an earlier repair lost {loss.lost_rows} "
-                    f"records, but not which rows were deleted since: {error}"
-                )
+            (shard,) = self.job(self._slice(self.place, loss.version, loss.entry.without_table(), number))
+            entry = None if shard.unrepaired or shard.new is None else self._without_spent(loss, shard)
+            if entry is None:
                 remove_objects(self.catalog, shard.new_keys)
                 continue
-            # Nothing was repaired where an earlier attempt had put its bytes back, and then died.
+            # Nothing was repaired where an earlier attempt had stored the bytes, and was killed then.
             url = self.catalog.store.url_of(entry.key)
             restored = shard.repaired or [Repaired(how="recovered", what="shard", url=url)]
             shard.repaired = [replace(each, how="recovered") for each in restored]
             self.out.add(shard)
-            if salvaged is not None:
-                slots[i][k] = entry
-                continue
-            # Before the next shard of its split.
-            shards = self.catalog.table(loss.version).of_split(loss.entry.split)
-            uuids = [uuid.tobytes() for uuid in shards.uuid]
-            following = (places[uuid] for uuid in uuids[uuids.index(entry.uuid) + 1 :] if uuid in places)
-            i, k = next(following, (len(slots) - 1, len(slots[-1])))
-            slots[i].insert(k, entry)
+            recovered[entry.uuid] = loss, entry
+            covered.update(loss.uuids)
+        # The place of a shard is before the one that followed it when it was lost, which may have been lost
+        # before it.
+        for loss in reversed(losses):
+            if loss.entry.uuid in recovered:
+                self._insert(*recovered[loss.entry.uuid], losses)
 
-    def _without_spent(self, loss: Loss, salvaged: ShardEntry | None, shard: RepairedShard) -> ShardEntry:
-        """Return a shard that comes back, without rows that were deleted since or are in other shards.
+    def _insert(self, loss: Loss, entry: ShardEntry, losses: Sequence[Loss]) -> None:
+        """Put a shard in the place of what was salvaged from it, or before the next shard of its split."""
+        slots = self.slots
+        places = {each.uuid: (i, k) for i, slot in enumerate(slots) for k, each in enumerate(slot)}
+        for other in losses:
+            at = [places[uuid] for uuid in other.uuids if uuid in places]
+            places |= dict.fromkeys(other.uuids, at[0]) if at else {}
+        if loss.uuids[-1] in places:
+            i, k = places[loss.uuids[-1]]
+            slots[i][k] = entry
+            return
+        uuids = [each.tobytes() for each in self.catalog.table(loss.version).of_split(loss.entry.split).uuid]
+        following = (places[uuid] for uuid in uuids[uuids.index(entry.uuid) + 1 :] if uuid in places)
+        i, k = next(following, (len(slots) - 1, len(slots[-1])))
+        slots[i].insert(k, entry)
 
-        Raises:
-            FormatError, NotFoundError: the shard that was salvaged from it cannot be read.
-        """
+    def _without_spent(self, loss: Loss, shard: RepairedShard) -> ShardEntry | None:
+        """Return a shard that comes back, without rows that were deleted since or are in other shards."""
         assert shard.new is not None  # noqa: S101 - for mypy: the mirror has it
         entry = replace(shard.new, split=loss.split)
-        if loss.salvaged is None or (salvaged is not None and not salvaged.deleted_rows):
+        try:
+            deleted = deleted_rows(self.catalog.store, loss.entry, self.catalog.limits)
+            spent = self._spent_rows(loss, loss.entry if self.job.dry_run else entry, deleted)
+        except (FormatError, NotFoundError) as error:
+            self.out.notes.append(
+                f"the mirror has {loss.entry.key}, of which earlier repairs lost {sum(loss.lost_rows)} "
+                f"records, but not which rows were deleted since: {error}"
+            )
+            return None
+        if len(spent) == len(deleted):
             return entry
-        deleted = self._deleted_rows(loss.entry)
-        rows = self._find_rows(loss, loss.entry if self.job.dry_run else entry, deleted)
-        data = np.union1d(deleted, rows if salvaged is None else rows[self._deleted_rows(salvaged)])
-        content = data.astype("<u4").tobytes()
+        content = spent.astype("<u4").tobytes()
         key = naming.rows_key(naming.random_id() + naming.random_id())
-        self._deleted[key] = data
         if not self.job.dry_run:
             self.catalog.store.put_idempotent((key, content))
             shard.new_keys.append(key)
         digest = hashlib.sha256(content).digest()
-        return replace(entry, deleted_rows=len(data), deletion_key=key, deletion_sha256=digest)
+        return replace(entry, deleted_rows=len(spent), deletion_key=key, deletion_sha256=digest)
 
-    def _deleted_rows(self, entry: ShardEntry) -> NDArray[np.int64]:
-        known = self._deleted.get(entry.deletion_key)
-        return deleted_rows(self.catalog.store, entry, self.catalog.limits) if known is None else known
+    def _spent_rows(self, loss: Loss, entry: ShardEntry, deleted: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which rows of a shard were deleted, in it or in what was salvaged, or are in other shards.
 
-    def _find_rows(self, loss: Loss, entry: ShardEntry, deleted: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which rows of a shard were salvaged, in order; none of those that were deleted.
+        Raises:
+            FormatError, NotFoundError: a shard that was salvaged from it cannot be read.
+        """
+        listed = {each.uuid: each for each in chain.from_iterable(self.slots)}
+        spent = deleted
+        for version, salvaged in loss.shards[1:]:
+            here = listed.get(salvaged.uuid)
+            if here is None and salvaged.uuid == loss.uuids[-1] and not loss.dropped:
+                rows = np.arange(salvaged.rows)  # it was rewritten since
+            else:
+                rows = deleted_rows(self.catalog.store, here or salvaged, self.catalog.limits)
+            if len(rows):
+                spent = np.union1d(spent, self._find_rows(loss, entry, spent, version, salvaged)[rows])
+        return spent
+
+    def _find_rows(
+        self, loss: Loss, entry: ShardEntry, spent: NDArray[np.int64], version: Version, salvaged: ShardEntry
+    ) -> NDArray[np.int64]:
+        """Return which rows of a shard were salvaged, in order; none of those that are spent.
 
         Among equal records any will do: nothing tells them apart.
         """
-        assert loss.salvaged is not None  # noqa: S101 - for mypy
-        assert loss.salvaged_version is not None  # noqa: S101 - for mypy
-        gone = {*deleted.tolist()}
-        rows = (
-            (row, each) for row, each in enumerate(self._payloads(loss.version, entry)) if row not in gone
-        )
+        gone = {*spent.tolist()}
+        rows = (item for item in enumerate(self._payloads(loss.version, entry)) if item[0] not in gone)
         found = []
-        for payload in self._payloads(loss.salvaged_version, loss.salvaged):
+        for payload in self._payloads(version, salvaged):
             row = next((row for row, each in rows if each == payload), None)
             if row is None:
-                raise FormatError("a salvaged record is not in the mirror's shard", shard=loss.salvaged.key)
+                raise FormatError("a salvaged record is not in the mirror's shard", shard=salvaged.key)
             found.append(row)
         return np.array(found, np.int64)
 
@@ -133,7 +157,7 @@ class Recovery:
 
         def read(place: Address) -> Iterator[bytes]:
             part = self._slice(place, version, entry.without_deletions())
-            return itertools.chain.from_iterable(RecordSequence(part.open()).iter_batches(_AT_ONCE))
+            return chain.from_iterable(RecordSequence(part.open()).iter_batches(_AT_ONCE))
 
         count = 0
         try:
@@ -141,7 +165,7 @@ class Recovery:
                 yield payload
                 count += 1
         except (FormatError, NotFoundError):
-            yield from itertools.islice(read(self.mirror), count, None)
+            yield from islice(read(self.mirror), count, None)
 
     def _slice(self, place: Address, version: Version, entry: ShardEntry, number: int = 0) -> Slice:
         options = ReadOptions.at(place, decode=False, mmap=False)

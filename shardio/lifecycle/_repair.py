@@ -1,8 +1,8 @@
 """Repair of a dataset: bytes from a mirror by digest, an index by scanning, else what is good.
 
-Promises: nothing that is good is lost and nothing is made up; what is damaged stays where it is, but for
-manifests and lists, whose very bytes are put back; what is lost is listed by address, and a mirror that is
-found later still brings it back; a dry run unless told.
+Promises: nothing that is good is lost and nothing is made up; what is damaged stays where it is until its
+exact bytes are written over it; what is lost is listed by address, and a mirror that is found later still
+brings it back; a dry run by default.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from shardio.arguments import checked_options
-from shardio.catalog import Catalog, Version, find_losses
-from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
+from shardio.catalog import Catalog, Version
+from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.lifecycle._mirror import Restorer
 from shardio.lifecycle._recover import Recovery
 from shardio.lifecycle._repair_metadata import repair_metadata
@@ -45,16 +47,13 @@ def repair(
 ) -> RepairReport:
     """Repair what `shardio.verify` finds: from a mirror by digest, or from what is left and good.
 
-    - A manifest or list that is damaged or gone gets its very bytes back, from the mirror; a list also made
-      again where its digest proves it.
-    - An index that is damaged or gone is taken from the mirror, or made again from its shard.
-    - A shard that is damaged or gone is taken from the mirror where its checksums are those of the list.
-      Otherwise its good records go into a new shard, in their order; the rest is lost, and listed. Positions
-      behind a lost record count one less. A later repair with a mirror brings them back.
+    - An object that is damaged or gone gets its exact bytes back from the mirror, under its own name.
+    - Without a mirror, a list is made again where its digest proves it, and an index from its shard.
+    - The good records of a shard go into a new shard, in their order; the rest is lost, and listed. Positions
+      behind a lost record decrease by one. A later repair with a mirror brings lost records back.
 
-    What is missing is stored again under its own name. What is damaged stays, and a new version names what
-    takes its place; earlier versions still name what is damaged. Adopted shards are never written: their
-    indexes are.
+    A damaged shard or index whose bytes no mirror has stays; a new version names its replacement. Earlier
+    versions still name what is damaged. Adopted shards are never written: their indexes are.
 
     Args:
         url: of the dataset, or its address.
@@ -152,7 +151,14 @@ class _Repair:
             return out.report(**self.facts)
         session = naming.random_session(rewriting=True)
         job = RepairJob(self.mirror, version.number, version.manifest.writer, session, self.dry_run)
-        parts = sliced(catalog.store.url, version, table, ReadOptions.at(self.address, mmap=False))
+        slots = [[entry] for entry in table] + [[]]
+        if self.mirror is not None:
+            mirrored = replace(job, mirror_only=True)
+            Recovery(catalog, self.address, self.mirror, mirrored, out, slots).recover(versions)
+        # What is recovered replaces what was salvaged, damaged or not.
+        numbers = np.array([i for i, slot in enumerate(slots[:-1]) if table[i] in slot], np.int64)
+        options = ReadOptions.at(self.address, mmap=False)
+        parts = sliced(catalog.store.url, version, table.take(numbers), options)
         results = run(
             job,
             parts,
@@ -162,13 +168,14 @@ class _Repair:
             progress=show,
             advice="it may have been out of memory; run it again",
         )
-        slots = [[entry] for entry in table] + [[]]
         with closing(results):
             found = chain.from_iterable([shards for _, shards in results])
         shards = Repairs()
         for shard in sorted(found, key=lambda each: each.number):
             shards.add(shard)
-            slots[shard.number] = [] if shard.new is None else [shard.new]
+            slot = slots[numbers[shard.number]]
+            k = slot.index(shard.old)
+            slot[k : k + 1] = [] if shard.new is None else [shard.new]
         before = records_of(version.manifest)
         if sum(before.values()) and not any(entry.live_rows for slot in slots for entry in slot):
             # Rather a folder that is not mounted than a disk that lost every shard and no manifest.
@@ -179,14 +186,6 @@ class _Repair:
             remove_objects(catalog, shards.new_keys)
             return out.report(**self.facts, before=before, after=before)
         out.add(shards)
-        if self.mirror is not None:
-            try:
-                losses = find_losses(catalog, versions)
-            except (FormatError, NotFoundError) as error:  # a list that stays damaged, or does in a dry run
-                out.notes.append(f"what earlier repairs lost is looked up once all lists are there: {error}")
-            else:
-                job = replace(job, mirror_only=True)
-                Recovery(catalog, self.address, self.mirror, job, out).recover(losses, slots)
         after = dict.fromkeys(before, 0)
         for entry in chain.from_iterable(slots):
             after[entry.split] = after.get(entry.split, 0) + entry.live_rows

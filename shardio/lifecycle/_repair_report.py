@@ -16,8 +16,8 @@ class Repaired(ReportItem):
     """One object that is (or would be) repaired.
 
     Attributes:
-        how: "restored": the very bytes are under their own name again; "replaced": the very bytes are
-            under a new name; "rebuilt": an index was made again from its shard; "salvaged": the good records
+        how: "restored": the exact bytes are under their own name again; "rebuilt": an index was made again
+            from its shard; "salvaged": the good records
             of a shard are in a new one; "dropped": nothing of a shard was left; "recovered": the mirror has a
             shard of which an earlier repair lost records.
         what: "manifest", "list", "keys", "shard", "index", "deletions" or "table".

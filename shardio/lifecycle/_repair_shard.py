@@ -1,7 +1,7 @@
 """One shard with its index, deleted rows and table: from a mirror by digest, else what is good of it.
 
-Promises: what was stored stays as it is, so everything new has a name never used before; records that go into
-a new shard are those, and only those, that `shardio verify` calls good.
+Promises: only the bytes of its digest are written over a damaged object, so everything new has a name never
+used before; records that go into a new shard are those, and only those, that `shardio verify` calls good.
 """
 
 from __future__ import annotations
@@ -104,15 +104,10 @@ class _ShardRepair:
         self.url = self.data_store.url_of(out.old.key)
         self.deleted: NDArray[np.int64] | None = None  # rows, where these were repaired
 
-    @property
-    def entry(self) -> ShardEntry:
-        """The shard as it will be listed."""
-        return self.out.new or self.out.old
-
     def repair(self) -> None:
         """Check the shard, and repair each of its objects."""
         survey, out = Survey(), self.out
-        check_listed(survey, self.source, self.store, self.place, self.entry)
+        check_listed(survey, self.source, self.store, self.place, self.out.old)
         if any(finding.kind == UNREADABLE for finding in survey.findings):
             # What cannot be looked at is not known to be lost.
             out.unrepaired += survey.findings
@@ -124,7 +119,7 @@ class _ShardRepair:
                 self._leave(wrong["deletions"], _ROWS)
                 return
         shard, index = wrong.get("shard", []), wrong.get("index", [])
-        if shard and self.entry.adopted:
+        if shard and self.out.old.adopted:
             self._leave(shard, _ADOPTED_SHARD)
             out.unrepaired += index
         elif shard and self._restore("shard", shard) is None:
@@ -135,23 +130,20 @@ class _ShardRepair:
             else:
                 self._salvage(shard)
         elif index and self._restore("index", index) is None:
-            if self.entry.adopted or self.job.mirror_only:
+            if self.out.old.adopted:
                 self._leave(index, _ADOPTED_INDEX)
             else:
                 # In a dry run a shard of the mirror is in its copy alone.
-                copied = bool(shard) and self.job.dry_run
-                store, key = (
-                    (self.restorer.copies, out.old.key) if copied else (self.data_store, self.entry.key)
-                )
-                head = self._scan(store, key, salvage=False)
-                self._put("index", head, "shard", missing=_all_missing(index))
+                copied = shard and self.job.dry_run
+                store = self.restorer.copies if copied else self.data_store
+                self._rebuild_index(store, missing=_all_missing(index))
         listed = out.new is not None and out.new.table_key
         if "table" in wrong and listed and self._restore("table", wrong["table"]) is None:
             out.unrepaired += wrong["table"]
 
     def _by_object(self, findings: list[Finding]) -> dict[str, list[Finding]]:
         """Return findings by the object that they are about."""
-        entry, wrong = self.entry, dict[str, list[Finding]]()
+        entry, wrong = self.out.old, dict[str, list[Finding]]()
         keys = {"deletions": entry.deletion_key, "index": entry.usual_index_key, "table": entry.table_key}
         names = {self.store.url_of(key): what for what, key in keys.items() if key}
         for each in findings:
@@ -178,31 +170,19 @@ class _ShardRepair:
 
     def _restore(self, what: str, findings: list[Finding]) -> Any:
         """Put an object back from the mirror; return what it holds, None where the mirror hasn't it."""
-        found = self.restorer.fetch(self._named(what))
-        if found is not None:
-            self._put(what, found, "mirror", missing=_all_missing(findings))
-        return found
+        return self.restorer.restore(self._named(what), missing=_all_missing(findings))
 
-    def _put(self, what: str, content: Any, source: str, *, missing: bool) -> None:
-        """Store the copy of an object: under its own name if it is the one that is missing, or is a table."""
-        entry, new_key = self.entry, ""
-        if what == "index":
-            if not missing or content.head_sha256 != entry.index_head_sha256:
-                usual = entry.usual_index_key.removesuffix(naming.INDEX_SUFFIX)
-                stem = usual if entry.adopted else entry.key
-                new_key = naming.usual_index_key(f"{stem}.{naming.random_id()}")
-                self.out.new = _with_index(entry, content, new_key)
-        elif what == "deletions" and not missing:
-            new_key = naming.rows_key(naming.random_id() + naming.random_id())
-            self.out.new = replace(entry, deletion_key=new_key)
-        elif what == "shard" and not missing:
-            session, attempt = naming.session_id(self.job.session), naming.random_attempt()
-            name = naming.DataKey(entry.split, session, self.out.number, attempt, 0)
-            new_key, index_key = name.key(entry.compression.suffix), entry.usual_index_key
-            self.out.new = replace(entry.without_table(), key=new_key, index_key=index_key)
-        self.restorer.put(self._named(what), missing=missing, new_key=new_key, source=source)
+    def _rebuild_index(self, store: Store, *, missing: bool) -> None:
+        """Make the index again from the shard, under a new name unless it is the one that is missing."""
+        entry, new_key = self.out.old, ""
+        head = self._scan(store, salvage=False)
+        if not missing or head.head_sha256 != entry.index_head_sha256:
+            usual = entry.usual_index_key.removesuffix(naming.INDEX_SUFFIX)
+            new_key = naming.usual_index_key(f"{usual}.{naming.random_id()}")
+            self.out.new = _with_index(entry, head, new_key)
+        self.restorer.put(self._named("index"), missing=missing, new_key=new_key, source="shard")
 
-    def _scan(self, store: Store, key: str, *, salvage: bool) -> IndexHead:
+    def _scan(self, store: Store, *, salvage: bool) -> IndexHead:
         """Make the index of a shard again, around damage where that is left out.
 
         Raises:
@@ -218,7 +198,7 @@ class _ShardRepair:
             salvage=salvage,
             writer=self.job.writer or writer_name(),
         )
-        index = scan_shard(store, key, entry.uuid, options).index
+        index = scan_shard(store, entry.key, entry.uuid, options).index
         try:
             self.restorer.path_of(entry.usual_index_key).write_bytes(index.read())
         finally:
@@ -229,7 +209,7 @@ class _ShardRepair:
 
     def _drop(self, reason: str = "") -> None:
         """Give the shard up; with a reason, all of its rows are listed as lost for it."""
-        entry = self.entry
+        entry = self.out.old
         if reason:
             self.out.lost.append(BadRecord(self.url, reason, row=0, row_stop=entry.rows))
         self._note("dropped", None, 0, entry.live_rows)
@@ -242,13 +222,13 @@ class _ShardRepair:
 
     def _salvage(self, findings: list[Finding]) -> None:
         """Put the good records into a new shard, and list what is lost."""
-        entry, proven = self.entry, True
+        entry, proven = self.out.old, True
         try:
             index, head = self.source.pool.open_index(self.place)
         except WRONG:
             found = self.restorer.fetch(self._named("index"))
             proven = found is not None
-            head = found or self._scan(self.data_store, self.out.old.key, salvage=True)
+            head = found or self._scan(self.data_store, salvage=True)
             index = self.restorer.copies.open(self.out.old.usual_index_key)
         with index:
             if not proven and entry.deletion_key:
@@ -276,7 +256,7 @@ class _ShardRepair:
         self, head: IndexHead, index: Any, deleted: NDArray[np.int64], survey: Survey
     ) -> NDArray[np.bool_]:
         """Write the good records that were not deleted into a new shard; return which these are."""
-        entry, job, good = self.entry, self.job, np.zeros(head.rows, bool)
+        entry, job, good = self.out.old, self.job, np.zeros(head.rows, bool)
         task = RewritingTask(
             Catalog(self.store), job.session, self.out.number, job.base_version, entry.split,
             Layout(compression=entry.compression, shard_bytes=sys.maxsize), spool_folder(self.store, None),

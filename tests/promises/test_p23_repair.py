@@ -11,6 +11,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -446,6 +447,141 @@ def test_a_mirror_brings_back_what_a_random_history_lost(seed, tmp_path):
     repaired(case.url, mirror=mirror)
     assert {*read(case.url)} == expected
     assert len(read(case.url)) == len(expected)
+
+
+class Line:
+    """A shard "abcdefgh" and what becomes of it, beside a shard "z", with a model of what comes back.
+
+    A letter comes back if the mirror has an intact shard with it from which the latest one was salvaged, and
+    if it was not deleted.
+    """
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.url, self.mirror = tmp_path / "ds", tmp_path / "mirror"
+        for letters in ("abcdefgh", "z"):
+            with shardio.DatasetWriter(self.url, mode="append", block_bytes=60) as out:
+                for letter in letters:
+                    out.write(letter.encode() * 9)
+        self.standing, self.gone, self.saved = {*"abcdefghz"}, set[str](), set[str]()
+        self.independent = set[str]()  # saved letters that need no shard after the last compaction
+        self.copied, self.deleted_in = set[str](), set[str]()  # names of shards
+
+    def letters(self) -> list[str]:
+        return [chr(record[0]) for record in read(str(self.url))]
+
+    def shard_of(self, letter: str) -> str:
+        """Return the name of the shard in which a letter stands."""
+        source = shardio.open(self.url, "all").source
+        number = np.searchsorted(source.stops, self.letters().index(letter), side="right")
+        return source.table.key[number]
+
+    def do(self, deed: str, letter: str = "") -> None:
+        if deed == "copy":
+            for path in [path for path in self.url.rglob("*") if path.is_file()]:
+                target = self.mirror / path.relative_to(self.url)
+                if not target.exists():  # what was damaged since stays as it was
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(path, target)
+            self.copied |= {*shardio.open(self.url, "all").source.table.key}
+            self.saved |= self.standing
+        elif deed == "compact":
+            before = {*shardio.open(self.url, "all").source.table.key}
+            shardio.compact(self.url, workers=1)
+            merged = {each for each in self.standing if self.shard_of(each) not in before}
+            self.saved -= merged
+            self.independent |= self.saved - self.standing if merged else set()
+        elif letter in self.standing:
+            self.change(deed, letter)
+
+    def change(self, deed: str, letter: str) -> None:
+        lost, key = {letter}, self.shard_of(letter)
+        if deed in ("delete", "erase"):
+            getattr(shardio, deed)(self.url, [self.letters().index(letter)])
+            self.gone.add(letter)
+            self.deleted_in.add(key)
+            if deed == "erase":
+                self.saved.clear()
+        else:
+            path = self.url / key
+            content = path.read_bytes()
+            if deed == "drop":
+                lost = {each for each in self.standing if self.shard_of(each) == key}
+                path.unlink()
+            else:
+                path.write_bytes(content.replace(letter.encode() * 9, letter.upper().encode() * 9))
+            if key in self.deleted_in - self.copied:  # nothing tells which letters were deleted
+                self.saved &= self.independent
+            if lost == self.standing:  # nothing would be left, so it is not repaired
+                path.write_bytes(content)
+                return
+            assert repaired(self.url).lost_records == len(lost)
+        self.standing -= lost
+
+    def check(self, deeds: object) -> None:
+        """Repair with the mirror: what comes back is what the model says, each letter once."""
+        expected = self.standing | (self.saved - self.gone)
+        repaired(self.url, mirror=self.mirror)
+        assert sorted(self.letters()) == sorted(expected), deeds
+        if "compact" not in str(deeds):
+            assert self.letters() == sorted(expected), deeds
+        self.standing = expected
+        self.independent -= expected
+
+
+@pytest.mark.parametrize(
+    "deeds",
+    [
+        "copy, lose c, lose e",
+        "lose c, copy, lose e",
+        "copy, lose c, copy, lose e",
+        "copy, lose c, lose e, lose a",
+        "lose c, copy, lose e, copy, lose a",
+        "lose c, lose e, copy, lose a",
+        "lose c, copy, lose e, lose a",
+        "lose c, copy, lose e, repair, lose a",
+        "lose c, copy, lose e, repair, copy, lose a, lose b",
+        "copy, lose c, delete d, copy, lose e",
+        "copy, lose c, lose e, delete d",
+        "lose c, copy, lose e, delete d, copy, lose a",
+        "lose c, delete d, copy, lose e, delete f, lose a",
+        "copy, lose c, delete d, copy, lose e, delete f, copy, lose a",
+        "copy, lose c, drop a",
+        "lose c, copy, drop a",
+        "copy, lose c, delete d, copy, drop a",
+        "copy, drop a, compact",
+        "copy, lose c, compact, copy, lose e",
+        "copy, lose c, compact, lose e",
+        "copy, lose c, copy, lose e, compact, copy, lose a",
+        "lose c, copy, lose e, compact, copy, lose a, lose b",
+        "copy, lose c, delete d, compact, copy, lose e, delete f, compact",
+        "copy, lose c, lose e, erase d",
+        "copy, lose c, erase d, copy, lose e, lose a",
+    ],
+)
+def test_what_salvages_of_salvages_lost_comes_back(deeds, tmp_path):
+    line = Line(tmp_path)
+    for deed in deeds.split(", "):
+        if deed == "repair":
+            line.check(deeds)
+        else:
+            line.do(*deed.split())
+    line.check(deeds)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(12))
+def test_what_any_salvages_lost_comes_back(seed, tmp_path):
+    choose, line, deeds = random.Random(seed), Line(tmp_path), ["copy"]
+    line.do("copy")
+    for _ in range(9):
+        deed = choose.choice(["copy", "lose", "lose", "lose", "delete", "compact", "drop", "repair"])
+        letter = choose.choice(sorted(line.standing - {"z"}) or ["z"])
+        deeds.append(f"{deed} {letter}")
+        if deed == "repair":
+            line.check(deeds)
+        else:
+            line.do(deed, letter)
+    line.check(deeds)
 
 
 @pytest.mark.parametrize("copied", [True, False])
