@@ -13,7 +13,7 @@ from typing import Any
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits, check_json_depth, check_json_keys, parse_json
-from shardio.metadata._schema import Schema
+from shardio.metadata._schema import Schema, schemas_from_messages, schemas_to_messages
 from shardio.metadata._sealed import COPY_ADVICE, reading, seal_message, unseal_message
 from shardio.metadata._table import SplitTotals
 from shardio.metadata._wire import FORMAT_VERSION, MessageLayout, StoredField
@@ -219,9 +219,7 @@ _MANIFEST = MessageLayout(
     metadata=METADATA,
     sessions=_SESSION.many(),
     session_lists=_LIST.many(),
-    schemas=StoredField(
-        "", lambda given: tuple(map(Schema.from_message, given)), lambda given: map(Schema.to_message, given)
-    ),
+    schemas=StoredField("", schemas_from_messages, schemas_to_messages),
     roots=StoredField(
         "",
         lambda given: {i.number: i.url for i in given},

@@ -36,6 +36,7 @@ from shardio.metadata._numbers import describe, shape_fits, short_form
 from shardio.v1 import manifest_pb2 as pb
 
 _MAX_FEATURES = 10_000
+_MAX_FEATURES_IN_ALL = 50 * _MAX_FEATURES  # in the schemas of a dataset, which every reader holds
 _CLASSES_SHOWN = 10
 # Columns that streams add to a batch.
 _RESERVED = frozenset({"_position", "_valid"})
@@ -352,14 +353,29 @@ class Schema(Mapping[str, Feature]):
         """Under which names records hold what this schema reads."""
         return frozenset(entry for (_, name), each in self.fields.items() for entry in _entries(name, each))
 
-    def to_message(self) -> pb.Schema:
-        """Return the message that manifests and receipts store."""
-        features, lists = ([_spec(*item) for item in group.items()] for group in self.groups)
-        return pb.Schema(encoding=self.encoding, features=features, sequence_features=lists)
+    def to_message(self, known: dict[tuple[Place, Feature], int] | None = None) -> pb.Schema:
+        """Return the message that manifests and receipts store.
+
+        `known` are the features that are stored by earlier schemas of a manifest, by number; this one names
+        them by these, and adds its own.
+        """
+        known, items = {} if known is None else known, [*self.fields.items()]
+        new = [item for item in items if item not in known]
+        known |= {item: number for number, item in enumerate(new, len(known))}
+        shared = items if len(new) < len(items) else []
+        specs = [[_spec(name, each) for (group, name), each in new if group == wanted] for wanted in GROUPS]
+        numbers = [[known[item] for item in shared if item[0][0] == wanted] for wanted in GROUPS]
+        return pb.Schema(
+            encoding=self.encoding,
+            features=specs[0],
+            sequence_features=specs[1],
+            feature_numbers=numbers[0],
+            sequence_numbers=numbers[1],
+        )
 
     @classmethod
-    def from_message(cls, message: pb.Schema) -> Schema:
-        """Return the schema that `to_message` stored.
+    def from_message(cls, message: pb.Schema, known: list[tuple[str, Feature]] | None = None) -> Schema:
+        """Return the schema that `to_message` stored; `known` are the features stored before, in order.
 
         Raises:
             UnsupportedVersionError: an encoding or a type that this version does not know.
@@ -369,15 +385,21 @@ class Schema(Mapping[str, Feature]):
             what = f"the schema has the encoding {message.encoding!r}"
             advice = "a newer shardio wrote it: upgrade"
             raise UnsupportedVersionError(what, expected=" | ".join(ENCODINGS), advice=advice)
-        if len(message.features) + len(message.sequence_features) > _MAX_FEATURES:
+        if (count := _count_features(message)) > _MAX_FEATURES:
             what = "the schema has too many features"
-            raise FormatError(what, expected=f"at most {_MAX_FEATURES}", found=len(message.features))
+            raise FormatError(what, expected=f"at most {_MAX_FEATURES}", found=count)
+        known = [] if known is None else known
         try:
-            groups = [_features_from(specs) for specs in (message.features, message.sequence_features)]
-            return cls(groups[0], encoding=message.encoding, sequence_features=groups[1])
+            groups = [[*map(_feature_from, specs)] for specs in (message.features, message.sequence_features)]
+            known += groups[0] + groups[1]
+            if message.feature_numbers or message.sequence_numbers:
+                numbers = (message.feature_numbers, message.sequence_numbers)
+                groups = [[known[number] for number in each] for each in numbers]
+            features, lists = map(_by_name, groups)
+            return cls(features, encoding=message.encoding, sequence_features=lists)
         except UnsupportedVersionError:
             raise
-        except ValueError as error:
+        except (ValueError, IndexError) as error:
             raise FormatError(f"the stored schema is damaged: {error}") from error
 
     def __getitem__(self, name: str) -> Feature:
@@ -583,6 +605,40 @@ def check_name(name: object) -> None:
         raise ValueError(f"feature name {name!r} is taken: streams add a column of that name")
 
 
+def schemas_to_messages(schemas: Iterable[Schema]) -> list[pb.Schema]:
+    """Return the messages of a manifest's schemas, oldest first; each feature is stored once.
+
+    Raises:
+        FormatError: they hold too many features together.
+    """
+    known: dict[tuple[Place, Feature], int] = {}
+    messages = [schema.to_message(known) for schema in schemas]
+    _check_counts(messages)
+    return messages
+
+
+def schemas_from_messages(messages: Iterable[pb.Schema]) -> tuple[Schema, ...]:
+    """Return the schemas that `schemas_to_messages` stored; see `Schema.from_message`."""
+    known: list[tuple[str, Feature]] = []
+    _check_counts(messages)
+    return tuple(Schema.from_message(message, known) for message in messages)
+
+
+def _check_counts(messages: Iterable[pb.Schema]) -> None:
+    if (count := sum(map(_count_features, messages))) > _MAX_FEATURES_IN_ALL:
+        raise FormatError(
+            "the schemas of a dataset have too many features together",
+            expected=f"at most {_MAX_FEATURES_IN_ALL}",
+            found=count,
+            advice="write a new dataset with the newest schema",
+        )
+
+
+def _count_features(message: pb.Schema) -> int:
+    stored = len(message.features) + len(message.sequence_features)
+    return max(stored, len(message.feature_numbers) + len(message.sequence_numbers))
+
+
 def _spec(name: str, feature: Feature) -> pb.FeatureSpec:
     """Return the message of a feature."""
     said = {word: value or ANNOTATIONS[word] for word, value in feature.annotations.items()}
@@ -598,29 +654,31 @@ def _spec(name: str, feature: Feature) -> pb.FeatureSpec:
     )
 
 
-def _features_from(specs: Iterable[pb.FeatureSpec]) -> dict[str, Feature]:
-    """Return the features of stored messages, by name, in order.
+def _feature_from(spec: pb.FeatureSpec) -> tuple[str, Feature]:
+    """Return the name and the feature of a stored message.
 
     Raises:
         UnsupportedVersionError: a type that this version does not know.
         ValueError: anything else that is not a feature; names it.
     """
-    features: dict[str, Feature] = {}
-    for spec in specs:
-        if spec.name in features:
-            raise ValueError(f"feature {spec.name!r} is there twice")
-        try:
-            kind_of(spec.type)
-        except ValueError as error:
-            what = f"feature {spec.name!r} has the type {spec.type!r}"
-            raise UnsupportedVersionError(what, advice="a newer shardio wrote it: upgrade") from error
-        shape = tuple(None if size == -1 else size for size in spec.shape)
-        try:
-            stored = _stored_default(spec, Feature(spec.type, shape=shape)) if spec.has_default else None
-            said = {name: getattr(spec, name) or nothing for name, nothing in ANNOTATIONS.items()}
-            features[spec.name] = restored(spec.type, shape, stored, spec.optional, said)
-        except ValueError as error:
-            raise ValueError(f"feature {spec.name!r}: {error}") from error
+    try:
+        kind_of(spec.type)
+    except ValueError as error:
+        what = f"feature {spec.name!r} has the type {spec.type!r}"
+        raise UnsupportedVersionError(what, advice="a newer shardio wrote it: upgrade") from error
+    shape = tuple(None if size == -1 else size for size in spec.shape)
+    try:
+        stored = _stored_default(spec, Feature(spec.type, shape=shape)) if spec.has_default else None
+        said = {name: getattr(spec, name) or nothing for name, nothing in ANNOTATIONS.items()}
+        return spec.name, restored(spec.type, shape, stored, spec.optional, said)
+    except ValueError as error:
+        raise ValueError(f"feature {spec.name!r}: {error}") from error
+
+
+def _by_name(group: list[tuple[str, Feature]]) -> dict[str, Feature]:
+    features = dict(group)
+    if len(features) < len(group):
+        raise ValueError("a feature is there twice")
     return features
 
 

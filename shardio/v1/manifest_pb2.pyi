@@ -32,14 +32,18 @@ class FeatureSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., optional: bool = ..., default: _Optional[_Iterable[bytes]] = ..., has_default: bool = ..., default_shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ..., stored_name: _Optional[str] = ..., unit: _Optional[str] = ...) -> None: ...
 
 class Schema(_message.Message):
-    __slots__ = ("encoding", "features", "sequence_features")
+    __slots__ = ("encoding", "features", "sequence_features", "feature_numbers", "sequence_numbers")
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FEATURES_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_NUMBERS_FIELD_NUMBER: _ClassVar[int]
     encoding: str
     features: _containers.RepeatedCompositeFieldContainer[FeatureSpec]
     sequence_features: _containers.RepeatedCompositeFieldContainer[FeatureSpec]
-    def __init__(self, encoding: _Optional[str] = ..., features: _Optional[_Iterable[_Union[FeatureSpec, _Mapping]]] = ..., sequence_features: _Optional[_Iterable[_Union[FeatureSpec, _Mapping]]] = ...) -> None: ...
+    feature_numbers: _containers.RepeatedScalarFieldContainer[int]
+    sequence_numbers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, encoding: _Optional[str] = ..., features: _Optional[_Iterable[_Union[FeatureSpec, _Mapping]]] = ..., sequence_features: _Optional[_Iterable[_Union[FeatureSpec, _Mapping]]] = ..., feature_numbers: _Optional[_Iterable[int]] = ..., sequence_numbers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MergedSession(_message.Message):
     __slots__ = ("session", "sha256", "tasks", "version", "rows")

@@ -11,6 +11,7 @@ from shardio.errors import FormatError, ShardioError, UnsafeNameError, Unsupport
 from shardio.format import Limits
 from shardio.metadata import (
     Expiry,
+    Feature,
     ListRef,
     Manifest,
     MergedSession,
@@ -280,3 +281,53 @@ def test_metadata_over_the_limit():
     assert encode_metadata({"ü": [1]}) == '{"ü": [1]}'.encode()
     with pytest.raises(ValueError, match="over the limit of 10"):
         encode_metadata({"a": "x" * 10}, limits=Limits(metadata=10))
+
+
+def _of_schemas(*schemas: Schema) -> Manifest:
+    return Manifest(dataset_uuid=bytes(16), version=1, write_id=bytes(16), schemas=schemas)
+
+
+def test_features_that_schemas_share_are_stored_once():
+    """A schema that shares features with earlier ones of its manifest names those by number."""
+    optional = Feature("int64", optional=True)
+    schemas = tuple(
+        Schema.parse({"context": context, "feature_lists": lists}, encoding="sequence_example")
+        for context, lists in (
+            ({"a": "int64", "b": "text"}, {"a": "int64", "c": "jpeg"}),
+            ({"b": "text", "a": optional}, {"c": "jpeg"}),
+            ({}, {"d": "jpeg"}),
+            ({"a": "int64", "e": optional, "b": "text"}, {"d": "jpeg", "a": "int64"}),
+            ({"a": "int64"}, {}),
+        )
+    )
+    data, _ = seal_manifest(_of_schemas(*schemas))
+    found = parse_manifest(data, version=1)[0].schemas
+    assert [[*schema.fields.items()] for schema in found] == [[*each.fields.items()] for each in schemas]
+    wide = Schema.parse({f"feature-{number}": "int64" for number in range(1000)})
+    sizes = [len(seal_manifest(_of_schemas(*(wide,) * count))[0]) for count in (1, 2)]
+    assert sizes[1] - sizes[0] < sizes[0] / 5
+
+
+@pytest.mark.parametrize("numbers", [[2], [0, 0], [1 << 31], [0, 1, 2]])
+def test_a_number_of_a_feature_that_is_not_stored(numbers):
+    """A number MUST be that of a spec."""
+    message = manifest_message()
+    for name in ("a", "b"):
+        spec = pb.FeatureSpec(name=name, type="int64")
+        message.schemas.add(encoding="example", features=[spec])
+    message.schemas[1].feature_numbers.extend([1, 0])
+    assert [*parse_manifest(sealed(message), version=1)[0].schemas[1]] == ["b", "a"]
+    message.schemas[1].feature_numbers[:] = numbers
+    with pytest.raises(FormatError):
+        parse_manifest(sealed(message), version=1)
+
+
+def test_the_schemas_of_a_manifest_have_a_limit_together():
+    message = manifest_message()
+    names = [pb.FeatureSpec(name=f"{number}", type="int64") for number in range(10_000)]
+    message.schemas.add(encoding="example", features=names)
+    for _ in range(50):
+        message.schemas.add(encoding="example", feature_numbers=range(10_000))
+    with pytest.raises(FormatError) as caught:
+        parse_manifest(sealed(message), version=1, url="here")
+    assert caught.value.url == "here"

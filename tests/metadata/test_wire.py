@@ -154,7 +154,7 @@ def test_what_could_not_be_read_is_not_written():
         parent_version=0,
         parent_sha256=b"",
         write_id=bytes(16),
-        schemas=(schema,) * 300,  # 300,000 features
+        schemas=(schema,) * 501,  # 501,000 features
     )
     with pytest.raises(FormatError):
         seal_manifest(manifest)
