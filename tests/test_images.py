@@ -76,9 +76,6 @@ def test_large_reductions_in_a_transform(tmp_path) -> None:
     assert batch["image"].shape == (4, 60, 80, 3)
 
 
-# ------------------------------------------------------------------------------------------ of one size
-
-
 def waves(number: int, size: tuple[int, int]) -> bytes:
     """Return a JPEG of its own: different parts of it differ, and so do different numbers."""
     y, x = np.mgrid[0 : size[1], 0 : size[0]]

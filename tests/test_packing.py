@@ -54,9 +54,6 @@ def runs(row):
     return found
 
 
-# ------------------------------------------------------------------------------------------------- best fit
-
-
 def one_by_one(lengths, length):
     """Best-fit decreasing as the textbook has it; return how full the rows are, sorted."""
     rows: list[int] = []
@@ -124,9 +121,6 @@ def test_rows_of_many_documents_are_full(seed):
     rows = int(best_fit(lengths, 512).max()) + 1
     assert rows <= first_fit_decreasing(lengths.tolist(), 512)
     assert lengths.sum() / (rows * 512) > 0.99
-
-
-# ---------------------------------------------------------------------------------------------------- pack
 
 
 @given(documents(), st.integers(0, 3))
@@ -451,9 +445,6 @@ def test_options_that_make_no_sense(options, error, reason):
 def test_records_of_text_are_told_what_to_name():
     with refused(ValueError, "'url'", "features="):
         list(shardio.pack([{"tokens": [1], "url": "x"}], 4))
-
-
-# --------------------------------------------------------------------------------------- within a step
 
 
 def column_of(lengths, dtype=np.int32):

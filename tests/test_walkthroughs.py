@@ -29,9 +29,6 @@ def example(name: str) -> ModuleType:
     return module
 
 
-# ---------------------------------------------------------------------------------------------- BERT
-
-
 @pytest.fixture(scope="module")
 def bert() -> ModuleType:
     return example("bert_pretraining")
@@ -91,9 +88,6 @@ def test_case_is_kept_where_asked(bert, tmp_path) -> None:
     assert (lower, kept) == (["bird"], ["Bird"])
 
 
-# --------------------------------------------------------------------------------------------- language model
-
-
 def blocks() -> list[str]:
     page = Path(__file__).parent.parent / "docs" / "training" / "language-models.md"
     text, _, _ = page.read_text(encoding="utf-8").partition("## BERT")
@@ -122,9 +116,6 @@ def test_tokens_for_a_language_model(tmp_path, monkeypatch, capsys) -> None:
     )
     with pytest.raises(AssertionError, match="not close"):
         exec(compile(blind, "without segments", "exec"), names)
-
-
-# ---------------------------------------------------------------------------------------------- images
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +148,6 @@ def test_matrices_keep_their_shape(formats, tmp_path) -> None:
     assert np.array_equal(found[1], np.arange(15, dtype=np.float32).reshape(5, 3))
 
 
-# ---------------------------------------------------------------------------------------- records and files
-
-
 @pytest.mark.slow
 def test_records_and_files_give_the_same_images(tmp_path) -> None:
     comparison = example("records_vs_files")
@@ -186,9 +174,6 @@ def test_records_and_files_give_the_same_images(tmp_path) -> None:
     ]  # fmt: skip
     assert "records" in comparison.table(runs, 8)
     assert comparison.plot(runs).count("<polyline") == 4
-
-
-# ---------------------------------------------------------------------------------------------- TorchRecord
 
 
 def test_torchrecord_line_by_line(tmp_path, monkeypatch) -> None:

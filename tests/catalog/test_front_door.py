@@ -8,7 +8,6 @@ import pytest
 
 import shardio
 from shardio.errors import CommitConflictError, FormatError, NotFoundError
-from shardio.storage import connect
 from tests.promises.places import PLACES, fresh
 from tests.suites.errors import refused
 
@@ -53,19 +52,6 @@ def test_an_overwrite_says_which_version_came_in_between(tmp_path):
         out.close()
     assert (caught.value.expected, caught.value.found) == ("version 1 to be the latest", "version 2")
     assert list(shardio.open(url)) == [b"wren", b"finch"]
-
-
-def test_garbage_collection_removes_nothing_unless_told(tmp_path):
-    url = str(tmp_path / "ds")
-    write(url, b"wren" * 100)
-    write(url, b"robin")
-    before = {info.key for info in connect(url).list()}
-    plan = shardio.gc(url, keep=1)
-    assert plan.doomed
-    assert {info.key for info in connect(url).list()} == before
-    report = shardio.gc(url, keep=1, dry_run=False)
-    assert report.doomed == plan.doomed
-    assert not {info.key for info in report.doomed} & {info.key for info in connect(url).list()}
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -9,6 +9,8 @@ from shardio.errors import StorageError
 from shardio.storage import RemoteStore
 from tests.servers import s3
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def place(moto_endpoint):

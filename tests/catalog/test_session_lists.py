@@ -109,6 +109,7 @@ def test_opening_reads_no_list_of_sessions(url):
     assert not {key for _, key in counting.calls} & {ref.key for ref in refs}
 
 
+@pytest.mark.slow
 def test_manifests_stay_small():
     """10,000 named appends are measured by `python -m tests.catalog.test_lists`."""
     most, requests, size = measure(400, named=True)

@@ -324,18 +324,6 @@ def receipts(url: str) -> list[str]:
     return [info.key for info in connect(url).list(naming.SESSIONS)]
 
 
-def test_receipts_are_never_replaced(tmp_path):
-    url = fresh("memory", tmp_path)
-    run_task(url, 0)
-    before = {key: connect(url).get(key, max_bytes=10_000) for key in receipts(url)}
-    assert before
-    run_task(url, 0)
-    run_task(url, 0, resume=True)
-    assert len(receipts(url)) > len(before)
-    for key, data in before.items():
-        assert connect(url).get(key, max_bytes=10_000) == data
-
-
 def test_a_receipt_under_anothers_name_is_refused(tmp_path):
     url = fresh("memory", tmp_path)
     run_task(url, 0)
@@ -349,15 +337,6 @@ def test_a_receipt_under_anothers_name_is_refused(tmp_path):
         shardio.commit(url, session="ran", tasks=1)
     with pytest.raises(FormatError):
         find_safe_work(Catalog(store), "run", 1)
-
-
-def test_sessions_of_unnamed_writers_leave_no_receipts(tmp_path):
-    url = fresh("memory", tmp_path)
-    with shardio.DatasetWriter(url, **SMALL) as out:
-        for split, record in task_records(0):
-            out.write(record, split)
-    assert receipts(url) == []
-    assert len([*shardio.open(url, "all")]) == 30
 
 
 def test_a_receipt_that_no_commit_would_take_is_refused(monkeypatch):

@@ -194,10 +194,6 @@ def test_shrinking_while_decoding_costs_little() -> None:
     assert 10 * math.log10(255**2 / error) > 30
 
 
-# ------------------------------------------------------------------------------------------------ what is
-# wrong
-
-
 @pytest.mark.parametrize("progressive", [False, True])
 def test_every_truncation_is_the_same_error(monkeypatch, progressive) -> None:
     data = jpeg(scene(40, 40), progressive=progressive)
@@ -258,9 +254,6 @@ def test_a_limit_counts_what_is_between_rows_and_columns(mode, channels) -> None
     out = io.BytesIO()
     Image.new(mode, (3_000_000, 1)).save(out, "PNG")
     assert not sized(out.getvalue(), ImageOptions(size=224, channels=channels))[..., :3].any()
-
-
-# ------------------------------------------------------------------------------------------------ options
 
 
 @settings(max_examples=max(50, settings().max_examples // 5), deadline=None)

@@ -120,9 +120,6 @@ GOOD: dict[str, Callable[[Path], tuple[Path, Path]]] = {
 }
 
 
-# ---------------------------------------------------------------------------------- damages
-
-
 def empty(path: Path) -> None:
     path.write_bytes(b"")
 
@@ -435,9 +432,6 @@ def test_sources_without_records_are_datasets_without_records(convert, tmp_path,
     assert convert.report.skipped == []
 
 
-# ---------------------------------------------------------------------------------- beside the table
-
-
 def folder_of_images(root: Path, count: int = 6) -> Path:
     for n in range(count):
         path = root / ("cat" if n % 2 else "dog") / f"{n}.jpg"
@@ -464,9 +458,6 @@ def test_unknown_classes(convert, tmp_path) -> None:
     convert.refused(source, FormatError, "there is no class 'dog'", options={"classes": ["cat"]})
     labels = [value["label"] for value in convert(source, options={"classes": ["dog", "cat"]})]
     assert labels == [1, 1, 1, 0, 0, 0]
-
-
-# -------------------------------------------------------------------------------- lists
 
 
 def load(line: str) -> Any:
@@ -521,23 +512,12 @@ def test_mixed_columns(convert, tmp_path) -> None:
     assert [value["x"] for value in convert(tmp_path / "a.jsonl", schema={"x": "json"})] == [1, 2, "three"]
 
 
-def test_ragged_types(convert, tmp_path) -> None:
-    lines = [{"x": [1, 2]}, {"x": [[1], [2, 3]]}, {"x": []}, {"x": ["a", 1]}]
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert convert(tmp_path / "a.jsonl") == lines
-    assert convert.report.schema is not None
-    assert convert.report.schema["x"].short == "json"
-
-
 def test_nothing_is_unpickled(convert, tmp_path) -> None:
     path = tar(
         tmp_path / "x.tar", [("a.pyd", b"cos\nsystem\n(S'false'\ntR."), ("a.npy", b"\x93NUMPY nothing")]
     )
     (value,) = convert(path)
     assert value == {"__key__": "a", "pyd": b"cos\nsystem\n(S'false'\ntR.", "npy": b"\x93NUMPY nothing"}
-
-
-# -------------------------------------------------------------------------------- other systems' shards
 
 
 @pytest.mark.parametrize(
@@ -591,9 +571,6 @@ def test_examples_that_differ_behind_the_first_thousand(convert, tmp_path) -> No
     assert len(convert(tmp_path / "plain", schema={"x": "int64[?]"})) == 1500
 
 
-# -------------------------------------------------------------------------------- the caller's own
-
-
 def test_callers_mistakes(convert, tmp_path) -> None:
     convert.refused(tmp_path, ValueError, "names no class", options={"classes": []})
     convert.refused(tmp_path / "nothing", NotFoundError, "no such file or folder")
@@ -610,15 +587,6 @@ def test_callers_mistakes(convert, tmp_path) -> None:
         shardio.convert_dataset(tmp_path / "a.jsonl", convert.url)
     shardio.convert_dataset(tmp_path / "a.jsonl", convert.url, mode="append")
     assert len(shardio.open(convert.url)) == 2
-
-
-def test_a_feature_may_be_left_out(convert, tmp_path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"a": 1, "b": 2}\n')
-    assert convert(tmp_path / "a.jsonl", schema={"b": None, "a": "int8"}) == [{"a": 1}]
-    assert convert(tmp_path / "a.jsonl", schema=shardio.Schema.parse({"b": "int32"})) == [{"b": 2}]
-
-
-# -------------------------------------------------------------------------------- exports
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "webdataset", "jsonl", "parquet", "mds", "images"])
@@ -704,12 +672,3 @@ def test_mds_has_no_missing_values(tmp_path) -> None:
     # What the advice says works.
     shardio.set_schema(tmp_path / "d", {"n": Feature("int64", default=-1)})
     assert shardio.export_dataset(tmp_path / "d", tmp_path / "all", kind="mds").records == {"train": 6}
-
-
-def test_two_records_of_one_name(tmp_path) -> None:
-    url = tmp_path / "dataset"
-    with shardio.DatasetWriter(url, schema={"image": "jpeg", "path": "text"}) as out:
-        out.write({"image": picture(1), "path": "a.jpg"})
-        out.write({"image": picture(2), "path": "a.jpg"})
-    with pytest.raises(CommitConflictError):
-        shardio.export_dataset(url, tmp_path / "out", kind="images")

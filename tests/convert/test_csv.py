@@ -18,7 +18,6 @@ import shardio
 from shardio.cli import main
 from shardio.errors import FormatError, SchemaError
 from tests.convert.conftest import picture
-from tests.suites.errors import refused
 
 
 def table(path: Path, text: str | bytes) -> Path:
@@ -206,12 +205,6 @@ def test_a_quote_between_tabs_is_a_character(convert, tmp_path):
     assert told[0]["text"] == "a\tb"
 
 
-def test_a_caller_who_says_numbers_gets_numbers(convert, tmp_path):
-    path = table(tmp_path / "a.csv", "version,phone\n1.10,+49151\n")
-    found = convert(path, schema={"version": "float64", "phone": "int64"})
-    assert (found[0]["version"], found[0]["phone"]) == (1.1, 49151)
-
-
 @pytest.mark.parametrize(
     ("first", "second", "read"),
     [
@@ -227,13 +220,6 @@ def test_an_append_takes_the_types_of_the_dataset(tmp_path, first, second, read)
         path = table(tmp_path / f"{number}.csv", text)
         shardio.convert_dataset(path, tmp_path / "ds", mode="append" if number else "create")
     assert [value["zip"] for value in shardio.open(tmp_path / "ds")] == read
-
-
-def test_an_append_that_does_not_fit_names_the_row(tmp_path):
-    shardio.convert_dataset(table(tmp_path / "a.csv", "n\n1\n"), tmp_path / "ds")
-    with refused(SchemaError, "'n'"):
-        shardio.convert_dataset(table(tmp_path / "b.csv", "n\nx\n"), tmp_path / "ds", mode="append")
-    assert len(shardio.open(tmp_path / "ds")) == 1
 
 
 NUMERALS = {"label": shardio.Feature("int64", classes=["1", "10", "2"])}

@@ -93,9 +93,6 @@ def test_types_by_hand(convert, tmp_path):
     convert.refused(f"{prefix}.idx", SchemaError, "300", schema={"tokens": "uint8[?]"})
 
 
-# ------------------------------------------------------------------ files of other kinds
-
-
 def others(folder: Path) -> dict[str, tuple[Path, str]]:
     """Write a file of each kind, alone in a folder; return it and what it is called."""
     import zipfile

@@ -31,14 +31,6 @@ def tar(path: Path, members: list[tuple[Any, bytes]]) -> Path:
     return path
 
 
-def folder_info(name: str) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type = tarfile.DIRTYPE
-    return info
-
-
-# ------------------------------------------------------------------ tar files, as webdataset reads them
-
 PARTS = st.sampled_from(["a", "b", "__a", "__a__", "a__", ".a", "__", ".", "..a", "ü", "A", "./a", "x" * 120])
 NAMES = st.builds(
     lambda folder, stem, ending: folder + stem + ending,
@@ -99,25 +91,6 @@ def test_resource_forks_of_macos_are_no_samples(convert, tmp_path) -> None:
     assert [value["__key__"] for value in ds] == ["d/0"]
 
 
-def test_names_that_begin_with_two_underscores(convert, tmp_path) -> None:
-    """Only `__x__` is not a sample to the library; `__x.txt` is."""
-    members = [("__a.txt", b"1"), ("__index__.txt", b"2"), ("__meta__/b.txt", b"3"), ("c.txt", b"4")]
-    path = tar(tmp_path / "x.tar", [(folder_info("d"), b""), *members])
-    values = convert(path)
-    assert values == library_values(path)
-    assert [value["__key__"] for value in values] == ["__a", "__index__", "c"]
-    told = " | ".join(convert.report.notes)
-    assert "members without a key: 1" in told
-    assert "folders, links and devices: 1" in told
-
-
-def library_values(path: Path) -> list[dict[str, Any]]:
-    return [
-        {name: item if name == "__key__" else item.decode() for name, item in sample.items()}
-        for sample in library_samples(path)
-    ]
-
-
 def test_a_tar_file_that_claims_a_terabyte(convert, tmp_path) -> None:
     """It is read to its end and no further: headers are counted, not believed."""
     info = tarfile.TarInfo("a.bin")
@@ -127,9 +100,6 @@ def test_a_tar_file_that_claims_a_terabyte(convert, tmp_path) -> None:
         path = tmp_path / f"{size}.tar"
         path.write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
         convert.refused(path, FormatError, "ends within a member|damaged")  # not after hours of empty reads
-
-
-# ------------------------------------------------------------------ images in tar files
 
 
 def test_one_error_page_among_photographs(convert, tmp_path) -> None:
@@ -184,9 +154,6 @@ def test_one_bad_member_among_good_ones(convert, tmp_path, ending, good, bad) ->
     assert [value[ending] for value in convert(path, schema={ending: "bytes"})] == [good, bad]
 
 
-# ------------------------------------------------------------------ JSON lines
-
-
 @pytest.mark.parametrize("compression", ["", ".gz"])
 def test_lines_that_other_readers_take(convert, tmp_path, compression) -> None:
     import gzip
@@ -223,9 +190,6 @@ def test_lines_of_a_list_end_at_line_feeds(convert, tmp_path) -> None:
 
 def line_alone(line: str) -> dict[str, str]:
     return {"line": line}
-
-
-# ------------------------------------------------------------------ appending
 
 
 def photos(root: Path, *names: str) -> Path:
@@ -618,9 +582,6 @@ def test_numbers_of_webdataset(tmp_path) -> None:
     assert [int(value["cls"]) for value in reader] == [0, 2, 0, 1]
 
 
-# ------------------------------------------------------------------ Parquet and Arrow
-
-
 def table_file(path: Path, table: Any) -> Path:
     import pyarrow.parquet as pq
 
@@ -836,9 +797,6 @@ def test_arrow_files_that_differ(convert, tmp_path) -> None:
     convert.refused(large, SchemaError, "cannot hold exactly")
 
 
-# ------------------------------------------------------------------ TorchRecord
-
-
 def lmdb_of(folder: Path, payloads: list[bytes]) -> Path:
     import lmdb
 
@@ -887,13 +845,6 @@ def test_labels_of_pairs(convert, tmp_path) -> None:
     assert [value["label"] for value in convert(lmdb_of(tmp_path / "b", odd))] == [b"3", b"-12", b"000123"]
 
 
-def test_bytes_by_the_command_line(tmp_path, capsys) -> None:
-    folder = lmdb_of(tmp_path / "a", [tensors(("x", b"12", []))])
-    assert main(["convert", str(folder), str(tmp_path / "d"), "--type", "x=bytes"]) == 0
-    assert list(shardio.open(tmp_path / "d")) == [{"x": b"12"}]
-    capsys.readouterr()
-
-
 @pytest.mark.slow
 def test_a_damaged_lmdb_is_an_error_and_no_death(convert, tmp_path) -> None:
     """Noise in each page in turn: the records, or an error that names the file; this process lives."""
@@ -915,9 +866,6 @@ def test_a_damaged_lmdb_is_an_error_and_no_death(convert, tmp_path) -> None:
                 assert "data.mdb" in str(error) or "key" in str(error)  # noqa: PT017
                 deaths += "ended by SIG" in str(error)
     assert deaths, "no page was damaged in a way that ends its reader: the test shows nothing"
-
-
-# ------------------------------------------------------------------ MDS and codewithgpu
 
 
 def test_files_of_no_split_are_all_listed(tmp_path) -> None:
@@ -986,9 +934,6 @@ def varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-# ------------------------------------------------------------------ exports
-
-
 @pytest.mark.parametrize(
     ("schema", "value", "match"),
     [
@@ -1022,23 +967,6 @@ def test_records_that_a_kind_cannot_hold_may_be_left_out(tmp_path, capsys) -> No
         "a",
         "b",
     ]
-
-
-def test_json_documents_come_back_from_parquet(convert, tmp_path) -> None:
-    documents = [None, {"a": [1, None]}, "text", "null", 3]
-    with shardio.DatasetWriter(tmp_path / "d", schema={"doc": "json", "image": "png"}) as out:
-        for document in documents:
-            out.write({"doc": document, "image": picture(1, "PNG")})
-    shardio.export_dataset(tmp_path / "d", tmp_path / "out", kind="parquet")
-    assert [value["doc"] for value in convert(tmp_path / "out")] == documents
-    assert {name: feature.short for name, feature in convert.report.schema.items()} == {
-        "doc": "json", "image": "png",
-    }  # fmt: skip
-    texts = [value["doc"] for value in convert(tmp_path / "out", schema={"doc": "text"})]
-    assert [json.loads(text) for text in texts] == documents
-
-
-# ------------------------------------------------------------------ advice, as typed
 
 
 def follow(capsys: Any, words: list[str], advice: str, *, code: int = 0) -> None:

@@ -94,9 +94,6 @@ def golden(name: str, expected: str, values_of: Callable[[Any], dict[str, Any]])
     return make, read
 
 
-# ---------------------------------------------------------------------------------- tables
-
-
 def arrow_file(new: Callable[..., Any], table: pa.Table) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
         with pa.OSFile(str(folder / "a.arrow"), "wb") as file, new(file, table.schema) as out:
@@ -184,9 +181,6 @@ TABLES = {
     ),
     "jsonl": Format("jsonl", table_file(write_lines, "a.jsonl"), read_lines, adopted=True),
 }  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------- files
 
 
 def image_folder(folder: Path) -> Path:
@@ -284,9 +278,6 @@ FILES = {
 }  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------- MDS
-
-
 def packed(algorithm: str, compress: Callable[[bytes], bytes]) -> Callable[[Path], Path]:
     """Return what compresses the shards as MDSWriter does: beside `raw_data` the index has `zip_data`."""
 
@@ -363,9 +354,6 @@ MDS = {
         types={"array": "jpeg[?]", "jpegs": "jpeg[?]", "pils": "png[?]", "pngs": "png[?]"},
     ),
 }  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------- TFRecord
 
 
 def of_tensorflow(name: str) -> Any:

@@ -325,8 +325,6 @@ def test_the_program(tmp_path, capsys) -> None:
     assert "new and required" in capsys.readouterr().err
 
 
-# -------------------------------------------------------------------- any history against a model of dicts
-
 NUMBERS = st.integers(0, 2)
 
 

@@ -280,9 +280,6 @@ def test_a_changed_list_gives_an_error_or_a_table(data):
     assert len(list(table)) == len(table)
 
 
-# Receipts
-
-
 @st.composite
 def receipts(draw) -> Receipt:
     table = draw(TABLES)
@@ -376,9 +373,6 @@ def test_the_digest_of_a_session():
     ).digest()  # fmt: skip
     assert session_digest([one, two]) == session_digest([two, one]) == by_hand
     assert session_digest([one]) != by_hand
-
-
-# Deletions
 
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 10))

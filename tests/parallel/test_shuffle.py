@@ -148,22 +148,6 @@ def test_fewer_records_than_shards(tmp_path, threads) -> None:
     assert numbers(url) == [0, 1, 2]
 
 
-def test_a_write_into_shards_is_continued(tmp_path, threads) -> None:
-    url = tmp_path / "ds"
-    options = {"shards": 4, "session": "s", "executor": threads, "spool_dir": tmp_path}
-    with pytest.MonkeyPatch.context() as patch:
-
-        def fail(self, run):
-            raise RuntimeError("gone")
-
-        patch.setattr(_shuffle._Spooled, "__call__", fail)
-        with refused(RuntimeError, "gone"):
-            WRITE(url, range(100), jobs.two_splits, **options)
-    WRITE(url, range(100), jobs.two_splits, **options)
-    assert numbers(url) == list(range(100))
-    assert rows_of(url) == [25] * 4
-
-
 @pytest.mark.parametrize(
     ("options", "error"),
     [

@@ -94,32 +94,6 @@ def test_options_of_the_writer_are_passed_on(url, threads, tmp_path) -> None:
     assert list(spool.iterdir()) == []
 
 
-def test_append_and_overwrite(url, threads) -> None:
-    WRITE(url, range(10), jobs.number, executor=threads)
-    WRITE(url, range(10, 20), jobs.number, executor=threads, mode="append")
-    assert numbers(url) == list(range(20))
-    WRITE(url, range(5), jobs.number, executor=threads, mode="overwrite")
-    assert numbers(url) == list(range(5))
-    assert [version.manifest.operation for version in shardio.log(url)] == ["overwrite", "append", "create"]
-
-
-def test_readers_keep_their_version_while_others_append(url, threads) -> None:
-    """Append in a running training set-up: readers keep theirs; `log` shows all."""
-    WRITE(url, range(10), jobs.number, executor=threads)
-    reader = shardio.open(url)
-    stream = iter(reader)
-    first = next(stream)
-    for k in range(1, 4):
-        WRITE(url, range(10 * k, 10 * k + 10), jobs.number, executor=threads, mode="append")
-    assert [int(value["n"]) for value in [first, *stream]] == list(range(10))
-    assert len(reader) == 10
-    assert numbers(url) == list(range(40))
-    assert [version.number for version in shardio.log(url)] == [4, 3, 2, 1]
-
-
-# What a function may return
-
-
 @pytest.mark.parametrize(
     ("returned", "expected"),
     [
@@ -138,9 +112,6 @@ def test_what_a_function_may_return(url, threads, returned, expected) -> None:
         (split, value) for split in shardio.open(url, "all").splits for value in shardio.open(url, split)
     ]
     assert sorted(found) == sorted(expected)
-
-
-# Bad input
 
 
 def test_a_function_that_raises_is_named_with_its_item_and_publishes_nothing(url) -> None:
@@ -251,9 +222,6 @@ def test_create_is_refused_before_any_work(url, threads) -> None:
     assert worked == []
 
 
-# Sessions
-
-
 def test_a_rerun_runs_only_the_tasks_that_have_not_ended(url, tmp_path) -> None:
     """A killed or failed driver is rerun with the same session and continues."""
     items = [(n, str(tmp_path)) for n in range(100)]
@@ -344,23 +312,6 @@ def test_a_session_given_up_by_garbage_collection_is_refused_before_any_work(url
     with pytest.raises(CommitConflictError):
         WRITE(url, [1], worked.append, session="old", mode="append", executor=threads)
     assert worked == []
-
-
-# Progress
-
-
-def test_progress_is_told_as_tasks_end(url, threads) -> None:
-    seen = []
-    WRITE(url, range(40), jobs.number, executor=threads, tasks=4, progress=seen.append)
-    assert seen[0] == (0, 4, 0, 0)
-    assert seen[-1][:3] == (4, 4, 40)
-    assert seen[-1].stored_bytes > 0
-    assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
-
-
-def test_progress_is_printed(url, threads, capsys) -> None:
-    WRITE(url, range(40), jobs.number, executor=threads, tasks=4, progress=True)
-    assert capsys.readouterr().err.startswith("write: 100%, 4 of 4 tasks, ")
 
 
 def test_a_stream_tells_its_number_of_tasks_at_the_end(url, threads) -> None:

@@ -194,6 +194,7 @@ def test_a_disk_out_of_order_never_fails_a_read(
     assert cache.get("n299") == b"x"
 
 
+@pytest.mark.slow
 def test_a_write_that_fails_half_way_leaves_nothing(tmp_path: pathlib.Path) -> None:
     """P11: a limit of the system that stops a real write in its middle."""
     script = f"""

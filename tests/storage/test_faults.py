@@ -239,9 +239,6 @@ def test_rotating_credentials_are_picked_up(
     assert len(server.log) <= 4
 
 
-# Writing
-
-
 @pytest.fixture
 def writer(server: FaultServer) -> Store:
     store = open_store(server, "s3 fsspec")

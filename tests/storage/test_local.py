@@ -41,6 +41,7 @@ class TestLocal(StoreLaws):
         return connect(tmp_path / "root")
 
 
+@pytest.mark.slow
 class TestWithoutLinks(StoreLaws):
     """A filesystem without hard links, such as exFAT or many FUSE mounts: rename without replacing."""
 

@@ -48,9 +48,6 @@ def requests(server: FaultServer) -> list[tuple[str, tuple[int, int] | None]]:
     return [(request.method, request.range) for request, _ in server.log]
 
 
-# Requests
-
-
 def test_connecting_and_opening_send_nothing(server: FaultServer) -> None:
     store = store_on(server)
     with store.open("a", size=5) as file:
@@ -196,9 +193,6 @@ def test_a_long_listing_has_no_deadline_while_pages_come(
     assert [info.key for info in store.list("d/")] == [f"d/{number}" for number in range(8)]
 
 
-# Engines
-
-
 @pytest.mark.slow
 def test_metadata_is_read_without_obstore_so_that_a_parent_may_fork(server: FaultServer) -> None:
     """P15: a process that may start workers reads metadata by fsspec, and its children read by obstore."""
@@ -219,6 +213,7 @@ assert os.waitpid(child, 0)[1] == 0
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("options", "environment", "header"),
     [
@@ -283,6 +278,7 @@ def test_errors_hold_no_callers(server: FaultServer) -> None:
     assert kept == []
 
 
+@pytest.mark.slow
 def test_importing_does_nothing(tmp_path: pathlib.Path) -> None:
     """P22: no network, no thread, no cloud client, no obstore."""
     script = """
@@ -403,9 +399,6 @@ def test_an_azure_url_may_name_its_account() -> None:
     assert store.url_of("k").endswith("/some/root/k")
 
 
-# Forks
-
-
 @pytest.mark.slow
 def test_children_forked_under_load_neither_hang_nor_disturb(server: FaultServer) -> None:
     """P15: forks with open readers and requests in flight."""
@@ -443,7 +436,7 @@ def read_some(store: Store, start: int) -> bytes:
     return bytes(store.open("a", size=len(CONTENT)).read(start, start + 100))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_workers_of_every_kind_read(server: FaultServer, method: str) -> None:
     store = store_on(server, None)
@@ -454,9 +447,6 @@ def test_workers_of_every_kind_read(server: FaultServer, method: str) -> None:
         pool.close()
         pool.join()
     assert got == [CONTENT[k * 1000 : k * 1000 + 100] for k in range(6)]
-
-
-# Writing
 
 
 @pytest.mark.slow
@@ -478,6 +468,7 @@ def test_a_large_spool_file_goes_up_in_parts(
     assert list(store.list_temporaries()) == []
 
 
+@pytest.mark.slow
 def test_probes_of_the_killed_are_listed_and_removed(moto_endpoint: str) -> None:
     store = connect(f"s3://{make_bucket(moto_endpoint)}/root", storage_options=options_for(moto_endpoint))
     store.overwrite("_shardio/probes/dead", b"first")

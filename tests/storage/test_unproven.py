@@ -120,6 +120,7 @@ def test_what_was_acknowledged_is_there(place, relay, tmp_path, headers, how, wh
     assert direct.get("data/key", max_bytes=len(content)) == content
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 @pytest.mark.parametrize("lost", ["request", "head of the reply", "body"])
@@ -143,6 +144,7 @@ def test_what_is_cut_off_on_its_way_is_read_again(place, relay, lost, engine) ->
     assert relay.lost
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
 @pytest.mark.parametrize("lost", ["request", "reply", "busy"])
@@ -222,6 +224,7 @@ CHANGES: dict[str, tuple[str, Callable[[str, dict[str, Any]], Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", CHANGES)
 def test_each_kind_of_object(place, relay, kind) -> None:

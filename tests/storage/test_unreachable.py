@@ -93,6 +93,7 @@ LOOKS: list[Callable[..., object]] = [shardio.open, verify]
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.__name__)
 @pytest.mark.parametrize("client", CLIENTS)
 class TestUnreachable:
+    @pytest.mark.sampled(2)
     def test_a_port_where_nothing_listens(self, client: str, look: Any) -> None:
         failed = pytest.raises(StorageError, match=r"connection failed .*[Cc]onnect.*check the network")
         with held_port() as port, failed:
@@ -111,14 +112,17 @@ class TestUnreachable:
             look(**place(client, server.url))
         assert len(server.log) <= 10
 
+    @pytest.mark.sampled(2)
     def test_a_server_without_tls(self, client: str, look: Any, server: FaultServer) -> None:
         with pytest.raises(StorageError, match=r"no secure connection .*https or http"):
             look(**place(client, server.url.replace("http:", "https:")))
 
+    @pytest.mark.sampled(2)
     def test_a_certificate_that_does_not_hold(self, client: str, look: Any, secure: tuple[str, str]) -> None:
         with pytest.raises(StorageError, match=r"no secure connection .*check the certificate"):
             look(**place(client, secure[0]))
 
+    @pytest.mark.sampled(2)
     def test_a_refusal(self, client: str, look: Any, server: FaultServer) -> None:
         """The first reply settles it: no wait, and nothing is asked twice."""
         server.plan = lambda _: "skewed"
@@ -141,6 +145,7 @@ class TestUnreachable:
         with pytest.raises(StorageError, match=r"overloaded.*try again later"):
             look(**place(client, server.url))
 
+    @pytest.mark.sampled(2)
     def test_nothing_there(self, client: str, look: Any, server: FaultServer) -> None:
         """404 is told at once, on HTTP with what was looked for."""
         server.objects.clear()
@@ -337,9 +342,6 @@ def test_a_url_that_lost_a_slash_is_refused_everywhere(
     for fine in ("./s3:/bucket/x", str(tmp_path / "s3:" / "x")):
         with shardio.DatasetWriter(fine) as out:
             out.write(b"wren")
-
-
-# Libraries of HTTP below huggingface_hub
 
 
 class Failing(fsspec.AbstractFileSystem):

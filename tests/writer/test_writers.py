@@ -295,9 +295,6 @@ def test_what_a_writer_knows_afterwards(tmp_path):
     assert out.written == {"train": 1}
 
 
-# One shard by itself
-
-
 @EVERY_PLACE
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_one_shard(compression, place, tmp_path):
@@ -375,9 +372,6 @@ def test_blocks_are_cut_alike_however_records_come(block_bytes):
         heads = [source.pool.get(number).head for number in range(len(source.table))]
         made.append([(head.block_stop.tolist(), head.block_crc32c.tolist(), head.crc32c) for head in heads])
     assert made[0] == made[1]
-
-
-# A number of shards
 
 
 def shards_of(ds) -> list[int]:
