@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from shardio.storage._client import ATTEMPTS, TOKEN, Client, Opened
+from shardio.storage._client import ATTEMPTS, CONNECT_SECONDS, TOKEN, Client, Opened
 from shardio.storage._obstore import UntranslatableError, wait_for
 from shardio.storage._store import ObjectInfo
 
@@ -22,10 +22,14 @@ def filesystem(options: Mapping[str, Any], root: str) -> tuple[Any, str]:
     import adlfs
 
     fs = adlfs.AzureBlobFileSystem(**{**options, "skip_instance_cache": True})
-    # By itself it waits 15 seconds and more each time; adlfs has no option for it.
+    # adlfs has no options for these. By itself the SDK waits 20 seconds for a connection, and 15 and more to
+    # repeat a request.
+    connection = fs.service_client._pipeline._transport.connection_config  # noqa: SLF001 - as said
+    connection.timeout = options.get("connection_timeout") or CONNECT_SECONDS
     policy = fs.service_client._config.retry_policy  # noqa: SLF001 - as said
     policy.initial_backoff, policy.increment_base, policy.random_jitter_range = 0, 2, 1
-    policy.total_retries = policy.connect_retries = policy.read_retries = policy.status_retries = ATTEMPTS - 1
+    policy.total_retries = policy.read_retries = policy.status_retries = ATTEMPTS - 1
+    policy.connect_retries = 0  # it cannot know that an endpoint never answered; the store repeats these
     return fs, root
 
 

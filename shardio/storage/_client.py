@@ -19,18 +19,27 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from shardio.storage._errors import BadResponseError, StatusError, chain
-from shardio.storage._store import Reply
+from shardio.storage._errors import BadResponseError, ErrorKind, RequestFailure, StatusError, chain
+from shardio.storage._store import REFETCHES, Reply
 
 if TYPE_CHECKING:
     from shardio.storage._obstore import ObstoreReader
 
 ATTEMPTS = 6  # how often a request is sent in all, by a library or by the store
+# How often the store sends what no library repeats: aiohttp (of GCS and web servers) and obstore send nothing
+# again, and no library does so for a reply that it has begun to hand out.
+_ATTEMPTS = {
+    ErrorKind.UNAVAILABLE: ATTEMPTS,
+    ErrorKind.CONNECTION: ATTEMPTS,
+    ErrorKind.BAD_RESPONSE: 2 + REFETCHES,
+}
+# An endpoint that never answered may be mistyped: how often it is asked, and if connecting takes too long.
+_FIRST_ATTEMPTS, _FIRST_TIMEOUTS = 4, 2
 PART_BYTES = 16 << 20  # files of twice this are uploaded in parts of this size
 OCTETS = "application/octet-stream"
 # The name of the token among an object's metadata, by which a writer knows its own object.
 TOKEN = "shardio-put"  # noqa: S105 - a name, no secret
-_CONNECT_SECONDS, _SILENT_SECONDS = 20, 20
+CONNECT_SECONDS, _SILENT_SECONDS = 3, 20
 # A body may take this long, and a second for each so many bytes of it.
 _BODY_SECONDS, _SLOWEST = 60, 64 << 10
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
@@ -91,7 +100,10 @@ class Client:
         fs: the fsspec filesystem, built at its first use.
         readers: what reads data by obstore, by bucket or URL and the engine asked for; None for `fetch`.
         choosing: held while one is built.
+        answered: a server has answered, so the endpoint is right.
     """
+
+    answered = False
 
     def __init__(self, service: Service, options: Mapping[str, Any], root: str) -> None:
         self.service, self.options, self.root = service, options, root
@@ -133,6 +145,15 @@ class Client:
         finally:
             future.cancel()  # where the wait was interrupted
             del future  # for the same reason
+
+    def attempts(self, failure: RequestFailure) -> int:
+        """Return how often the store sends a request that failed like this."""
+        self.answered |= failure.status is not None
+        if not failure.again:
+            return 1
+        if failure.not_sent and not self.answered:
+            return _FIRST_TIMEOUTS if failure.timed_out else _FIRST_ATTEMPTS
+        return _ATTEMPTS.get(failure.kind, 1)
 
 
 class Opened(NamedTuple):
@@ -209,7 +230,7 @@ def session_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return options of a session: timeouts, and the proxies of the environment, which aiohttp ignores."""
     from aiohttp import ClientTimeout
 
-    timeout = ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_SILENT_SECONDS)
+    timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=_SILENT_SECONDS)
     return {"trust_env": True, "timeout": timeout, **(given or {})}
 
 

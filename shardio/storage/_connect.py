@@ -31,7 +31,8 @@ def connect(
     Args:
         url: local path, `file://`, `memory://name`, or any URL that fsspec knows.
         storage_options: as in fsspec; for remote stores only.
-        engine: what reads remote data: None for the best installed, "fsspec" or "obstore" to insist.
+        engine: what reads remote data: None for the best installed, "fsspec" or "obstore" to insist. Local
+            folders and memory need neither, and "fsspec" changes nothing there.
         single_writer: the caller guarantees that it is the only writer, so storage without exclusive creation
             may be written.
 
@@ -42,29 +43,24 @@ def connect(
     if engine not in _ENGINES:
         raise ValueError(f"engine must be None, 'fsspec' or 'obstore', found {engine!r}")
     root = split_url(url)
-    if root.protocol == "file":
-        return LocalStore(root.path, single_writer=single_writer)
-    if root.protocol == "memory":
-        return MemoryStore(root.path)
-    return _connect_remote(root, storage_options, engine, single_writer=single_writer)
-
-
-def _connect_remote(
-    root: Root, options: Mapping[str, Any] | None, engine: str | None, *, single_writer: bool
-) -> Store:
     chained = root.path.startswith((f"{root.protocol}://", f"{root.protocol}::"))
     url = root.path if chained else f"{root.protocol}://{root.path}"
     protocol = "" if chained else root.protocol
     service = SERVICES.get(protocol, GENERIC)
     if engine == "obstore" and not service.package:
-        raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {root.protocol}://")
+        place = "local folders" if protocol == "file" else f"{root.protocol}://"
+        raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {place}")
+    if protocol == "file":
+        return LocalStore(root.path, single_writer=single_writer)
+    if protocol == "memory":
+        return MemoryStore(root.path)
     if service.package:
         need(f"{root.protocol}://", service.extra, service.package)
     else:
         _check_known(root)
     if engine == "obstore":
         need("engine='obstore'", "shardio[obstore]", "obstore")
-    merged, path = dict(options or {}), root.path
+    merged, path = dict(storage_options or {}), root.path
     account = _AZURE_ACCOUNT.fullmatch(path) if service is AZURE else None
     if account is not None:
         path = account[1] + account[3]

@@ -44,6 +44,7 @@ class RequestFailure(NamedTuple):
         status: the HTTP status, if there was a response.
         applied: whether a write may have taken effect all the same.
         again: sending it once more may help: no library has done that already.
+        timed_out: no connection came about in time.
     """
 
     kind: ErrorKind
@@ -51,6 +52,12 @@ class RequestFailure(NamedTuple):
     status: int | None = None
     applied: bool = False
     again: bool = True
+    timed_out: bool = False
+
+    @property
+    def not_sent(self) -> bool:
+        """Whether no connection came about, so that the request was never sent."""
+        return self.kind is ErrorKind.CONNECTION and not self.applied
 
 
 class StatusError(Exception):
@@ -140,16 +147,26 @@ _CONNECTION_NAMES = {
 _REPEATED = {
     "azure": frozenset(range(400, 600)) - {429},
     "botocore": frozenset({429, 500, 502, 503, 504, 509}),
-    "obstore": frozenset(range(400, 600)),
 }
+# Errors of requests that were not sent: those of aiohttp, urllib3 and httpx, and those for lack of time.
+_UNCONNECTED = {
+    "ClientConnectorError",
+    "ConnectError",
+    "ConnectionRefusedError",
+    "NewConnectionError",
+    "gaierror",
+}
+_CONNECT_TIMEOUTS = {"ConnectionTimeoutError", "ConnectTimeoutError", "ConnectTimeout"}
 
 
 def classify(error: BaseException) -> RequestFailure:
     """Explain an error of any client library."""
     failure = _classify(error)
-    if failure.kind not in {ErrorKind.UNAVAILABLE, ErrorKind.CONNECTION}:
+    if failure.kind not in {ErrorKind.UNAVAILABLE, ErrorKind.CONNECTION} or failure.not_sent:
         return failure
-    packages = {type(link).__module__.partition(".")[0] for link in chain(error)}
+    # The Azure SDK is told not to repeat its `ServiceRequestError`s: among them are failed connections.
+    links = [link for link in chain(error) if "ServiceRequestError" not in _names(link)]
+    packages = {type(link).__module__.partition(".")[0] for link in links}
     repeated = any(
         failure.status is None or failure.status in _REPEATED[name] for name in packages & _REPEATED.keys()
     )
@@ -173,7 +190,12 @@ def _classify(error: BaseException) -> RequestFailure:
         if found is not None and found.kind is ErrorKind.CONNECTION:
             if _INSECURE.search(" ".join(str(each) for each in chain(error))):
                 return RequestFailure(ErrorKind.TLS, found.text)
-            return found._replace(applied=not _nothing_sent(error))
+            names = set().union(*map(_names, chain(error)))
+            in_obstore = "ConnectError(" in str(error)
+            timed_out = bool(names & _CONNECT_TIMEOUTS) or (in_obstore and "TimedOut" in str(error))
+            # botocore gives connections that broke later the same name, so the causes decide.
+            not_sent = timed_out or in_obstore or bool(names & _UNCONNECTED)
+            return found._replace(applied=not not_sent, timed_out=timed_out)
         if found is not None:
             return found
     return RequestFailure(ErrorKind.LOCAL, f"{type(error).__name__}: {_first_line(error)}", applied=True)
@@ -234,7 +256,7 @@ def _classify_status(status: int | None, code: str, words: str) -> RequestFailur
 
 def _by_class(error: BaseException) -> RequestFailure | None:
     text = f"{type(error).__name__}: {_first_line(error)}"
-    names = {cls.__name__ for cls in type(error).__mro__}
+    names = _names(error)
     module = type(error).__module__
     # Stores have no folders: what is one elsewhere is not an object.
     if isinstance(error, FileNotFoundError) and _NO_BUCKET_CODE.search(str(error)):  # obstore, with the body
@@ -265,13 +287,8 @@ def _by_class(error: BaseException) -> RequestFailure | None:
     return None
 
 
-def _nothing_sent(error: BaseException) -> bool:
-    """Tell whether no connection came about; botocore says so of connections that broke later, too."""
-    return any(
-        isinstance(link, ConnectionRefusedError)
-        or {cls.__name__ for cls in type(link).__mro__} & {"ClientConnectorError", "ConnectTimeoutError"}
-        for link in chain(error)
-    )
+def _names(error: BaseException) -> set[str]:
+    return {cls.__name__ for cls in type(error).__mro__}
 
 
 def _first_line(error: BaseException) -> str:

@@ -25,18 +25,9 @@ if TYPE_CHECKING:
 
 # Paths that obstore does not take: with control characters or empty components.
 _UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f]|(?<!:)//")
-_RETRIES = {
-    "max_retries": 5,
-    "retry_timeout": datetime.timedelta(seconds=60),
-    "backoff": {
-        "init_backoff": datetime.timedelta(seconds=0.5),
-        "max_backoff": datetime.timedelta(seconds=16),
-        "base": 2,
-    },
-}
 _NETWORK = {
     "timeout": datetime.timedelta(seconds=180),  # of one request with its body, of 8 MiB at most
-    "connect_timeout": datetime.timedelta(seconds=20),
+    "connect_timeout": datetime.timedelta(seconds=3),
 }
 # The process that has used obstore, if any; its forked children must not.
 _used_by: int | None = None
@@ -109,8 +100,6 @@ class ObstoreReader:
         try:
             data = memoryview(next(parts, b""))
         except Exception as error:
-            if result.meta["e_tag"]:  # then obstore has resumed it, as often as it may
-                raise
             raise BadResponseError(f"the response broke off: {error}") from error
         if len(data) != end - start:
             found = f"more than {end - start}" if len(data) > end - start else str(len(data))
@@ -136,7 +125,8 @@ def open_reader(client: Client, place: str, *, resolve: bool = False) -> Obstore
             "this process was forked after obstore was used; start workers with forkserver or spawn"
         )
     service = client.service
-    common = {"retry_config": dict(_RETRIES), "client_options": dict(_NETWORK)}
+    # The store repeats requests: obstore would try a mistyped endpoint as often as a busy one.
+    common = {"retry_config": {"max_retries": 0}, "client_options": dict(_NETWORK)}
     stated = None if resolve or _is_configured() else service.by_options(dict(client.options), place, common)
     store = stated
     if stated is None:

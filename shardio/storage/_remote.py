@@ -25,13 +25,13 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from operator import itemgetter
 from typing import Any, TypeVar
 
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.ranges import coalesce, scatter
-from shardio.storage._client import ATTEMPTS, Client, Service
+from shardio.storage._client import Client, Service
 from shardio.storage._errors import (
     BadResponseError,
     ChangedError,
@@ -52,7 +52,6 @@ from shardio.storage._obstore import (
 )
 from shardio.storage._services import GENERIC, SERVICES
 from shardio.storage._store import (
-    REFETCHES,
     Buffer,
     CannotListError,
     DataFile,
@@ -78,14 +77,6 @@ _FIRST = 1 << 20  # bytes of the first request of `get`; most metadata is smalle
 _THREADS = 64  # requests for data in flight in this process
 _IN_FLIGHT = 128 << 20  # bytes of all of them
 _AT_ONCE = 16  # calls of `concurrently`
-# How often a request is sent in all. What botocore, the Azure SDK and obstore give up is not sent again.
-# aiohttp, by which GCS and web servers are asked, sends nothing again; and no library asks again for a reply
-# that it has begun to hand out.
-_ATTEMPTS = {
-    ErrorKind.UNAVAILABLE: ATTEMPTS,
-    ErrorKind.CONNECTION: ATTEMPTS,
-    ErrorKind.BAD_RESPONSE: 2 + REFETCHES,
-}
 _BACKOFF = 0.5  # seconds: the n-th wait is random, up to 0.5 * 2**n
 _PUTS = 4  # how often a create is sent whose outcome is not known
 _RENEWAL = 60.0  # seconds between two rebuilds of a filesystem whose credentials have expired
@@ -96,6 +87,8 @@ PROBES = "_shardio/probes/"
 _UNKNOWN_CONDITION = {400, 405, 501}
 # What may be obstore's fault rather than the object's: then the fsspec filesystem is asked.
 _MAYBE_TRANSLATION = frozenset({ErrorKind.NOT_FOUND, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.TLS})
+# The interpreter ends: nothing is begun or sent again.
+_ending = threading.Event()
 # Not the global generator: a program that seeded that one must draw the same numbers whatever a network does.
 _jitter = random.SystemRandom()
 
@@ -139,13 +132,25 @@ class _Process:
         self._freed = threading.Condition()
         self._built: dict[Any, tuple[Client, object]] = {}
         self._lock = threading.Lock()
+        # By itself the interpreter would wait until all that is queued was fetched.
+        threading._register_atexit(self._end, os.getpid())  # type: ignore[attr-defined] # noqa: SLF001 - there is no public way
+
+    def _end(self, process: int) -> None:
+        """Drop what is queued, as this process ends; requests that were sent are waited for."""
+        if process == os.getpid():  # a forked child may have locks that are held
+            _ending.set()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            with self._freed:
+                self._freed.notify_all()
 
     def submit(self, call: Callable[[], T], size: int) -> Future[T]:
         """Run a call that holds so many bytes once a thread and room are free."""
 
         def run() -> T:
             with self._freed:
-                self._freed.wait_for(lambda: self._free_bytes >= size)
+                self._freed.wait_for(lambda: self._free_bytes >= size or _ending.is_set())
+                if _ending.is_set():
+                    raise CancelledError
                 self._free_bytes -= size
             try:
                 return call()
@@ -368,6 +373,7 @@ class RemoteStore(Store):
                 self._sent += 1
                 with self._in_turn or contextlib.nullcontext():
                     found = send(client, self._path(client, key))
+                client.answered = True
                 self._fastest = min(self._fastest, time.monotonic() - sent)
             except ShardioError:
                 raise
@@ -375,10 +381,10 @@ class RemoteStore(Store):
                 failure = classify(error)
                 if client is not None and failure.kind is ErrorKind.EXPIRED and self._renew(client):
                     continue
-                if client is None or number >= (_ATTEMPTS.get(failure.kind, 1) if failure.again else 1):
+                if client is None or number >= client.attempts(failure) or _ending.is_set():
                     raise explained(error, self.url_of(key)) from error
                 self._again += 1
-                _pause(number)
+                _pause(number if client.answered else 1)
             else:
                 return found
         raise AssertionError  # for the type checker
@@ -501,19 +507,20 @@ class RemoteStore(Store):
             return reader.fetch(path, start, stop)
         except Exception as error:
             failure = classify(error)
-            unreachable = failure.kind is ErrorKind.CONNECTION
-            if reader.answered or not (unreachable or failure.kind in _MAYBE_TRANSLATION):
+            insists = backend.engine == "obstore" and reader.resolved
+            unreachable = failure.kind is ErrorKind.CONNECTION and not failure.timed_out
+            if reader.answered or not (unreachable or (failure.kind in _MAYBE_TRANSLATION and not insists)):
                 raise
-            if not unreachable and not reader.resolved:
-                client.readers[known] = self._open_obstore(client, place, resolve=True)
-                return self._read(client, path, start, stop)
-            if not unreachable and backend.engine == "obstore":
-                raise
-            reply = client.call(fetch, path, start, stop)
-            if not unreachable:  # of a failed connection obstore doesn't say why
-                client.readers[known] = None
-                self._warn(failure.text)
-            return reply
+        # Not in the handler, where what fsspec raises would lose its own causes.
+        if not unreachable and not reader.resolved:
+            client.readers[known] = self._open_obstore(client, place, resolve=True)
+            return self._read(client, path, start, stop)
+        # Of a connection that failed at once, obstore doesn't say why.
+        reply = client.call(fetch, path, start, stop)
+        if not unreachable:
+            client.readers[known] = None
+            self._warn(failure.text)
+        return reply
 
     def _open_obstore(self, client: Client, place: str, *, resolve: bool = False) -> ObstoreReader | None:
         """Return obstore's reader, or None where the filesystem reads; warn where that is not expected."""
@@ -670,9 +677,10 @@ class RemoteStore(Store):
                 last, in_doubt = error.with_traceback(None), in_doubt or failure.applied
                 if failure.kind is ErrorKind.EXPIRED and self._renew(client):
                     continue
-                if failure.kind is not ErrorKind.EXISTS and failure.kind not in _ATTEMPTS:
+                attempts = _PUTS if failure.kind is ErrorKind.EXISTS else client.attempts(failure)
+                if attempts == 1 and failure.again:
                     break
-                again = failure.again
+                again = number + 1 < attempts
             created = self._is_ours(key, content, token, in_doubt=in_doubt or client.service.resends)
             if created is not None:
                 return created
@@ -812,7 +820,7 @@ class RemoteStore(Store):
 
 def _pause(number: int) -> None:
     """Wait before the request that follows the n-th."""
-    time.sleep(_jitter.uniform(0.0, _BACKOFF * 2.0**number))
+    _ending.wait(_jitter.uniform(0.0, _BACKOFF * 2.0**number))
 
 
 def unlisted(store: Store) -> str | None:

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from shardio.storage import _client
-from shardio.storage._client import ATTEMPTS, TOKEN, Client, Opened, bytes_of
-from shardio.storage._errors import BadResponseError
+from shardio.storage._client import ATTEMPTS, CONNECT_SECONDS, TOKEN, Client, Opened, bytes_of
+from shardio.storage._errors import BadResponseError, classify
 from shardio.storage._obstore import UntranslatableError, refuse_unknown, soon, wait_for
 from shardio.storage._store import ObjectInfo
 
@@ -21,11 +21,28 @@ def filesystem(options: Mapping[str, Any], root: str) -> tuple[Any, str]:
 
     # "standard" would send nothing again once a hundred answers were bad.
     retries = {"mode": "legacy", "total_max_attempts": ATTEMPTS}
-    config = {"max_pool_connections": 64, "retries": retries, **(options.get("config_kwargs") or {})}
+    given = options.get("config_kwargs") or {}
+    config = {"max_pool_connections": 64, "retries": retries, "connect_timeout": CONNECT_SECONDS, **given}
     fs = s3fs.S3FileSystem(**{**options, "config_kwargs": config, "skip_instance_cache": True})
     # It would repeat five times what botocore repeats; there is no option for it.
     fs.retries = 1
+    connect = fs.set_session
+
+    async def set_session(**options: Any) -> Any:
+        is_new = fs._s3 is None  # noqa: SLF001 - where it keeps botocore's client
+        client = await connect(**options)
+        if is_new:
+            client.meta.events.register("needs-retry.s3", _end_if_not_sent, unique_id="shardio")
+        return client
+
+    fs.set_session = set_session
     return fs, root
+
+
+def _end_if_not_sent(caught_exception: Exception | None, **_: Any) -> None:
+    """Keep botocore from repeating what it could not send: it cannot know that an endpoint never answered."""
+    if caught_exception is not None and classify(caught_exception).not_sent:
+        raise caught_exception
 
 
 async def _call(client: Client, method: str, path: str, **arguments: Any) -> Any:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import TYPE_CHECKING
-
-from shardio.storage import _obstore
 
 if TYPE_CHECKING:
     import pytest
@@ -18,5 +15,3 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "azure.storage.blob._shared.policies_async.ExponentialRetry.get_backoff_time", lambda *_: 0.02
     )
-    waits = {"init_backoff": datetime.timedelta(seconds=0.01), "max_backoff": datetime.timedelta(seconds=0.1)}
-    monkeypatch.setitem(_obstore._RETRIES, "backoff", {**waits, "base": 2})

@@ -298,6 +298,25 @@ assert not loaded, loaded
     subprocess.run([sys.executable, "-c", script], check=True, cwd=pathlib.Path.cwd())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+@pytest.mark.parametrize("end", ["", "raise KeyboardInterrupt"])
+def test_what_is_queued_at_exit_is_dropped(server: FaultServer, engine: str, end: str) -> None:
+    """P14: requests that were sent end, and none is sent after the last line of a program."""
+    script = f"""
+from shardio.storage import connect
+store = connect("s3://bucket/root", engine="{engine}", storage_options={options_for(server.url)!r})
+file = store.open("a", size={len(CONTENT)})
+file.read(0, 1)
+starts = list(range(0, {len(CONTENT)}, 300))
+wait = file.begin_read(starts, [start + 1 for start in starts], gap=0)
+{end}
+"""
+    with slow_answers(server, 0.3):
+        subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=not end, timeout=100)
+    assert len(server.log) < 200
+
+
 def test_a_first_read_beside_other_requests(server: FaultServer) -> None:
     """The I/O thread needs the filesystem that a thread builds a reader of obstore from."""
     for number in range(3):  # a client of its own each time

@@ -222,6 +222,17 @@ def test_a_resolver_that_fails_for_a_while_is_asked_again(
     assert (list(ds), failures) == ([b"wren", b"wren"], [])
 
 
+@pytest.mark.parametrize("client", ["s3 fsspec", "http fsspec"])
+def test_an_endpoint_that_never_answered_is_tried_a_few_times(
+    client: str, server: FaultServer, failures: list[bool]
+) -> None:
+    failures.extend([True] * 9)
+    given = place(client, server.url.replace("127.0.0.1", "bucket.test"))
+    with pytest.raises(StorageError):
+        shardio.open(**given)
+    assert len(failures) == 8
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("service", ["gcs", "azurite"])
 def test_a_resolver_of_another_cloud_is_asked_again(
@@ -241,6 +252,15 @@ def test_a_manifest_that_is_listed_and_forbidden_is_no_end(server: FaultServer) 
     for client in ("s3 fsspec", "s3 obstore"):
         with pytest.raises(DeniedError):
             shardio.open(**place(client, server.url))
+
+
+@pytest.mark.parametrize(
+    "url", ["birds", "file:///birds", "memory://birds", "hf://datasets/o/n", "simplecache::s3://b/birds"]
+)
+def test_obstore_is_refused_where_it_cannot_read(url: str) -> None:
+    with refused(ValueError, "engine='obstore'"):
+        connect(url, engine="obstore")
+    connect(url, engine="fsspec")
 
 
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
