@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,8 +65,3 @@ class Place:
             return [int(value["n"]) for value in shardio.open(url, **self.storage)]
         except NotFoundError:
             return None
-
-
-def kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

@@ -81,21 +81,3 @@ def found_out(url: str, way: str) -> ShardioError | None:
     except ShardioError as error:
         return error
     return None
-
-
-def returns_wrong(url: str, right: list[bytes]) -> str | None:
-    """Read records one at a time, each caught by itself; say what came back that is wrong."""
-    try:
-        ds = shardio.open(url, "all", decode=False)
-    except ShardioError:
-        return None
-    if len(ds) != len(right):
-        return f"{len(ds)} records instead of {len(right)}"
-    for k in range(len(right)):
-        try:
-            found = ds[k]
-        except ShardioError:
-            continue
-        if found != right[k]:
-            return f"record {k} is {found!r} instead of {right[k]!r}"
-    return None

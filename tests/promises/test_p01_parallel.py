@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 
 import pytest
 
-import shardio
 from tests.parallel import jobs
-from tests.parallel.places import Place, dask_cluster, kill, moto_program
+from tests.parallel.places import Place, dask_cluster, moto_program
 from tests.parallel.programs import driver, finished, wait_until_gone, workers_of
 
 COUNT = 240
@@ -45,42 +43,6 @@ def pytest_generate_tests(metafunc) -> None:
 @pytest.fixture
 def place(request, where, tmp_path) -> Place:
     return Place(tmp_path, request.getfixturevalue("endpoint") if where == "s3" else None)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(3)
-def test_killed_workers_cost_nothing(request, engine, place) -> None:
-    """P1: workers are killed while they write; the dataset is whole, every record once, in order."""
-    dice = random.Random(5)
-    url = place.url()
-    executor, before = None, set(multiprocessing.active_children())
-    if engine == "dask":
-        cluster = request.getfixturevalue("cluster")
-        executor = cluster.get_client().get_executor()
-    killed: list[int] = []
-    count, tasks = size_of(place)
-    # Dask's workers, and those that need a client of S3, take seconds to come back.
-    kills = 3 if (engine, tasks) == ("processes", 32) else 1
-
-    def assassinate(progress) -> None:
-        if progress.done < tasks // 5 * (len(killed) + 1) or len(killed) == kills:
-            return
-        assert place.numbers(url) is None, "nothing is seen before the commit"
-        if engine == "dask":
-            pids = [nanny.pid for nanny in cluster.workers.values() if nanny.pid]
-        else:
-            pids = [child.pid for child in set(multiprocessing.active_children()) - before]
-        if pids:
-            killed.append(dice.choice(pids))
-            kill(killed[-1])
-
-    report = shardio.write_dataset(
-        url, range(count), jobs.slow, schema=jobs.SCHEMA, executor=executor, tasks=tasks,
-        progress=assassinate, **place.storage,
-    )  # fmt: skip
-    assert killed
-    assert report.records == {"train": count}
-    assert place.numbers(url) == list(range(count))
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from hypothesis.stateful import (
 import shardio
 from shardio.errors import CommitConflictError, NotFoundError
 from tests.promises.places import EVERYWHERE, IN_A_BUCKET, PLACES, fresh
-from tests.promises.racing import check_overwriters, check_processes, check_racers, race, write_one
+from tests.promises.racing import check_overwriters, check_processes, check_racers, write_one
 from tests.suites.errors import refused
 
 
@@ -53,30 +52,6 @@ def test_writers_that_draw_the_same_name_lose_nothing(place, tmp_path, monkeypat
         write_one(url, "append", b"second")
     assert list(shardio.open(url)) == [b"first"]
     assert shardio.verify(url).ok
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_appends_of_many_writers_are_all_there(place, tmp_path):
-    """P3: concurrent writers never lose or mix data."""
-    url = fresh(place, tmp_path)
-    write_one(url, "create", b"first")
-
-    def append(number: int) -> list[bytes]:
-        batches = [[b"%d-%d-%d" % (number, k, i) for i in range(4)] for k in range(4)]
-        for batch in batches:
-            with shardio.DatasetWriter(url, mode="append", block_bytes=30, shard_bytes=60) as out:
-                for record in batch:
-                    out.write(record)
-        return [record for batch in batches for record in batch]
-
-    written = [record for records in race(8, append) for record in records]
-    found = list(shardio.open(url))
-    assert Counter(found) == Counter([b"first", *written])
-    assert shardio.open(url).version == 33
-    # Records of one commit are together and in order.
-    groups = [found[k : k + 4] for k in range(1, len(found), 4)]
-    assert all(len({record.rpartition(b"-")[0] for record in group}) == 1 for group in groups)
-    assert all([record[-1:] for record in group] == [b"0", b"1", b"2", b"3"] for group in groups)
 
 
 @pytest.mark.parametrize("place", ["local", IN_A_BUCKET])

@@ -29,6 +29,7 @@ from shardio.storage import connect
 from tests.servers import s3
 from tests.servers.faults import FaultServer, Request
 from tests.servers.web import folder_server
+from tests.streaming.datasets import flip
 
 RECORDS = [b"record %d " % k * (k % 40) for k in range(1200)]
 URL = "s3://bucket/birds"
@@ -527,9 +528,7 @@ def test_a_web_server_serves_a_dataset(tmp_path: pathlib.Path, engine: str) -> N
                 shardio.DatasetWriter(root, mode=mode)
         # What is wrong behind the server is found through it.
         shard = next((tmp_path / "birds" / "data").glob("*.tfrecord"))
-        content = bytearray(shard.read_bytes())
-        content[len(content) // 2] ^= 1
-        shard.write_bytes(content)
+        flip(shard, shard.stat().st_size // 2)
         report = shardio.verify(shardio.Address(root, engine=engine), version=2)
         assert {finding.kind for finding in report.findings} >= {"block"}
         assert report.findings[0].url == f"{root}/data/{shard.name}"

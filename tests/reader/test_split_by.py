@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import shardio
 from shardio.errors import CorruptBlockError
-from tests.streaming.datasets import flat, memory_url, write
+from tests.streaming.datasets import flat, flip, memory_url, write
 
 SCHEMA = {
     "n": "int64",
@@ -143,9 +143,7 @@ def test_damaged_records_are_in_no_part(tmp_path):
     url = tmp_path / "d"
     write(url, [100], schema=SCHEMA, value=record, block_bytes=1024)
     (shard,) = (path for path in (url / "data").iterdir() if path.suffix != ".shardidx")
-    data = bytearray(shard.read_bytes())
-    data[len(data) // 2] ^= 1
-    shard.write_bytes(data)
+    flip(shard, shard.stat().st_size // 2)
     with pytest.raises(CorruptBlockError):
         shardio.open(url).split_by({"a": 0.5, "b": 0.5}, by="user")
     ds = shardio.open(url, on_error="skip")

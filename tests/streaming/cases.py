@@ -26,7 +26,7 @@ import shardio
 from shardio import codecs
 from tests.order.reference import Replay, lanes_of, mixed_lanes, words
 from tests.servers import s3
-from tests.streaming.datasets import memory_url, write
+from tests.streaming.datasets import flip, memory_url, path_of, write
 
 ROWS = (1, 1, 2, 3, 5, 5, 8, 13, 21, 30, 34, 47, 60)
 TOTAL = sum(ROWS)
@@ -110,11 +110,8 @@ def damaged(kind: str, compression: str | None) -> tuple[Place, frozenset[int]]:
     write(local.url, ROWS, schema={"n": "int64"}, compression=compression, block_bytes=128)
     ds, lost, hurt = shardio.open(local.url), set(), random.Random(9)
     for position in hurt.sample(range(TOTAL), 4):
-        where = ds.locate(position)
-        path = Path(local.url) / where.shard
-        data = bytearray(path.read_bytes())
-        data[hurt.randrange(len(data))] ^= 1 << hurt.randrange(8)
-        path.write_bytes(data)
+        path = path_of(ds, position)
+        flip(path, hurt.randrange(path.stat().st_size))
     shards = {where.shard: p - where.row for p in range(TOTAL) for where in [ds.locate(p)]}
     for each in shardio.verify(local.url).findings:
         lost |= {shards[each.shard] + row for row in range(each.row, each.row_stop)}

@@ -6,7 +6,9 @@ import copy
 import hashlib
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
+import fsspec
 import numpy as np
 
 import shardio
@@ -108,6 +110,30 @@ def edited(ds, *, shards=None, deleted=None, empty=()):
         source, old.url, ShardTable.from_entries(entries), {0: root(ds)}, old.options, old.schema
     )
     return DatasetReader(source)
+
+
+def path_of(ds, position):
+    """Return the local file of the shard that holds a record."""
+    return Path(ds.locate(position).url.removeprefix("file://"))
+
+
+def flip(url, place):
+    """Flip one bit of a file, where it is: it may be mapped."""
+    with fsspec.open(str(url), "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+
+
+def hurt(ds, position):
+    """Flip one bit of the block that holds a record; return the positions of its records."""
+    number, row = ds.source.shard_of(position)
+    head = ds.source.pool.get(number).head
+    block = int(head.blocks_of(np.array([row]))[0])
+    flip(ds.locate(position).url, head.block_bounds(block)[1] - 1)
+    first, last = head.block_rows(block)
+    return set(range(position - row + first, position - row + last))
 
 
 def root(ds):

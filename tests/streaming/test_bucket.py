@@ -15,6 +15,7 @@ from shardio.errors import CorruptBlockError, CorruptRecordError
 from shardio.order import Plan
 from tests.servers import s3
 from tests.servers.faults import FaultServer, fault_server
+from tests.streaming.datasets import flip
 
 SIZE, ROWS, BLOCK = 600, 12_000, 4096
 # Chunks of 48 KB: a lane of the first reads six, one in each strand; one of the second about five.
@@ -137,10 +138,7 @@ def test_nothing_of_a_damaged_block_is_delivered(server: FaultServer, tmp_path: 
     firsts = {}  # of each shard that is hurt, the number of its first record
     for position in (333, 1500):
         place = ds.locate(position)
-        path = tmp_path / "d" / place.shard
-        data = bytearray(path.read_bytes())
-        data[place.start + 100] ^= 1
-        path.write_bytes(data)
+        flip(place.url, place.start + 100)
         firsts[place.shard] = position - place.row
     found = [each for each in shardio.verify(tmp_path / "d").findings if each.kind == "block"]
     bad = {firsts[each.shard] + row for each in found for row in range(each.row, each.row_stop)}

@@ -22,7 +22,7 @@ from shardio.order import Plan
 from shardio.reader import Damage
 from shardio.storage import LocalStore
 from shardio_indexer import adopt
-from tests.streaming.datasets import flat, plan, write
+from tests.streaming.datasets import flat, flip, hurt, path_of, plan, write
 from tests.suites.processes import run_together
 
 pytestmark = [
@@ -37,26 +37,6 @@ THREADS = pytest.mark.parametrize("threads", [0, 2])
 def url(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path / "d"
-
-
-def path_of(ds, position):
-    """Return the file of the shard that holds a record."""
-    return Path(ds.locate(position).url.removeprefix("file://"))
-
-
-def hurt(ds, position):
-    """Flip one bit of the block that holds a record; return the positions of its records."""
-    number, row = ds.source.shard_of(position)
-    shard = ds.source.pool.get(number)
-    block = int(shard.head.blocks_of(np.array([row]))[0])
-    stop = shard.head.block_bounds(block)[1]
-    with path_of(ds, position).open("r+b") as file:
-        file.seek(stop - 1)
-        byte = file.read(1)[0]
-        file.seek(stop - 1)
-        file.write(bytes([byte ^ 1]))
-    first, last = shard.head.block_rows(block)
-    return set(range(position - row + first, position - row + last))
 
 
 def make(url, on_error="skip", **options):
@@ -80,32 +60,6 @@ def test_skipped_records_are_missing_and_nothing_else_changes(url, compression, 
         assert stream.components[0].reader.stats["records_skipped"] == missed
 
 
-def test_other_columns_are_shortened_with_the_records(url):
-    ds = shardio.open(write(url, [100]))
-    bad = hurt(ds, 20)
-    stream = make(url, remainder="pad", valid=True, positions=True, plan=plan(chunk_rows=50))
-    short = 0
-    for batch in stream:
-        assert len(batch["n"]) == len(batch["_position"]) == len(batch["_valid"])
-        assert batch["n"].tolist() == batch["_position"].tolist()
-        short += len(batch["n"]) < 6
-    assert short
-    augmented = make(url, random_transform=lambda v, rng: {"n": v["n"], "r": rng.random()})
-    clean = dict(zip(*_augmented(make(url, random_transform=_augment)), strict=True))
-    got = dict(zip(*_augmented(augmented), strict=True))
-    assert got == clean
-    assert not bad & got.keys()
-
-
-def _augment(value, rng):
-    return {"n": value["n"], "r": rng.random()}
-
-
-def _augmented(stream):
-    batches = [batch for batch in stream if batch]
-    return flat(b["n"].tolist() for b in batches), flat(b["r"].tolist() for b in batches)
-
-
 @pytest.mark.parametrize(
     "options", [{}, {"transform": lambda v: {"n": v["n"], "x": np.zeros(2, np.float32)}}]
 )
@@ -121,29 +75,6 @@ def test_a_batch_of_which_all_is_damaged_is_empty_and_like_the_others(url, optio
     if options:
         assert {batch["x"].shape[1:] for batch in batches} == {(2,)}
     assert sorted(flat(batch["n"].tolist() for batch in batches)) == sorted(set(range(100)) - bad)
-
-
-@pytest.mark.parametrize(
-    "shape", [plan(1, 1, chunk_rows=5), Plan(ranks=1, workers=1, chunk_rows=8, interleave=3)]
-)
-def test_quarantine_writes_what_where_and_why_once(url, tmp_path, shape):
-    """With the interleaved plan the first batch reads its own records, then the windows that hold them."""
-    ds = shardio.open(write(url, [100, 60], compression="zstd"))
-    bad = hurt(ds, 33)
-    place = ds.locate(33)
-    bad |= hurt(ds, 0)  # the padding of the last step fetches these once more
-    given = {"plan": shape, "shuffle": False, "remainder": "pad", "global_batch": 9}
-    for _ in make(url, "quarantine", **given):
-        pass
-    entries = [json.loads(line) for line in (tmp_path / "shardio-quarantine.jsonl").read_text().splitlines()]
-    rows = flat(entry["rows"] for entry in entries)
-    assert sorted(rows) == sorted(bad)
-    for entry in entries:
-        assert entry["shard"] == place.shard
-        assert entry["url"] == place.url, "both are in the first shard"
-        assert entry["error"] == "CorruptBlockError"
-        assert entry["start"] < entry["stop"]
-        assert entry["expected"] != entry["found"]
 
 
 def quarantined(folder):
@@ -298,10 +229,7 @@ def test_a_damaged_end_of_a_frame_is_told(fetched, url, threads, row):
     write(url, [300])
     ds = shardio.open(url, mmap=False)
     (index,) = Path(url).rglob("*.shardidx")
-    data = bytearray(index.read_bytes())
-    data[ds.source.pool.get(0).head.frame_stop_offset + 4 * row] ^= 1
-    index.write_bytes(data)
-
+    flip(index, ds.source.pool.get(0).head.frame_stop_offset + 4 * row)
     shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
     with pytest.raises(FormatError):
         list(shardio.stream(shardio.open(url, mmap=False), plan=shape, global_batch=10, num_threads=threads))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from pathlib import Path
 
 import datasets
 import numpy as np
@@ -219,61 +218,3 @@ def test_the_first_epoch_begins_where_the_stream_is(ds) -> None:
     again = split_dataset_by_node(stream().to_hf(), 0, 4)
     again.load_state_dict(part.state_dict())
     assert _numbers(itertools.islice(again, 8)) == batches[6][::4]
-
-
-class _KilledError(Exception):
-    pass
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_a_trainer_continues_with_the_next_batch(ds, tmp_path) -> None:
-    """Without reading again what it has trained on, as `skip_first_batches` would."""
-    import torch
-    from transformers import Trainer, TrainerCallback, TrainingArguments
-    from transformers.trainer_utils import get_last_checkpoint
-
-    batch, steps = 16, 50  # more than the 37 steps of an epoch
-
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(1, 1)
-            self.seen: list[list[int]] = []
-
-        def forward(self, n):
-            self.seen.append(n.tolist())
-            return {"loss": self.layer(n.float()[:, None] / RECORDS).square().mean()}
-
-    class Kill(TrainerCallback):
-        def on_step_end(self, args, state, control, **kwargs) -> None:
-            if state.global_step == 43:
-                raise _KilledError
-
-    def run(folder, *, killed: bool = False) -> list[list[int]]:
-        stream = shardio.stream(ds.select_columns(["n"]), global_batch=batch, seed=6, scratch=False)
-        last = get_last_checkpoint(str(folder)) if folder.exists() else None
-        if last is not None:
-            done = json.loads((Path(last) / "trainer_state.json").read_text())["global_step"]
-            epoch, step = divmod(done, len(stream))
-            stream.set_epoch(epoch)
-            stream.go_to(step)
-        arguments = TrainingArguments(
-            str(folder), max_steps=steps, save_steps=10, per_device_train_batch_size=batch, report_to=[],
-            ignore_data_skip=True, use_cpu=True, dataloader_drop_last=True, disable_tqdm=True,
-        )  # fmt: skip
-        model = Model()
-        trainer = Trainer(
-            model, arguments, train_dataset=stream.to_hf(), callbacks=[Kill()] if killed else None
-        )
-        if killed:
-            with pytest.raises(_KilledError):
-                trainer.train()
-        else:
-            trainer.train(resume_from_checkpoint=last)
-        return model.seen
-
-    whole = run(tmp_path / "whole")
-    assert len(whole) == steps
-    run(tmp_path / "killed", killed=True)
-    assert run(tmp_path / "killed") == whole[40:]

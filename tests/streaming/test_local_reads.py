@@ -13,6 +13,7 @@ import pytest
 import shardio
 from shardio.errors import CorruptBlockError
 from shardio.order import Plan
+from tests.streaming.datasets import flip
 from tests.suites.descriptors import open_in
 
 MANY = 900
@@ -126,10 +127,7 @@ def test_damage_is_found_when_its_record_is_delivered(url, threads, place):
     ds = shardio.open(url)
     steps = [batch["_position"].tolist() for batch in stream(ds, positions=True)]
     where = ds.locate(500)
-    path = url / where.shard
-    data = bytearray(path.read_bytes())
-    data[where.start + place % (where.stop - where.start)] ^= 1
-    path.write_bytes(data)
+    flip(where.url, where.start + place % (where.stop - where.start))
     found = []
     with pytest.raises(CorruptBlockError) as caught:
         found.extend(stream(shardio.open(url), num_threads=threads, positions=True))
@@ -144,11 +142,7 @@ def test_damage_that_came_after_a_block_was_compared_is_not_delivered(url, threa
     ds = shardio.open(url)
     assert len(list(ds)) == MANY  # every block is compared, by its map
     where = ds.locate(500)
-    with (url / where.shard).open("r+b") as file:
-        file.seek(where.start + 100)
-        byte = file.read(1)[0]
-        file.seek(where.start + 100)
-        file.write(bytes([byte ^ 1]))
+    flip(where.url, where.start + 100)
     with pytest.raises(CorruptBlockError):
         records(stream(ds, num_threads=threads))
 

@@ -6,8 +6,7 @@ import pytest
 
 import shardio
 from shardio.errors import CorruptBlockError
-from tests.streaming.datasets import flat, numbers, write
-from tests.streaming.test_damage import hurt
+from tests.streaming.datasets import flat, hurt, numbers, write
 
 SHARDS = 100
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +9,9 @@ import pytest
 import shardio
 from tests.streaming.datasets import flat
 from tests.suites.once import made_once
+from tests.torch.trainers import run_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
-ROOT = Path(__file__).parents[2]
 STEPS = 26  # of 10 samples; an epoch has 10
 FIT = {"max_steps": STEPS, "save_steps": 4, "report_to": [], "use_cpu": True, "disable_tqdm": True,
        "logging_strategy": "no", "save_only_model": False}  # fmt: skip
@@ -46,22 +42,7 @@ def run_jobs(folder: Path) -> dict[str, list[list[list[int]]]]:
     with shardio.DatasetWriter(url, {"text": "text", "n": "int64"}, block_bytes=256) as out:
         for n in range(100):
             out.write({"text": f"{n} 1 2 3", "n": n})
-    jobs = jobs_of(url, folder)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "HF_HUB_OFFLINE": "1",
-                   "PYTHONWARNINGS": "ignore"}  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.torch.trainers", json.dumps(jobs)], cwd=ROOT, env=environment,
-        check=False, capture_output=True, text=True, timeout=850,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    codes = json.loads(done.stdout.splitlines()[-1])
-    seen = {}
-    for job in jobs:
-        assert any(codes[job["name"]]) == ("kill" in job), (job["name"], codes, done.stderr[-3000:])
-        seen[job["name"]] = [
-            [json.loads(line) for line in Path(f"{job['out']}-{rank}").read_text("utf-8").splitlines()]
-            for rank in range(job.get("world_size", 1))
-        ]
+    seen = run_all(jobs_of(url, folder))
     seen["expected"] = [
         batch["n"].tolist()
         for stream in [shardio.stream(shardio.open(url), global_batch=10, seed=0, scratch=False)]

@@ -23,8 +23,7 @@ import shardio
 from shardio.codecs import RaggedColumn
 from shardio.errors import CorruptBlockError, FormatError, StorageError
 from shardio.torch import MapDataset, StreamingDataLoader, StreamingDataset
-from tests.streaming.datasets import RICH, flat, plan, rich_value, write
-from tests.streaming.test_damage import hurt
+from tests.streaming.datasets import RICH, flat, hurt, plan, rich_value, write
 from tests.suites.errors import refused
 
 pytestmark = [

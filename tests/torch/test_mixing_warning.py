@@ -67,16 +67,6 @@ def test_it_is_said_once_at_the_line_that_asks_for_batches(tmp_path, batches_of,
     assert SAYS not in capfd.readouterr().err, "worker processes do not say it again"
 
 
-def test_the_line_is_short_and_names_the_dataset_and_the_way_out(tmp_path):
-    url = write(tmp_path / "sorted")
-    with pytest.warns(UserWarning, match=SAYS) as caught:
-        next(iter(streamed(shardio.open(url))))
-    text = str(told(caught)[0].message)
-    assert url in text
-    assert 'metadata={"shuffled": True}' in text
-    assert len(text) - len(url) < 300
-
-
 def test_a_mixture_is_told_of_in_one_line(tmp_path):
     urls = [write(tmp_path / str(n), metadata={"shuffled": n == 3}) for n in range(4)]
     both = shardio.mix([(shardio.open(url), 1) for url in urls])
@@ -91,13 +81,6 @@ def test_of_several_ranks_the_first_one_says_it(tmp_path):
     next(iter(shardio.stream(ds, global_batch=10, plan=POOR, rank=1, world_size=2)))
     with pytest.warns(UserWarning, match=SAYS):
         next(iter(shardio.stream(ds, global_batch=10, plan=POOR, rank=0, world_size=2)))
-
-
-def test_a_filter_of_python_silences_it(tmp_path):
-    ds = shardio.open(write(tmp_path / "sorted"))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "if the records of .* are sorted")
-        next(iter(streamed(ds)))
 
 
 def test_datasets_in_random_order_say_so_and_are_not_warned_of(tmp_path):

@@ -121,21 +121,6 @@ for ds in opened:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow  # the same without torch: test_children_forked_under_load_neither_hang_nor_disturb
-def test_workers_are_forked_while_threads_of_the_parent_read(url, endpoint) -> None:
-    """P15: forks with open readers and requests in flight, on both sides of the fork."""
-    ds = shardio.open(url, storage_options=s3.options_for(endpoint), engine="fsspec")
-    dataset = StreamingDataset(ds, global_batch=4, shuffle=False)
-    with StreamingDataLoader(dataset, num_threads=2) as ahead:
-        batches = iter(ahead)
-        seen = next(batches)["payload"]
-        read_with_workers(ds, "fork")
-        stream_with_workers(ds, "fork")
-        for batch in batches:
-            seen += batch["payload"]
-    assert seen == RECORDS
-
-
 def test_workers_of_a_user_of_obstore_read_by_s3fs_and_say_so_once(url, endpoint, tmp_path) -> None:
     """P15: a forked child of a process that has used obstore takes fsspec's client, and says so once."""
     ds = shardio.open(url, storage_options=s3.options_for(endpoint))

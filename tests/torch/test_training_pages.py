@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import shardio
 from tests.streaming.datasets import flat
 from tests.suites.once import made_once
+from tests.torch.trainers import run_all
 
-ROOT = Path(__file__).parents[2]
 EPOCHS, STEPS = 3, 10
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
 ALONE = {**QUIET, "devices": 1}
@@ -72,32 +66,8 @@ def jobs_of(url, place):
 
 @pytest.fixture(scope="module")
 def seen(url, tmp_path_factory):
-    """Run all jobs in one program, which imports the trainers once; return what each rank saw, by job."""
-    return made_once(tmp_path_factory, "training", lambda: run_jobs(url, tmp_path_factory.mktemp("jobs")))
-
-
-def run_jobs(url, place):
-    jobs = jobs_of(url, place)
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "ACCELERATE_USE_CPU": "true",
-        "PYTHONWARNINGS": "ignore",
-    }
-    command = [sys.executable, "-m", "tests.torch.trainers", json.dumps(jobs)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    codes = json.loads(done.stdout.splitlines()[-1])
-    found = {}
-    for job in jobs:
-        assert any(codes[job["name"]]) == ("kill" in job), (job["name"], codes, done.stderr[-3000:])
-        found[job["name"]] = [
-            [json.loads(line) for line in Path(f"{job['out']}-{rank}").read_text("utf-8").splitlines()]
-            for rank in range(job.get("world_size", 1))
-        ]
-    return found
+    place = tmp_path_factory.mktemp("jobs")
+    return made_once(tmp_path_factory, "training", lambda: run_all(jobs_of(url, place)))
 
 
 def together(shares):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -20,6 +21,7 @@ from pathlib import Path
 from tests.servers.processes import held_port
 from tests.suites.pages import code_of
 
+ROOT = Path(__file__).parents[2]
 # Where the code for a trainer is: the page in docs/training and the heading of the section.
 SECTIONS = {
     "Lightning": "torchrun",
@@ -226,6 +228,25 @@ def run(job):
             if not child:
                 time.sleep(0.01)
     return codes
+
+
+def run_all(jobs, seconds=850):
+    """Run jobs in one program, which imports the trainers once; return what each rank saw, by job."""
+    quiet = {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "tests.torch.trainers", json.dumps(jobs)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **quiet, "PYTHONWARNINGS": "ignore"}, check=False,
+        capture_output=True, text=True, timeout=seconds,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    codes, found = json.loads(done.stdout.splitlines()[-1]), {}
+    for job in jobs:
+        assert any(codes[job["name"]]) == ("kill" in job), (job["name"], codes, done.stderr[-3000:])
+        found[job["name"]] = [
+            [json.loads(line) for line in Path(f"{job['out']}-{rank}").read_text("utf-8").splitlines()]
+            for rank in range(job.get("world_size", 1))
+        ]
+    return found
 
 
 def main(jobs):
