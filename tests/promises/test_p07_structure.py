@@ -18,7 +18,9 @@ from shardio.errors import FormatError, ShardioError
 from shardio.kernels import crc32c
 from shardio.metadata import IndexBuilder, parse_head
 from shardio.storage import connect
+from shardio.v1 import manifest_pb2
 from tests.format.plain import frame
+from tests.metadata.crafted import sealed
 from tests.promises.damage import WAYS, Victim, found_out
 from tests.promises.places import GOLDEN, PLACES, copied, fresh, payloads
 from tests.suites.errors import refused
@@ -177,6 +179,30 @@ def test_a_list_of_another_version(place, tmp_path):
     case = Victim(url, [b"0", b"2", b"3"])
     assert found_out(url, "iteration") is None
     check_refused(case, {keys[1]: case.objects[keys[0]]})
+
+
+def test_a_manifest_whose_totals_are_not_those_of_its_lists(tmp_path):
+    case = victim_of("none", "local", tmp_path)
+    key = case.of_kind(".manifest")[1]
+    message = manifest_pb2.Manifest.FromString(case.objects[key][16:-44])
+    message.splits[0].stored_bytes += 1
+    check_refused(case, {key: sealed(message)})
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_receipt_under_the_name_of_another_task(place, tmp_path):
+    url = fresh(place, tmp_path)
+    for task in range(2):
+        with shardio.DatasetWriter(url, session="run", task=task, commit=False) as out:
+            out.write(b"%d" % task)
+    store = connect(url)
+    first, second = [each.key for each in store.list("_shardio/sessions/run/")]
+    data = store.get(first, max_bytes=1 << 20)
+    store.delete(second)
+    store.put_if_absent(second, data)
+    with pytest.raises(FormatError) as caught:
+        shardio.commit(url, session="run", tasks=2)
+    assert caught.value.url == store.url_of(second)
 
 
 @pytest.mark.parametrize("place", PLACES)
