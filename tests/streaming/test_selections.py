@@ -293,7 +293,7 @@ def test_every_form_of_a_selection_is_the_same(many, seed, share, at):
     for part in (many.filter(mask), many.select(positions)):
         assert np.array_equal(part.selection, positions)
         assert np.array_equal(part.select(numbers).selection, positions[numbers])
-        assert part.locate(-1).row == positions[-1]
+        assert (part.selection[-len(part)], part.locate(-1).row) == (positions[0], positions[-1])
         for cut in (slice(len(positions) // 3, -1), slice(None, None, -2), slice(5, None, 7)):
             assert np.array_equal(part[cut].selection, positions[cut])
         assert known_by(part) == digest_of(mask)
