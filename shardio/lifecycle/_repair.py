@@ -27,7 +27,7 @@ from shardio.lifecycle._repair_report import RepairReport, Repairs
 from shardio.lifecycle._repair_shard import RepairJob
 from shardio.lifecycle._report import records_of
 from shardio.lifecycle._rewrite import Replacement, remove_objects, replace_shards
-from shardio.metadata import naming
+from shardio.metadata import ShardTable, naming
 from shardio.parallel import check_workers, run, sliced
 from shardio.progress import CountProgress, displayed
 from shardio.reader import ReadOptions
@@ -151,10 +151,10 @@ class _Repair:
             return out.report(**self.facts)
         session = naming.random_session(rewriting=True)
         job = RepairJob(self.mirror, version.number, version.manifest.writer, session, self.dry_run)
-        slots = [[entry] for entry in table] + [[]]
+        slots, shards = [[entry] for entry in table] + [[]], Repairs()
         if self.mirror is not None:
             mirrored = replace(job, mirror_only=True)
-            Recovery(catalog, self.address, self.mirror, mirrored, out, slots).recover(versions)
+            Recovery(catalog, self.address, self.mirror, mirrored, shards, slots).recover(versions)
         # What is recovered replaces what was salvaged, damaged or not.
         numbers = np.array([i for i, slot in enumerate(slots[:-1]) if table[i] in slot], np.int64)
         options = ReadOptions.at(self.address, mmap=False)
@@ -169,15 +169,15 @@ class _Repair:
             advice="it may have been out of memory; run it again",
         )
         with closing(results):
-            found = chain.from_iterable([shards for _, shards in results])
-        shards = Repairs()
-        for shard in sorted(found, key=lambda each: each.number):
+            found = sorted(chain.from_iterable([each for _, each in results]), key=lambda each: each.number)
+        for shard in found:
             shards.add(shard)
             slot = slots[numbers[shard.number]]
             k = slot.index(shard.old)
             slot[k : k + 1] = [] if shard.new is None else [shard.new]
         before = records_of(version.manifest)
-        if sum(before.values()) and not any(entry.live_rows for slot in slots for entry in slot):
+        left = len(numbers) < len(table) or any(shard.new and shard.new.live_rows for shard in found)
+        if sum(before.values()) and not left:
             # Rather a folder that is not mounted than a disk that lost every shard and no manifest.
             advice = "no record would be left: check that the data is where it was, or name a mirror"
             for lost in shards.lost:
@@ -186,14 +186,12 @@ class _Repair:
             remove_objects(catalog, shards.new_keys)
             return out.report(**self.facts, before=before, after=before)
         out.add(shards)
-        after = dict.fromkeys(before, 0)
-        for entry in chain.from_iterable(slots):
-            after[entry.split] = after.get(entry.split, 0) + entry.live_rows
-        left = {entry.split for entry in chain.from_iterable(slots)}
+        totals = ShardTable.from_entries(chain.from_iterable(slots)).totals()
+        after = dict.fromkeys(before, 0) | {name: total.rows for name, total in totals.items()}
         out.notes += [
             f"split {name!r} is gone, because none of its shards is left; earlier versions name it"
             for name in before
-            if name not in left
+            if name not in totals
         ]
         new = [Replacement((i,), slot) for i, slot in enumerate(slots[:-1]) if slot != [table[i]]]
         if (new or slots[-1]) and not self.dry_run:

@@ -24,7 +24,6 @@ class Repaired(ReportItem):
         url: of the object that was damaged or missing.
         by: key of the object that takes its place; None in a dry run, and where nothing does.
         source: where the bytes came from: "mirror", "shard" or "left over".
-        records: live records that the object stands for now; None where it has none of its own.
         lost: live records that are lost with it.
     """
 
@@ -33,15 +32,14 @@ class Repaired(ReportItem):
     url: str
     by: str | None = None
     source: str | None = None
-    records: int | None = None
     lost: int = 0
 
     def __str__(self) -> str:
         """Return it as one line."""
         source = f" from {self.source}" if self.source else ""
         by = f" as {self.by}" if self.by and not self.url.endswith(self.by) else ""
-        counts = f", {self.records} records kept, {self.lost} lost" if self.lost else ""
-        return f"{self.how}{source}: {self.what} {self.url}{by}{counts}"
+        lost = f", {self.lost} records lost" if self.lost else ""
+        return f"{self.how}{source}: {self.what} {self.url}{by}{lost}"
 
 
 @dataclass(kw_only=True)

@@ -23,14 +23,21 @@ from shardio.format import DEFAULT_LIMITS
 from shardio.lifecycle._mirror import WRONG, Named, Restorer
 from shardio.lifecycle._repair_report import Repaired, Repairs
 from shardio.lifecycle._rewrite import RewritingTask
-from shardio.maintenance import UNREADABLE, CheckedBlock, Finding, Survey, check_indexed, check_listed
+from shardio.maintenance import (
+    UNREADABLE,
+    CheckedBlock,
+    Finding,
+    Survey,
+    check_indexed,
+    check_listed,
+    stored_crc32c,
+)
 from shardio.metadata import IndexHead, ShardEntry, naming
 from shardio.ranges import runs_of
 from shardio.reader import ShardSource, Slice, check_index_file, deleted_rows, read_head, read_table_bytes
 from shardio.storage import Address, Store, temporary_files
 from shardio.writer import Layout, spool_folder
 
-_PIECE = 8 << 20
 # Which object a finding of a kind is about; all others are about the shard.
 _OBJECTS = {"index": "index", "frames": "index", "deletions": "deletions", "table": "table"}
 _ADOPTED_SHARD = (
@@ -126,7 +133,9 @@ class _ShardRepair:
             if self.job.mirror_only:
                 out.unrepaired += shard
             elif _all_missing(shard):
-                self._drop(shard[0].message)
+                lost = BadRecord(self.url, shard[0].message, row=0, row_stop=out.old.rows)
+                out.lost.append(lost)
+                self._replace("dropped", None, out.old.live_rows)
             else:
                 self._salvage(shard)
         elif index and self._restore("index", index) is None:
@@ -177,8 +186,7 @@ class _ShardRepair:
         entry, new_key = self.out.old, ""
         head = self._scan(store, salvage=False)
         if not missing or head.head_sha256 != entry.index_head_sha256:
-            usual = entry.usual_index_key.removesuffix(naming.INDEX_SUFFIX)
-            new_key = naming.usual_index_key(f"{usual}.{naming.random_id()}")
+            new_key = naming.usual_index_key(f"{entry.key}.{naming.random_id()}")
             self.out.new = _with_index(entry, head, new_key)
         self.restorer.put(self._named("index"), missing=missing, new_key=new_key, source="shard")
 
@@ -207,18 +215,10 @@ class _ShardRepair:
 
     # The intact records of a shard.
 
-    def _drop(self, reason: str = "") -> None:
-        """Give the shard up; with a reason, all of its rows are listed as lost for it."""
-        entry = self.out.old
-        if reason:
-            self.out.lost.append(BadRecord(self.url, reason, row=0, row_stop=entry.rows))
-        self._note("dropped", None, 0, entry.live_rows)
-        self.out.new = None
-
-    def _note(self, how: str, key: str | None, records: int, lost: int) -> None:
-        self.out.repaired.append(
-            Repaired(how=how, what="shard", url=self.url, by=key, records=records, lost=lost)
-        )
+    def _replace(self, how: str, new: ShardEntry | None, lost: int) -> None:
+        """Let a new shard, or none, take the place of the old one."""
+        self.out.new, by = new, new.key or None if new else None
+        self.out.repaired.append(Repaired(how=how, what="shard", url=self.url, by=by, lost=lost))
 
     def _salvage(self, findings: list[Finding]) -> None:
         """Put the good records into a new shard, and list what is lost."""
@@ -236,7 +236,9 @@ class _ShardRepair:
                 return
             # Records that all match their checksums, in a shard that does not match its own, are another's.
             if not proven and not head.gaps:
-                self._drop("nothing proves that its readable records belong here")
+                why = "nothing proves that its readable records belong here"
+                self.out.lost.append(BadRecord(self.url, why, row=0, row_stop=entry.rows))
+                self._replace("dropped", None, entry.live_rows)
                 return
             deleted = (
                 deleted_rows(self.store, entry, DEFAULT_LIMITS) if self.deleted is None else self.deleted
@@ -273,17 +275,14 @@ class _ShardRepair:
             for each in survey.findings:
                 if each.kind == UNREADABLE:
                     raise StorageError(each.message, url=each.url, found=each.found, advice="try again")
-            rows, key = int(good.sum()), None
-            if not rows:
-                self._drop()
-                return good
-            if job.dry_run:
-                self.out.new = replace(entry, key="", deleted_rows=entry.rows - rows)
-            else:
-                made = task.complete()[0]
-                self.out.new, key = replace(made, schema=entry.schema), made.key
-                self.out.new_keys += [made.key, made.usual_index_key]
-        self._note("salvaged", key, rows, max(0, entry.live_rows - rows))
+            rows = int(good.sum())
+            new = replace(entry, key="", deleted_rows=entry.rows - rows)
+            if rows and not job.dry_run:
+                new = replace(task.complete()[0], schema=entry.schema)
+                self.out.new_keys += [new.key, new.usual_index_key]
+        self._replace(
+            "salvaged" if rows else "dropped", new if rows else None, max(0, entry.live_rows - rows)
+        )
         return good
 
 
@@ -316,10 +315,7 @@ def _read_index(store: Store, entry: ShardEntry) -> IndexHead:
 def _check_shard(store: Store, entry: ShardEntry) -> bool:
     """Return True for a shard of the size and checksum that the list of shards names."""
     with store.open(entry.key) as data:
-        crc = 0
-        for piece in data.pieces(_PIECE):
-            crc = kernels.crc32c(piece, crc)
-        if data.size != entry.stored_bytes or crc != entry.crc32c:
+        if data.size != entry.stored_bytes or stored_crc32c(data) != entry.crc32c:
             raise FormatError("a shard is not the one that the list of shards names", url=data.url)
         return True
 

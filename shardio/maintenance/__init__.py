@@ -11,6 +11,7 @@ from shardio.maintenance._findings import (
     VerifyReport as VerifyReport,
 )
 from shardio.maintenance._indexed import CheckedBlock as CheckedBlock, check_indexed as check_indexed
+from shardio.maintenance._stored_bytes import stored_crc32c as stored_crc32c
 from shardio.maintenance._verify import (
     check_keys as check_keys,
     check_listed as check_listed,

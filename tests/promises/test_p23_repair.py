@@ -918,8 +918,19 @@ def test_a_manifest_of_the_mirror_that_is_another(tmp_path):
 
 @pytest.mark.slow
 def test_a_folder_that_is_not_mounted(tmp_path):
-    """Where every shard is gone none is given up."""
+    """Where every shard is gone none is given up, though a mirror has one that was lost before."""
     case = victim("none", "local", tmp_path)
+    mirror = copy_of(case, tmp_path)
+    first, *others = case.of_kind(".tfrecord")
+    case.put(first, None)
+    repaired(case.url)
+    for key in others:
+        Path(mirror, key).unlink()
+    Path(case.url, "data").rename(tmp_path / "data")
+    report = shardio.repair(case.url, mirror=mirror, dry_run=False)
+    assert (report.ok, report.version, report.repaired, report.lost) == (False, None, (), ())
+    shutil.rmtree(Path(case.url, "data"))
+    (tmp_path / "data").rename(Path(case.url, "data"))
     Path(case.url, "data").rename(tmp_path / "data")
     report = shardio.repair(case.url, dry_run=False)
     assert (report.ok, report.version, report.repaired, report.lost) == (False, None, (), ())
