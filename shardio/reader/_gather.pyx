@@ -25,7 +25,25 @@ cdef extern from "_read.h" nogil:
     )
     bint SHARDIO_READS
 
+# glibc gives each thread an arena of its own, up to eight per core. Each arena keeps what its threads have freed, and
+# the threads of the next pass use other ones, so that a process would grow for dozens of epochs. An environment that
+# configures malloc takes precedence; a process that has many arenas already keeps them.
+cdef extern from *:
+    """
+    #ifdef __GLIBC__
+    #include <malloc.h>
+    #include <stdlib.h>
+    static void shardio_limit_arenas(void) {
+        if (!getenv("MALLOC_ARENA_MAX") && !getenv("GLIBC_TUNABLES")) (void)mallopt(M_ARENA_MAX, 2);
+    }
+    #else
+    static void shardio_limit_arenas(void) {}
+    #endif
+    """
+    void shardio_limit_arenas()
+
 shardio_crc_begin()
+shardio_limit_arenas()
 
 cdef struct Entry:
     uint64_t payload
