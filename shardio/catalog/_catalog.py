@@ -281,11 +281,11 @@ class Catalog:
             version, following = following, self._following(following.number)
         return version
 
-    def versions(self, n: int | None = None) -> Iterator[Version]:
-        """Yield all versions from the first, expired ones too; or the latest `n`."""
+    def versions(self) -> Iterator[Version]:
+        """Yield all versions from the first, expired ones too."""
         latest = self.latest()
         if latest is not None:
-            yield from self.between(1 if n is None else max(1, latest.number - n + 1), latest.number - 1)
+            yield from self.between(1, latest.number - 1)
             yield latest
 
     def between(self, first: int, last: int) -> Iterator[Version]:

@@ -235,8 +235,8 @@ class _Plan:
                 return False
             # What lost attempts of a merged session left: it cannot be merged again with other content.
             lost = key.startswith(naming.DATA) and owners[key] in committed
-            nameless = naming.is_unowned_key(key) or naming.is_sidecar_key(key)
-            return key in dead or key in already or nameless or owners[key] in given_up or lost
+            known = key in dead or key in already or naming.is_unowned_key(key)
+            return known or owners[key] in given_up or lost
 
         doomed = (info for info in objects if is_doomed(info.key))
         self.doomed = sorted(doomed, key=lambda info: -info.size)

@@ -329,7 +329,7 @@ class ColumnReader:
             expected, found = f"{entry.crc32c:#010x}", f"{crc:#010x}"
             raise self.broken("does not match its checksum", expected, found, column=name)
         padding = bytes(memoryview(self.data)[entry.stop : aligned(entry.stop)])
-        if padding.strip(b"\0"):
+        if any(padding):
             raise self.broken("is followed by bytes that are not zero", "zeros", padding, column=name)
         if entry.dtype == "text":
             return self._texts(entry, view)
@@ -378,12 +378,13 @@ class ColumnReader:
         counts = {self.kind.columns[name][1]: entry.items for name, entry in entries.items()}
         counts |= {self.kind.single: 1} if self.kind.single else {}
         found: dict[str, Any] = {}
+        absent: dict[int, Texts] = {}
         for name, (dtype, per) in self.kind.columns.items():
             count = counts.get(per, 0)
             if name in entries:
                 found |= {} if name == tail else {name: self.column(entries[name])}
             elif dtype == "text":
-                found[name] = Texts([""], zeros(count))
+                found[name] = absent[count] = absent.get(count) or Texts([""], zeros(count))
             else:
                 code, width = STORED.get(dtype, ("u1", 0))
                 found[name] = np.zeros(count, code) if 0 < width < 16 else zeros(count, width)

@@ -336,11 +336,6 @@ def describe(value: object) -> str:
         if isinstance(plain, int) and plain.bit_length() > _LONGEST_PRINTED:
             return f"{name} of {plain.bit_length()} binary digits"  # Python refuses to print those of more
         return f"{name} {short_form(repr(plain))}"
-    if is_sized(value):
+    if isinstance(value, str | bytes | list | tuple):
         return f"{name} of length {len(value)}"
     return name
-
-
-def is_sized(value: object) -> TypeGuard[str | bytes | list[Any] | tuple[Any, ...]]:
-    """Tell whether `value` is a str, bytes, list or tuple, whose length helps a message."""
-    return isinstance(value, str | bytes | list | tuple)

@@ -13,6 +13,7 @@ import base64
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -436,7 +437,8 @@ class Schema(Mapping[str, Feature]):
         return ((name, feature.short, _more(feature)) for name, feature in self.shown.items())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (dict(self._features), self.encoding, dict(self._sequence))
+        make = partial(Schema, encoding=self.encoding, sequence_features=dict(self._sequence))
+        return make, (dict(self._features),)
 
 
 def _given_groups(given: Mapping[str, Any], encoding: str) -> tuple[Any, Any]:
@@ -490,10 +492,6 @@ def _more(feature: Feature) -> str:
         words.append(f"stored as {feature.stored_name}")
     words += filter(None, (feature.unit, feature.description))
     return "; ".join(words)
-
-
-def _remake(features: dict[str, Feature], encoding: str, sequence: dict[str, Feature]) -> Schema:
-    return Schema(features, encoding=encoding, sequence_features=sequence)
 
 
 def _entries(name: str, feature: Feature) -> list[str]:
@@ -555,8 +553,8 @@ def _check_schema(schema: Schema) -> None:
         for (_, column), (name, _) in schema.stored.items():
             if column not in columns:
                 raise ValueError(f"feature {name!r}: the samples have no column {column!r}")
-    reason = ENCODINGS.get(schema.encoding, _takes_all)(schema)
-    if reason is not None:
+    refuse = ENCODINGS.get(schema.encoding)
+    if refuse is not None and (reason := refuse(schema)) is not None:
         raise ValueError(reason)
 
 
@@ -582,14 +580,10 @@ def _bytes_refuse(schema: Schema) -> str | None:
     return f'the encoding "bytes" holds one required bytes, text, image or json feature, not {schema!r}'
 
 
-def _takes_all(_: Schema) -> None:
-    return None
-
-
-# By name, what says why the encoding cannot hold the features of a schema; None when it can.
-ENCODINGS: dict[str, Callable[[Schema], str | None]] = {
-    "example": _takes_all,
-    "sequence_example": _takes_all,
+# By name, what says why the encoding cannot hold the features of a schema; None where it can hold all.
+ENCODINGS: dict[str, Callable[[Schema], str | None] | None] = {
+    "example": None,
+    "sequence_example": None,
     "tensors": _tensors_refuse,
     "array": _array_refuses,
     "bytes": _bytes_refuse,
@@ -722,13 +716,11 @@ def parse_schema_json(text: str | bytes) -> dict[str, Any]:
     if not isinstance(given, dict):
         message = f"a schema is an object of features by name, not {describe(given)}; try {_EXAMPLE}"
         raise ValueError(message)  # noqa: TRY004 - what is wrong is the text
-    if given and given.keys() <= {*GROUPS} and all(_is_json_group(part) for part in given.values()):
+    if given.keys() <= {*GROUPS} and all(
+        isinstance(part, dict) and not isinstance(part.get("type"), str) for part in given.values()
+    ):
         return {name: _json_features(part, f"{name}/") for name, part in given.items()}
     return _json_features(given, "")
-
-
-def _is_json_group(part: object) -> bool:
-    return isinstance(part, dict) and not isinstance(part.get("type"), str)
 
 
 def _json_features(given: Mapping[str, Any], where: str) -> dict[str, Any]:

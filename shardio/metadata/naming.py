@@ -45,7 +45,8 @@ _DATA = re.compile(
 )
 _TABLE = re.compile(r"_shardio/tables/([0-9a-f]{32})-[0-9a-f]{16}\.parquet\Z")
 _RUN = re.compile(r"_shardio/keys/[0-9a-f]{32}\.run\Z")
-_UNOWNED_ROWS = re.compile(r"data/[0-9a-f]{32}\.rows\Z")
+# What names no session.
+_UNOWNED = (_LIST, _TABLE, _RUN, re.compile(r"data/[0-9a-f]{32}\.rows\Z"))
 _ROWS = re.compile(r"data/[A-Za-z0-9_][A-Za-z0-9._=-]{0,249}\.rows\Z")
 # What no key may hold, of shardio or of others.
 _NO_COMPONENT = re.compile(r"(?:\A|/)(\.{0,2})(?:/|\Z)")
@@ -171,17 +172,18 @@ def check_tag(name: str) -> str:
 
 def check_task(task: object) -> int:
     """Return the number of a task, or raise `TypeError` or `ValueError`."""
-    number = integer("task", task)
-    if not 0 <= number < _MAX_TASKS:
-        raise ValueError(f"task={number} must be between 0 and {_MAX_TASKS - 1}")
-    return number
+    return _check_number("task", task, 0)
 
 
 def check_tasks(tasks: object) -> int:
     """Return how many tasks a session has, or raise `TypeError` or `ValueError`."""
-    number = integer("tasks", tasks)
-    if not 1 <= number <= _MAX_TASKS:
-        raise ValueError(f"tasks={number} must be between 1 and {_MAX_TASKS}")
+    return _check_number("tasks", tasks, 1)
+
+
+def _check_number(name: str, given: object, least: int) -> int:
+    number, most = integer(name, given), _MAX_TASKS - 1 + least
+    if not least <= number <= most:
+        raise ValueError(f"{name}={number} must be between {least} and {most}")
     return number
 
 
@@ -267,11 +269,6 @@ def list_key(identifier: str) -> str:
     return f"{LISTS}{identifier}.list"
 
 
-def is_list_key(key: str) -> bool:
-    """Tell whether a key is that of a list of shards."""
-    return _LIST.match(key) is not None
-
-
 def rows_key(identifier: str) -> str:
     """Return the key of a sidecar of deleted rows."""
     return f"{DATA}{identifier}.rows"
@@ -279,7 +276,7 @@ def rows_key(identifier: str) -> str:
 
 def is_unowned_key(key: str) -> bool:
     """Tell whether a key names no session: what no version names is garbage then."""
-    return is_list_key(key) or _UNOWNED_ROWS.match(key) is not None
+    return any(pattern.match(key) for pattern in _UNOWNED)
 
 
 def is_own_key(key: str) -> bool:
@@ -292,15 +289,9 @@ def is_own_key(key: str) -> bool:
         _DATA.match(key) is not None
         or _ROWS.match(key) is not None
         or (key.endswith(INDEX_SUFFIX) and key.startswith((DATA, INDEXES)))
-        or is_list_key(key)
-        or is_sidecar_key(key)
+        or is_unowned_key(key)
         or ReceiptKey.parse(key) is not None
     )
-
-
-def is_sidecar_key(key: str) -> bool:
-    """Tell whether a key is that of a table, or of a run of a key index."""
-    return _TABLE.match(key) is not None or is_key_run(key)
 
 
 def table_key(address: str) -> str:
