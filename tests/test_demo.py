@@ -24,6 +24,7 @@ def demo() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_demo_runs_to_its_summary(demo: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     pixels = np.arange(240 * 260 * 3, dtype=np.uint32).astype(np.uint8).reshape(240, 260, 3)
     texts = [{"source": f"page {n}", "text": f"words {n} " * n, "lines": n} for n in range(60)]

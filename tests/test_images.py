@@ -137,6 +137,7 @@ def crops(ds, *, epochs: int = 2, loader: dict | None = None, state=None, **opti
     return found
 
 
+@pytest.mark.slow
 def test_random_parts_belong_to_the_record(photos) -> None:
     """P12: the same crops in threads, processes, on two ranks, after a resume; others in another epoch."""
     crop = shardio.RandomResizedCrop(flip=0.5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import re
 import tarfile
 from collections.abc import Callable
@@ -19,8 +18,6 @@ import shardio_indexer
 from shardio import codecs, kernels
 from shardio.cli import main
 from shardio.errors import SchemaError, StorageError
-from shardio.torch import MapDataset, StreamingDataLoader, StreamingDataset
-from shardio.view import Pages
 from tests.suites.errors import refused
 
 VALUES = [{"n": number, "word": f"word {number}"} for number in range(5)]
@@ -91,12 +88,6 @@ def folder(tmp_path) -> Path:
 
 def wanted(framing: str) -> list[Any]:
     return plain([value["word"] for value in VALUES] if framing == "text" else VALUES)
-
-
-def words(framing: str) -> tuple[str | None, list[Any]]:
-    """Return the feature of words, None where records are text, and the values in order."""
-    name = {"tar": "word.txt", "text": None}.get(framing, "word")
-    return name, [value["word"] for value in VALUES]
 
 
 def test_reading(framing, folder) -> None:
@@ -182,36 +173,6 @@ def test_packing_of_adopted_documents(folder, tmp_path, capsys) -> None:
     assert sorted(one for row in rows[0] for one in row) == sorted(
         one for n in range(5) for one in range(n + 1)
     )
-
-
-def test_joining(framing, folder) -> None:
-    records = shardio.open(folder)
-    if framing == "text":
-        with pytest.raises((SchemaError, ValueError)):
-            shardio.join(records, records)
-        return
-    name, values = words(framing)
-    joined = shardio.join(records, records, rename={one: f"{one}2" for one in records.schema})
-    assert [(value[name], value[f"{name}2"]) for value in joined] == [(word, word) for word in values]
-
-
-def test_the_viewer(framing, folder) -> None:
-    _, values = words(framing)
-    shown = json.dumps(Pages(folder).records(split=None, start=0), default=str)
-    for word in values:
-        assert word in shown
-
-
-def test_streams_and_loaders(framing, folder) -> None:
-    name, values = words(framing)
-    name = name or "text"
-    records = shardio.open(folder)
-    batches = list(shardio.stream(records, batch_size=2, remainder="keep", shuffle=False))
-    assert text_in([word for batch in batches for word in batch[name]]) == values
-    dataset = StreamingDataset(records, batch_size=2, remainder="keep", shuffle=True, seed=0)
-    loaded = [word for batch in StreamingDataLoader(dataset) for word in batch[name]]
-    assert sorted(text_in(loaded)) == sorted(values)
-    assert plain(MapDataset(records)[row] for row in range(len(records))) == wanted(framing)
 
 
 def test_samples_without_a_schema_are_no_tfrecords(folder, tmp_path) -> None:

@@ -12,6 +12,8 @@ from shardio.storage import connect
 from tests.convert.conftest import FOREIGN, picture
 from tests.servers import s3
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def bucket(moto_endpoint) -> dict[str, object]:

@@ -16,6 +16,7 @@ from shardio.cli import main
 from shardio.errors import CommitConflictError, FormatError, SchemaError
 from shardio.storage import connect
 from tests.convert.conftest import picture
+from tests.suites.cases import one_fast
 from tests.suites.errors import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no index")
@@ -68,7 +69,7 @@ def back(folder: Path, kind: str) -> dict[str, list[Any]]:
 VAL, TRAIN = [n for n in range(24) if n % 4 == 0], [n for n in range(24) if n % 4]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_fast(KINDS, 0))
 def test_some_features(url, tmp_path, kind) -> None:
     shardio.export_dataset(url, tmp_path / "out", kind=kind, features=["word", "score"])
     wanted = {
@@ -78,7 +79,7 @@ def test_some_features(url, tmp_path, kind) -> None:
     assert back(tmp_path / "out", kind) == wanted
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_fast(KINDS, 1))
 def test_tensors_keep_their_bytes(tmp_path, kind) -> None:
     types = {"x": "tensor:float32[?]", "any": Feature("tensor", optional=kind != "mds")}
     with shardio.DatasetWriter(tmp_path / "ds", schema=types) as out:
@@ -94,7 +95,7 @@ def test_tensors_keep_their_bytes(tmp_path, kind) -> None:
         assert repr(value["any"]) == repr(wanted["any"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_fast(KINDS, 2))
 def test_a_filtered_reader(url, tmp_path, kind) -> None:
     """Splits stay apart; how the reader decodes images makes no difference."""
     ds = shardio.open(url, "all", features=["id", "image"], decode="image")
@@ -109,7 +110,7 @@ def test_a_filtered_reader(url, tmp_path, kind) -> None:
     assert back(tmp_path / "out", kind) == wanted
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_fast(KINDS, 3))
 def test_a_selection_keeps_its_order(url, tmp_path, kind) -> None:
     ds = shardio.open(url, "all")
     report = shardio.export_dataset(ds.select([20, 3, 19, 3, 17, 0]), tmp_path / "out", kind=kind)
@@ -119,7 +120,7 @@ def test_a_selection_keeps_its_order(url, tmp_path, kind) -> None:
     assert [row["id"] for row in found["val"]] == [VAL[2], VAL[1]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_fast(KINDS, 4))
 def test_a_join(url, tmp_path, kind) -> None:
     with shardio.DatasetWriter(
         tmp_path / "notes", schema={"id": "int64", "note": "text", "photo": "jpeg"}
@@ -229,8 +230,7 @@ class Twice(ThreadPoolExecutor):
         return super().submit(fn, *args, **kwargs)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_fast(KINDS, 0))
 def test_jobs_export_what_one_process_does(url, tmp_path, kind) -> None:
     options: dict[str, Any] = {"kind": kind, "features": ["word", "score"], "shard_bytes": 2000}
     with Twice(2) as executor:

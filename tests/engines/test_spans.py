@@ -13,7 +13,11 @@ import shardio
 from tests.engines.conftest import RECORDS, write_numbers
 from tests.suites.errors import refused
 
-FORMS = ["plain", "zstd", "deleted", "filtered", "table", "part"]
+FORMS = [
+    "deleted",
+    "part",
+    *(pytest.param(form, marks=pytest.mark.slow) for form in ("zstd", "filtered", "table")),
+]
 
 
 @pytest.fixture(scope="module", params=FORMS)

@@ -11,7 +11,7 @@ import pytest
 import shardio
 import shardio.lifecycle
 import shardio_indexer
-from shardio.errors import CommitConflictError, FormatError, NotFoundError, StorageError
+from shardio.errors import CommitConflictError, NotFoundError, StorageError
 from shardio.metadata import naming
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import Counting, faultless, faulty
@@ -294,22 +294,6 @@ def test_a_copy_of_a_shard_is_another_shard(tmp_path):
     before = numbers(shardio.open(tmp_path / "both"))
     shardio.delete(tmp_path / "both", [0])
     assert numbers(shardio.open(tmp_path / "both")) == before[1:]
-
-
-def test_more_deleted_rows_than_a_sidecar_holds(url, monkeypatch):
-    from shardio.catalog import Catalog
-    from shardio.format import Limits
-
-    catalog = Catalog(shardio.storage.connect(url))
-    latest = catalog.load()
-    deletion = shardio.lifecycle._delete
-    table = catalog.table(latest)
-    targets = {shardio.lifecycle._targets.shards_of(latest, table.take([0]))[0]: np.arange(12)}
-    assert table[0].rows > 12
-    catalog.limits = Limits(manifest=40)
-    monkeypatch.setattr(catalog, "table", lambda _: table)
-    with pytest.raises(FormatError):
-        deletion._Deletion(catalog, latest, targets, latest, strict=True)
 
 
 @pytest.mark.filterwarnings("ignore:.*(records are read|shards)")

@@ -159,21 +159,6 @@ def test_every_earlier_version_expires(tmp_path):
     assert list(shardio.open(url)) == [b"one"]
 
 
-def test_what_lost_attempts_left_goes_with_gc(tmp_path):
-    url = str(tmp_path / "ds")
-    for _ in range(3):
-        with shardio.DatasetWriter(url, session="run", commit=False) as out:
-            for n in range(30):
-                out.write(record(n))
-    shardio.commit(url, session="run", tasks=1)
-    assert len(holding(url)) == 3
-    shardio.erase(url, [17])
-    shardio.gc(url, dry_run=False)
-    assert holding(url) == set()
-    assert shardio.commit(url, session="run", tasks=1).number == 3, "merged before: nothing comes back"
-    assert holding(url) == set()
-
-
 def test_a_cache_of_blocks_is_emptied(tmp_path):
     url = made(fresh("memory", tmp_path))
     cache = CacheOptions(tmp_path / "cache", max_bytes=1 << 26)

@@ -263,13 +263,6 @@ def test_new_shards_are_read_until_the_index_has_them(url):
     assert (same.read, same.version) == (0, report.version)
 
 
-def test_a_key_that_new_shards_have_again_is_found_in_all(url):
-    build(url)
-    write(url, [3, 100], mode="append")
-    with pytest.warns(UserWarning, match="in no index"):
-        assert shardio.open(url).find_all("key 3").tolist() == [3, 100]
-
-
 def test_runs_are_merged_so_that_they_stay_few(url):
     build(url)
     for n in range(100, 130):
@@ -319,34 +312,6 @@ def test_shards_that_are_gone_or_moved_lead_to_no_wrong_record(url):
     replace_entries(url, lambda entries: entries[:2])
     report = build(url)
     assert report.keys == len(shardio.open(url))
-
-
-def test_deleted_records_are_not_found(url):
-    build(url)
-    store = connect(url)
-
-    def delete(entries):
-        rows = np.array([1, 2], "<u4").tobytes()
-        store.put_if_absent("data/gone.rows", rows)
-        entries[1] = replace(
-            entries[1],
-            deleted_rows=2,
-            deletion_key="data/gone.rows",
-            deletion_sha256=hashlib.sha256(rows).digest(),
-        )
-        return entries
-
-    first = int(shardio.open(url).source.table.rows[0])
-    replace_entries(url, delete)
-    ds = shardio.open(url)
-    numbers = [value["n"] for value in ds]
-    assert numbers == [n for n in range(100) if n not in (first + 1, first + 2)]
-    for n in range(100):
-        assert ds.find(f"key {n}", default=-1) == (numbers.index(n) if n in numbers else -1)
-    write(url, [first + 1], mode="append")
-    report = build(url)
-    assert report.duplicate_records == 0
-    assert shardio.open(url).find(f"key {first + 1}") == 98
 
 
 def test_runs_that_are_cut_longer_or_gone_are_named(url):
@@ -478,69 +443,18 @@ def test_a_lookup_in_a_bucket_reads_three_ranges(running_server, tmp_path):
         assert len(server.log) == 1  # no record is read
 
 
-@pytest.fixture(scope="module")
-def bucket():
-    with servers_s3.moto() as endpoint:
-        yield servers_s3.make_bucket(endpoint), servers_s3.options_for(endpoint)
-
-
-@pytest.mark.slow  # each of its parts is tested by itself, and reading against a server that counts
-@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
-def test_keys_and_tables_in_a_bucket(bucket, engine):
-    """Built, added to, looked up, verified and collected on a real S3 server."""
-    name, options = bucket
-    url = f"s3://{name}/{engine}"
-    how = {"storage_options": options, "engine": engine}
-    write(url, range(60), storage_options=options)
-    assert shardio.build_keys(shardio.Address(url, **how), "id", workers=1).keys == 60
-    assert shardio.build_table(shardio.Address(url, **how), ["n", "id_length"], workers=1).records == 60
-    write(url, range(60, 80), mode="append", storage_options=options)
-    with pytest.warns(UserWarning, match="in no index"):
-        assert shardio.open(url, **how).find("key 79") == 79
-    shardio.build_keys(shardio.Address(url, **how), "id", workers=1)
-    shardio.build_table(shardio.Address(url, **how), workers=1)
-    assert shardio.gc(shardio.Address(url, storage_options=options), keep=1, dry_run=False).deleted
-    ds = shardio.open(url, **how)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert ds.find([f"key {n}" for n in range(80)]).tolist() == list(range(80))
-        assert len(ds.filter("n % 2 = 0 AND id_length = 6")) == 35
-    assert shardio.verify(shardio.Address(url, **how)).ok
-    assert len(ds.table_files()) == ds.num_shards
-
-
-@pytest.mark.parametrize("workers", [2])
-def test_builds_in_processes(tmp_path, workers):
+@pytest.mark.slow
+def test_builds_in_processes(tmp_path):
     url = str(tmp_path / "birds")
     write(url, range(300))
     seen = []
-    shardio.build_keys(url, "id", workers=workers, progress=seen.append)
-    report = shardio.build_table(url, ["n"], workers=workers, progress=seen.append)
+    shardio.build_keys(url, "id", workers=2, progress=seen.append)
+    report = shardio.build_table(url, ["n"], workers=2, progress=seen.append)
     assert report.built > 3
     assert [state.unit for state in seen if state.done == state.total > 0] == ["B"] * 2
     ds = shardio.open(url)
     assert ds.find("key 299") == 299
     assert len(ds.filter("n >= 290")) == 10
-
-
-def test_a_worker_that_dies_again_and_again_publishes_nothing(url, monkeypatch):
-    from concurrent.futures import BrokenExecutor, Executor, Future
-
-    class Dying(Executor):
-        _max_workers = 1
-
-        def submit(self, fn, /, *args, **kwargs):
-            future = Future()
-            future.set_exception(BrokenExecutor("gone"))
-            return future
-
-    for call in (
-        lambda: shardio.build_keys(url, "id", executor=Dying()),
-        lambda: shardio.build_table(url, ["n"], executor=Dying()),
-    ):
-        with pytest.raises(shardio.errors.StorageError):
-            call()
-    assert shardio.open(url).version == 1
 
 
 @given(st.lists(st.text(max_size=3), max_size=60), st.lists(st.text(max_size=3), max_size=10), st.randoms())

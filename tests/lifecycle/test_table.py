@@ -277,30 +277,6 @@ def test_to_pandas(built, silent):
     assert frame["city"].isna().tolist() == [n % 4 == 0 for n in range(10)]
 
 
-def test_a_filter_by_a_condition_streams_and_resumes_on_other_ranks(built, silent):
-    ds = shardio.open(built, features=["extra"]).filter("label IN (1, 3) AND ok")
-    numbers = [n for n in range(100) if n % 5 in (1, 3) and n % 2 == 0]
-    whole = [batch["extra"] for batch in shardio.stream(ds, global_batch=4, seed=3, remainder="keep")]
-    assert sorted(item["n"] for batch in whole for item in batch) == numbers
-    first = shardio.stream(ds, global_batch=4, seed=3, remainder="keep")
-    begun = [next(iter(first))["extra"]]
-    state = first.state_dict()
-    ranks = []
-    for rank in range(2):
-        stream = shardio.stream(ds, global_batch=4, seed=3, remainder="keep", rank=rank, world_size=2)
-        stream.load_state_dict(state)
-        ranks.append([batch["extra"] for batch in stream])
-    assert begun == whole[:1]
-    merged = [[item for rank in ranks for item in rank[step]] for step in range(len(ranks[0]))]
-    key = lambda items: sorted(item["n"] for item in items)  # noqa: E731
-    assert [key(items) for items in merged] == [key(items) for items in whole[1:]]
-    other = shardio.stream(
-        shardio.open(built, features=["extra"]).filter("label = 1"), global_batch=4, seed=3, remainder="keep"
-    )
-    with pytest.raises(shardio.errors.ResumeError):
-        other.load_state_dict(state)
-
-
 WRONG = {
     "": "is empty",
     "label": "not a condition but a value of the type BIGINT",
@@ -754,22 +730,6 @@ def test_a_build_that_gc_overtook_makes_its_tables_again(url, monkeypatch):
     assert len(shardio.open(url).filter("ok")) == 50
 
 
-def test_a_killed_build_publishes_nothing(url, monkeypatch):
-    def killed():
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        before_commit(killed, patched)
-        with pytest.raises(KeyboardInterrupt):
-            build(url)
-    ds = shardio.open(url)
-    assert ds.version == 1
-    assert ds.table_files() == []
-    assert build(url).built == ds.num_shards
-    assert shardio.gc(url, dry_run=False).doomed
-    assert len(shardio.open(url).filter("ok")) == 50
-
-
 def test_appends_meanwhile_stay_and_have_no_table_yet(url, monkeypatch):
     before_commit(lambda: write(url, range(100, 110), mode="append"), monkeypatch)
     build(url)
@@ -777,15 +737,6 @@ def test_appends_meanwhile_stay_and_have_no_table_yet(url, monkeypatch):
     assert len(ds) == 110
     with pytest.warns(UserWarning, match="do not have a table"):
         assert len(ds.filter("ok")) == 55
-
-
-def test_an_overwrite_has_no_table(url):
-    build(url)
-    write(url, range(5), mode="overwrite")
-    ds = shardio.open(url)
-    assert ds.table_files() == []
-    with pytest.warns(UserWarning, match="no shard has"):
-        assert len(ds.filter("ok")) == 3
 
 
 def test_a_schema_that_changed_makes_the_table_stale(tmp_path):

@@ -25,6 +25,7 @@ from shardio.errors import NotFoundError, StorageError
 from shardio.storage import Store, _remote, connect, unlisted
 from tests.servers.faults import FaultServer
 from tests.servers.s3 import make_bucket, options_for
+from tests.suites.cases import one_fast
 from tests.suites.errors import refused
 from tests.suites.processes import answer_of_child
 from tests.suites.store import read_ranges
@@ -213,15 +214,20 @@ assert os.waitpid(child, 0)[1] == 0
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("options", "environment", "header"),
-    [
-        ({"key": "x", "secret": "y", "token": "z"}, {}, ("x-amz-security-token", "z")),
-        ({}, {"AWS_ACCESS_KEY_ID": "v", "AWS_SECRET_ACCESS_KEY": "y"}, ("authorization", "Credential=v/")),
-        ({"anon": True}, {}, ("authorization", None)),
-        ({"key": "x", "secret": "y", "requester_pays": True}, {}, ("x-amz-request-payer", "requester")),
-    ],
+    one_fast(
+        [
+            ({"key": "x", "secret": "y", "token": "z"}, {}, ("x-amz-security-token", "z")),
+            (
+                {},
+                {"AWS_ACCESS_KEY_ID": "v", "AWS_SECRET_ACCESS_KEY": "y"},
+                ("authorization", "Credential=v/"),
+            ),
+            ({"anon": True}, {}, ("authorization", None)),
+            ({"key": "x", "secret": "y", "requester_pays": True}, {}, ("x-amz-request-payer", "requester")),
+        ]
+    ),
 )
 def test_metadata_and_data_need_no_s3fs_if_options_state_everything(
     server: FaultServer, tmp_path: pathlib.Path, options: dict, environment: dict, header: tuple
