@@ -181,6 +181,7 @@ def test_a_zstandard_dictionary_is_named(size):
     assert caught.value.found == f"dictionary {words.dict_id()}"
 
 
+@pytest.mark.slow
 def test_where_there_is_no_memory_for_a_window_that_is_said(tmp_path):
     """The environment failed, and the file is not damaged."""
     (tmp_path / "x.zst").write_bytes(with_window(DECODED, 31))
@@ -220,6 +221,7 @@ def test_a_bomb_is_decoded_in_small_pieces(kind):
     assert peak <= 120 << 20
 
 
+@pytest.mark.slow
 def test_a_bomb_without_an_index_costs_an_error_and_no_memory(tmp_path):
     """The same through the front door, in a process that may have little memory."""
     (tmp_path / "bomb.tfrecord").write_bytes(crafted_zstd((128 << 10) * 64_000, 17, 64_000))

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_an_import_without_the_compiled_modules_says_what_to_do() -> None:
     code = "import importlib.util as u; u.find_spec = lambda name: None; import shardio.kernels"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)

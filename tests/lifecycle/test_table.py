@@ -463,6 +463,7 @@ def test_a_condition_is_not_refused_for_what_others_take_of_the_processor(monkey
     assert condition.evaluate(LONG[:1], stand_still).tolist() == [False]
 
 
+@pytest.mark.slow
 def test_what_progress_raises_ends_a_condition(url):
     """So that a page that was closed, or Ctrl-C, ends what would take long."""
     seen = []

@@ -112,6 +112,7 @@ def test_buckets_of_one_name_at_two_endpoints_are_kept_apart(engine: str) -> Non
                 assert store.get("a", max_bytes=9) == b"%d" % number * 9
 
 
+@pytest.mark.slow
 def test_a_single_writer_loses_and_doubles_nothing_when_replies_are_lost() -> None:
     """P2: on a store that knows no condition, of each ten requests and replies three are lost."""
     with fault_server() as server:

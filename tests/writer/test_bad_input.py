@@ -200,6 +200,7 @@ def test_a_place_that_is_read_only(tmp_path):
         shardio.DatasetWriter("http://127.0.0.1:9/ds")
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("room", [0, 1, 50, 200])
 def test_a_full_disk(room, tmp_path, monkeypatch):
