@@ -7,12 +7,14 @@ For programs: arrays are lists, bytes are `{"$base64": "..."}`, numbers that JSO
 from __future__ import annotations
 
 import base64
+import functools
 import io
+import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +23,9 @@ _MOST_LINES = 20  # of a list in a report
 _LABEL_WIDTH = 24
 _SHORT_LIST = 60  # characters of a list that stands in one line
 _HTML_WIDTH = 200
-_FIRST_BYTES = 12
-_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\x00", b"MM\x00*", b"RIFF")
-_SHOWN_BY_BROWSERS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png", b"GIF8": "gif"}
+_SHOWN_BY_BROWSERS = frozenset({"jpeg", "png", "gif"})
+_PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+_AUDIO = {b"fLaC": "audio/flac", b"OggS": "audio/ogg", b"ID3": "audio/mpeg"}
 _MOST_PICTURE_BYTES = 1 << 20  # larger ones would bloat a notebook
 _INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
@@ -50,6 +52,173 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+class Bounds(NamedTuple):
+    """How much of a value to render: characters, items of lists, numbers of arrays, bytes as hexadecimal."""
+
+    text: int
+    items: int
+    numbers: int
+    hex: int
+
+
+LINE = Bounds(text=240, items=4, numbers=24, hex=16)
+PAGE = Bounds(text=100_000, items=200, numbers=2048, hex=1024)
+
+
+def render(
+    value: Any,
+    *,
+    feature: Any = None,
+    path: tuple[str | int, ...] = (),
+    bounds: Bounds = LINE,
+    chart: Callable[[np.ndarray[Any, Any]], dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Return the parts of a value as text and numbers for JSON, bounded, which terminals and pages draw.
+
+    Args:
+        value: as a codec returns it.
+        feature: its `Feature` in the schema, or None.
+        path: from the record's value to this one.
+        bounds: how much of it to render; `LINE` or `PAGE`.
+        chart: returns more parts of an array of numbers.
+
+    Returns:
+        `kind` is "missing", "number", "text", "json", "bytes", "image", "audio", "array", "list", "map" or
+        "object". `text` is the beginning of a text of so many `characters`; arrays have `dtype`, `shape` and
+        the first `numbers`, files their `format`, `bytes` and `size`, and lists and maps `count` and `items`.
+    """
+    nested = functools.partial(render, bounds=bounds, chart=chart)
+    if value is None:
+        return {"kind": "missing"}
+    if feature is not None and feature.kind == "json":
+        indent = 2 if bounds is PAGE else None
+        text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+        return {"kind": "json", **_beginning(text, bounds.text)}
+    if isinstance(value, str):
+        return {"kind": "text", **_beginning(value, bounds.text)}
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {**_render_bytes(bytes(value), bounds), "path": list(path)}
+    if isinstance(value, np.ndarray) and value.ndim:
+        return {**_render_array(value, feature, bounds, chart), "path": list(path)}
+    if isinstance(value, bool | int | float | complex | np.generic | np.ndarray):
+        number = as_numbers(np.asarray(value), feature)[()]
+        item = number.item() if isinstance(number, np.generic) else number
+        found: dict[str, Any] = {"kind": "number", "text": str(number if isinstance(item, float) else item)}
+        classes = None if feature is None else feature.classes
+        if classes is not None and isinstance(item, int) and 0 <= item < len(classes):
+            found["class"] = classes[item]
+        return found
+    if isinstance(value, Mapping):
+        named = [
+            [str(name), nested(each, path=(*path, str(name)))]
+            for name, each in itertools.islice(value.items(), bounds.items)
+        ]
+        return {"kind": "map", "count": len(value), "items": named}
+    if isinstance(value, list | tuple):
+        items = [
+            nested(each, feature=feature, path=(*path, k)) for k, each in enumerate(value[: bounds.items])
+        ]
+        return {"kind": "list", "count": len(value), "items": items}
+    return {"kind": "object", **_beginning(repr(value), bounds.text)}
+
+
+def _render_bytes(data: bytes, bounds: Bounds) -> dict[str, Any]:
+    found: dict[str, Any] = {"bytes": len(data), "hex": data[: bounds.hex].hex(" ")}
+    if (image := image_type(data)) is not None:
+        found["format"] = {b"GI": "gif", b"BM": "bmp"}.get(data[:2], image)
+        pixels = _image_size(data)
+        return {"kind": "image", **found, **({} if pixels is None else {"size": list(pixels)})}
+    if (audio := audio_type(data)) is not None:
+        return {"kind": "audio", "format": audio.partition("/")[2], **found}
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if text and is_readable(text):
+        return {"kind": "text", "encoded": True, **found, **_beginning(text, bounds.text)}
+    return {"kind": "bytes", **found}
+
+
+def _render_array(
+    value: np.ndarray[Any, Any],
+    feature: Any,
+    bounds: Bounds,
+    chart: Callable[[np.ndarray[Any, Any]], dict[str, Any]] | None,
+) -> dict[str, Any]:
+    is_typed = feature is not None and feature.kind == "number"
+    dtype = feature.type if is_typed else value.dtype.name
+    found: dict[str, Any] = {"kind": "array", "dtype": dtype, "shape": list(value.shape)}
+    if value.dtype.kind not in "biufc":
+        texts = [_beginning(str(each), 80)["text"] for each in value.reshape(-1)[: bounds.items]]
+        return {**found, "numbers": texts}
+    numbers = as_numbers(value, feature)
+    found["numbers"] = [short_number(each) for each in numbers.reshape(-1)[: bounds.numbers]]
+    return found if chart is None else {**found, **chart(numbers)}
+
+
+def _beginning(text: str, most: int) -> dict[str, Any]:
+    return {"text": text[:most], "characters": len(text)}
+
+
+def is_readable(text: str) -> bool:
+    """Return whether all characters are printable, tabs or ends of lines."""
+    # Not character by character: a record may hold a gigabyte of text.
+    return text.replace("\t", "").replace("\r", "").replace("\n", "").isprintable()
+
+
+def short_number(value: Any) -> str:
+    """Return a NumPy number as text, a float with five digits."""
+    return f"{value:.5g}" if isinstance(value, np.floating | np.complexfloating) else str(value)
+
+
+def as_numbers(value: np.ndarray[Any, Any], feature: Any) -> np.ndarray[Any, Any]:
+    """Return an array as NumPy's numbers; bfloat16 travels as uint16."""
+    if feature is not None and feature.type == "bfloat16" and value.dtype == np.uint16:
+        return (value.astype(np.uint32) << 16).view(np.float32)
+    return value
+
+
+def image_type(data: bytes) -> str | None:
+    """Return the feature type of an image file by its first bytes, None where it is not an image.
+
+    One rule for everything that infers types: Examples, converted values, members of tar files.
+
+    Args:
+        data: its first 16 bytes, or more.
+    """
+    if data.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if data.startswith((b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")):
+        return "tiff"
+    if data.startswith((b"GIF87a", b"GIF89a", b"BM")):
+        return "image"
+    return "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def audio_type(data: bytes) -> str | None:
+    """Return the media type of an audio file by its first bytes, None where browsers play no such file."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return "audio/wav"
+    for signature, name in _AUDIO.items():
+        if data.startswith(signature):
+            return name
+    # A frame of MPEG audio, layer III; of other layers the first bytes are too common.
+    return "audio/mpeg" if data[:2] in (b"\xff\xfb", b"\xff\xf3", b"\xff\xf2") and len(data) > 256 else None
+
+
+def _image_size(data: bytes) -> tuple[int, int] | None:
+    """Return width and height of an image file by its header, None without Pillow or of a broken one."""
+    try:
+        from PIL import Image
+
+        with Image.open(io.BytesIO(data), formats=_PILLOW_FORMATS) as image:
+            return image.width, image.height
+    except Exception:  # noqa: BLE001 - there is no Pillow, or its plugins fail at broken bytes
+        return None
+
+
 def describe(value: Any, *, width: int = 100) -> list[str]:
     """Return a record's value as lines for people: a line a feature, or one line.
 
@@ -59,7 +228,7 @@ def describe(value: Any, *, width: int = 100) -> list[str]:
     """
     if isinstance(value, Mapping) and value:
         return list(_features(value, width))
-    return [_short(value, width)]
+    return [_line_of(value, width)]
 
 
 def _features(value: Mapping[Any, Any], width: int) -> Iterator[str]:
@@ -70,80 +239,58 @@ def _features(value: Mapping[Any, Any], width: int) -> Iterator[str]:
             yield label.rstrip()
             yield from (f"  {line}" for line in _features(item, width - 2))
         else:
-            yield f"{label}  {_short(item, max(20, width - len(label) - 2))}"
+            yield f"{label}  {_line_of(item, max(20, width - len(label) - 2))}"
 
 
-def _short(value: Any, width: int) -> str:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return _bytes(bytes(value), width)
-    if isinstance(value, str):
-        return _text(value, width)
-    if isinstance(value, np.ndarray) and value.ndim:
-        return _array(value, width)
-    if isinstance(value, np.generic | np.ndarray):
-        return str(value)
-    if isinstance(value, list | tuple):
-        if len(value) == 1:
-            return _short(value[0], width)
-        items = ", ".join(_short(item, 40) for item in value[:3])
-        more = ", ..." if len(value) > 3 else ""
-        return _cut(f"{plural(len(value), 'item')}{': ' if value else ''}{items}{more}", width)
-    if isinstance(value, Mapping):
-        return _cut(json.dumps(plain(value), ensure_ascii=False), width)
-    return _cut(repr(value), width)
+def _line_of(value: Any, width: int) -> str:
+    return _line(render(value, bounds=Bounds(text=width, items=3, numbers=_FEW, hex=12)), width)
 
 
-def _text(value: str, width: int) -> str:
-    # Only the visible part is escaped, not a whole book.
-    quoted = '"' + printable(value[:width]).replace('"', '\\"')
-    if len(value) <= width and len(quoted) < width:
-        return quoted + '"'
-    tail = f'..." ({count(len(value))} characters)'
-    return quoted[: max(1, width - len(tail))] + tail
-
-
-def _bytes(value: bytes, width: int) -> str:
-    image = _image(value)
-    if image is not None:
-        return f"{image}, {plural(len(value), 'byte')}"
-    size = plural(len(value), "byte")
-    text = _readable(value[: 4 * width])
-    if text:
-        return f"{size}  {_text(text, max(20, width - len(size) - 2))}"
-    first = value[:_FIRST_BYTES]
-    more = " ..." if len(value) > len(first) else ""
+def _line(parts: Mapping[str, Any], width: int) -> str:
+    """Return the parts of a value as one line."""
+    kind = parts["kind"]
+    if kind == "missing":
+        return "None"
+    if kind in ("number", "object"):
+        return _cut(parts["text"], width)
+    if kind in ("list", "map"):
+        return _cut(_many(parts), width)
+    if kind == "array":
+        more = " ..." if math.prod(parts["shape"]) > len(parts["numbers"]) else ""
+        head = f"{parts['dtype']}[{','.join(map(str, parts['shape']))}]"
+        return _cut(f"{head}  {' '.join(parts['numbers'])}{more}".rstrip(), width)
+    if kind == "text" and "bytes" not in parts:
+        return _quoted(parts, width)
+    stored = plural(parts["bytes"], "byte")
+    if kind == "text":
+        return f"{stored}  {_quoted(parts, max(20, width - len(stored) - 2))}"
+    if "size" in parts:
+        return f"{parts['format'].upper()} {'x'.join(map(str, parts['size']))}, {stored}"
+    if kind == "audio":
+        return f"{parts['format']} audio, {stored}"
+    first = bytes.fromhex(parts["hex"])
+    more = " ..." if parts["bytes"] > len(first) else ""
     preview = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in first)
-    return _cut(f"{size}  {first.hex(' ')}{more}  |{preview}|" if value else size, width)
+    return _cut(f"{stored}  {parts['hex']}{more}  |{preview}|" if first else stored, width)
 
 
-def _readable(value: bytes) -> str:
-    """Return bytes as text if all of them are printable, else ""."""
-    # The cut may have split a character.
-    text = value.decode(errors="ignore")
-    whole = len(text.encode()) > len(value) - 4 and (len(value) > 3 or text.encode() == value)
-    return text if whole and all(c.isprintable() or c in "\t\r\n" for c in text) else ""
+def _many(parts: Mapping[str, Any]) -> str:
+    items, more = parts["items"], ", ..." if parts["count"] > len(parts["items"]) else ""
+    if parts["kind"] == "map":
+        return f"{{{', '.join(f'{name}: {_line(item, 40)}' for name, item in items)}{more}}}"
+    if parts["count"] == 1:
+        return _line(items[0], 10_000)
+    head = plural(parts["count"], "item")
+    return f"{head}{': ' if items else ''}{', '.join(_line(item, 40) for item in items)}{more}"
 
 
-def _image(value: bytes) -> str | None:
-    """Return format and size of an image file from its header, if Pillow is installed."""
-    if not value.startswith(_SIGNATURES):
-        return None
-    try:
-        from PIL import Image
-    except ImportError:
-        return None
-    try:
-        with Image.open(io.BytesIO(value)) as image:
-            return f"{image.format} {image.width}x{image.height}"
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return None
-
-
-def _array(value: np.ndarray[Any, Any], width: int) -> str:
-    head = f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
-    flat = value.reshape(-1)[:_FEW]
-    few = " ".join(f"{item:.4g}" if value.dtype.kind in "fc" else str(item) for item in flat.tolist())
-    return _cut(f"{head}  {few}{' ...' if value.size > _FEW else ''}".rstrip(), width)
+def _quoted(parts: Mapping[str, Any], width: int) -> str:
+    text = parts["text"][:width]
+    quoted = '"' + printable(text).replace('"', '\\"')
+    if parts["characters"] <= width and len(quoted) < width:
+        return quoted + '"'
+    tail = f'..." ({count(parts["characters"])} characters)'
+    return quoted[: max(1, width - len(tail))] + tail
 
 
 def _cut(text: str, width: int) -> str:
@@ -342,19 +489,18 @@ def html_cell(value: Any) -> str:
     items = value if isinstance(value, list) else [value]
     pictures = [_picture(item) for item in items[:_FEW] if isinstance(item, bytes)]
     if not pictures or not all(pictures):
-        return _short(value, _HTML_WIDTH)
+        return _line_of(value, _HTML_WIDTH)
     more = f" and {len(items) - _FEW:,} more" if len(items) > _FEW else ""
     return Markup(" ".join(filter(None, pictures)) + more)
 
 
 def _picture(value: bytes) -> str | None:
     """Return an image file that browsers show, and that is not too large for a page; else None."""
-    kind = next((kind for start, kind in _SHOWN_BY_BROWSERS.items() if value.startswith(start)), None)
-    if kind is None or len(value) > _MOST_PICTURE_BYTES:
+    parts = render(value)
+    if parts.get("format") not in _SHOWN_BY_BROWSERS or len(value) > _MOST_PICTURE_BYTES:
         return None
-    data = base64.b64encode(value).decode()
-    source = f"data:image/{kind};base64,{data}"
-    return f'<img src="{source}" style="max-height: 8em" alt="{kind}, {size(len(value))}">'
+    source = f"data:image/{parts['format']};base64,{base64.b64encode(value).decode()}"
+    return f'<img src="{source}" style="max-height: 8em" alt="{parts["format"]}, {size(len(value))}">'
 
 
 def _holds_data(value: object) -> bool:

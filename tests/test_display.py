@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from shardio.display import describe, plain, plural, printable, size
+from shardio.display import LINE, PAGE, Bounds, describe, plain, plural, printable, render, size
 from tests.cli.conftest import jpeg
 
 LEAVES = st.one_of(
@@ -35,6 +35,15 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_every_value_has_a_place_in_json(value: object) -> None:
     json.dumps(plain(value), allow_nan=False)
+
+
+@given(VALUES, st.sampled_from([LINE, PAGE]))
+def test_a_page_gets_every_value_in_parts(value: object, bounds: Bounds) -> None:
+    parts = render(value, bounds=bounds)
+    json.dumps(parts, allow_nan=False)
+    assert len(parts.get("text", "")) <= max(bounds.text, 80)
+    assert len(parts.get("items", ())) <= bounds.items
+    assert len(parts.get("numbers", ())) <= bounds.numbers
 
 
 @given(VALUES, st.integers(40, 200))
@@ -83,6 +92,8 @@ def test_values_for_programs(value: object, expected: object) -> None:
         ([], "0 items"),
         ([b"one"], '3 bytes  "one"'),
         (["a", "b"], '2 items: "a", "b"'),
+        ([{"n": 1, "name": "wren"}, None], '2 items: {n: 1, name: "wren"}, None'),
+        (b"RIFF....WAVE", "wav audio, 12 bytes"),
     ],
 )
 def test_values_for_people(value: object, expected: str) -> None:

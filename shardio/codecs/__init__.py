@@ -80,8 +80,6 @@ from shardio.codecs._tensors import (
 from shardio.metadata import (
     MAX_PIXELS as MAX_PIXELS,
     encode_image as encode_image,
-    image_type as image_type,
-    open_image as open_image,
     parse_tensor as parse_tensor,
     serialize_tensor as serialize_tensor,
 )

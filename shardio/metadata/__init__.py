@@ -6,6 +6,7 @@ whole before it is parsed.  What objects, splits and sessions may be called is t
 
 from __future__ import annotations
 
+from shardio.display import image_type as image_type
 from shardio.metadata import naming as naming
 from shardio.metadata._changes import described as described
 from shardio.metadata._container import END as END
@@ -13,7 +14,6 @@ from shardio.metadata._feature import Feature as Feature
 from shardio.metadata._images import (
     MAX_PIXELS as MAX_PIXELS,
     encode_image as encode_image,
-    image_type as image_type,
     is_image as is_image,
     open_image as open_image,
     pillow as pillow,

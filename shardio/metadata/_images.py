@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardio.arguments import integer, need
+from shardio.display import image_type
 from shardio.errors import CorruptRecordError, SchemaError
 
 # 256 MiB as RGB.  A few kilobytes can claim to be more; nothing is decoded beyond.
@@ -33,25 +34,6 @@ _MODES = {
     "tiff": {"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"},
 }
 ENCODED = (*_MODES,)
-
-
-def image_type(data: bytes) -> str | None:
-    """Return the feature type of an image file by its first bytes, None where it is not an image.
-
-    One rule for everything that infers types: Examples, converted values, members of tar files.
-
-    Args:
-        data: its first 16 bytes, or more.
-    """
-    if data.startswith(b"\xff\xd8\xff"):
-        return "jpeg"
-    if data.startswith(_PNG):
-        return "png"
-    if data.startswith((b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")):
-        return "tiff"
-    if data.startswith((b"GIF87a", b"GIF89a", b"BM")):
-        return "image"
-    return "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
 def is_image(data: bytes, type_name: str) -> bool:

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shardio.arguments import closest
+from shardio.display import image_type
 from shardio.errors import CorruptRecordError, SchemaError
 from shardio.format import check_json_depth, check_json_keys, parse_json
-from shardio.metadata._images import ENCODED, encode_image, image_type, is_image
+from shardio.metadata._images import ENCODED, encode_image, is_image
 from shardio.metadata._numbers import (
     BFLOAT16,
     NUMBERS,

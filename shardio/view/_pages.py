@@ -18,22 +18,14 @@ import numpy as np
 import shardio
 from shardio import Address, DatasetDict
 from shardio.codecs import decode_image
-from shardio.display import plain
+from shardio.display import LINE, PAGE, audio_type, plain, render
 from shardio.errors import ShardioError
 from shardio.redact import redact
 from shardio.view._facts import log_facts, seen_facts, shard_facts, version_facts
 from shardio.view._search import Search, is_column, python, search
 from shardio.view._statistics import histogram, summarize
 from shardio.view._tokens import Decode, add_text, token_decoder
-from shardio.view._values import (
-    FlatValue,
-    audio_type,
-    cell,
-    flatten,
-    follow,
-    guess_value,
-    is_picture,
-)
+from shardio.view._values import FlatValue, charts, flatten, follow, guess_value, is_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -621,7 +613,8 @@ def _place(position: int, total: int) -> int:
 
 
 def _cell_of(flat: FlatValue, *, full: bool) -> dict[str, Any]:
-    return cell(flat.value, flat.path, flat.feature, full=full)
+    bounds = PAGE if full else LINE
+    return render(flat.value, feature=flat.feature, path=flat.path, bounds=bounds, chart=charts)
 
 
 def _mean_bytes(reader: DatasetReader) -> int:

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from shardio import Feature, Schema
-from shardio.codecs import image_type
+from shardio.display import Bounds, as_numbers, render
 from shardio.view._search import literal
-from shardio.view._values import as_numbers, audio_type, flatten, image_size, readable, unwrapped
+from shardio.view._values import flatten
 
 _BINS = 32
 _TOP = 20
 _MOST_NUMBERS = 1 << 20  # of one feature, in its histogram
 _LABEL_CHARACTERS = 80
+_NOTHING = Bounds(0, 0, 0, 0)
 _EXACT = 2**53  # whole numbers up to here are exact in JavaScript
 
 
@@ -81,9 +82,7 @@ def summarize(values: Iterable[Any], schema: Schema | None) -> list[dict[str, An
         records += 1
         for flat in flatten(value, schema):
             if flat.value is not None:
-                found.setdefault(flat.name, ([], flat.feature))[0].append(
-                    unwrapped(flat.value, flat.feature)[0]
-                )
+                found.setdefault(flat.name, ([], flat.feature))[0].append(flat.value)
     return [
         {
             "name": name,
@@ -111,22 +110,10 @@ def _summary(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return ("array" if value.ndim else "number") if value.dtype.kind in "biufc" else "other"
-    if isinstance(value, bool | int | float | complex | np.number | np.bool_):
-        return "number"
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, bytes | bytearray | memoryview):
-        data = bytes(value[:16])
-        if image_type(data) is not None:
-            return "image"
-        return (
-            "text"
-            if audio_type(bytes(value[:512])) is None and readable(bytes(value)) is not None
-            else "bytes"
-        )
-    return "list" if isinstance(value, list | tuple) else "other"
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind not in "biufcSU":
+        return "other"
+    kind: str = render(value, bounds=_NOTHING)["kind"]
+    return "bytes" if kind == "audio" else kind if kind in _SUMMARIES else "other"
 
 
 def _numbers(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
@@ -243,9 +230,10 @@ def _sizes(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
 
 def _images(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
     out = _sizes(values, feature)
-    formats = Counter(image_type(bytes(value[:16])) for value in values)
+    images = [render(value, bounds=_NOTHING) for value in values]
+    formats = Counter(image["format"] for image in images)
     out["facts"].append(["formats", ", ".join(f"{name} ({n:,})" for name, n in formats.most_common())])
-    known = [size for size in (image_size(bytes(value)) for value in values) if size is not None]
+    known = [image["size"] for image in images if "size" in image]
     for name, sides in (("width", [size[0] for size in known]), ("height", [size[1] for size in known])):
         if sides:
             out["facts"].append([name, f"{_span(sides)} pixels"])

@@ -267,7 +267,7 @@ function drawCell(each, record, full) {
   switch (each.kind) {
     case "missing": return el("span", { class: "quiet" }, "missing");
     case "number": return el("span", { class: "mono" }, each.text, each.class !== undefined ? el("span", { class: "tag" }, each.class) : null);
-    case "text": case "json": return drawText(each, record, full);
+    case "text": case "json": case "object": return drawText(each, record, full);
     case "image": return drawImage(each, record, full, `${each.format} ${each.size ? each.size.join(" x ") + ", " : ""}${size(each.bytes)}`);
     case "audio": return drawAudio(each, record);
     case "array": return drawArray(each, record, full);
@@ -404,7 +404,8 @@ function fillHeads(place, features) {
 
 function imageOf(record) {
   for (const [name, each] of record.cells || []) {
-    const first = each.kind === "list" ? each.items[0] : each;
+    let first = each;
+    while (first && first.kind === "list") first = first.items[0];
     if (first && (first.kind === "image" || first.picture)) return [name, first];
   }
   return null;
